@@ -1,6 +1,8 @@
 """Gates: evaluation, unknown values, and parse errors."""
 
+import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -402,6 +404,27 @@ def test_a_value_far_from_its_limit_needs_no_interval_on_either_side(
         assert without.answer == "inconclusive"
 
 
+def passed_of(gate: str, turns: int, run: Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]) -> float:
+    """Return the share of simulated runs that pass. `run` returns the ends and the times (ms) of the turns."""
+    dice, parsed, passed = np.random.default_rng(turns), parse(gate), 0
+    for _ in range(DRAWS):
+        ends, values = run(dice, turns)
+        document = {
+            "latency": {"ttft_ms": exact_block(values)},
+            "client": {},
+            "turns": {"ok": turns},
+            "window_s": float(ends.max()),
+        }
+        cuts = np.searchsorted(np.sort(ends), np.linspace(0, ends.max(), SLICES + 1)[1:-1])
+        slices = np.split(values[np.argsort(ends)], cuts)
+
+        def interval(name: str, q: float | None, of: list[np.ndarray] = slices) -> Interval:
+            return mean_interval(of) if q is None else quantile_interval(of, q)
+
+        passed += evaluate(parsed, document, None, interval).answer == "pass"
+    return passed / DRAWS
+
+
 @pytest.mark.parametrize(
     ("gate", "slow", "turns", "most"),
     [
@@ -414,21 +437,27 @@ def test_a_value_far_from_its_limit_needs_no_interval_on_either_side(
 )
 def test_a_second_mode_above_the_limit_is_rarely_missed(gate: str, slow: float, turns: int, most: float) -> None:
     """Turns of 40 ms, and a share of 1,000 ms that is larger than the percentile leaves: the gate fails in truth."""
-    dice = np.random.default_rng(turns)
-    parsed, passed = parse(gate), 0
-    for _ in range(DRAWS):
-        values = np.where(dice.random(turns) < slow, 1000.0, 40.0)
-        block = exact_block(values)
-        slices = np.array_split(values, SLICES)
-        document = {"latency": {"ttft_ms": block}, "client": {}, "turns": {"ok": turns}, "window_s": 60.0}
-        found = evaluate(
-            parsed,
-            document,
-            None,
-            lambda name, q, of=slices: mean_interval(of) if q is None else quantile_interval(of, q),
-        )
-        passed += found.answer == "pass"
-    assert passed <= most * DRAWS
+
+    def run(dice: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.arange(1.0, count + 1), np.where(dice.random(count) < slow, 1000.0, 40.0)
+
+    assert passed_of(gate, turns, run) <= most
+
+
+@pytest.mark.parametrize("turns", [30, 100, 270])
+def test_a_queue_with_a_limit_below_its_percentile_rarely_passes(turns: int) -> None:
+    """One queue (M/M/1, stationary from its start) at 80 % of its capacity; its times are exponential with mean 1 / (1 - load)."""
+    load = 0.8
+
+    def run(dice: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        gaps, services, times = dice.exponential(1 / load, count), dice.exponential(1.0, count), np.empty(count)
+        waiting = dice.exponential(1 / (1 - load)) * (dice.random() < load)
+        for at in range(count):
+            times[at] = waiting + services[at]
+            waiting = max(0.0, times[at] - gaps[at])
+        return np.cumsum(gaps) + times, times
+
+    assert passed_of(f"p95(ttft_ms) < {0.99 * math.log(20) / (1 - load)}", turns, run) <= 0.05
 
 
 def test_the_gate_reference_is_generated() -> None:
