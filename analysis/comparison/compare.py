@@ -13,7 +13,6 @@ from . import max_change, plausible
 from .comparable import Condition, Differences, differences, shared_starts
 from .sides import Run, Side, TableRow
 
-ALPHA = 0.05
 FEWEST_PAIRS = 3  # of a t-test
 RECOMMENDED_PAIRS = paired_runs.FEWEST_FLIPS
 
@@ -108,7 +107,7 @@ class Comparison:
 def compare(
     baseline: Side, candidate: Side, primary: Figure, others: Sequence[Figure], allowed: Collection[str] = ()
 ) -> Comparison:
-    """Compare two sides by pairs of runs: the primary figure by both tests, all others by the t-test with Holm's correction."""
+    """Compare two sides by pairs of runs: the primary figure by both tests, all others by the t-test, corrected."""
     pairs, unpaired = pairs_of(baseline, candidate)
     effects = {figure: _effect(pairs, figure) for figure in (primary, *others)}
     found = effects[primary]
@@ -181,9 +180,7 @@ def _rows(
     if differ.slo:
         figures = [figure for figure in figures if figure.name not in SLO_FIGURES or figure is primary]
     raw = {figure.name: effect.p for figure, effect in effects.items() if effect is not None and effect.p is not None}
-    adjusted = paired_runs.holm({name: p for name, p in raw.items() if name != primary.name})
-    if primary.name in raw:
-        adjusted[primary.name] = raw[primary.name]
+    adjusted = paired_runs.corrected(raw, primary.name)
 
     def row(figure: Figure) -> FigureRow:
         effect, p, reasons = effects[figure], adjusted.get(figure.name), differ.reasons(figure.name)
@@ -227,7 +224,7 @@ def _answer(figure: Figure, effect: paired_runs.Effect | None, p: float | None, 
         return "not known"
     if not tested or p is None:
         return "not tested"
-    if p >= ALPHA:
+    if p >= paired_runs.ALPHA:
         return "no difference found"
     return "better" if figure.change_is_good(effect.ratio) else "worse"
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inferload.statistics.paired_runs import Effect, effect, holm, pairs_needed
+from inferload.statistics.paired_runs import ALPHA, Effect, effect, holm, pairs_needed
 
-from .compare import ALPHA, RECOMMENDED_PAIRS, few, pairs_of
+from .compare import RECOMMENDED_PAIRS, few, pairs_of
 from .sides import Run, Side
 
 Certainty = Literal["certain", "tie", "no difference found", "not tested", "counted", "none"]

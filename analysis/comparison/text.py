@@ -7,14 +7,14 @@ from xml.etree import ElementTree
 
 from inferload.escaping import markdown as plain
 from inferload.numbers import NOT_KNOWN, number, plural
-from inferload.statistics.paired_runs import POWER
+from inferload.statistics.paired_runs import ALPHA, OTHERS_ALONE, POWER
 from inferload.text_table import align, piped
 
 from ..data.figures import TABLE
 from ..pages import wording
 from . import costs
 from .arms import between_arms
-from .compare import ALPHA, RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
+from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
 from .sides import Side, TableRow
 
 
@@ -237,7 +237,8 @@ def family(comparisons: Sequence[Comparison]) -> str:
         test, confirmed = "t-test of the candidate against the spread of the occasions of the baseline", ""
     return (
         f"Significance level {ALPHA:g}, {test}: the primary figure without correction{confirmed}; all others with Holm's "
-        f"correction. Intervals are not corrected.{several if count > 1 else ''}"
+        f"correction, and at {OTHERS_ALONE:g} if the primary figure does not differ (their p is then multiplied by "
+        f"{ALPHA / OTHERS_ALONE:g}). Intervals are not corrected.{several if count > 1 else ''}"
     )
 
 

@@ -156,7 +156,7 @@ _COMPARISON = (
     ("95 % CI", "%", "confidence interval of the change of this figure alone, from the spread of the pairs; not corrected, so it "
      "may exclude 0 where the corrected p shows no difference"),
     ("p", "", "how often chance alone gives a change of this size or larger: paired t-test over pairs of runs, with "
-     "Holm's correction for all but the primary figure"),
+     "Holm's correction for all but the primary figure; times 5 for these if the primary figure does not differ"),
     ("p, sign flips", "", "the same, counted over all swaps of the two sides of pairs: it assumes no normal distribution"),
 )  # fmt: skip
 

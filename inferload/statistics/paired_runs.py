@@ -16,10 +16,11 @@ from math import exp, log, sqrt
 import numpy as np
 import numpy.typing as npt
 
-LEVEL = 0.95
+ALPHA = 0.05
+LEVEL = 1 - ALPHA
 POWER = 0.8
-_ALPHA = 1 - LEVEL
 FEWEST_FLIPS = 6  # pairs; with fewer the sign-flip test cannot reject at 0.05
+OTHERS_ALONE = 0.01  # level of the other figures together if the primary one does not differ
 _EXACT = 13  # most pairs of which all sign flips are counted
 _SAMPLED = 10_000  # sign flips of more pairs
 _SIMULATED = 9  # most pairs for which the power of both tests differs from that of the t-test by more than 2 %
@@ -118,7 +119,7 @@ def sign_flip_interval(log_ratios: Sequence[float]) -> tuple[float, float] | Non
         return None
     subsets = _subsets(count)[1:]  # the first one is empty
     means = np.sort(subsets @ np.asarray(log_ratios, float) / subsets.sum(axis=1))
-    rank = int(np.ceil(_ALPHA / 2 * (len(means) + 1))) - 1
+    rank = int(np.ceil(ALPHA / 2 * (len(means) + 1))) - 1
     return float(means[rank - 1]), float(means[-rank])
 
 
@@ -134,15 +135,15 @@ def _subsets(count: int) -> npt.NDArray[np.float64]:
 
 
 def power(change: float, sd_log: float, pairs: int) -> float:
-    """Power of a paired t-test at level 1 - LEVEL for a true change (0.1: 10 % more), by the noncentral t distribution."""
+    """Power of a paired t-test at level ALPHA for a true change (0.1: 10 % more), by the noncentral t distribution."""
     from scipy import stats
 
     if pairs < 2:
         return 0.0
     if sd_log == 0:
-        return 1.0 if change else _ALPHA
+        return 1.0 if change else ALPHA
     centre = abs(log(1 + change)) / (sd_log / sqrt(pairs))
-    limit = float(stats.t.ppf(1 - _ALPHA / 2, pairs - 1))
+    limit = float(stats.t.ppf(1 - ALPHA / 2, pairs - 1))
     # Far from the centre scipy returns NaN for lack of precision: the tail is then 1 or 0.
     above = float(np.nan_to_num(stats.nct.sf(limit, pairs - 1, centre), nan=1.0))
     below = float(np.nan_to_num(stats.nct.cdf(-limit, pairs - 1, centre), nan=0.0))
@@ -185,9 +186,9 @@ def power_of_both(mean: float, pairs: int) -> float:
 
     logs = np.random.default_rng(0).standard_normal((_DRAWS, pairs)) + mean
     totals = logs.sum(axis=1)
-    by_t = np.abs(totals) > stats.t.ppf(1 - _ALPHA / 2, pairs - 1) * logs.std(axis=1, ddof=1) * sqrt(pairs)
+    by_t = np.abs(totals) > stats.t.ppf(1 - ALPHA / 2, pairs - 1) * logs.std(axis=1, ddof=1) * sqrt(pairs)
     flipped = np.abs(totals[by_t, None] - 2 * (logs[by_t] @ _subsets(pairs).T))
-    by_flips = np.mean(flipped >= np.abs(totals[by_t, None]) - 1e-9, axis=1) < _ALPHA
+    by_flips = np.mean(flipped >= np.abs(totals[by_t, None]) - 1e-9, axis=1) < ALPHA
     return float(np.count_nonzero(by_flips)) / _DRAWS
 
 
@@ -204,3 +205,15 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
         worst = max(worst, min(1.0, p * (len(p_values) - rank)))
         adjusted[name] = worst
     return adjusted
+
+
+def corrected(p_values: Mapping[str, float], primary: str) -> dict[str, float]:
+    """Return p-values of several figures to compare with ALPHA: that of the primary figure as it is, others by Holm.
+
+    The others are tested together at ALPHA if the primary figure differs, else at OTHERS_ALONE. If no figure differs, the
+    probability of any false alarm is at most the sum of both levels, and half of these are improvements.
+    """
+    others = holm({name: p for name, p in p_values.items() if name != primary})
+    alone = p_values.get(primary, 1.0) >= ALPHA
+    adjusted = {name: min(1.0, p * ALPHA / OTHERS_ALONE) if alone else p for name, p in others.items()}
+    return adjusted | {name: p for name, p in p_values.items() if name == primary}

@@ -4,11 +4,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from inferload.statistics.paired_runs import (
+    corrected,
     detectable,
     detectable_by_both,
     effect,
@@ -175,6 +176,22 @@ def test_holm_keeps_the_order_and_only_raises_p_values(p_values: dict[str, float
     assert all(p_values[name] <= adjusted[name] <= 1 for name in names)
     least = min(p_values.values())
     assert min(adjusted.values()) == pytest.approx(min(1, least * len(p_values)))
+
+
+@given(st.dictionaries(st.sampled_from("abcdefg"), st.floats(0, 1), min_size=1), st.sampled_from("abcdefg"))
+def test_other_figures_are_tested_at_a_lower_level_unless_the_primary_one_differs(
+    p_values: dict[str, float], primary: str
+) -> None:
+    """Also if the primary figure has no p-value."""
+    found = corrected(p_values, primary)
+    others = holm({name: p for name, p in p_values.items() if name != primary})
+    level = 0.05 if p_values.get(primary, 1) < 0.05 else 0.01
+    assert found.keys() == p_values.keys()
+    assert found.get(primary) == p_values.get(primary)
+    for name, p in others.items():
+        assume(abs(p - level) > 1e-12)
+        assert p <= found[name] <= 1
+        assert (found[name] < 0.05) == (p < level)
 
 
 def test_holm_of_an_example() -> None:
