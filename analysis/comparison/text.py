@@ -302,7 +302,8 @@ def _figure_document(row: FigureRow) -> dict[str, Any]:
         "high": None if effect is None or effect.high is None else effect.high - 1,
         "p": row.p,
         "p_sign_flip": None if effect is None else effect.p_sign_flip,
-        "detectable": None if effect is None else effect.detectable,
+        # That of other figures depends on their number and on the primary one: their levels do.
+        "detectable": effect.detectable if row.primary and effect is not None else None,
         "answer": row.answer,
         "untested": row.untested or None,
     }

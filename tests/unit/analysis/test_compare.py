@@ -90,6 +90,14 @@ def test_a_comparison_with_the_simulator_is_marked() -> None:
     assert line in page.of_comparisons([comparison])
 
 
+def test_only_the_primary_figure_has_a_smallest_detectable_change() -> None:
+    """It is computed for the level of the primary figure; others are tested at lower ones."""
+    document = output.document([compared(*sides(0.0, 8))])
+    rows = document["candidates"][0]["figures"]
+    assert len([row for row in rows if row["p"] is not None]) > 1
+    assert [row["figure"] for row in rows if row["detectable"] is not None] == ["mean(ttft_ms)"]
+
+
 def test_no_difference_is_printed_with_the_smallest_detectable_change() -> None:
     comparison = compared(*sides(0.0, 8))
     assert comparison.primary.answer == "no difference found"
