@@ -26,6 +26,7 @@ from simulator_process import Simulator
 
 from inferload import document_shapes, rundir
 from inferload.summarise.summarise import summarise
+from inferload.verdict.outcome import INVALID
 
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
 STREAM_S = 300.0 if SOAK else 3.0
@@ -371,6 +372,17 @@ class FinishedRun:
         """Codes of the verdict's reasons in the measure phase, without those of a busy machine."""
         reasons = self.summary["verdict"]["reasons"]
         return {reason["code"] for reason in reasons if reason["phase"] == "measure"} - BUSY_MACHINE_CODES
+
+    @property
+    def idle_code(self) -> int:
+        """Exit code that the run would have on an idle machine: reasons of a busy one do not make it invalid."""
+        if self.code != INVALID:
+            return self.code
+        verdict = self.summary["verdict"]
+        invalid = {reason["code"] for reason in verdict["reasons"] if reason["level"] == "invalid"}
+        if not invalid <= BUSY_MACHINE_CODES:
+            return self.code
+        return 0 if verdict["passed"] else 1
 
 
 def marks_of(run_dir: Path) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ def test_a_crashed_server_is_the_first_finding(run_pool: RunPool, run_case: RunC
     text = f"stopped answering at {stopped['at_s']:.1f} s: {failures.counts_by_name(stopped['by_failure'])}"
     assert text in page.replace("\\", "")
     assert "metrics page" in page.partition("\n## Diagnosis")[2].partition("\n## ")[0]
-    assert ended.code == 1, ended.text
+    assert ended.idle_code == 1, ended.text
     check_counts(ended)
 
 
@@ -120,7 +120,7 @@ def test_rejection_of_all_turns_is_the_first_finding(run_pool: RunPool, run_case
     for junit in (tmp_path / "junit.xml", ended.run_dir.with_name("junit.xml")):
         (case,) = ElementTree.parse(junit).findall(".//failure")
         assert first["text"] in str(case.text)
-    assert ended.code == 1, ended.text
+    assert ended.idle_code == 1, ended.text
 
 
 @run_cases(refusing, ("--abort-on", "failed_ratio > 0.5 for 2s"))
@@ -137,7 +137,7 @@ def test_a_run_ends_when_its_abort_condition_holds(run_pool: RunPool, run_case: 
     (gate,) = ended.summary["verdict"]["gates"]
     assert (gate["gate"], gate["passed"]) == ("abort_on: failed_ratio > 0.5 for 2s", False)
     assert "abort_on: failed_ratio > 0.5 for 2s" in ended.text
-    assert ended.code == 1, ended.text
+    assert ended.idle_code == 1, ended.text
     check_counts(ended)
 
 
@@ -156,4 +156,4 @@ def test_an_abort_condition_that_never_holds_changes_nothing(run_pool: RunPool, 
     ended: FinishedRun = run_pool.result(run_case)
     assert mark(ended.run_dir, "abort_on") is None
     assert ended.summary["verdict"]["gates"] == []
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text

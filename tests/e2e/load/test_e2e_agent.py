@@ -36,7 +36,7 @@ def tools(sandbox: Sandbox) -> FinishedRun:
 @run_cases(tools, ())
 def test_agents_call_tools_and_are_summarised_as_tasks(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     check_counts(ended)
     (block,) = ended.summary["tasks"].values()
     by_session = defaultdict(list)
@@ -64,7 +64,7 @@ def cancelling(sandbox: Sandbox) -> FinishedRun:
 @run_cases(cancelling, ())
 def test_cancelled_replies_are_counted_separately(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     turns = ended.summary["turns"]["by_phase"]["all"]
     cancelled = [row for row in ended.turns if row["finish_reason"] == "cancelled"]
     assert turns["cancelled"] == len(cancelled) > 0
@@ -87,7 +87,7 @@ def subagents(sandbox: Sandbox, context: str) -> FinishedRun:
 @run_cases(subagents, ("fresh",), ("fork",))
 def test_sub_agents_run_concurrently(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     check_counts(ended)
     rows = {row["turn_id"]: row for row in ended.turns}
     (block,) = ended.summary["tasks"].values()

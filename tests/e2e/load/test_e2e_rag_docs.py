@@ -77,7 +77,7 @@ def with_retrieval(sandbox: Sandbox) -> FinishedRun:
 @run_cases(from_a_file, ())
 def test_prompts_from_own_documents(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     records = [json.loads(line) for line in (ended.run_dir.parent / "questions.jsonl").read_text().splitlines()]
     assert len(records) == 1000
     assert all(any(text in record["system"] for text in PASSAGES) for record in records)
@@ -89,7 +89,7 @@ def test_prompts_from_own_documents(run_pool: RunPool, run_case: RunCase) -> Non
 @run_cases(with_retrieval, ())
 def test_requests_beside_the_turns_are_shown_everywhere(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     (search,) = ended.summary["other_requests"]["by_name"]
     assert (search["type"], search["name"], search["failed"]) == ("POST", "search", 0)
     assert search["sent"] >= len(ended.turns) > 0

@@ -78,7 +78,7 @@ def test_turns_left_out_of_a_file_are_reported(run_pool: RunPool, run_case: RunC
 @run_cases(recorded, ())
 def test_two_workers_send_recorded_conversations(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     check_counts(ended)
     source = manifest(ended)["workload"]["data"]["chat"]["source"]
     assert source["sessions"] == source["used"] == 40
@@ -140,7 +140,7 @@ def batch(sandbox: Sandbox) -> FinishedRun:
 @run_cases(batch, ())
 def test_the_lines_of_a_batch_are_sent_with_their_limits(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     assert sorted(row["output_tokens"] for row in ended.turns) == [3, 3, 4, 4, 5, 5, 6, 6]
     assert manifest(ended)["workload"]["data"]["chat"]["source"]["sessions"] == 4
 
@@ -189,7 +189,7 @@ def test_token_counts_are_calibrated_on_the_server_and_truncations_counted(
     run_pool: RunPool, run_case: RunCase
 ) -> None:
     ended = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     block = manifest(ended)["workload"]
     tokens = block["data"]["chat"]["source"]["tokens"]
     assert tokens["how"] == "measured"
@@ -234,7 +234,7 @@ def random_requests(sandbox: Sandbox) -> FinishedRun:
 @run_cases(random_requests, ())
 def test_random_requests_have_exactly_the_planned_lengths(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     sessions = Sessions(from_text(manifest(ended)["scenario"]["text"], "run.json"))
     template_tokens = set()
     for index, (row, *rest) in turns_by_session(ended).items():

@@ -83,7 +83,8 @@ def over_tls(sandbox: Sandbox, mode: str, trust: str) -> FinishedRun:
 @run_cases(over_tls, ("by_hand", "ca-file"), ("local", "insecure"))
 def test_own_tasks_over_tls(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
+    assert ended.code == ended.summary["outcome"]["exit_code"], ended.text
+    assert ended.idle_code == 0, ended.text
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
     check_counts(ended)
@@ -196,7 +197,8 @@ def first(sandbox: Sandbox, mode: str) -> FinishedRun:
 @run_cases(first, ("local",), ("processes",))
 def test_a_locustfile_with_one_task(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
+    assert ended.code == ended.summary["outcome"]["exit_code"], ended.text
+    assert ended.idle_code == 0, ended.text
     check_files(ended.run_dir)
     check_counts(ended)
     check_tokens(ended)
@@ -615,7 +617,8 @@ def playing(sandbox: Sandbox) -> FinishedRun:
 def test_locust_features_on_scenario_users(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
-    assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
+    assert ended.code == ended.summary["outcome"]["exit_code"], ended.text
+    assert ended.idle_code == 0, ended.text
     assert ended.summary["window_s"] < 55, "the end that a task asks for"
     assert ended.summary["exceptions"]["count"] == 0
     check_counts(ended)
@@ -743,7 +746,7 @@ def many_names(sandbox: Sandbox) -> FinishedRun:
 @run_cases(many_names, ())
 def test_names_over_the_limit_are_counted_together(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     rows, summary = ended.turns, ended.summary
     stats = [row for row in csv_rows(ended.run_dir / "locust_stats.csv") if row["Type"] == "TURN"]
     assert len(stats) == 201
@@ -848,7 +851,7 @@ def configured(sandbox: Sandbox) -> FinishedRun:
 @run_cases(configured, ())
 def test_autostart_with_locust_configuration(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     check_counts(ended)
     assert ended.summary["users"]["by_class"] == {"Support": 3}
     assert ended.summary["window_s"] == 2
@@ -904,7 +907,7 @@ def interrupted(sandbox: Sandbox) -> FinishedRun:
 @run_cases(interrupted, ())
 def test_without_a_run_time_a_signal_is_the_planned_end(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     assert ended.summary["outcome"]["state"] != "stopped early"
     check_counts(ended)
 
@@ -938,7 +941,8 @@ def two_scenarios(sandbox: Sandbox, mode: str) -> FinishedRun:
 @run_cases(two_scenarios, ("processes",))
 def test_two_user_classes_run_two_scenarios(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
+    assert ended.code == ended.summary["outcome"]["exit_code"], ended.text
+    assert ended.idle_code == 0, ended.text
     check_counts(ended)
     check_tokens(ended)
     rows = ended.turns

@@ -224,7 +224,7 @@ def real_tools(sandbox: Sandbox) -> FinishedRun:
 @run_cases(real_tools, ())
 def test_a_run_of_a_live_agent_calls_its_tools(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     check_counts(ended)
     rows = [row for row in ended.turns if row["failure"] is None]
     assert {(row["turn_index"], row["pause"], row["final"]) for row in rows} == {(0, None, False), (1, "tool", True)}
@@ -258,7 +258,7 @@ def on_the_simulator(sandbox: Sandbox) -> FinishedRun:
 @run_cases(on_the_simulator, ())
 def test_a_live_agent_continues_after_tool_calls_of_the_simulator(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     check_counts(ended)
     later_turns = [row for row in ended.turns if row["turn_index"]]
     assert later_turns
@@ -300,7 +300,7 @@ def test_an_exception_of_agent_code_ends_its_session_and_is_logged_once(run_pool
     assert ended.text.count("turn failed (client_error): RuntimeError: no more") == 1
     assert ended.summary["sessions"]["completed"] == 0
     assert ended.summary["turns"]["by_phase"]["all"]["by_failure"] == {"client_error": count}
-    assert ended.code == 1
+    assert ended.idle_code == 1
     check_counts(ended)
 
 

@@ -180,7 +180,7 @@ def check_load(ended: FinishedRun, markdown: str, page: str) -> None:
 @run_cases(all_failed, ())
 def test_a_run_whose_turns_all_failed_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == 1
+    assert ended.idle_code == 1
     turns = ended.summary["turns"]["by_phase"]["all"]
     assert turns["ok"] == 0
     assert turns["failed"] > 0
@@ -193,7 +193,7 @@ def test_a_run_whose_turns_all_failed_is_failed(run_pool: RunPool, run_case: Run
 @run_cases(gates_failed, ())
 def test_a_run_with_failed_gates_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == 1
+    assert ended.idle_code == 1
     (probe,) = ended.summary["other_requests"]["by_name"]
     other = f"{probe['failed']} of {probe['sent']} other requests failed"
     check_surfaces(ended, "failed", rf"failed: 4 of 9 gates failed; {other}(; measurement .*)?")
@@ -237,7 +237,7 @@ def test_a_run_ended_by_a_signal_is_stopped_early(run_pool: RunPool, run_case: R
 @run_cases(stop_allowed, ())
 def test_on_stop_pass_ends_a_stopped_run_with_code_0(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
+    assert ended.idle_code == 0, ended.text
     assert ended.summary["outcome"]["state"] == "stopped early"
 
 
@@ -339,16 +339,16 @@ def test_the_page_shows_the_outcome_and_its_colour(run_pool: RunPool, run_case: 
         }
         assert status["outcome"] == "failed"
         assert status["headline"].startswith(f"failed: {failed[run_case.arguments[0]]}")
-        assert ended.code == 1
+        assert ended.idle_code == 1
     elif run_case.arguments[0] == "overloaded":
         assert "overload" in ended.codes
         assert status["outcome"] in ("suspect", "invalid")  # invalid on a busy machine
         if status["outcome"] == "suspect":
             assert re.match(r"suspect: overloaded: \S+ turns/s offered, \S+/s ended", status["headline"])
-        assert ended.code == 0
+        assert ended.idle_code == 0, ended.text
     else:
         assert status["outcome"] != "stopped early", "the page's Stop is a planned end"
-        assert ended.code == 0
+        assert ended.idle_code == 0, ended.text
         document = rundir.read_json(ended.run_dir / rundir.MANIFEST)
         assert document["complete"]
         if run_case.arguments[0] == "passed":  # Locust's own timer would have stopped it a warm-up earlier
@@ -411,7 +411,7 @@ def raising(sandbox: Sandbox) -> FinishedRun:
 @run_cases(raising, ())
 def test_a_task_that_raises_fails_the_run(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == 1, ended.text
+    assert ended.idle_code == 1, ended.text
     check_surfaces(ended, "failed", r"failed: tasks raised \d+ exceptions?, the first: .*no such prompt.*", raised=True)
 
 
