@@ -65,7 +65,7 @@ def refused(sandbox: Sandbox, change: str) -> FinishedRun:
 @run_cases(left_out, ())
 def test_an_adaptation_that_does_not_fit_is_skipped_with_a_warning(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
-    assert ended.code in (0, 3), ended.text  # 3: invalid on a busy machine
+    assert ended.idle_code == 0, ended.text
     workers, masters = json.loads((ended.run_dir / "run.json").read_text())["adaptations_left_out"]
     consequence = "turns of tasks without name= are counted under the name of their user class"
     assert workers == {"name": "task_names", "consequence": consequence}
