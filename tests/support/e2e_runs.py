@@ -370,19 +370,18 @@ class FinishedRun:
     @property
     def codes(self) -> set[str]:
         """Codes of the verdict's reasons in the measure phase, without those of a busy machine."""
-        reasons = self.summary["verdict"]["reasons"]
-        return {reason["code"] for reason in reasons if reason["phase"] == "measure"} - BUSY_MACHINE_CODES
+        return self._codes("suspect", "invalid")
 
     @property
     def idle_code(self) -> int:
         """Exit code that the run would have on an idle machine: reasons of a busy one do not make it invalid."""
-        if self.code != INVALID:
+        if self.code != INVALID or self._codes("invalid"):
             return self.code
-        verdict = self.summary["verdict"]
-        invalid = {reason["code"] for reason in verdict["reasons"] if reason["level"] == "invalid"}
-        if not invalid <= BUSY_MACHINE_CODES:
-            return self.code
-        return 0 if verdict["passed"] else 1
+        return 0 if self.summary["verdict"]["passed"] else 1
+
+    def _codes(self, *levels: str) -> set[str]:
+        reasons = [reason for reason in self.summary["verdict"]["reasons"] if reason["phase"] == "measure"]
+        return {reason["code"] for reason in reasons if reason["level"] in levels} - BUSY_MACHINE_CODES
 
 
 def marks_of(run_dir: Path) -> list[dict[str, Any]]:
