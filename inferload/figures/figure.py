@@ -1,0 +1,43 @@
+"""A figure: one measured quantity. Each list of figures in a file, on a page or in an interface is made from such rows.
+
+The rows are in `turn_figures`, `rate_figures`, `client_figures` and `server_figures`; the order of a table is the order on each page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+Better = Literal["lower", "higher", "none"]
+# How a value is printed: a number, a whole number, or a share (0..1) as a percentage.
+Form = Literal["number", "count", "share"]
+
+PEERS = ("vllm bench serve", "GuideLLM", "AIPerf", "genai-bench")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One quantity. `key` names it in summary.json, gates and CSV files and ends with its unit; `title` is its heading.
+
+    `text`: definition, for the documentation and the glossary. `statistics`: of a distribution or a gauge; empty for a single
+    number. `headline`: it is in short summaries, first tables and tables by class. `panel`: heading of its chart; figures with the
+    same heading share one. `called`: its name in other tools (PEERS), without those that lack it.
+    """
+
+    key: str
+    title: str
+    unit: str
+    text: str
+    better: Better = "none"
+    form: Form = "number"
+    statistics: tuple[str, ...] = ()
+    headline: bool = False
+    panel: str | None = None
+    called: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def heading(self) -> str:
+        """Title with its unit, such as `TTFT, ms`."""
+        return f"{self.title}, {self.unit}" if self.unit else self.title
