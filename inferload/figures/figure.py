@@ -1,6 +1,7 @@
 """A figure: one measured quantity. Each list of figures in a file, on a page or in an interface is made from such rows.
 
-The rows are in `turn_figures`, `rate_figures`, `client_figures` and `server_figures`; the order of a table is the order on each page.
+The rows are in `turn_figures`, `rate_figures`, `client_figures` and `server_figures`. The order of a table is the order on
+each page.
 """
 
 from __future__ import annotations

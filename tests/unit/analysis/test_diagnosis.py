@@ -94,6 +94,56 @@ def test_each_rule_is_the_primary_cause_of_its_own_case_only(code: str) -> None:
     assert all(sentence and sentence == sentence.strip() for sentence in window.primary.sentences)
 
 
+# Each threshold of a rule: a change that reaches it, and one just short of it.
+THRESHOLDS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("decode-bound", {"itl_by_running": (10.0, 11.6)}, {"itl_by_running": (10.0, 11.5)}),
+    ("decode-bound", {"server_itl_ms": 13.1, "itl_alone_ms": 10.0}, {"server_itl_ms": 13.0, "itl_alone_ms": 10.0}),
+    (
+        "decode-bound",
+        {"server_itl_ms": 10.1, "slo": {"itl_ms": 10.0}},
+        {"server_itl_ms": 10.0, "slo": {"itl_ms": 10.0}},
+    ),
+    (
+        "decode-bound",
+        {"itl_by_running": (10.0, 19.0), "queue_ms": 0.0, "prefill_ms": 19.0, "decode_ms": 81.0},
+        {"itl_by_running": (10.0, 19.0), "queue_ms": 0.0, "prefill_ms": 20.0, "decode_ms": 80.0},
+    ),
+    (
+        "decode-bound",
+        {"itl_by_running": (10.0, 19.0), "computed_tok_per_s": 399.0, "generation_tok_per_s": 400.0},
+        {"itl_by_running": (10.0, 19.0), "computed_tok_per_s": 400.0, "generation_tok_per_s": 400.0},
+    ),
+    ("front-end-bound", {"tokens_per_event": 1.06}, {"tokens_per_event": 1.05}),
+    ("front-end-bound", {"server_cpu_share": 0.91}, {"server_cpu_share": 0.9}),
+    (
+        "front-end-bound",
+        {"client_ttft_ms": 231.0, "server_ttft_ms": 210.0 - 0.1},
+        {"client_ttft_ms": 231.0, "server_ttft_ms": 210.0},
+    ),
+    (
+        "front-end-bound",
+        {"client_ttft_ms": 30.1, "server_ttft_ms": 20.0},
+        {"client_ttft_ms": 30.0, "server_ttft_ms": 20.0},
+    ),
+    (
+        "cache-miss-bound",
+        {"expected_hit_rate": 0.8, "counted_hit_rate": 0.69},
+        {"expected_hit_rate": 0.5, "counted_hit_rate": 0.4},
+    ),
+    (
+        "speculation",
+        {"mean_acceptance_length": 1.29, "draft_tokens": 4},
+        {"mean_acceptance_length": 1.3, "draft_tokens": 4},
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "reached", "short"), THRESHOLDS)
+def test_a_rule_applies_from_its_threshold(code: str, reached: dict[str, Any], short: dict[str, Any]) -> None:
+    assert code in {finding.code for finding in judge(replace(QUIET, **reached)).findings}
+    assert code not in {finding.code for finding in judge(replace(QUIET, **short)).findings}
+
+
 def test_a_finding_from_an_unknown_max_num_seqs_is_probable() -> None:
     window = judge(replace(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.4, head=300)))
     assert window.primary is not None

@@ -50,6 +50,20 @@ def test_the_history_keeps_extremes_and_times(pattern: list[float | None], repea
             assert low - slack <= mean <= high + slack
 
 
+@pytest.mark.parametrize("rising", [True, False])
+def test_each_bucket_has_the_extremes_of_its_own_points(rising: bool) -> None:
+    """Buckets that were used before the number of points per bucket doubled start empty."""
+    count = RECENT + 3 * BUCKETS
+    values = [float(second if rising else count - second) for second in range(count)]
+    series = filled(values)
+    history = series.history(count - RECENT, BUCKETS, ["a"])
+    starts = [round(start) - 1 for start in history.t_s]
+    parts = [values[start:end] for start, end in zip(starts, [*starts[1:], count - RECENT], strict=True)]
+    assert history.low["a"] == [rounded(min(part)) for part in parts]
+    assert history.high["a"] == [rounded(max(part)) for part in parts]
+    assert history.mean["a"] == [pytest.approx(sum(part) / len(part), rel=1e-3, abs=1e-3) for part in parts]
+
+
 @given(st.lists(VALUES, max_size=50), st.integers(0, 60))
 def test_points_after_a_number_are_returned(values: list[float | None], after: int) -> None:
     points = filled(values).after(after, ["a"])

@@ -239,6 +239,9 @@ def test_a_failed_turn_has_no_sketch_values_or_stalls() -> None:
         (Slo(ttft_ms=49), {"finish_reason": "cancelled"}, False),
         (Slo(ttft_ms=50), {"finish_reason": "cancelled", "first_ns": None}, False),  # cancelled without a token
         (Slo(e2e_ms=100), {"finish_reason": "cancelled", "first_ns": None}, True),
+        # The end of a cancelled turn is its cancellation, after its last output.
+        (Slo(e2e_ms=399), {"finish_reason": "cancelled", "closed_ns": S + 402 * MS}, False),
+        (Slo(e2e_ms=400), {"finish_reason": "cancelled", "closed_ns": S + 402 * MS}, True),
     ],
 )
 def test_slo_of_one_turn(slo: Slo, changes: dict[str, object], met: bool | None) -> None:

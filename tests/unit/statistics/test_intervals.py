@@ -60,6 +60,21 @@ def test_the_coverage_of_intervals_is_93_to_97_percent(turns: int, memory: float
     assert 0.93 <= share <= 0.97
 
 
+def test_no_interval_claims_more_samples_than_there_are() -> None:
+    """Alternating values cancel in every batch: the spread between batches is then below that of independent values."""
+    slices = [np.array([1.0, 3.0] * 5) for _ in range(SLICES)]
+    mean = mean_interval(slices)
+    assert mean is not None
+    assert mean.low is not None
+    assert mean.high is not None
+    assert mean.effective == pytest.approx(10 * SLICES)
+    assert mean.high - mean.low >= 2 * 1.96 / (10 * SLICES) ** 0.5
+    uneven = [np.array([1.0, 3.0] * 5) if at % 40 else np.array([1.0, 3.0, 1.0] * 3) for at in range(SLICES)]
+    median = quantile_interval(uneven, 0.5)
+    assert median is not None
+    assert median.effective == sum(map(len, uneven))
+
+
 def test_autocorrelated_turns_have_a_smaller_effective_size() -> None:
     dice = np.random.default_rng(3)
     alone, together = (quantile_interval(run_of(dice, 2000, memory), 0.5) for memory in (0.0, 0.95))
@@ -126,6 +141,8 @@ SUMMARY: dict[str, Any] = {
     "window_s": 60.0,
 }
 
+SUMMARY_WITH_MAX = SUMMARY | {"latency": {"ttft_ms": SUMMARY["latency"]["ttft_ms"] | {"max": 400.0}}}
+
 
 @pytest.mark.parametrize(
     ("gate", "low", "high", "answer"),
@@ -147,6 +164,14 @@ def test_a_gate_is_decided_by_the_whole_interval(gate: str, low: float | None, h
     assert result.answer == answer
     assert result.passed == parse(gate).holds(result.value)  # the default policy decides by the value
     assert result.to_dict()["effective_n"] == 300
+
+
+@pytest.mark.parametrize(("limit", "ground"), [(450.0, "distance"), (449.9, "interval")])
+def test_a_distance_decides_from_its_factor_on(limit: float, ground: str) -> None:
+    result = evaluate(
+        parse(f"p99(ttft_ms) < {limit}"), SUMMARY_WITH_MAX, None, lambda name, q: Interval(1.0, None, 300)
+    )
+    assert result.ground == ground
 
 
 @pytest.mark.parametrize(("policy", "passed"), [("warn", True), ("pass", True), ("fail", False)])
