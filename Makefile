@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd prometheus curl screenshots test test-locust test-python test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-watched bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd prometheus curl screenshots test test-locust test-python test-vllm soak-vllm lint bench bench-client bench-quick bench-arrivals bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -110,7 +110,7 @@ test-vllm: $(READY) setup-vllm browser  ## run the tests with vLLM on the CPU
 screenshots: $(READY) browser  ## generate the screenshots of the README and of the docs
 	PYTHONPATH=tests/support:tests/support/client $(BIN)/python docs/screenshots.py
 
-soak: $(READY) browser sshd prometheus curl  ## run the long tests: long streams, long runs, many random examples, fuzzing
+soak: $(READY) browser sshd prometheus curl  ## run the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/deploy/simulator/test_simulator_server.py
 	$(BIN)/python -m pytest -m "soak and not vllm and not fuzz"
 	@$(MAKE) --no-print-directory soak-fuzz
@@ -165,28 +165,16 @@ bench-programs: $(BENCH)/paced_server $(BENCH)/reader  ## build the paced server
 bench-peers:     ## install other load generators for `make bench` (large downloads)
 	$(PYTHON) benchmarks/install_peers.py --into .cache/peers
 
-bench: bench-client bench-report bench-arrivals bench-workloads bench-watched  ## run bench-client, bench-report, bench-arrivals, bench-workloads and bench-watched
+bench: bench-client bench-arrivals  ## run bench-client and bench-arrivals
 
 bench-client: $(READY) bench-programs  ## measure accuracy and cost; write docs/accuracy.md (CASES, SIZES, PEERS select a part)
 	$(BIN)/python -m benchmarks.bench --cases $(CASES) --sizes $(SIZES) --clients reader inferload inferload-tasks $(PEERS) $(BENCH_OPTIONS)
 
-bench-report: $(READY)  ## measure the report of a large run: an hour, 100,000 turns, 10 million events
-	$(BIN)/python -m benchmarks.bigrun
-
 bench-arrivals: $(READY) bench-programs  ## measure achieved rate and lag at 200 sessions/s on two workers
 	$(BIN)/python -m benchmarks.arrivals
 
-bench-workloads: $(READY)  ## measure the cost of workloads; write docs/workload-cost.md
-	$(BIN)/python -m benchmarks.workloads --write docs/workload-cost.md
-
-bench-watched: $(READY) bench-programs browser  ## measure the cost of the live view in three browsers; write docs/live-cost.md
-	$(BIN)/python -m benchmarks.live_view --write docs/live-cost.md
-
 bench-compare: $(READY)  ## measure false alarms and power of `inferload compare` on recorded runs of the simulator
 	$(BIN)/python -m benchmarks.false_alarms $(BENCH)/false-alarms
-
-bench-simulator: $(READY) bench-programs  ## measure the speed of the simulator; write docs/simulator-speed.md
-	$(BIN)/python -m benchmarks.simulated --write docs/simulator-speed.md
 
 bench-quick:     ## run a small bench-client in two minutes, without writing files
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=

@@ -78,7 +78,6 @@ def latencies(ttft: Mapping[str, Any], itl: Mapping[str, Any]) -> dict[str, floa
     """Return the latencies of `Reported` from the statistics mean, p50 and p99 of a result file, in ms."""
     return {
         "ttft_mean_ms": number(ttft.get("mean")),
-        "ttft_p50_ms": number(ttft.get("p50")),
         "ttft_p99_ms": number(ttft.get("p99")),
         "itl_p50_ms": number(itl.get("p50")),
         "itl_p99_ms": number(itl.get("p99")),
@@ -140,8 +139,8 @@ def spawn_per_s(load: Load) -> float:
     return load.streams / (load.case.spread_ms / 1e3) if load.case.spread else load.streams
 
 
-def scenario_text(load: Load, warmup_s: float = 0.0) -> str:
-    """Return a scenario of independent turns in closed loop, long enough for the required turns after the warm-up."""
+def scenario_text(load: Load) -> str:
+    """Return a scenario of independent turns in closed loop, long enough for the required turns."""
     case = load.case
     return f"""schema: 1
 name: accuracy
@@ -153,7 +152,7 @@ workload:
   output_tokens: {case.tokens}
   history: none
 arrivals: {{kind: closed, users: {load.streams}, spawn_per_s: {spawn_per_s(load):.3f}}}
-phases: {{warmup_s: {warmup_s:g}, measure_s: {measure_s(load):.3f}, drain_s: 60}}
+phases: {{warmup_s: 0, measure_s: {measure_s(load):.3f}, drain_s: 60}}
 """
 
 
@@ -170,19 +169,9 @@ class BenchUser(InferenceUser):
 
 
 def _inferload_call(load: Load) -> ClientCommand:
-    return _chat_call(load, 0.0, "--headless")
-
-
-def web_call(load: Load, web_port: int, warmup_s: float) -> ClientCommand:
-    """Return the command of a master with web UI and one worker process, for the same load. They end after the run."""
-    web = ("--web-host", "127.0.0.1", "--web-port", str(web_port), "--autostart", "--autoquit", "0")
-    return _chat_call(load, warmup_s, *web, "--processes", "1", "--no-report")
-
-
-def _chat_call(load: Load, warmup_s: float, *options: str) -> ClientCommand:
     scenario = load.work / "scenario.yaml"
-    scenario.write_text(scenario_text(load, warmup_s))
-    return _locust_call(load, ROOT / "locustfiles" / "chat.py", *options, "--scenario", str(scenario))
+    scenario.write_text(scenario_text(load))
+    return _locust_call(load, ROOT / "locustfiles" / "chat.py", "--headless", "--scenario", str(scenario))
 
 
 def _tasks_call(load: Load) -> ClientCommand:

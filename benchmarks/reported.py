@@ -24,7 +24,6 @@ class Reported:
     measured_s: float | None = None
     verdict: str | None = None
     remarks: tuple[str, ...] = ()
-    ttft_p50_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ _TICK_HZ = os.sysconf("SC_CLK_TCK")
 class ProcessUsage:
     """Usage of a process. `cpu_s`: CPU time, including reaped children; `peak_mb`: peak memory."""
 
-    pid: int
     cpu_s: float
     peak_mb: float
 
@@ -44,12 +43,8 @@ def run_watched(
     log: Path,
     tokens_sent: Callable[[], int],
     timeout_s: float,
-    on_sample: Callable[[Sequence[ProcessUsage]], None] = lambda _processes: None,
 ) -> Spent:
-    """Run a command, and kill it after `timeout_s`, with a negative exit code. The output goes to `log`.
-
-    `on_sample` is called with each sample of the command's processes, the first process of the command first.
-    """
+    """Run a command, and kill it after `timeout_s`, with a negative exit code. The output goes to `log`."""
     with log.open("wb") as output, on_core(core):
         start_s = time.monotonic()
         process = subprocess.Popen(
@@ -72,7 +67,6 @@ def run_watched(
             processes = process_tree(process.pid)
             cpu_s, peak_mb = sum(p.cpu_s for p in processes), max((p.peak_mb for p in processes), default=0.0)
             samples.append(UsageSample(time.monotonic(), tokens_sent(), cpu_s, peak_mb))
-            on_sample(processes)
             time.sleep(_SAMPLE_S)
     except BaseException:  # including Ctrl-C and a lost server: the client must not outlive this process
         _kill(process.pid)
@@ -96,7 +90,7 @@ def _kill(leader: int) -> None:
 
 
 def process_tree(root: int) -> list[ProcessUsage]:
-    """Return the usage of a process and its descendants, the process itself first."""
+    """Return the usage of a process and its descendants."""
     usages, todo = [], [root]
     while todo:
         pid = todo.pop()
@@ -109,5 +103,5 @@ def process_tree(root: int) -> list[ProcessUsage]:
             continue  # ended meanwhile; its time is counted for its parent
         peak = status.partition("VmHWM:")[2].split()
         cpu_s = sum(int(ticks) for ticks in fields[11:15]) / _TICK_HZ
-        usages.append(ProcessUsage(pid, cpu_s, int(peak[0]) / 1024 if peak else 0.0))
+        usages.append(ProcessUsage(cpu_s, int(peak[0]) / 1024 if peak else 0.0))
     return usages

@@ -33,23 +33,8 @@ PARTS = tuple(TITLES)
 SERVER_PARTS = ("queue_ms", "prefill_ms", "decode_ms")
 
 
-# Columns of a frame of turns that `parts` reads.
-COLUMNS = (
-    "turn_id",
-    "target",
-    "phase",
-    "failure",
-    "e2e_ms",
-    "e2e_planned_ms",
-    "lag_ms",
-    "connect_ms",
-    "upload_ms",
-    *SERVER_TIMES,
-)
-
-
-def parts(turns: pd.DataFrame, phase: str | None = "measure") -> pd.DataFrame:
-    """Return one row per successful turn that was not cancelled: `turn_id`, `target`, `total_ms`, each of PARTS, `server_ms`.
+def parts(turns: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per successful turn of the measure phase: `turn_id`, `target`, `total_ms`, each of PARTS, `server_ms`.
 
     `server_ms` is written to last. Front end, queue, prefill and decode are NaN without server times; lag + connect + upload +
     server = total in any case. A negative front end is kept: the server then reports more time than the turn took.
@@ -58,8 +43,8 @@ def parts(turns: pd.DataFrame, phase: str | None = "measure") -> pd.DataFrame:
     if not len(turns):
         return pd.DataFrame({name: pd.Series(dtype=object if name in columns[:2] else float) for name in columns})
     included = turns["failure"].isna() & turns["e2e_ms"].notna()
-    if phase is not None and "phase" in turns:
-        included &= turns["phase"] == phase
+    if "phase" in turns:
+        included &= turns["phase"] == "measure"
     chosen = turns[included]
 
     def column(name: str) -> Floats:

@@ -165,8 +165,6 @@ _AGREEMENT = (
     ("requests", "", "turns of the client and vllm:request_success_total between two scrapes of the idle server"),
     ("prompt tokens", "", "usage.prompt_tokens of the turns and vllm:prompt_tokens_total, likewise"),
     ("output tokens, both", "", "usage.completion_tokens of the turns and vllm:generation_tokens_total, likewise"),
-    ("turns against histograms", "ms", "mean times reported per turn and means of the histograms of the server"),
-    ("Little's law", "", "mean number of requests = rate x mean time"),
     ("front end", "ms", "request written to last token - queue, prefill and decode of the server"),
     ("sums", "", "equality of the counts of client and server between two scrapes of the idle server"),
 )  # fmt: skip
@@ -234,7 +232,7 @@ SAME = {
 IN_TABLE: dict[str, dict[str, str]] = {
     "servers": {f"{name} {q}, ms": f"server {name}, ms" for name in ("TTFT", "ITL") for q in ("mean", "p50", "p99")}
     | {"queue mean, ms": "queue mean, ms"},
-    "agreement": {"output tokens": "output tokens, both", "Little's law, queue": "Little's law"},
+    "agreement": {"output tokens": "output tokens, both"},
     "server-log": {f"accepted at position {position}": "accepted at position" for position in range(64)},
     "failures": {"turns": "failures by class", "in the measure phase": "failures by class"},
     "slo": {"turns": "slo attainment", "met all": "slo attainment", "failed": "slo missed", "dropped": "slo missed"}

@@ -39,7 +39,7 @@ TURNS_PER_SESSION = 8
 _AT_ONCE = 300  # sessions of a worker, a multiple of ten
 _TAIL_S = 30  # from the last planned turn to the end of the load
 _DRAIN_S = 5
-_EVENTS = (5, 20)  # fewest and most output events of a turn
+_EVENTS = (5, 20)  # fewest and most of a turn, by default
 
 SCENARIO = """
 schema: 1
@@ -59,6 +59,7 @@ class Size:
     groups: int
     rows: int
     turns_per_s: float
+    events: tuple[int, int]  # fewest and most output events of a turn
 
     @property
     def turns(self) -> int:
@@ -90,7 +91,7 @@ class _Group:
     def drawn(cls, size: Size) -> "_Group":
         rng = np.random.default_rng(7)
         planned = np.sort(rng.integers(0, size.group_ns, size.rows))
-        events = rng.integers(_EVENTS[0], _EVENTS[1] + 1, size.rows)
+        events = rng.integers(size.events[0], size.events[1] + 1, size.rows)
         events[np.arange(size.rows) % 1000 == 505] = 0
         gaps = (rng.gamma(16.0, 1.25, events.sum()) * MS).astype(np.int64)
         starts = (np.cumsum(events) - events)[events > 0]
@@ -146,11 +147,19 @@ class _Group:
         return pa.array(value, mask=np.array([failure is not None for failure in self.failure]))
 
 
-def write(run_dir: Path, turns: int, *, workers: int = 4, turns_per_s: float = 500.0, scenario: str = SCENARIO) -> Size:
+def write(
+    run_dir: Path,
+    turns: int,
+    *,
+    workers: int = 4,
+    turns_per_s: float = 500.0,
+    events: tuple[int, int] = _EVENTS,
+    scenario: str = SCENARIO,
+) -> Size:
     """Write the run directory, without a summary; return its size: the turns are rounded down to equal row groups."""
     per_worker = turns // workers
     groups = -(-per_worker // 20_000)
-    size = Size(workers, groups, per_worker // groups // 10 * 10, turns_per_s)
+    size = Size(workers, groups, per_worker // groups // 10 * 10, turns_per_s, events)
     for folder in (run_dir, run_dir / rundir.TURNS, run_dir / rundir.SERVER_METRICS):
         folder.mkdir(parents=True, exist_ok=True)
     group = _Group.drawn(size)
@@ -206,7 +215,7 @@ def _same_columns(group: _Group, worker: int) -> dict[str, pa.Array]:
         "attempts": np.ones(rows),
         "target": np.full(rows, TARGET),
         "model": np.full(rows, MODEL),
-        "max_tokens": np.full(rows, _EVENTS[1]),
+        "max_tokens": np.full(rows, group.events.max()),
         "finish_reason": pa.array(group.finish_reason, pa.string()),
         "failure": pa.array(group.failure, pa.string()),
         "status": np.where(group.streamed, 200, 503),

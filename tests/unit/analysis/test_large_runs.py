@@ -33,6 +33,7 @@ EVERY = 4
 MARK = f"1 in {EVERY} sessions"
 LATENCIES = [f"{name}_ms_{quantile}" for name in ("ttft", "itl", "e2e") for quantile in ("p50", "p95")]
 LIMIT_MB = 1500
+HOUR_LIMIT_S, PAGE_LIMIT_MB = 30.0, 5.0
 
 
 @pytest.fixture(scope="module")
@@ -95,38 +96,25 @@ def test_counts_of_the_timeline_are_of_all_turns(whole: RunFrames, sampled: RunF
 
 def test_sums_and_the_slowest_turns_are_of_all_turns(whole: RunFrames, sampled: RunFrames) -> None:
     expected, reconciled = reconcile.reconcile(whole), reconcile.reconcile(sampled)
-    assert [span.turns for span in reconciled.spans] == [TURNS]
-    assert (reconciled.spans, reconciled.checks) == (expected.spans, expected.checks)
+    assert [span.requests.client for span in reconciled.spans] == [TURNS]
+    assert (reconciled.spans, reconciled.checks[1:]) == (expected.spans, expected.checks[1:])
+    assert reconciled.checks[0].text == f"From {MARK}. {expected.checks[0].text}"
     assert slowest.table(sampled) == slowest.table(whole)
     assert sampled.end_s == whole.end_s
     assert warnings(sampled) == warnings(whole)
 
 
 def test_sums_of_batches_are_those_of_the_whole() -> None:
-    rng, rows = np.random.default_rng(3), 40
-    turns = pd.DataFrame(
-        {name: rng.uniform(1, 9, rows) for name in ("e2e_ms", "upload_ms", "e2e_planned_ms", "lag_ms")}
-    )
-    own = ("server_queue_ms", "server_ttft_ms", "server_generation_ms")
-    turns = turns.assign(failure=None, connect_ms=np.nan, input_tokens=10, output_tokens=7, finish_reason="stop")
-    turns = turns.assign(**{name: rng.uniform(0, 1, rows) for name in own})
-    one, many = reconcile._SpanSums(), reconcile._SpanSums()
-    one.add(turns)
+    rows = 40
+    turns = pd.DataFrame({"failure": [None] * rows, "finish_reason": "stop", "input_tokens": 10, "output_tokens": 7})
+    sums = reconcile._SpanSums()
     for start in range(0, rows, 7):
-        many.add(turns.iloc[start : start + 7])
-    assert (many.turns, many.all_ok, many.input_tokens, many.output_tokens) == (rows, True, 400, 280)
-    assert many.means == pytest.approx(one.means)
-    assert one.means == pytest.approx(dict(parts(turns, phase=None)[list(reconcile.SERVER_PARTS)].mean()))
-    assert many.written_to_last_ms == pytest.approx((turns["e2e_ms"] - turns["upload_ms"]).sum())
-    for name, values in {
-        "failure": "cut",
-        "finish_reason": "cancelled",
-        "output_tokens": np.nan,
-        own[1]: np.nan,
-    }.items():
-        many.add(turns.head(1).assign(**{name: values}))
-    assert (many.turns, many.all_ok, many.input_tokens, many.output_tokens) == (rows + 4, False, 440, None)
-    assert many.means is None
+        sums.add(turns.iloc[start : start + 7])
+    assert sums == reconcile._SpanSums(rows, True, 400, 280)
+    for changed in ({"failure": "cut"}, {"finish_reason": "cancelled"}):
+        other = replace(sums)
+        other.add(turns.tail(1).assign(output_tokens=np.nan, **changed))
+        assert other == reconcile._SpanSums(rows + 1, False, 410, None)
 
 
 def test_failures_of_a_killed_run_are_of_all_turns(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +185,17 @@ def test_the_head_of_the_queue_of_a_sample_is_nearest_to_the_head() -> None:
     np.testing.assert_equal(some.heads(at_s, waiting), [60.0, np.nan])
 
 
+def cost(*words: str | Path) -> tuple[float, float]:
+    """Run a command of inferload; return its CPU time in seconds and its peak memory in MB."""
+    command = [sys.executable, "-m", "inferload", *map(str, words)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    cpu_s, memory_mb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000
+    print(f"{words[0]}: {memory_mb:.0f} MB, {cpu_s:.0f} s CPU time")
+    assert os.waitstatus_to_exitcode(status) == 0
+    return cpu_s, memory_mb
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_report_and_comparison_of_ten_million_turns_need_little_memory(tmp_path: Path) -> None:
@@ -204,13 +203,20 @@ def test_report_and_comparison_of_ten_million_turns_need_little_memory(tmp_path:
     turns = large_run.write(run, 10_000_000).turns
     rundir.write_json(run / rundir.SUMMARY, synthetic.SUMMARY)
     shutil.copytree(run, other, copy_function=os.link)
-    for command in (("report", run), ("compare", run, other)):
-        process = subprocess.Popen([sys.executable, "-m", "inferload", *map(str, command)], stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        print(f"{command[0]}: {usage.ru_maxrss / 1000:.0f} MB, {usage.ru_utime + usage.ru_stime:.0f} s CPU time")
-        assert os.waitstatus_to_exitcode(status) == 0
-        assert usage.ru_maxrss / 1000 < LIMIT_MB
+    for words in (("report", run), ("compare", run, other)):
+        assert cost(*words)[1] < LIMIT_MB
     assert pd.read_csv(run / rundir.TIMELINE)["turns_started"].sum() == turns
+
+
+@pytest.mark.soak
+def test_the_report_of_an_hour_is_quick_and_small(tmp_path: Path) -> None:
+    turns = large_run.write(tmp_path, 100_000, turns_per_s=100_000 / 3600, events=(50, 150)).turns
+    rundir.write_json(tmp_path / rundir.SUMMARY, synthetic.SUMMARY)
+    cpu_s, memory_mb = cost("report", tmp_path)
+    assert cpu_s < HOUR_LIMIT_S
+    assert memory_mb < LIMIT_MB
+    assert (tmp_path / rundir.REPORT_HTML).stat().st_size / 1e6 < PAGE_LIMIT_MB
+    assert pd.read_csv(tmp_path / rundir.TIMELINE)["turns_started"].sum() == turns
 
 
 @pytest.mark.parametrize("users", [1, 3, 40])

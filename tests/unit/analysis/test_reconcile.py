@@ -13,7 +13,7 @@ from inferload.analysis.data import frames
 from inferload.analysis.data.breakdown import BANDS, PARTS, bands, parts
 from inferload.analysis.data.frames import RunFrames
 from inferload.analysis.report import report
-from inferload.analysis.report.reconcile import reconcile, rows, source
+from inferload.analysis.report.reconcile import reconcile, tables
 
 from inferload import rundir
 from inferload.scrapes_file import ScrapeColumns
@@ -103,54 +103,47 @@ def without_failure(run: RunFrames) -> RunFrames:
     return replace(run, turns=run.turns[run.turns["ok"]])
 
 
-def histograms(count: int, **mean_ms: float) -> dict[str, float]:
-    families = {"queue": names.QUEUE, "prefill": names.PREFILL, "decode": names.DECODE, "e2e": names.E2E}
-    totals = {}
-    for part, mean in mean_ms.items():
-        totals |= {families[part] + "_count": float(count), families[part] + "_sum": count * mean / 1e3}
-    return totals
+def requests(count: int) -> dict[str, float]:
+    return {names.E2E + "_count": float(count)}
 
 
 def outcomes(run: RunFrames) -> dict[str, str]:
-    return {check.name: check.outcome for check in reconcile(run).checks}
+    return {check.check: check.outcome for check in reconcile(run).checks}
 
 
 def test_equal_counters_add_up(run: RunFrames) -> None:
     turns = without_failure(run)
     tokens = {name: float(turns.turns[own].sum()) for name, own in COUNTERS.items()}
-    server = tokens | histograms(43, queue=10, prefill=60, decode=395, e2e=480)
+    server = tokens | requests(43)
     reconciliation = reconcile(with_counters(with_server_times(turns, 10, 60, 395), server))
-    assert {check.name: check.outcome for check in reconciliation.checks} == {
+    assert {check.check: check.outcome for check in reconciliation.checks} == {
         "parts of a turn": "adds up",
         "requests": "adds up",
         "prompt tokens": "adds up",
         "output tokens": "adds up",
-        "turns against histograms": "adds up",
-        "Little's law, queue": "adds up",
     }
     assert reconciliation.per_turn
-    assert [row[0] for row in rows(reconciliation)] == ["all turns", "fastest half", "p50 to p90", "p90 to p99"]
+    (breakdown, _) = tables(reconciliation)
+    assert [row[0] for row in breakdown.rows] == ["all turns", "fastest half", "p50 to p90", "p90 to p99"]
+    assert "reported by the server per turn" in breakdown.note
 
 
-def test_without_turn_times_histogram_means_between_idle_scrapes_are_used(run: RunFrames) -> None:
-    reconciliation = reconcile(
-        with_counters(without_failure(run), histograms(43, queue=10, prefill=60, decode=395, e2e=480))
-    )
+def test_without_times_of_turns_the_parts_of_the_server_are_not_known(run: RunFrames) -> None:
+    reconciliation = reconcile(with_counters(without_failure(run), requests(43)))
     assert not reconciliation.per_turn
     assert (reconciliation.spans[0].start_s, reconciliation.spans[0].end_s) == (0.25, 14.0)
-    assert rows(reconciliation)[-1][-4:] == ("34", "10", "60", "395")
-    assert rows(reconciliation)[0][-4:] == ("not known",) * 4
-    assert "means of its histograms between two idle scrapes" in source(reconciliation)
+    (breakdown, _) = tables(reconciliation)
+    assert {row[-4:] for row in breakdown.rows} == {("not known",) * 4}
+    assert "not known per turn" in breakdown.note
 
 
 @pytest.mark.parametrize(
     ("own", "server", "broken"),
     [
         ((10, 60, 495), {}, "parts of a turn"),
-        ((10, 60, 395), histograms(44, e2e=480), "requests"),
-        ((10, 60, 395), histograms(43, decode=300), "turns against histograms"),
+        ((10, 60, 395), requests(44), "requests"),
+        ((10, 60, 395), {names.PROMPT_TOKENS: 7.0}, "prompt tokens"),
         ((10, 60, 395), {names.GENERATION_TOKENS: 7.0}, "output tokens"),
-        ((10, 60, 395), histograms(43, e2e=480, queue=5000), "Little's law, queue"),
     ],
 )
 def test_a_difference_does_not_add_up(
@@ -160,31 +153,22 @@ def test_a_difference_does_not_add_up(
 
 
 def test_without_an_idle_server_the_sums_are_unknown(run: RunFrames) -> None:
-    busy = with_counters(without_failure(run), histograms(43, e2e=480), rests=False)
+    busy = with_counters(without_failure(run), requests(43), rests=False)
     assert outcomes(busy)["sums"] == "not known"
-    (text,) = [check.text for check in reconcile(busy).checks if check.name == "sums"]
+    (text,) = [check.text for check in reconcile(busy).checks if check.check == "sums"]
     assert text.startswith("no scrape around the measured turns shows the server idle")
 
 
 def test_failed_turns_make_the_request_sum_unknown(run: RunFrames) -> None:
-    assert outcomes(with_counters(run, histograms(43, e2e=480)))["requests"] == "not known"
-
-
-def test_failed_turns_make_histogram_comparisons_unknown(run: RunFrames) -> None:
-    by_check = outcomes(with_counters(with_server_times(run, 10, 60, 395), histograms(43, e2e=480, queue=5000)))
-    assert by_check["Little's law, queue"] == "not known"
-    assert by_check["turns against histograms"] == "not known"
+    assert outcomes(with_counters(run, requests(43)))["requests"] == "not known"
 
 
 def test_a_killed_run_makes_the_request_sum_unknown(run: RunFrames) -> None:
     assert (
-        outcomes(with_counters(replace(without_failure(run), summary={}), histograms(99, e2e=480)))["requests"]
+        outcomes(with_counters(replace(without_failure(run), summary={}), requests(99)))["requests"]
         == "does not add up"
     )
-    assert (
-        outcomes(with_counters(replace(without_failure(run), summary=None), histograms(99, e2e=480)))["requests"]
-        == "not known"
-    )
+    assert outcomes(with_counters(replace(without_failure(run), summary=None), requests(99)))["requests"] == "not known"
 
 
 def test_the_report_has_breakdown_and_counter_sections(tmp_path: Path) -> None:
@@ -199,20 +183,21 @@ def test_the_report_has_breakdown_and_counter_sections(tmp_path: Path) -> None:
     assert {check["check"] for check in document["checks"]} >= {"parts of a turn", "sums"}
 
 
-def test_turns_outside_the_span_are_not_compared_with_its_histograms(run: RunFrames) -> None:
-    turns = with_server_times(without_failure(run), 10, 60, 395).turns.copy()
-    late = turns.tail(1).assign(sent_s=20.0, closed_s=21.0, last_s=21.0, phase="drain", server_generation_ms=90_000.0)
+def test_turns_outside_the_span_are_not_counted(run: RunFrames) -> None:
+    turns = without_failure(run).turns
+    late = turns.tail(1).assign(sent_s=20.0, closed_s=21.0, last_s=21.0, phase="drain")
     longer = replace(run, turns=pd.concat([turns, late], ignore_index=True))
-    assert outcomes(with_counters(longer, histograms(43, decode=395)))["turns against histograms"] == "adds up"
+    assert outcomes(with_counters(longer, requests(43)))["requests"] == "adds up"
 
 
 def test_of_two_servers_only_the_idle_one_is_compared(run: RunFrames) -> None:
-    turns = with_server_times(without_failure(run), 10, 60, 395)
-    elsewhere = turns.turns.tail(5).assign(target="http://other", server_generation_ms=90_000.0)
+    turns = without_failure(run)
+    elsewhere = turns.turns.tail(5).assign(target="http://other")
     both = replace(turns, turns=pd.concat([turns.turns, elsewhere], ignore_index=True))
-    idle = with_counters(both, histograms(43, decode=395))
-    busy = with_counters(both, histograms(43, decode=395), rests=False).servers[SERVER]
+    idle = with_counters(both, requests(43))
+    busy = with_counters(both, requests(43), rests=False).servers[SERVER]
     by_check = outcomes(
         replace(idle, servers={SERVER: idle.servers[SERVER], "http://other": replace(busy, target="http://other")})
     )
-    assert by_check[f"turns against histograms at {SERVER}"] == "adds up"
+    assert by_check[f"requests at {SERVER}"] == "adds up"
+    assert not [name for name in by_check if name.endswith("http://other")]

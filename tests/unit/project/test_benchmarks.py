@@ -17,7 +17,7 @@ from paths import ROOT
 
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import bench, bigrun, peers, table, workloads
+from benchmarks import bench, peers, table
 from benchmarks.cases import CASES, Case
 from benchmarks.clients import INFERLOAD, READER, Load, scenario_text
 from benchmarks.reported import (
@@ -438,31 +438,3 @@ def test_a_client_has_its_own_core() -> None:
     finally:
         os.sched_setaffinity(0, before)
     assert child.stdout.strip() == str({first})
-
-
-def test_the_report_of_the_large_run_is_complete(tmp_path: Path) -> None:
-    small = bigrun.RunSize(length_s=90, turns=400, events_per_turn=30)
-    path = bigrun.write(tmp_path / "run", small)
-    took = bigrun.measure(path, small) | {"took_s": small.limit_s}  # the time on this machine is not checked
-    assert list(bigrun.complaints(path, small, took)) == []
-    (slow,) = bigrun.complaints(path, small, took | {"took_s": small.limit_s + 1})
-    assert slow == "took_s is 31.0, above 30"
-    lost = bigrun.RunSize(length_s=90, turns=401, events_per_turn=30, limit_page_mb=0.1)
-    assert len(list(bigrun.complaints(path, lost, took))) == 2
-
-
-def test_workload_costs_are_compared_with_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workloads, "SCENARIOS", ("smoke",))
-    monkeypatch.setattr(workloads, "FOLDER", tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    small = workloads.WorkloadSize(turns=20, sessions=200, conversations=30)
-    costs = json.loads(json.dumps({name: part(small) for name, part in workloads.PARTS.items()}))
-    assert costs["sharegpt"]["facts"]["source"]["sessions"] == 30
-    assert costs["planning"]["smoke"]["plan_us"] > 0
-    text = workloads.page(costs, {"date": "today"})
-    assert "| smoke: planning, " in text
-    assert {figure.limit for figure in workloads.figures(costs)} == {5.0, 20.0, 500.0, None}
-    costs["planning"]["smoke"]["plan_us"] = 1.0
-    costs["sharegpt"] |= {"index_cpu_s": 21.0, "memory_mb": 400.0}
-    (broken,) = (figure for figure in workloads.figures(costs) if not figure.holds)
-    assert broken.row() == "| index of a ShareGPT file of 0 MB, CPU time | 21 s | under 20 s | EXCEEDED |"
