@@ -31,24 +31,16 @@ def picture(document: Mapping[str, Any]) -> Picture | None:
             if entry["label"] == label and entry["values"]
         ]
         data += [trace for trace in (_attainment(rows, label, colour), _figures(rows, label, colour)) if trace["x"]]
-    panels = _panels(document)
     data += _throughput(points)
-    data += _overloaded(points, panels[0])
+    data += _overloaded(points)
     terms = ("turns per s", "goodput turns per s")
     return Picture(
         "curve",
         "Attainment and throughput by load",
         _NOTE,
-        {"data": data, "layout": _layout(document, points, panels)},
+        {"data": data, "layout": _layout(document, points)},
         terms,
     )
-
-
-def _panels(document: Mapping[str, Any]) -> list[str]:
-    """Return the panels of the chart; an SLO of means only has no share of turns within a limit."""
-    conditions = [entry for point in document["points"] for entry in point["conditions"]]
-    means = bool(conditions) and all(entry["share"] is None for entry in conditions)
-    return [_FIGURES, _RATES] if means else list(_PANELS)
 
 
 Rows = list[tuple[dict[str, Any], dict[str, Any]]]
@@ -125,23 +117,23 @@ def _throughput(points: list[dict[str, Any]]) -> list[PlotlyDict]:
     return traces
 
 
-def _overloaded(points: list[dict[str, Any]], panel: str) -> list[PlotlyDict]:
+def _overloaded(points: list[dict[str, Any]]) -> list[PlotlyDict]:
     """Return overloaded points, which have no value, as crosses at the failing edge of the first panel."""
     levels = [point["level"] for point in points if point["verdict"] == "overloaded"]
     if not levels:
         return []
     marker = {"color": RED, "symbol": "x", "size": 10}
-    axes = {"xaxis": "x", "yaxis": f"y{panel}", "legend": f"legend{panel}", "cliponaxis": False}
+    axes = {"xaxis": "x", "yaxis": "y", "legend": "legend", "cliponaxis": False}
     axes |= {"hovertemplate": "turns in flight grew"}
-    data = {"x": levels, "y": [0.0 if panel == _SHARE else _TOP] * len(levels), "marker": marker}
+    data = {"x": levels, "y": [0.0] * len(levels), "marker": marker}
     return [{"type": "scatter", "mode": "markers", "name": "overloaded", **data, **axes}]
 
 
-def _layout(document: Mapping[str, Any], points: list[dict[str, Any]], panels: list[str]) -> PlotlyDict:
-    gap = 0.225 / len(panels)
-    height = (1 - gap * len(panels)) / len(panels)
+def _layout(document: Mapping[str, Any], points: list[dict[str, Any]]) -> PlotlyDict:
+    gap = 0.225 / len(_PANELS)
+    height = (1 - gap * len(_PANELS)) / len(_PANELS)
     layout: PlotlyDict = {
-        "height": 1 + _PANEL_PX * len(panels),
+        "height": 1 + _PANEL_PX * len(_PANELS),
         "margin": {"l": 58, "r": 14, "t": 30, "b": 46},
         "hovermode": "x unified",
         "hoversubplots": "axis",
@@ -150,9 +142,8 @@ def _layout(document: Mapping[str, Any], points: list[dict[str, Any]], panels: l
         "plot_bgcolor": "rgba(0,0,0,0)",
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": BLUE},
     }
-    for number, name in enumerate(panels):
+    for number, (name, title) in enumerate(_PANELS.items()):
         top = 1 - number * (height + gap) - gap
-        title = _PANELS[name]
         axis = {"domain": [max(0.0, top - height), top], "title": {"text": title, "standoff": 6}, "rangemode": "tozero"}
         layout[f"yaxis{name}"] = axis
         layout[f"legend{name}"] = {"orientation": "h", "x": 1, "xanchor": "right", "y": top, "yanchor": "bottom"}

@@ -173,9 +173,8 @@ def _condition(entry: Mapping[str, Any] | None, point: Mapping[str, Any]) -> str
     if not entry["values"]:
         return NOT_MEASURED
     figure = "above all samples" if entry["figure"] is None else number(entry["figure"])
-    failed = f"; {percent(entry['failed'])} of the turns failed" if entry.get("failed") else ""
     if entry["share"] is None:
         if entry["high"] is None:
-            return f"{figure} (no interval yet){failed}"
-        return f"{figure} ({number(entry['low'])} to {number(entry['high'])}){failed}"
-    return f"{figure}; {percent(entry['value'])} within ({percent(entry['low'])} to {percent(entry['high'])}){failed}"
+            return f"{figure} (no interval yet)"
+        return f"{figure} ({number(entry['low'])} to {number(entry['high'])})"
+    return f"{figure}; {percent(entry['value'])} within ({percent(entry['low'])} to {percent(entry['high'])})"

@@ -127,7 +127,6 @@ def _condition(result: ConditionResult) -> dict[str, Any]:
         "figure_low": _finite(result.figure_low),
         "figure_high": _finite(result.figure_high),
         "verdict": result.verdict,
-        "failed": result.failed,
         "values": result.count,
         "effective": _finite(result.effective),
     }

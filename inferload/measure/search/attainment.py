@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from math import inf, isfinite, log, nan, sqrt
+from dataclasses import dataclass
+from math import isfinite, log, nan, sqrt
 from typing import Literal
 
 import numpy as np
 
-from inferload.measure.measures import MEASURES
 from inferload.measure.search.slo import FAILED, Condition
 from inferload.measure.search.window import Floats, Samples, Window
 from inferload.measure.sketch import rank
 from inferload.statistics.intervals import BATCHES, SLICES, fitting_batches, share_interval, spread
 
 Verdict = Literal["holds", "breaks", "undecided"]
-_MEAN_SHARE = 0.99  # of the turns that must not fail for a mean, which leaves failed turns out
-_OF_EVENTS = tuple(measure.name for measure in MEASURES if measure.per_event is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,6 @@ class ConditionResult:
     verdict: Verdict
     count: int
     effective: float  # independent values with the same spread
-    failed: float = 0.0  # of a mean and of a measure of events: share of failed turns, which `value` leaves out
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +54,7 @@ def judge(condition: Condition, number: int, windows: Sequence[Window], tail: fl
     if not any(len(sample.value) for sample in samples):
         return ConditionResult(condition, nan, nan, nan, None, None, None, nan, "undecided", 0, 0.0)
     load = _Load(windows, samples, fitting_batches([window.in_flight(SLICES) for window in windows]))
-    if condition.share is None or condition.measure in _OF_EVENTS:
-        return _values_and_failures(condition, load, tail)
-    return _share(condition, condition.share, load, tail)
+    return _mean(condition, load, tail) if condition.share is None else _share(condition, condition.share, load, tail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,48 +85,6 @@ class _Load:
     def within(self, limit: float) -> _Ratio:
         """Share of the values within a limit."""
         return self.ratio(lambda values: (values <= limit).astype(np.float64))
-
-
-def _values_and_failures(condition: Condition, load: _Load, tail: float) -> ConditionResult:
-    """Judge the values of the turns that ended well; if turns failed, the condition holds only if few did.
-
-    Among the gaps of successful turns, one infinite value per failed turn would count as one late gap. At least the share
-    of the turns that a percentile requires of its values must not fail.
-    """
-    count, ended = len(load.values), replace(load, samples=[_finite(sample) for sample in load.samples])
-    if len(ended.values) == count:
-        return _values(condition, load, tail)
-    failures = [_failures(window, sample) for window, sample in zip(load.windows, load.samples, strict=True)]
-    share = _MEAN_SHARE if condition.share is None else condition.share
-    few_failed = Condition(f"{FAILED} < {1 - share:g}", FAILED, 1 - share, share)
-    few = _share(few_failed, share, replace(load, samples=failures), tail / 2)
-    if not len(ended.values):
-        few = replace(few, condition=condition, figure=None, figure_low=None, figure_high=None, count=count, failed=1.0)
-        return few if condition.share is not None else replace(few, value=inf, low=inf, high=inf)
-    values = _values(condition, ended, tail / 2)
-    verdicts = (values.verdict, few.verdict)
-    verdict: Verdict = "breaks" if "breaks" in verdicts else "holds" if verdicts == ("holds", "holds") else "undecided"
-    return replace(values, verdict=verdict, count=count, failed=1 - few.value, margin=min(values.margin, few.margin))
-
-
-def _values(condition: Condition, load: _Load, tail: float) -> ConditionResult:
-    if condition.share is None:
-        return _mean(condition, load, tail)
-    return _share(condition, condition.share, load, tail)
-
-
-def _finite(sample: Samples) -> Samples:
-    ended = np.isfinite(sample.value)
-    return Samples(sample.at_s[ended], sample.value[ended])
-
-
-def _failures(window: Window, sample: Samples) -> Samples:
-    """One value per turn of the window: infinite if it failed, else 0."""
-    lost_s, begun_s = sample.at_s[np.isinf(sample.value)], window.begun_s
-    ok = ~np.isin(begun_s, lost_s) if window.ok is None else window.ok
-    well_s = begun_s[(begun_s >= 0) & (begun_s < window.lasts_s) & ok]
-    values = np.concatenate([np.full(len(lost_s), np.inf), np.zeros(len(well_s))])
-    return Samples(np.concatenate([lost_s, well_s]), values)
 
 
 def _mean(condition: Condition, load: _Load, tail: float) -> ConditionResult:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from inferload.measure.measures import MEASURES
 from inferload.verdict import gates
 from inferload.verdict.gate import Gate
 from inferload.verdict.gates import GateError
@@ -14,6 +15,8 @@ FAILED = "failed_ratio"
 _EXAMPLE = 'write it as "p95(ttft_ms) < 800 and p95(tpot_ms) < 50"'
 # Measures that are the client's own, or of which a turn does not keep which value was whose.
 _NOT_BY_TURN = ("client_delay_ms", "itl_token_ms")
+_OF_EVENTS = tuple(measure.name for measure in MEASURES if measure.per_event is not None)
+_MEAN_SHARE = 0.99  # of the turns that must not fail for a mean, unless the SLO says how many may
 _AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 
 
@@ -38,13 +41,29 @@ class Condition:
         """Statistic that is compared with the limit, as `p95(ttft_ms)`."""
         return re.split(r"\s*<", self.text, maxsplit=1)[0]
 
+    @property
+    def of_ended(self) -> bool:
+        """True if its values are those of the turns that ended well; otherwise a failed turn has an infinite value.
+
+        A mean would be infinite, and among the gaps of all turns a failed turn would count as one late gap.
+        """
+        return self.share is None or self.measure in _OF_EVENTS
+
 
 def parse(text: str) -> tuple[Condition, ...]:
-    """Parse an SLO. SloError names the invalid part and the nearest valid name."""
+    """Parse an SLO. SloError names the invalid part and the nearest valid name.
+
+    A limit of failed turns is added if a condition leaves them out and the SLO has none: as many turns may fail as values may
+    be above the limit.
+    """
     parts = [part for part in _AND.split(text.strip()) if part.strip()]
     if not parts:
         raise SloError(f"is empty; {_EXAMPLE}")
-    return tuple(_condition(part) for part in parts)
+    conditions = tuple(_condition(part) for part in parts)
+    shares = [_MEAN_SHARE if one.share is None else one.share for one in conditions if one.of_ended]
+    if not shares or any(one.measure == FAILED for one in conditions):
+        return conditions
+    return (*conditions, _condition(f"{FAILED} < {1 - max(shares):.6g}"))
 
 
 def text_of(conditions: Sequence[Condition]) -> str:

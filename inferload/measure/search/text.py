@@ -58,15 +58,13 @@ def _condition(result: ConditionResult) -> str:
     label = result.condition.label
     if not result.count:
         return f"{label}: not measured"
-    failed = f", {percent(result.failed)} of the turns failed and are not in it" if result.failed else ""
     if result.condition.share is None:
         interval = f"{short(result.low)} to {short(result.high)}" if isfinite(result.high) else "no interval yet"
-        figure = short(result.figure) if result.figure is not None else "without end, as turns failed"
-        return f"{label} {figure} ({interval}), limit {result.condition.limit:g}{failed}"
+        return f"{label} {short(result.figure)} ({interval}), limit {result.condition.limit:g}"
     figure = "beyond all that ended" if result.figure is None else short(result.figure)
     interval = f"{percent(result.low)} to {percent(result.high)}"
     required = percent(result.condition.share)
-    return f"{label} {figure}: {percent(result.value)} within ({interval}), {required} required{failed}"
+    return f"{label} {figure}: {percent(result.value)} within ({interval}), {required} required"
 
 
 def summed_up(document: Mapping[str, Any]) -> list[str]:

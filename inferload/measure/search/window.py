@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Values of one condition's measure; instants in seconds since the window began. inf: a turn that failed."""
+    """Values of one condition's measure; instants in seconds since the window began. inf: a turn that failed or was dropped."""
 
     at_s: Floats
     value: Floats
@@ -93,8 +93,9 @@ def of_turns(
 ) -> Window:
     """Measure phase of a run. `shifts_ns`: per worker, offset that makes its instants count from the start of the window.
 
-    A turn that failed or was not finished met no limit: its value is infinite in every condition. The same holds for each
-    `dropped` session, counted as one turn and spread evenly over the window, since its instant is not known.
+    A turn that failed or was not finished met no limit: its value is infinite in every condition that does not leave it out.
+    The same holds for each `dropped` session, counted as one turn and spread evenly over the window, since its instant is not
+    known.
     """
     begun_s, closed_s = (_instants_s(turns, shifts_ns, name) for name in ("planned_ns", "closed_ns"))
     failure = pc.fill_null(turns["failure"], "")
@@ -113,10 +114,10 @@ def of_turns(
         good &= _met(condition, values, rows, len(good))
         counted = (inside & ~failed)[rows]
         values, rows = values[counted], rows[counted]
-        lost_s = np.concatenate([begun_s[inside & failed], dropped_s])
+        lost_s = np.zeros(0) if condition.of_ended else np.concatenate([begun_s[inside & failed], dropped_s])
         samples.append(_with_lost(begun_s[rows], values, lost_s))
     ended_s = np.where(given_up, np.inf, closed_s)
-    by_turn = any(condition.share is not None for condition in conditions)  # a single turn cannot meet a mean
+    by_turn = any(one.share is not None and one.measure != FAILED for one in conditions)  # a turn cannot meet a mean
     return Window(lasts_s, tuple(samples), begun_s, ended_s, int(good.sum()) if by_turn else None, ~failed)
 
 
