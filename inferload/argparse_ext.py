@@ -4,7 +4,7 @@ import argparse
 import difflib
 from typing import Any, NoReturn
 
-from inferload.run_options import KEY_ON_COMMAND_LINE, REMOVED_OPTIONS
+from inferload.run_options import KEY_ON_COMMAND_LINE
 
 # Options of vllm bench, GuideLLM, AIPerf, k6 and others, by the option of inferload run with the same meaning.
 ELSEWHERE = {
@@ -69,8 +69,6 @@ class PassingParser(argparse.ArgumentParser):
         parsed, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             name = word.partition("=")[0]
-            if name in REMOVED_OPTIONS:
-                self.error(f"{name}: removed; use {REMOVED_OPTIONS[name]}")
             if name.startswith("-") and name != "--":
                 near = self._nearest(name)
                 self.error(f"{name}: unknown" + (f"; did you mean {near}?" if near else "; --help lists the options"))

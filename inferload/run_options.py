@@ -10,11 +10,6 @@ KEY_ON_COMMAND_LINE = (
     f"--api-key: a key on a command line is in the process list; use --api-key-file FILE or {API_KEY_VARIABLE}"
 )
 
-# Options that no longer exist, with their replacement.
-REMOVED_OPTIONS = {
-    "--inconclusive-code": "--inconclusive pass|fail, and read gates[].answer in summary.json; a failed gate is exit code 1"
-}
-
 
 @dataclass(frozen=True, slots=True)
 class RunOption:

@@ -25,7 +25,18 @@ FORMAT = 1
 
 GAP_S = 3600.0  # minimum time between occasions on one server start
 
-_FIELDS = ("settings", "server", "slo", "output_tokens", "input_tokens", "seed", "level", "started_at", "arm")
+_FIELDS = (
+    "settings",
+    "server",
+    "slo",
+    "output_tokens",
+    "input_tokens",
+    "seed",
+    "level",
+    "started_at",
+    "lasted_s",
+    "arm",
+)
 
 
 def is_baseline(path: Path) -> bool:
@@ -176,7 +187,7 @@ def _properties(run: Run) -> dict[str, Any]:
 
 def _entry(run: Run) -> dict[str, Any]:
     known = {name: value for name, value in sorted(run.figures.items()) if value is not None}
-    fields = {key: getattr(run, key) for key in (*_FIELDS, "lasted_s")}
+    fields = {key: getattr(run, key) for key in _FIELDS}
     return {"label": run.label, "start": run.start, **fields, "figures": known}
 
 
@@ -186,7 +197,6 @@ def _from(entry: Mapping[str, Any]) -> Run:
         path=Path(entry["label"]),
         label=entry["label"],
         start=entry["start"],
-        lasted_s=entry.get("lasted_s"),  # files of earlier versions lack it
         figures=figures | dict(entry["figures"]),
         **{key: entry[key] for key in _FIELDS},
     )

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from inferload.errors import UsageError
+
 Result = TypeVar("Result")
 
 # Errors from documents with missing keys or values of other types.
-_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError, OverflowError)
+_DAMAGED = (UsageError, KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError, OverflowError)
 
 
 class Notes:

@@ -62,20 +62,6 @@ GROUPS = {
     },
 }
 
-# Commands that no longer exist, with their replacement.
-REMOVED = {
-    "collect": "no command: workers send their turns to the master during the run (--max-turns-mb)",
-    "deploy script": "inferload deploy render VARIANT --format sh",
-    "deploy compose": "inferload deploy render VARIANT --format compose -o DIR",
-    "deploy kubernetes": "inferload deploy render VARIANT --format kubernetes -o DIR",
-    "diagnose": "inferload report RUN, which writes the diagnosis to report.html, report.md and diagnosis.json",
-    "interference": "inferload compare alone=RUN mix=RUN --class CLASS",
-    "gates": "inferload report RUN --junit FILE --markdown FILE --github",
-    "reconcile": "inferload report RUN, which compares client and server counters in report.html and reconcile.json; "
-    "inferload compare marks implausible results of other clients",
-    "path": "inferload init FILE --from NAME, which copies a bundled scenario; inferload init --help lists them",
-}
-
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """Return the parser with the sub-command `command`; with none if there is no such command. Only its module is imported.
@@ -99,7 +85,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
         import_module(BUILT_IN[command]).register(commands)
     elif command in satellites:
         _add(satellites[command], commands)
-    elif command is not None and not command.startswith("-") and command not in REMOVED:
+    elif command is not None and not command.startswith("-"):
         near = get_close_matches(command, [*BUILT_IN, *satellites], n=1)
         hint = f"did you mean {near[0]}?" if near else "inferload --help lists the commands"
         parser.error(f"{escaped_lines(command)}: unknown command; {hint}")
@@ -162,9 +148,6 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(
             KEY_ON_COMMAND_LINE if is_key(first) else f"{first}: unknown; a command comes first: inferload --help"
         )
-    for removed in (first, " ".join(words[:2])):
-        if removed in REMOVED:
-            parser.error(f"{removed}: removed; use {REMOVED[removed]}")
     arguments = parser.parse_args(words)
     try:
         with contextlib.redirect_stdout(cast(TextIO, _Escaping(sys.stdout))):

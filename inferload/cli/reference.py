@@ -3,8 +3,7 @@
 import argparse
 from collections.abc import Iterator
 
-from inferload.cli import GROUPS, REMOVED, build_parser
-from inferload.run_options import REMOVED_OPTIONS
+from inferload.cli import GROUPS, build_parser
 
 _HEAD = """# Commands
 
@@ -25,8 +24,7 @@ def document() -> str:
     for title, commands in GROUPS.items():
         sections.append(f"## {title.capitalize()}\n")
         sections += [_section(name, parser) for command in commands for name, parser in parsers(command).items()]
-    removed = [(f"`{name}`", _cell(text)) for name, text in (REMOVED | REMOVED_OPTIONS).items()]
-    return "\n".join([_HEAD, _contents(), *sections, "## Removed\n", _table("removed", "replacement", removed)])
+    return "\n".join([_HEAD, _contents(), *sections])
 
 
 def parsers(command: str) -> Parsers:

@@ -33,7 +33,6 @@ from inferload.run_options import (
     API_KEY_VARIABLE,
     DEFAULT_MAX_TURNS_MB,
     KEY_ON_COMMAND_LINE,
-    REMOVED_OPTIONS,
     RUN_OPTIONS,
 )
 from inferload.scenario import overrides
@@ -55,12 +54,14 @@ def scenario_choices(default: str, selected: str) -> list[str]:
 def add_options(parser: Any, default_scenario: str, selected_scenario: str | None = None) -> None:
     """Add inferload's options to Locust's parser. `selected_scenario`: value of the command line, once it is known."""
     parser.allow_abbrev = False  # else argparse reads --api-key as --api-key-file, and an error prints the key
-    refused = {"--api-key": KEY_ON_COMMAND_LINE} | {
-        flag: f"{flag}: removed; use {use}" for flag, use in REMOVED_OPTIONS.items()
-    }
-    for flag, text in refused.items():
-        keywords = {"nargs": "?", "const": text, "help": argparse.SUPPRESS, "include_in_web_ui": False}
-        parser.add_argument(flag, action=_Refused, **keywords)
+    parser.add_argument(
+        "--api-key",
+        action=_Refused,
+        nargs="?",
+        const=KEY_ON_COMMAND_LINE,
+        help=argparse.SUPPRESS,
+        include_in_web_ui=False,
+    )
     shown = default_scenario or "the scenarios of the locustfile's classes"
     parser.add_argument(
         "--scenario",

@@ -9,7 +9,6 @@ from inferload.content.data import DataContext
 from inferload.errors import UsageError
 from inferload.numbers import duration, number, plural
 from inferload.plan.describe import Expected, drawn_load_rows, fixed_load_rows, row_text
-from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated
 from inferload.scenario.schema.rate_profiles import RateProfile, RateRamp, RateSteps
@@ -72,7 +71,10 @@ def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: Data
 
 
 def recorded_load(manifest: Mapping[str, Any], marks: Sequence[Mapping[str, Any]]) -> LoadText | None:
-    """Return the load of a run from its run.json, else from its scenario. UsageError for a malformed block."""
+    """Return the load of a run from its run.json, else from its scenario, as of a run that was killed.
+
+    UsageError for a malformed block or scenario.
+    """
     block, scenario = manifest.get("load"), manifest.get("scenario")
     if isinstance(block, Mapping):
         try:
@@ -80,10 +82,7 @@ def recorded_load(manifest: Mapping[str, Any], marks: Sequence[Mapping[str, Any]
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError("run.json: key load cannot be read; remove it") from error
     text = scenario.get("text") if isinstance(scenario, Mapping) else None
-    try:
-        return load_text(from_text(text, "run.json"), marks) if isinstance(text, str) else None
-    except ScenarioError:  # scenario of another version
-        return None
+    return load_text(from_text(text, "run.json"), marks) if isinstance(text, str) else None
 
 
 def _load(arrivals: Arrivals, changes: Sequence[Mapping[str, Any]]) -> tuple[str, str]:

@@ -85,7 +85,7 @@ def check_alike(members: Sequence[Member], digest: str) -> None:
     for member in members:
         worker, facts = f"{member.name} on {member.facts.get('host')}", member.facts
         if facts.get("version") != __version__:
-            versions.append(f"{worker} runs {facts.get('version') or 'an older one'}")
+            versions.append(f"{worker} runs {facts.get('version') or 'an unknown version'}")
         if facts.get("scenario") not in (None, digest):
             scenarios.append(f"{worker} was started with scenario {facts['scenario'][:12]}")
     problems = []

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from inferload.errors import UsageError
 from inferload.numbers import exact
@@ -205,22 +205,4 @@ def read_points(path: str, origin: str) -> list[dict[str, float]]:
     return points
 
 
-_REMOVED = {
-    "sine": "kind: points with a point for each bend",
-    "spike": "kind: points with between: hold",
-    "exponential": "kind: points with a point for each bend",
-}
-
-
-def _not_removed(data: Any) -> Any:
-    """Refuse a removed kind and name its replacement."""
-    kind = data.get("kind") if isinstance(data, dict) else None
-    if isinstance(kind, str) and kind in _REMOVED:
-        raise ValueError(f"kind {kind} was removed; use {_REMOVED[kind]}")
-    return data
-
-
-Profile = Annotated[
-    Annotated[RateSteps | RateRamp | RatePoints, Field(discriminator="kind")],
-    BeforeValidator(_not_removed),
-]
+Profile = Annotated[RateSteps | RateRamp | RatePoints, Field(discriminator="kind")]

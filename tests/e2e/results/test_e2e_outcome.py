@@ -498,8 +498,8 @@ def refused(sandbox: Sandbox, *words: str) -> tuple[int, str]:
 REFUSED = (("--api-key", KEY), (f"--api-key={KEY}",), ("--api-key-f", KEY), ("--scen", "smoke"))
 
 
-@run_cases(refused, *REFUSED, ("--inconclusive-code", "5"))
-def test_locust_refuses_keys_abbreviations_and_removed_options(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(refused, *REFUSED)
+def test_locust_refuses_keys_and_abbreviations(run_pool: RunPool, run_case: RunCase) -> None:
     code, text = run_pool.result(run_case)
     assert code == 2, text
     if run_case.arguments[0].startswith("--api-key"):
@@ -507,8 +507,6 @@ def test_locust_refuses_keys_abbreviations_and_removed_options(run_pool: RunPool
     if run_case.arguments[0].partition("=")[0] == "--api-key":
         assert text.splitlines()[-1].startswith("inferload: --api-key: ")
         assert "--api-key-file FILE or OPENAI_API_KEY" in text
-    if run_case.arguments[0] == "--inconclusive-code":
-        assert text.splitlines()[-1].startswith("inferload: --inconclusive-code: removed; use --inconclusive ")
 
 
 @pytest.mark.parametrize("words", [["--api-key", KEY], [f"--api-key={KEY}"], ["--api-key-f", KEY]])

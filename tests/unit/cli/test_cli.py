@@ -1,4 +1,4 @@
-"""The command line as a whole: unknown and removed commands and options, help, broken pipes, and plugins."""
+"""The command line as a whole: unknown commands and options, help, broken pipes, and plugins."""
 
 import argparse
 import ast
@@ -15,7 +15,6 @@ import synthetic_run
 from inferload import cli
 from inferload.argparse_ext import PassingParser
 from inferload.cli import run as run_command
-from inferload.run_options import REMOVED_OPTIONS
 
 
 def test_a_closed_pipe_is_no_error() -> None:
@@ -58,10 +57,6 @@ def test_a_plugin_that_fails_to_load_breaks_only_its_command(
         ("run smoke chat", "inferload run: error: chat: unexpected; --help lists the arguments"),
         ("plan smoke --sead=3", "inferload plan: error: --sead: unknown; did you mean --seed?"),
         ("doctor --users 8", "inferload doctor: error: --users: unknown; --help lists the options"),
-        (
-            "run smoke --inconclusive-code 5",
-            f"inferload run: error: --inconclusive-code: removed; use {REMOVED_OPTIONS['--inconclusive-code']}",
-        ),
         ("run smoke --concurrency=8", "inferload run: error: --concurrency: unknown; did you mean --users?"),
         ("simulator --max-num-sequences 8", "inferload: --max-num-sequences: unknown; did you mean --max-num-seqs?"),
     ],
@@ -73,15 +68,6 @@ def test_an_unknown_option_is_an_error_of_its_command(
         cli.main(words.split())
     assert ended.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1] == message
-
-
-@pytest.mark.parametrize("command", cli.REMOVED)
-def test_a_removed_command_names_its_replacement(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([command, "runs/x"])
-    assert ended.value.code == 2
-    last_line = capsys.readouterr().err.splitlines()[-1]
-    assert last_line == f"inferload: error: {command}: removed; use {cli.REMOVED[command]}"
 
 
 def test_an_error_of_a_long_command_omits_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,15 +149,6 @@ def test_control_characters_of_files_are_escaped_in_output(tmp_path: Path, capsy
     assert "\x1b" not in printed
     assert cli.main(["validate", str(tmp_path / "no\x1b[2Jsuch.yaml")]) == 2
     assert "\x1b" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("verb", ["script", "compose", "kubernetes"])
-def test_a_removed_subcommand_names_its_replacement(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["deploy", verb, "tiny-all"])
-    assert ended.value.code == 2
-    message = f"deploy {verb}: removed; use inferload deploy render VARIANT --format {verb.replace('script', 'sh')}"
-    assert message in capsys.readouterr().err
 
 
 def test_run_builds_the_locust_command() -> None:

@@ -81,7 +81,7 @@ def test_workers_with_another_version_or_scenario_are_refused() -> None:
     with pytest.raises(UsageError) as refused:
         worker_setup.check_alike(members, scenarios.load("smoke").digest)
     assert str(refused.value) == (
-        f"workers: w1 on node2 runs 0.0.9, w2 on node3 runs an older one, and the master inferload {__version__}; "
+        f"workers: w1 on node2 runs 0.0.9, w2 on node3 runs an unknown version, and the master inferload {__version__}; "
         f"install the same on all. w3 on node4 was started with scenario {scenarios.load('chat').digest[:12]}, "
         f"and the master with {mine[:12]}; workers need no --scenario: leave it out"
     )

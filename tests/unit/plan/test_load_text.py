@@ -1,4 +1,4 @@
-"""The load of a run in words: planned, changed manually, and from the manifest of an older run."""
+"""The load of a run in words: planned, changed manually, and from a manifest."""
 
 import json
 from typing import Any
@@ -10,6 +10,7 @@ from inferload.errors import UsageError
 from inferload.plan.describe import describe
 from inferload.plan.load_text import load_text, recorded_load
 from inferload.scenario.files import catalog
+from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text, load
 
 CHAT = """\
@@ -126,11 +127,13 @@ def test_the_load_is_read_from_the_manifest_or_its_scenario() -> None:
     recorded = load_text(loaded, (), DataContext())
     manifest = json.loads(json.dumps({"load": recorded.to_dict()}))
     assert recorded_load(manifest, ()) == recorded
-    old = recorded_load({"scenario": {"text": loaded.resolved_text()}}, ())
-    assert old is not None
-    assert (old.users_or_rate, old.detail) == ("12/s Poisson", "session starts")
-    assert [title for title, _ in old.rows] == ["arrivals", "phases"]
+    killed = recorded_load({"scenario": {"text": loaded.resolved_text()}}, ())
+    assert killed is not None
+    assert (killed.users_or_rate, killed.detail) == ("12/s Poisson", "session starts")
+    assert [title for title, _ in killed.rows] == ["arrivals", "phases"]
     with pytest.raises(UsageError, match=r"run\.json: key load cannot be read"):
         recorded_load({"load": {"rows": 5}}, ())
-    for without in ({}, {"scenario": None}, {"scenario": {"text": "schema: 1\nname: chat\n"}}):
+    for without in ({}, {"scenario": None}):
         assert recorded_load(without, ()) is None
+    with pytest.raises(ScenarioError, match=r"run\.json"):
+        recorded_load({"scenario": {"text": "schema: 1\nname: chat\n"}}, ())

@@ -248,18 +248,6 @@ def test_an_invalid_file_of_rates_is_refused(content: str | None, said: str, tmp
             "arrivals.profile.steps[1].sessions_per_s: must be greater than 0, is 0",
         ),
         (
-            "{kind: poisson, profile: {kind: sine, sessions_per_s: 4, amplitude_sessions_per_s: 2, period_s: 20}}",
-            "arrivals.profile: kind sine was removed; use kind: points with a point for each bend",
-        ),
-        (
-            "{kind: gamma, burstiness: 1, profile: {kind: exponential, from_sessions_per_s: 1, to_sessions_per_s: 2, end_s: 9}}",
-            "arrivals.profile: kind exponential was removed; use kind: points with a point for each bend",
-        ),
-        (
-            "{kind: constant, profile: {kind: spike, sessions_per_s: 1, peak_sessions_per_s: 2, start_s: 1, for_s: 1}}",
-            "arrivals.profile: kind spike was removed; use kind: points with between: hold",
-        ),
-        (
             "{kind: poisson, profile: {kind: stops, sessions_per_s: 1}}",
             "arrivals.profile.kind: is 'stops'; did you mean steps?",
         ),
