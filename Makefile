@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd prometheus curl screenshots test test-locust test-python test-vllm soak-vllm lint bench bench-client bench-quick bench-arrivals bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl screenshots test test-locust test-python test-vllm soak-vllm lint bench bench-client bench-quick bench-arrivals bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -49,15 +49,7 @@ browser:         ## install Chromium and its driver for the browser tests
 		echo "make: the browser tests need Chromium and its driver: apt-get install $(BROWSER), or the equivalent" >&2; \
 	fi
 
-# Some tests connect to this machine over ssh. No service is started here: the tests start their own.
-sshd:            ## install sshd for the ssh tests
-	@PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v sshd >/dev/null || \
-	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
-		tests/support/install_daemon.sh openssh-server ssh.service ssh.socket || echo "make: no sshd for the tests: apt-get install openssh-server failed" >&2; \
-	else \
-		echo "make: the ssh tests need sshd: apt-get install openssh-server, or the equivalent" >&2; \
-	fi
-
+# No service is started here: the tests start their own.
 prometheus:      ## install Prometheus for the tests of the exported metrics
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || \
 	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
@@ -75,7 +67,7 @@ curl:            ## install curl for the simulator tests
 		echo "make: some tests need curl: apt-get install curl, or the equivalent" >&2; \
 	fi
 
-test: $(READY) browser sshd prometheus curl  ## run all tests except those with vLLM
+test: $(READY) browser prometheus curl  ## run all tests except those with vLLM
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/side_by_side.py
 
 # Another version of Locust in a separate environment, with the newest gevent that it supports.
@@ -101,7 +93,7 @@ PYTHON_TESTS ?= tests/unit tests/e2e/results/test_e2e_outcome.py tests/e2e/fault
 	$(@D)/bin/python -m pip install -q -c constraints.txt -e '.[dev]'
 	@touch $@
 
-test-python: .cache/python-$(or $(VERSION),3.13)/.ready browser sshd prometheus curl  ## run the unit tests and some end-to-end tests with another Python: make test-python VERSION=3.13
+test-python: .cache/python-$(or $(VERSION),3.13)/.ready browser prometheus curl  ## run the unit tests and some end-to-end tests with another Python: make test-python VERSION=3.13
 	$(<D)/bin/python -m pytest $(PYTHON_TESTS)
 
 test-vllm: $(READY) setup-vllm browser  ## run the tests with vLLM on the CPU
@@ -110,7 +102,7 @@ test-vllm: $(READY) setup-vllm browser  ## run the tests with vLLM on the CPU
 screenshots: $(READY) browser  ## generate the screenshots of the README and of the docs
 	PYTHONPATH=tests/support:tests/support/client $(BIN)/python docs/screenshots.py
 
-soak: $(READY) browser sshd prometheus curl  ## run the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing
+soak: $(READY) browser prometheus curl  ## run the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/deploy/simulator/test_simulator_server.py
 	$(BIN)/python -m pytest -m "soak and not vllm and not fuzz"
 	@$(MAKE) --no-print-directory soak-fuzz

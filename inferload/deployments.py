@@ -1,6 +1,6 @@
-"""State files of the servers that were started from this machine.
+"""State files of the servers that were started on this machine, one per port.
 
-One file per local port, and a subfolder for servers on other machines. A run reads from them the configuration of its server.
+A run reads from them the configuration of its server.
 """
 
 import json
@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from inferload.user_cache import user_cache
 
 _LOCAL = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
-REMOTE = "remote"  # folder of the state files of servers on other machines
 _ABOVE = Path(__file__).resolve().parent.parent
 
 
@@ -34,35 +33,17 @@ def state_dir() -> Path:
 
 
 def of_target(url: str) -> dict[str, Any] | None:
-    """Return the deployment at a URL (variant, command, version, configuration); None if unknown.
-
-    The document of a server on another machine has the key `machine`. Without a tunnel it is not checked whether that server
-    still runs.
-    """
+    """Return the deployment at a URL (variant, command, version, configuration); None if unknown."""
     address = _address(url)
-    if address is None:
+    if address is None or address[0] not in _LOCAL:
         return None
-    if address[0] in _LOCAL:
-        document = _read(state_dir() / f"{address[1]}.json")
-        if document is not None and _alive(document.get("pid")):
-            return document
-    for path in sorted((state_dir() / REMOTE).glob("*.json")):
-        document = _read(path)
-        if document is None or not _same(_address(str(document.get("url"))), address):
-            continue
-        tunnel = document.get("tunnel")
-        if tunnel is None or _alive(tunnel[0]):
-            return document
-    return None
+    return _running(state_dir() / f"{address[1]}.json")
 
 
 def running() -> list[str]:
-    """Return the URLs of the servers of this machine that run, and of all on other machines that were not stopped."""
-    here = [
-        document for path in state_dir().glob("*.json") if (document := _read(path)) and _alive(document.get("pid"))
-    ]
-    elsewhere = [document for path in (state_dir() / REMOTE).glob("*.json") if (document := _read(path))]
-    return sorted(str(document.get("url")) for document in (*here, *elsewhere))
+    """Return the URLs of the servers that run."""
+    documents = [document for path in state_dir().glob("*.json") if (document := _running(path))]
+    return sorted(str(document.get("url")) for document in documents)
 
 
 def _address(url: str) -> tuple[str, int] | None:
@@ -71,16 +52,13 @@ def _address(url: str) -> tuple[str, int] | None:
     return None if parts.hostname is None or port is None else (parts.hostname, port)
 
 
-def _same(left: tuple[str, int] | None, right: tuple[str, int]) -> bool:
-    return left is not None and left[1] == right[1] and (left[0] == right[0] or {left[0], right[0]} <= _LOCAL)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
+def _running(path: Path) -> dict[str, Any] | None:
+    """Return a state file's document; None if it cannot be read, or if its server has ended."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return document if isinstance(document, dict) else None
+    return document if isinstance(document, dict) and _alive(document.get("pid")) else None
 
 
 def _alive(pid: object) -> bool:

@@ -11,7 +11,6 @@ import gevent
 import hypothesis
 import pytest
 import simulator_process
-import sshd
 from e2e_runs import RunPool
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
@@ -101,13 +100,6 @@ def run_pool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     pool = RunPool(request.session.items, tmp_path_factory.mktemp("e2e"))
     yield pool
     pool.close()
-
-
-@pytest.fixture(scope="session")
-def ssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.SshServer]:
-    """sshd on this machine with generated keys."""
-    with sshd.running(tmp_path_factory.mktemp("sshd")) as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

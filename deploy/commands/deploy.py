@@ -14,11 +14,9 @@ from inferload.results.cost import UNPRICED
 
 from ..launcher import launch, server_state
 from ..launcher.server_state import LocalServer
-from ..servers import local, remote
+from ..servers import local
 from ..servers.engines import ENGINES, ServerSpec, command_of
-from ..servers.ssh import SshMachine
 from ..variants.variant import stand_in
-from . import remote_deploy
 from .render import add_render
 from .variants import add_list, add_show, variant_of
 
@@ -29,7 +27,7 @@ Examples:
   inferload deploy list
   inferload deploy show t4-all
   inferload deploy up tiny-prefix-caching --engine vllm-cpu --set max-num-seqs=8
-  inferload deploy up t4-all --engine vllm --host user@gpu-box --tunnel
+  inferload deploy render t4-all --format sh | ssh gpu-box sh
   inferload deploy status
   inferload deploy down
 Arguments after -- are passed to the engine, after the launcher's own flags."""
@@ -51,18 +49,15 @@ def register(subparsers: Any) -> None:
     status = actions.add_parser("status", help="list the servers that were started here; exit code 1 if none is up")
     _add_name(status)
     status.add_argument("--port", type=int, help="only the server on this port")
-    remote_deploy.add_machine(status)
     status.set_defaults(run=status_of)
     logs = actions.add_parser("logs", help="show the end of a server's log")
     _add_name(logs)
     logs.add_argument("--port", type=int, help="port of the server; needed if several are up")
-    remote_deploy.add_machine(logs)
     logs.add_argument("-n", "--lines", type=int, default=40, help="number of lines (%(default)s)")
     logs.set_defaults(run=show_log)
     down = actions.add_parser("down", help="stop a server and wait until it has ended")
     _add_name(down)
     down.add_argument("--port", type=int, help="port of the server; needed if several are up")
-    remote_deploy.add_machine(down)
     down.add_argument("--all", action="store_true", help="all servers that were started here")
     down.set_defaults(run=stop_servers)
 
@@ -98,12 +93,11 @@ def _add_up(actions: Any) -> None:
         "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= removes it"
     )
     up.add_argument("--engine", choices=list(ENGINES), default="simulator", help="engine of the server (%(default)s)")
-    up.add_argument("--host", help=f"address to listen on, or user@machine ({LOCALHOST})")
+    up.add_argument("--host", default=LOCALHOST, help="address to listen on (%(default)s)")
     up.add_argument("--port", type=int, default=8000, help="port to listen on (%(default)s)")
     up.add_argument("--cores", help="pin the server to these cores, such as 1 or 2-3,5")
     up.add_argument("--ready-s", type=float, help="time limit for the start in seconds (default: by engine)")
     prices.add_options(up)
-    remote_deploy.add_up(up)
     up.set_defaults(run=bring_up, extra=())
 
 
@@ -127,16 +121,12 @@ def bring_up(arguments: argparse.Namespace) -> int:
         raise UsageError("--host: empty; use 127.0.0.1 for this machine only, 0.0.0.0 for all its addresses")
     price_options = prices.from_options(arguments)
     variant = variant_of(arguments.what, arguments.set, "pass flags after --")
-    if (machine := remote.machine_of(arguments.host, arguments.ssh_config)) is not None:
-        return remote_deploy.up(arguments, machine, variant, price_options)
-    if arguments.tunnel is not None or arguments.listen or arguments.program:
-        raise UsageError("--tunnel, --listen, --program: need another machine; use --host user@machine")
     spec = ServerSpec(
         engine=arguments.engine,
         model=arguments.what if variant is None else variant.model,
         variant=variant,
         model_path=arguments.model_path,
-        host=arguments.host or LOCALHOST,
+        host=arguments.host,
         port=arguments.port,
         cores=None if arguments.cores is None else core_list(arguments.cores),
         extra=arguments.extra,
@@ -161,25 +151,23 @@ def bring_up(arguments: argparse.Namespace) -> int:
 
 
 def _name_to_port(arguments: argparse.Namespace) -> None:
-    """Replace the name of a variant by machine and port of its server. Raise UsageError unless exactly one matches."""
+    """Replace the name of a variant by the port of its server. Raise UsageError unless exactly one matches."""
     if arguments.name is None:
         return
-    if arguments.port is not None or arguments.host is not None or getattr(arguments, "all", False):
-        raise UsageError(f"{arguments.name}: already selects a server; remove the name, or --port, --host and --all")
-    servers: list[LocalServer | remote.RemoteServer] = [*server_state.remembered(), *remote.remembered()]
+    if arguments.port is not None or getattr(arguments, "all", False):
+        raise UsageError(f"{arguments.name}: already selects a server; remove the name, or --port and --all")
+    servers = server_state.remembered()
     matches = [server for server in servers if _variant_of(server) == arguments.name]
     if len(matches) > 1:  # servers that have ended keep their state file until they are stopped
-        matches = [server for server in matches if not isinstance(server, LocalServer) or server_state.group(server)]
+        matches = [server for server in matches if server_state.group(server)]
     if len(matches) != 1:
         known = ", ".join(f"{_variant_of(server)} at {server.url}" for server in servers) or "none"
         problem = f"{len(matches)} servers are" if matches else "no server is"
         raise UsageError(f"{arguments.name}: {problem} of this variant; known servers: {known}; select one with --port")
     arguments.port = matches[0].port
-    if isinstance(matches[0], remote.RemoteServer):
-        arguments.host, arguments.ssh_config = matches[0].machine, matches[0].ssh_config
 
 
-def _variant_of(server: LocalServer | remote.RemoteServer) -> str:
+def _variant_of(server: LocalServer) -> str:
     return str(server.variant["name"]) if server.variant else server.model
 
 
@@ -206,35 +194,13 @@ def _status_line(server: LocalServer, state: str) -> str:
 def status_of(arguments: argparse.Namespace) -> int:
     """Run `status`: print a line per server. Return 0 if at least one is up."""
     _name_to_port(arguments)
-    machine = remote_deploy.machine_of(arguments)
-    if machine is not None:
-        states_there = remote.states(machine, arguments.port)
-        print(
-            "\n".join(_status_line(server, state) for server, state in states_there)
-            or f"no server was started on {machine.name}"
-        )
-        return 0 if any(state == "up" for _, state in states_there) else 1
     known = [server for server in server_state.remembered() if arguments.port in (None, server.port)]
     states = [launch.state(server) for server in known]
     for server, state in zip(known, states, strict=True):
         print(_status_line(server, state))
-    for remote_server in remote.matching(arguments.port):
-        line, state = remote_deploy.status_line(remote_server)
-        states.append(state)
-        print(line)
     if not states:
         print("no server was started here" if arguments.port is None else f"no server on port {arguments.port}")
     return 0 if "up" in states else 1
-
-
-def _remote_target(arguments: argparse.Namespace) -> tuple[SshMachine, int] | None:
-    """Machine and port of a remote server, if --host selects it or no local server matches; else None."""
-    machine = remote_deploy.machine_of(arguments)
-    known = remote.matching(arguments.port, [] if machine is None else [machine])
-    local_servers = [server for server in server_state.remembered() if arguments.port in (None, server.port)]
-    if machine is None and (local_servers or not known):
-        return None
-    return remote_deploy.selected(known, machine, arguments.port)
 
 
 def show_log(arguments: argparse.Namespace) -> int:
@@ -242,9 +208,6 @@ def show_log(arguments: argparse.Namespace) -> int:
     if arguments.lines < 1:
         raise UsageError(f"--lines {arguments.lines}: must be 1 or more")
     _name_to_port(arguments)
-    if (target := _remote_target(arguments)) is not None:
-        print("\n".join(remote.log(*target, arguments.lines)))
-        return 0
     server = chosen(arguments.port)
     lines = launch.tail(server.log).splitlines()[-arguments.lines :]
     print("\n".join([*lines, f"whole log: {os.fspath(server.log)}"]))
@@ -254,22 +217,11 @@ def show_log(arguments: argparse.Namespace) -> int:
 def stop_servers(arguments: argparse.Namespace) -> int:
     """Run `down`: stop servers and remove their state files."""
     _name_to_port(arguments)
-    if arguments.all and (arguments.host is not None or arguments.port is not None or arguments.ssh_config is not None):
-        raise UsageError("--all: selects every server; remove it, or --host, --port and --ssh-config")
-    if not arguments.all and (target := _remote_target(arguments)) is not None:
-        print(f"{target[0].name}: {remote.stop(*target)}")
-        return 0
-    if arguments.all and not server_state.remembered() and not remote.remembered():
+    if arguments.all and arguments.port is not None:
+        raise UsageError("--all: selects every server; remove it, or --port")
+    if arguments.all and not server_state.remembered():
         print("no server was started here")
     for server in server_state.remembered() if arguments.all else [chosen(arguments.port)]:
         ended = launch.stop(server)
         print(f"{server.engine} on port {server.port}: {'stopped' if ended else 'had already ended'}")
-    errors: list[str] = []
-    for other in remote.remembered() if arguments.all else []:
-        try:
-            print(f"{other.machine}: {remote.stop(other.where, other.port)}")
-        except UsageError as error:
-            errors.append(str(error))
-    if errors:
-        raise UsageError("\n".join(errors))
     return 0

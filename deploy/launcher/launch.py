@@ -1,6 +1,6 @@
 """Launcher: start a server as a process group with a log file, wait until it is ready, stop it.
 
-A server outlives the process that started it. Standard library only: servers/remote.py runs this module on other machines.
+A server outlives the process that started it.
 """
 
 import contextlib

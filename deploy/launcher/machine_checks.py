@@ -1,4 +1,4 @@
-"""Checks of a machine before a server is started on it: GPUs, memory and disk. Standard library only."""
+"""Checks of a machine before a server is started on it: GPUs, memory and disk."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Paths of the launcher: the cache folder, the environment of vLLM, the folder of states and logs. Standard library only."""
+"""Paths of the launcher: the cache folder, the environment of vLLM, the folder of states and logs."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Checks of a machine before vLLM is started on it. Standard library only."""
+"""Checks of a machine before vLLM is started on it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

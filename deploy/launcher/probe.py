@@ -1,4 +1,4 @@
-"""Requests to a server: health, model name, a first token; and checks of a port. Standard library only."""
+"""Requests to a server: health, model name, a first token; and checks of a port."""
 
 import errno
 import http.client

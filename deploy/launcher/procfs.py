@@ -1,4 +1,4 @@
-"""Processes, listening ports and memory of this machine, from /proc of Linux. Standard library only."""
+"""Processes, listening ports and memory of this machine, from /proc of Linux."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Properties of a running server: version, resolved configuration, memory. Standard library only."""
+"""Properties of a running server: version, resolved configuration, memory."""
 
 import csv
 import http.client

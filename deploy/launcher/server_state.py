@@ -1,4 +1,4 @@
-"""State files and process groups of the servers that were started on this machine. Standard library only.
+"""State files and process groups of the servers that were started on this machine.
 
 A process id alone does not identify a server, because the system may reuse it. A server's process group is identified by its log
 file, which at least one process of the group holds open.
@@ -30,8 +30,8 @@ FACTS = ("version", "startup_s", "memory_mb", "gpu_memory_mb", "config", "prices
 class LocalServer:
     """Started server.
 
-    `pid`: leader of its process group. `started_at`: UTC. `cores`: None if not pinned. `start_id`: identifies a start by
-    another machine or by a sweep.
+    `pid`: leader of its process group. `started_at`: UTC. `cores`: None if not pinned. `start_id`: identifies a
+    start by a sweep.
     """
 
     engine: str
@@ -71,16 +71,12 @@ def to_document(server: LocalServer) -> dict[str, Any]:
 
 
 def remember(server: LocalServer) -> None:
-    """Write the state file of a server."""
-    write_state(state_file(server.port), to_document(server))
-
-
-def write_state(path: Path, document: dict[str, Any]) -> None:
-    """Write a state file atomically. Raise UsageError if its folder is not writable."""
+    """Write the state file of a server atomically. Raise UsageError if its folder is not writable."""
+    path = state_file(server.port)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part_file = path.with_name(f"{path.name}.part")
-        part_file.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        part_file.write_text(json.dumps(to_document(server), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         part_file.replace(path)
     except OSError as error:
         raise not_written(path.parent, error) from error

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP as KeyboardInterrupt, so that clean-up code stops started processes. Standard library only."""
+"""SIGTERM and SIGHUP as KeyboardInterrupt, so that clean-up code stops started processes."""
 
 import signal
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Weights of a model on disk: their size, and a check that they are present or can be downloaded. Standard library only.
+"""Weights of a model on disk: their size, and a check that they are present or can be downloaded.
 
 Sizes are estimates from the model name, parameters times bytes per parameter, used only to detect a disk too small for a
 download.

@@ -148,17 +148,14 @@ def vllm(spec: ServerSpec) -> Command:
         raise UsageError(
             f"{spec.variant.name}: its model is generated, for --engine vllm-cpu or simulator only; give a --model-path for vllm"
         )
-    preflight.check(need_of(spec), command.argv, command.environment)
+    preflight.check(_requirements(spec.variant, spec.model_path), command.argv, command.environment)
     if program is None:
         raise UsageError("vllm: not in the path; pip install vllm, or set VLLM to the program")
     return command
 
 
-def need_of(spec: ServerSpec) -> Requirements:
-    """Return the requirements of a variant on the machine that runs vLLM."""
-    variant = spec.variant
-    assert variant is not None
-    model = None if spec.model_path is not None else variant.model
+def _requirements(variant: Variant, model_path: Path | None) -> Requirements:
+    model = None if model_path is not None else variant.model
     return Requirements(variant.name, variant.hardware, variant.utilization, model)
 
 

@@ -54,7 +54,6 @@ def _variant(url: str) -> dict[str, Any] | None:
         "prices",
         "config",
         "cores",
-        "machine",
     )
     variant = server.get("variant") or {}
     named = {key: variant.get(key) for key in ("name", "hardware")}

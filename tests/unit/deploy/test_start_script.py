@@ -84,15 +84,21 @@ def test_the_script_of_every_variant_runs_its_command(sh: str, printing: str) ->
     assert own[:2] == ["serve", "/my models/x"]
 
 
-def test_a_script_runs_the_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("piped", [True, False], ids=["from a pipe", "from a file"])
+def test_a_script_runs_the_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[str], piped: bool) -> None:
     assert cli.main(["deploy", "render", "tiny-all", "--engine", "simulator", "--set", "max-num-seqs=3"]) == 0
     path, port = tmp_path / "tiny-all.sh", unused_port()
     text = capsys.readouterr().out
     assert "`inferload deploy render tiny-all --engine simulator --format sh`" in text
     path.write_text(text)
     environment = {**os.environ, "INFERLOAD": str(BIN / "inferload")}
-    command = [SHELLS[0], str(path), "--port", str(port), "--exit-after-s", "60"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
+    # `ssh HOST sh` passes the script through a pipe.
+    command = [SHELLS[0], *(["-s", "--"] if piped else [str(path)]), "--port", str(port), "--exit-after-s", "60"]
+    sending = ["cat", str(path)] if piped else ["true"]
+    with (
+        subprocess.Popen(sending, stdout=subprocess.PIPE) as sender,
+        subprocess.Popen(command, env=environment, stdin=sender.stdout, stdout=subprocess.PIPE, text=True) as server,
+    ):
         try:
             assert server.stdout is not None
             assert server.stdout.readline() == f"inferload simulator on http://127.0.0.1:{port}\n"
