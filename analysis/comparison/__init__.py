@@ -1,1 +1,1 @@
-"""Comparison of configurations: sides, tests, costs, recommendations."""
+"""Comparison of configurations: sides, tests, the best by goal, costs."""

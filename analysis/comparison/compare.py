@@ -61,6 +61,7 @@ class Comparison:
     unpaired: tuple[Run, ...] = ()
     occasions: int | None = None  # of a baseline file, which has no pairs
     limits: tuple[max_change.CheckedLimit, ...] = ()  # of --max-change
+    allowed: tuple[str, ...] = ()  # keys of the scenario that may differ
 
     @property
     def paired(self) -> tuple[Side, Side]:
@@ -165,6 +166,7 @@ def _compared(
         condition=condition,
         implausible=_implausible(baseline, candidate),
         pairs=pairs,
+        allowed=tuple(allowed),
     )
 
 

@@ -1,8 +1,7 @@
 """HTML page of several configurations: comparisons, tables, throughput against latency."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from inferload.numbers import short
 
@@ -13,6 +12,7 @@ from ..pages import shell
 from ..pages.tables import Table
 from . import costs, text
 from .arms import between_arms
+from .best import best_by_goal
 from .compare import Comparison, table_rows
 from .sides import LoadFigures, Side, TableRow, mean_over_runs
 
@@ -24,15 +24,12 @@ class Part:
     `arms`: comparisons of warm with cold runs of a configuration.
 
     `links`: (name of a run, relative path of its page).
-
-    `recommendation`: title, rows (aim, variant, certain, details) and notes of the best variants; None: no section.
     """
 
     name: str
     rows: tuple[TableRow, ...]
     comparisons: tuple[Comparison, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
-    recommendation: Mapping[str, Any] | None = None
     curves: tuple[Side, ...] = ()
     arms: tuple[Comparison, ...] = ()
 
@@ -48,12 +45,15 @@ def html(title: str, verdict: str, parts: Sequence[Part]) -> str:
     for index, part in enumerate(parts):
         picture = _picture(part, f"load-{index}")
         drawn += [] if picture is None else [picture]
+        best = best_by_goal(part.comparisons)
         shown.append(
             {
                 "part": part,
                 "picture": picture,
                 "headlines": [text.headline(comparison) for comparison in (*part.comparisons, *part.arms)],
                 "tables": _tables(part, index),
+                "best": _table(f"best-{index}", "Best by goal", text.best_table(best)) if best else None,
+                "best_notes": text.best_notes(best) if best else [],
                 "compared": [
                     (
                         _title(comparison),

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from inferload import rundir
-from inferload.bottleneck.evidence import server_option
 from inferload.errors import UsageError
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
 from inferload.scrapes_file import read_scrapes
 from inferload.server_metrics.metric_names import PROCESS_START
 
+from ..charts.load import FIGURES
 from ..data.figures import ALL, steady_value_of, value_of
 from ..data.manifest import arrivals_of, scenario_of, slo_of
 from ..interop import imported
@@ -24,17 +24,6 @@ ARMS = ("cold", "warm")  # counted arms of a prefix cache, in the order of their
 WARMING = "warming"
 _ONLY = "workload.only"
 _MOST_DIGITS = 9  # of the number of a result in a file
-
-
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """Server deployment, from the manifest; None: unknown. Memory: of all GPUs, and of the server processes."""
-
-    gpus: int | None = None
-    gpu_memory_mb: float | None = None
-    memory_mb: float | None = None
-    tensor_parallel: int | None = None
-    quantization: str | None = None  # "none" without --quantization
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +63,6 @@ class Run:
     notes: tuple[str, ...] = ()
     scenario: str = ""
     ok_and_sent: tuple[int, int] | None = None  # successful turns, sent turns
-    deployment: Deployment = Deployment()
     loads: tuple[LoadFigures, ...] = ()  # the run, or each step of its load
     arm: str = "cold"  # of the prefix cache: cold, warm, or warming (not counted)
 
@@ -292,7 +280,6 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         lasted_s=_lasted_s(manifest),
         scenario=str(scenario.get("name") or ""),
         ok_and_sent=(turns["ok"], turns["sent"]) if {"ok", "sent"} <= turns.keys() else None,
-        deployment=deployment(manifest.get("variant") or {}),
         loads=_loads(manifest, summary),
         arm=str((summary.get("cache") or {}).get("arm") or ARMS[0]),
     )
@@ -307,36 +294,12 @@ def _lasted_s(manifest: Mapping[str, Any]) -> float | None:
     return float(max(ends_ns) - start_ns) / 1e9
 
 
-def deployment(variant: Mapping[str, Any]) -> Deployment:
-    """Read the deployment from the `variant` block of run.json."""
-    on_gpus = variant.get("gpu_memory_mb")
-    simulated = variant.get("engine") == "simulator"  # its process memory is not that of a model
-    parallel = server_option(variant, "--tensor-parallel-size") or ("1" if variant.get("argv") else "")
-    return Deployment(
-        gpus=(variant.get("hardware") or {}).get("gpus") or None,
-        gpu_memory_mb=float(sum(on_gpus.values())) if isinstance(on_gpus, Mapping) and on_gpus else None,
-        memory_mb=None if simulated else variant.get("memory_mb"),
-        tensor_parallel=int(parallel) if parallel.isdecimal() else None,
-        quantization=(server_option(variant, "--quantization") or "none") if variant.get("argv") else None,
-    )
-
-
-_LOAD_FIGURES = (
-    *(f"{q}({measure})" for measure in ("ttft_ms", "tpot_ms") for q in ("mean", "p50", "p90", "p95", "p99")),
-    *(f"{q}(itl_ms)" for q in ("p50", "p95")),
-    "mean(e2e_ms)",
-    "failed_ratio",
-    "turns_per_s",
-    "output_tok_per_s",
-)
-
-
 def _loads(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[LoadFigures, ...]:
     """Figures at the load of a run, or of each of its steps; empty for a load without a single number."""
     steps = summary.get("steps") or []
     blocks = [(step, *_load_of(step)) for step in steps] or [(summary, *_load_of(arrivals_of(manifest)))]
     return tuple(
-        LoadFigures(load, unit, {name: steady_value_of(name, {"client": {}, **block}) for name in _LOAD_FIGURES})
+        LoadFigures(load, unit, {name: steady_value_of(name, {"client": {}, **block}) for name in FIGURES})
         for block, load, unit in blocks
         if load is not None
     )

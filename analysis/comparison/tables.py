@@ -1,4 +1,4 @@
-"""Tables of configurations: an A/B block with one row per metric, and a matrix with memory."""
+"""Table of configurations with a row per metric: `inferload compare --format block`."""
 
 from collections.abc import Sequence
 
@@ -69,37 +69,3 @@ def _gains(base: Side, side: Side) -> list[str]:
     before, after = values["output_tok_per_s"]
     lines.append(f"  throughput: {NOT_MEASURED if not before or after is None else f'{after / before:.2f}x'}")
     return lines
-
-
-def matrix(sides: Sequence[Side]) -> list[tuple[str, ...]]:
-    """Return rows: configuration, tensor parallel, quantisation, TTFT P50, TPOT, throughput, memory per GPU and of processes."""
-    rows: list[tuple[str, ...]] = [
-        ("configuration", "TP", "quantisation", "TTFT P50", "TPOT", "throughput", "GPU memory", "memory of processes")
-    ]
-    for side in sides:
-        deployment = side.runs[0].deployment
-        rows.append(
-            (
-                side.heading,
-                NOT_MEASURED if deployment.tensor_parallel is None else str(deployment.tensor_parallel),
-                deployment.quantization or NOT_MEASURED,
-                _unit(side.mean("p50(ttft_ms)"), " ms"),
-                _unit(side.mean("mean(tpot_ms)"), " ms"),
-                _unit(side.mean("output_tok_per_s"), " tok/s"),
-                _gpu_memory(side),
-                _unit(None if deployment.memory_mb is None else deployment.memory_mb / 1000, " GB"),
-            )
-        )
-    return rows
-
-
-def _gpu_memory(side: Side) -> str:
-    deployment = side.runs[0].deployment
-    if deployment.gpu_memory_mb is None:
-        return NOT_MEASURED
-    cards = deployment.gpus or 1
-    return f"{number(deployment.gpu_memory_mb / cards / 1000)} GB{'/GPU' if cards > 1 else ''}"
-
-
-def _unit(value: float | None, unit: str) -> str:
-    return NOT_MEASURED if value is None else f"{number(value)}{unit}"

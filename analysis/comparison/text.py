@@ -6,7 +6,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from inferload.escaping import markdown as plain
-from inferload.numbers import NOT_KNOWN, number, plural
+from inferload.numbers import NOT_KNOWN, listed, number, plural
 from inferload.statistics.paired_runs import ALPHA, OTHERS_ALONE, POWER
 from inferload.text_table import align, piped
 
@@ -14,6 +14,7 @@ from ..data.figures import TABLE
 from ..pages import wording
 from . import costs
 from .arms import between_arms
+from .best import BestSide, best_by_goal
 from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
 from .sides import Side, TableRow
 
@@ -125,6 +126,55 @@ def effects_table(comparison: Comparison) -> Cells:
     return rows
 
 
+def best_table(results: Sequence[BestSide]) -> Cells:
+    """Return a row for each goal: the side with the best value, its change from the closest other side, and the answer."""
+    several = len({best.baseline for best in results}) > 1
+    rows = [["goal", "best", "best value", "closest", "change", "95 % CI", "p", "answer", "more pairs"]]
+    for best in results:
+        figure = best.figure
+        goal = f"{figure.title}, {'lowest' if figure.better == 'lower' else 'highest'}"
+        row = best.rivals[0].row if best.rivals else None
+        rows.append(
+            [
+                f"{goal}, against {best.baseline}" if several else goal,
+                best.label or "",
+                "" if row is None else f"{number(best.value)} {figure.unit}".rstrip(),
+                best.rivals[0].label if best.rivals else "",
+                "" if row is None or row.change is None else f"{row.change:+.2%}",
+                "" if row is None else _interval(row),
+                "" if row is None or row.p is None else _p(row.p),
+                _best_answer(best),
+                _more_pairs(best),
+            ]
+        )
+    return rows
+
+
+def _best_answer(best: BestSide) -> str:
+    if best.certainty == "tie":
+        return f"tied with {listed([rival.label for rival in best.tied])}"
+    return best.certainty
+
+
+def _more_pairs(best: BestSide) -> str:
+    if best.missing or not best.tied:
+        return ""
+    return "over 1,000" if best.more_pairs is None else f"about {best.more_pairs}"
+
+
+def best_notes(results: Sequence[BestSide]) -> list[str]:
+    """Return the remarks on `best_table`: trade-offs of the best sides, missing values, and the tests."""
+    worse = {best.label: best for best in results if best.certainty == "best" and best.worse}
+    lines = [f"{label}: worse than {best.baseline}: {'; '.join(best.worse)}" for label, best in worse.items()]
+    lines += [f"{best.figure.title}: {best.missing}" for best in results if best.missing]
+    return [
+        *lines,
+        "Answer best: better than each other side, by the tests below. Closest: a side that is not separated from the best value, "
+        f"or the next best one. More pairs: for a test of the measured differences, at a power of {POWER:g}. Rates are those of "
+        "this load, not the capacity of the servers.",
+    ]
+
+
 def sides_table(rows_of: Sequence[TableRow]) -> Cells:
     """Return the figures of each configuration, means over its counted runs."""
     rows = [["configuration", "runs", *(f"{figure.title} ({figure.unit})" for figure in TABLE)]]
@@ -153,6 +203,8 @@ def improvement_table(rows_of: Sequence[TableRow]) -> Cells | None:
 def text(comparisons: Sequence[Comparison]) -> str:
     """Format comparisons for a terminal."""
     parts = [*_simulated(comparisons), *_tables(table_rows(comparisons), align)]
+    if best := best_by_goal(comparisons):
+        parts += [align(best_table(best), left=2), "\n".join(best_notes(best))]
     for comparison in (*comparisons, *between_arms(comparisons)):
         parts.append("\n".join([headline(comparison), *remarks(comparison), "", align(effects_table(comparison))]))
     return "\n\n".join(parts) + f"\n\n{family(comparisons)}\n"
@@ -163,6 +215,8 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
     all_compared = [*comparisons, *between_arms(comparisons)]
     parts = [*(f"**{plain(headline(comparison))}**" for comparison in all_compared)]
     parts += [*map(plain, _simulated(comparisons)), *_tables(table_rows(comparisons), piped, plain)]
+    if best := best_by_goal(comparisons):
+        parts += [piped(best_table(best)), "\n".join(f"* {plain(note)}" for note in best_notes(best))]
     for comparison in all_compared:
         lines = "\n".join(f"* {plain(remark)}" for remark in remarks(comparison))
         parts += [
@@ -264,6 +318,27 @@ def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
         "cost": costs.document([side for side, _ in table_rows(comparisons)]),
         "candidates": [_comparison_document(comparison) for comparison in comparisons],
         "arms": [_comparison_document(comparison) for comparison in between_arms(comparisons)],
+        "best": [_best_document(best) for best in best_by_goal(comparisons)],
+    }
+
+
+def _best_document(best: BestSide) -> dict[str, Any]:
+    closest = best.rivals[0] if best.rivals else None
+    change = {} if closest is None else _change_document(closest.row)
+    return {
+        "baseline": best.baseline,
+        "figure": best.figure.name,
+        "better": best.figure.better,
+        "best": best.label if best.certainty == "best" else None,
+        "best_value_of": best.label,
+        "value": best.value,
+        "answer": best.certainty,
+        "tied": [rival.label for rival in best.tied],
+        "closest": None if closest is None else closest.label,
+        **change,
+        "more_pairs": best.more_pairs,
+        "worse": list(best.worse),
+        "missing": best.missing or None,
     }
 
 
@@ -297,15 +372,22 @@ def _figure_document(row: FigureRow) -> dict[str, Any]:
         "better": row.figure.better,
         "baseline": row.baseline,
         "candidate": row.candidate,
-        "change": row.change,
-        "low": None if effect is None or effect.low is None else effect.low - 1,
-        "high": None if effect is None or effect.high is None else effect.high - 1,
-        "p": row.p,
+        **_change_document(row),
         "p_sign_flip": None if effect is None else effect.p_sign_flip,
         # That of other figures depends on their number and on the primary one: their levels do.
         "detectable": effect.detectable if row.primary and effect is not None else None,
         "answer": row.answer,
         "untested": row.untested or None,
+    }
+
+
+def _change_document(row: FigureRow) -> dict[str, float | None]:
+    effect = row.effect
+    return {
+        "change": row.change,
+        "low": None if effect is None or effect.low is None else effect.low - 1,
+        "high": None if effect is None or effect.high is None else effect.high - 1,
+        "p": row.p,
     }
 
 

@@ -153,6 +153,9 @@ _COMPARISON = (
     ("input + output tok per s", "tok/s", "sum of the rates of input and output tokens"),
     ("runs", "", "runs of the mean, without invalid ones"),
     ("change", "%", "candidate / baseline - 1: over pairs of runs if there are any, else of the two means"),
+    ("best value", "", "of a goal: the best mean of a side, over its pairs with the closest other side"),
+    ("more pairs", "", "further pairs of runs that a test of the measured differences needs, with a power of 0.8 and without a "
+     "correction for several figures"),
     ("95 % CI", "%", "confidence interval of the change of this figure alone, from the spread of the pairs; not corrected, so it "
      "may exclude 0 where the corrected p shows no difference"),
     ("p", "", "how often chance alone gives a change of this size or larger: paired t-test over pairs of runs, with "

@@ -16,8 +16,6 @@ from ..comparison.arms import between_arms, by_arm, compare_arms
 from ..comparison.comparable import CACHE_ARM, configuration, value_text
 from ..comparison.compare import Comparison, compare, table_rows
 from ..comparison.page import Part, html, summary_line
-from ..comparison.recommend import recommend
-from ..comparison.recommend_text import section
 from ..comparison.sides import NAMES, WARMING, Run, Side, TableRow, path_label, read_run
 from ..data.figures import ALL, DEFAULT_PRIMARY, figure
 
@@ -40,9 +38,8 @@ def make_sweep(folder: Path) -> tuple[str, Path]:
     parts = []
     for name, sides in sweep_folder.read(folder, tuple(dict.fromkeys((*_NAMES, primary.name)))).items():
         comparisons = tuple(compare(sides[0], other, primary, ALL) for other in sides[1:])
-        advice = section(recommend(name, sides, primary)) if comparisons else None
         rows = table_rows(comparisons) if comparisons else [(sides[0], None)]
-        parts.append(Part(name, tuple(rows), comparisons, _links(sides, folder), advice))
+        parts.append(Part(name, tuple(rows), comparisons, _links(sides, folder)))
     parts = _with_arms(parts)
     verdicts = [f"{part.name}: {summary_line(part.comparisons)}" for part in parts if part.comparisons]
     verdicts = verdicts or [f"{path_label(folder)}: only the baseline has runs"]

@@ -41,8 +41,7 @@ GROUPS = {
     },
     "results": {
         "report": "write report.html, report.md and timeline.csv of a run",
-        "compare": "compare configurations with a baseline",
-        "recommend": "name the best variant for each aim",
+        "compare": "compare configurations with a baseline, and name the best by goal",
         "baseline": "maintain a baseline of earlier runs",
     },
     "campaigns": {

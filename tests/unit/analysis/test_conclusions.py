@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from inferload.analysis.charts.load import FIGURES, Curve, LoadPoint, picture
 from inferload.analysis.comparison import page
 from inferload.analysis.comparison import text as output
+from inferload.analysis.comparison.best import best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.labels import distinct
-from inferload.analysis.comparison.ranking import Score, rank
-from inferload.analysis.comparison.recommend import Recommendation, recommend
-from inferload.analysis.comparison.recommend_text import json_text, markdown, text
 from inferload.analysis.comparison.sides import Run, Side
 from inferload.analysis.comparison.tables import ab_block
 from inferload.analysis.data.figures import ALL, figure
@@ -87,22 +85,20 @@ def test_the_headline_names_exactly_the_figures_that_are_worse(factors: dict[str
 
 @settings(deadline=None, max_examples=20)
 @given(changes)
-def test_each_worse_figure_of_a_recommended_variant_is_a_trade_off(factors: dict[str, float]) -> None:
-    recommendation = recommend("chat", [side("base", {}), side("new", factors)])
-    (comparison,) = recommendation.comparisons
-    worse = set(worse_titles(comparison))
-    shown = text(recommendation)
-    for result in recommendation.aims:
-        headline = next(line for line in shown.splitlines() if line.startswith(f"  {result.aim}: "))
-        if result.undecided:
-            # With two variants, no variant is named, so the headline cannot say whose figures are worse.
-            assert "worse" not in headline
-        if result.variant != "new" or result.undecided:
-            continue
-        assert {name for name, _ in result.trade_offs} == worse
-        assert set(filter(None, headline.partition(", worse: ")[2].split(", "))) == {
-            part for title in worse for part in title.split(", ")
-        }
+def test_each_worse_figure_of_the_best_side_is_a_trade_off(factors: dict[str, float]) -> None:
+    comparison = compare(side("base", {}), side("new", factors), PRIMARY, ALL)
+    worse = worse_titles(comparison)
+    results = best_by_goal([comparison])
+    (trade_offs,) = [*(line for line in output.best_notes(results) if line.startswith("new: worse than base: ")), ""][
+        :1
+    ]
+    is_best = any((best.label, best.certainty) == ("new", "best") for best in results)
+    assert trade_offs == (f"new: worse than base: {'; '.join(worse)}" if is_best and worse else "")
+    for best in results:
+        # The table agrees with the comparison.
+        row = comparison.row(best.figure)
+        assert (best.certainty == "best") == (row.answer in ("better", "worse"))
+        assert (best.label == "new") == (row.figure.change_is_good(1 + (row.change or 0)))
 
 
 def test_a_figure_without_a_test_is_named_with_its_reason() -> None:
@@ -112,55 +108,27 @@ def test_a_figure_without_a_test_is_named_with_its_reason() -> None:
     assert "not tested: ITL, p99 (not known, or not above 0, on new (003))" in output.remarks(comparison)
     single = compare(*(replace(one, runs=one.runs[:1]) for one in (base, new)), PRIMARY, ALL)
     assert output.headline(single).endswith("; not tested: 1 pair of runs: a test needs 3, better 6 or more")
-    for shown in (output.text([single]), text(recommend("chat", [base, replace(new, runs=new.runs[:2])]))):
-        assert "no significant difference" not in shown
-        assert "no difference found" not in shown
+    assert "no difference found" not in output.text([single])
 
 
-# --- best variant
+# --- best side
 
 
-def ttft_score() -> Score:
-    return Score(lambda run: run.value("mean(ttft_ms)"), lower=True)
-
-
-def test_the_best_variant_is_tested_against_its_neighbour() -> None:
-    base = side("base", {"mean(ttft_ms)": 2.0, "p50(ttft_ms)": 2.0})
-    near = [side(name, {"p50(ttft_ms)": factor}) for name, factor in (("one", 1.0), ("two", 1.001))]
-    recommendation = recommend("chat", [base, *near])
-    result = recommendation.aims[0]
-    assert (result.certainty, {result.variant, *result.tied}) == ("tie", {"one", "two"})
-    for shown in (text(recommendation), markdown(recommendation)):
-        assert re.search(r"lowest TTFT(:| \|) tie of (one and two|two and one)", shown)
-    decision = json.loads(json_text([recommendation]))["scenarios"][0]["decisions"][0]
-    assert decision["variant"] is None
-    assert {decision["best_value"], *decision["tied"]} == {"one", "two"}
-    ahead = recommend("chat", [base, near[0], side("two", {"p50(ttft_ms)": 1.2})]).aims[0]
-    assert (ahead.variant, ahead.certainty) == ("one", "certain")
-    assert "against the next variant, two" in ahead.remark
-
-
-@settings(deadline=None)
-@given(st.lists(st.sampled_from([1.0, 1.001, 1.5, 3.0]), min_size=2, max_size=5), st.integers(0, 99))
-def test_a_certain_variant_is_separated_from_each_other_one(factors: list[float], seed: int) -> None:
-    sides = [side(f"v{at}", {"mean(ttft_ms)": factor}, seed) for at, factor in enumerate(factors)]
-    means = [one.mean("mean(ttft_ms)") or 0.0 for one in sides]
-    best = sides[means.index(min(means))]
-    ranking = rank(ttft_score(), best, [one for one in sides if one is not best])
-    clearly_behind = sum(factor >= 1.5 * min(factors) for factor in factors)
-    assert len(ranking.tied) <= len(sides) - 1 - clearly_behind
-    assert (ranking.certainty == "certain") == (not ranking.tied)
-    assert (ranking.certainty == "no difference found") == (len(ranking.tied) == len(sides) - 1)
-
-
-def test_variants_of_equal_counted_value_are_tied() -> None:
-    sides = [side(name, {}) for name in ("base", "new")]
-    equal = [
-        replace(one, runs=tuple(replace(run, deployment=replace(run.deployment, memory_mb=9.0)) for run in one.runs))
-        for one in sides
-    ]
-    result = recommend("chat", equal).aims[4]
-    assert (result.aim, result.certainty, result.variant, result.tied) == ("least memory", "tie", "base", ("new",))
+def test_the_best_side_is_tested_against_the_closest_one() -> None:
+    base = side("base", {"mean(ttft_ms)": 2.0})
+    near = [side(name, {"mean(ttft_ms)": factor}) for name, factor in (("one", 1.0), ("two", 1.001))]
+    comparisons = [compare(base, candidate, PRIMARY, ALL) for candidate in near]
+    result = best_by_goal(comparisons)[0]
+    (tied,) = result.tied
+    assert (result.certainty, {result.label, tied.label}) == ("tie", {"one", "two"})
+    for shown in (output.text(comparisons), output.markdown(comparisons)):
+        assert re.search(r"Mean TTFT, lowest .*tied with (one|two) .*(about \d+|over 1,000)", shown)
+    (row,) = [row for row in output.document(comparisons)["best"] if row["figure"] == PRIMARY.name]
+    assert (row["best"], row["answer"]) == (None, "tie")
+    assert {row["best_value_of"], *row["tied"]} == {"one", "two"}
+    ahead = [compare(base, candidate, PRIMARY, ALL) for candidate in (near[0], side("two", {"mean(ttft_ms)": 1.2}))]
+    result = best_by_goal(ahead)[0]
+    assert (result.label, result.certainty, result.rivals[0].label) == ("one", "best", "two")
 
 
 # --- one change
@@ -246,8 +214,6 @@ def test_every_entry_leaves_warming_runs_out(tmp_path: Path, capsys: pytest.Capt
         arms_folder(tmp_path / "sw" / "s" / name, warm, faster=faster)
     (tmp_path / "sw" / "sweep.yaml").write_text("baseline: base\n")
     folder = tmp_path / "sw" / "s" / "base"
-    assert cli.main(["recommend", str(tmp_path / "sw"), "--format", "json"]) == 0
-    assert "9,00" not in capsys.readouterr().out
     assert cli.main(["report", str(tmp_path / "sw")]) == 0
     assert "new against base: BETTER, Mean TTFT is 50.0% lower" in capsys.readouterr().out
     assert cli.main(["report", str(folder)]) == 0
@@ -269,8 +235,7 @@ def test_a_sweep_and_a_folder_compare_cold_and_warm_runs(tmp_path: Path, capsys:
     assert "s, cold: new, cold against base, cold: BETTER" in capsys.readouterr().out
     change = "base, warm against base, cold: BETTER, Mean TTFT is 73.2% lower"
     assert change in (tmp_path / "sw" / "index.html").read_text()
-    assert cli.main(["recommend", str(tmp_path / "sw")]) == 0
-    assert "s, warm: best variant for each aim, against base, warm" in capsys.readouterr().out
+    assert "<h3>Best by goal</h3>" in (tmp_path / "sw" / "index.html").read_text()
     folder = tmp_path / "sw" / "s" / "base"
     assert cli.main(["report", str(folder)]) == 0
     shown = (folder / "index.html").read_text()
@@ -389,13 +354,6 @@ def test_points_that_are_not_drawn_are_named_beside_the_chart(known: list[set[st
         named = re.search(rf"{statistic} [(](.+?)[)]", drawn.note)
         shown = [] if named is None else named[1].split("; ")
         assert shown == (["all points"] if len(missing) == len(points) else missing)
-
-
-def test_the_recommendation_of_a_sweep_has_the_trade_offs_of_its_comparisons() -> None:
-    sides = [side("base", {}), side("new", {"p50(ttft_ms)": 0.5, "p99(itl_ms)": 2.45})]
-    recommendation: Recommendation = recommend("chat", sides, figure("p50(ttft_ms)"))
-    assert "  lowest TTFT: new, worse: ITL, p99\n" in text(recommendation)
-    assert recommendation.comparisons[0].verdict == "mixed"
 
 
 def test_worse_figures_are_in_the_headline_of_an_unknown_primary_figure() -> None:

@@ -176,8 +176,11 @@ def test_the_page_of_a_sweep_has_its_comparisons(tmp_path: Path, capsys: pytest.
     assert "chat: new against base: BETTER, Requests is 30.0% higher" in capsys.readouterr().out
     page = (tmp_path / "sw" / "index.html").read_text()
     assert "Requests, req/s (primary)" in page
-    assert "Best variant for each aim: chat" in page
-    assert "<li>highest throughput: <b>new</b>; Output: 260 tok/s; +30.0%" in page
+    assert "<h3>Best by goal</h3>" in page
+    (row,) = re.findall(r"<tr>(?:(?!</tr>).)*Output, highest.*?</tr>", page, re.DOTALL)
+    cells = [re.sub("<[^>]+>", "", cell).strip() for cell in re.findall(r"<t[dh].*?</t[dh]>", row, re.DOTALL)]
+    assert cells[1:5] == ["new", "260 tok/s", "base", "+30.00%"]
+    assert "best" in cells
     body, _, definitions = page.partition('<section id="definitions">')
     links = set(re.findall(r'href="#(def-[^"]+)"', body))
     assert links == set(re.findall(r'<tr id="([^"]+)"', definitions))

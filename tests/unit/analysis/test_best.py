@@ -1,0 +1,324 @@
+"""Best side of a comparison by goal, its certainty, and the pairs that are still needed."""
+
+import json
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inferload.analysis.comparison import text as output
+from inferload.analysis.comparison.best import COST, BestSide, best_by_goal
+from inferload.analysis.comparison.compare import Comparison, compare
+from inferload.analysis.comparison.page import of_comparisons
+from inferload.analysis.comparison.sides import NAMES, Run, Side, read_side
+from inferload.analysis.comparison.tables import ab_block
+from inferload.analysis.data.figures import ALL, GOODPUT, OUTPUT, TPOT, TTFT, figure
+from run_folders import write_run
+
+from inferload import cli
+from inferload.results.cost import Prices
+
+MEDIAN = figure("p50(ttft_ms)")
+PAIRS = 8
+
+
+def side(label: str, ttft_ms: float, tpot_ms: float, output: float, jitter: float = 0.01, **more: Any) -> Side:
+    """Eight runs with a seed each; `more` are further fields of each run."""
+    dice = random.Random(label)
+    runs = []
+    for seed in range(PAIRS):
+        common = random.Random(seed).gauss(0, 0.1)
+        factor = 2.718 ** (common + dice.gauss(0, jitter))
+        figures: dict[str, float | None] = dict.fromkeys(NAMES)
+        figures |= {TTFT.name: ttft_ms * factor, TPOT.name: tpot_ms * factor, OUTPUT.name: output / factor}
+        figures |= {
+            "p50(ttft_ms)": ttft_ms * factor,
+            "p99(ttft_ms)": 3 * ttft_ms * factor,
+            "p50(e2e_ms)": 40 * tpot_ms * factor,
+            "turns_per_s": output / factor / 100,
+        }
+        run = Run(
+            path=Path(label),
+            label=f"{seed:03d}",
+            figures=figures,
+            seed=seed,
+            start=f"{label}-{seed}",
+            level="valid",
+            server={"engine": "vllm 0.32.0"},
+            output_tokens=100.0,
+            input_tokens=100.0,
+            ok_and_sent=(100, 100),
+        )
+        runs.append(replace(run, **more))
+    return Side(label, tuple(runs))
+
+
+def three() -> list[Side]:
+    return [
+        side("full", 450, 42, 1200, prices=Prices(gpu_hour=2.0, gpus=1)),
+        side("awq", 280, 28, 1800, prices=Prices(gpu_hour=2.0, gpus=1)),
+        side("tp2", 380, 48, 2100, prices=Prices(gpu_hour=2.0, gpus=2)),
+    ]
+
+
+def compared(sides: Sequence[Side]) -> list[Comparison]:
+    return [compare(sides[0], candidate, TTFT, ALL) for candidate in sides[1:]]
+
+
+def results(sides: Sequence[Side]) -> dict[str, BestSide]:
+    return {best.figure.name: best for best in best_by_goal(compared(sides))}
+
+
+def with_ttft(member: Side, values: Sequence[float]) -> Side:
+    """Return the side with these means of TTFT; runs without one are left out."""
+    runs = zip(member.runs, values, strict=False)
+    return replace(member, runs=tuple(replace(run, figures={**run.figures, TTFT.name: value}) for run, value in runs))
+
+
+def test_each_goal_has_the_best_side_with_the_change_from_the_closest_other() -> None:
+    found = results(three())
+    assert {name: (best.label, best.certainty, best.rivals[0].label) for name, best in found.items()} == {
+        TTFT.name: ("awq", "best", "tp2"),
+        TPOT.name: ("awq", "best", "full"),
+        OUTPUT.name: ("tp2", "best", "awq"),
+        COST.name: ("awq", "best", "full"),
+    }
+    fast = found[TTFT.name].rivals[0].row
+    assert fast.change == pytest.approx(280 / 380 - 1, abs=0.03)
+    assert fast.effect is not None
+    assert fast.effect.low is not None
+    assert fast.effect.high is not None
+    assert fast.effect.low - 1 < fast.change < fast.effect.high - 1 < 0
+    assert all(best.more_pairs == 0 for best in found.values())
+    assert found[TTFT.name].worse == ()
+    assert found[OUTPUT.name].worse == ("Mean TPOT",)
+    assert found[COST.name].value == pytest.approx(2 / 3600 / 1800 * 1e6, rel=0.1)
+    assert "tp2: worse than full: Mean TPOT" in output.text(compared(three()))
+
+
+def test_a_goal_that_a_side_lacks_has_no_best_side() -> None:
+    sides = [side("a", 100, 10, 500), side("b", 90, 9, 550)]
+    lacking = replace(sides[1].runs[3], figures={**sides[1].runs[3].figures, TPOT.name: None})
+    sides[1] = replace(sides[1], runs=(*sides[1].runs[:3], lacking, *sides[1].runs[4:]))
+    found = results(sides)
+    assert list(found) == [TTFT.name, OUTPUT.name, TPOT.name], "no side has goodput or a price"
+    assert (found[TPOT.name].label, found[TPOT.name].certainty) == (None, "not measured")
+    assert found[TPOT.name].missing == "not known, or not above 0, on b"
+    assert "Mean TPOT: not known, or not above 0, on b" in output.text(compared(sides))
+
+
+def test_goodput_of_different_slos_has_no_best_side() -> None:
+    sides = [side(name, 100, 10, 500, slo={"ttft_ms": limit}) for name, limit in (("a", 100.0), ("b", 200.0))]
+    sides = [
+        replace(one, runs=tuple(replace(run, figures={**run.figures, GOODPUT.name: 5.0}) for run in one.runs))
+        for one in sides
+    ]
+    assert GOODPUT.name not in results(sides)
+    equal = [replace(one, runs=tuple(replace(run, slo={}) for run in one.runs)) for one in sides]
+    assert results(equal)[GOODPUT.name].certainty == "no difference found"
+
+
+def test_the_best_of_equal_sides_is_not_certain() -> None:
+    sides = [side(name, 100, 10, 500, jitter=0.05) for name in "abcdef"]
+    fast = results(sides)[TTFT.name]
+    assert fast.certainty == "no difference found"
+    assert len(fast.tied) == len(fast.rivals) == 5
+    few = [replace(member, runs=member.runs[:2]) for member in three()]
+    untested = results(few)[TTFT.name]
+    assert (untested.label, untested.certainty, untested.more_pairs) == ("awq", "not tested", 4)
+
+
+def test_the_pairs_that_are_still_needed_suffice() -> None:
+    sides = [side("base", 100, 10, 500, jitter=0.1), side("new", 97, 10, 500, jitter=0.1)]
+    fast = results(sides)[TTFT.name]
+    assert fast.certainty == "no difference found"
+    assert fast.more_pairs is not None
+    assert fast.more_pairs > 0
+    times = -(-(PAIRS + fast.more_pairs) // PAIRS)  # repeats of the eight pairs, with their spread
+    more = [
+        replace(
+            one,
+            runs=tuple(
+                replace(run, seed=run.seed + 100 * at)
+                for at in range(times)
+                for run in one.runs
+                if run.seed is not None
+            ),
+        )
+        for one in sides
+    ]
+    assert results(more)[TTFT.name].certainty == "best"
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([1.0, 1.001, 1.5, 3.0]), min_size=2, max_size=5))
+def test_the_best_side_is_better_in_each_comparison(factors: list[float]) -> None:
+    sides = [side(f"v{at}", 100 * factor, 10, 500) for at, factor in enumerate(factors)]
+    fast = results(sides)[TTFT.name]
+    best = next(one for one in sides if one.label == fast.label)
+    answers = [compare(other, best, TTFT, ALL).primary.answer for other in sides if other is not best]
+    assert (fast.certainty == "best") == all(answer == "better" for answer in answers)
+    assert len(fast.tied) == sum(answer != "better" for answer in answers)
+    behind = sum(factor >= 1.5 * min(factors) for factor in factors)
+    assert len(fast.tied) <= len(sides) - 1 - behind
+
+
+def test_equal_sides_are_rarely_called_the_best() -> None:
+    draws, named = 300, 0
+    for draw in range(draws):
+        sides = [side(f"{draw} {name}", 100, 10, 500, jitter=0.05) for name in "abc"]
+        named += results(sides)[TTFT.name].certainty == "best"
+    assert named / draws <= 0.05
+
+
+@pytest.mark.parametrize("last", ["missing", "invalid", "in another side"])
+def test_a_side_that_is_slower_in_each_pair_is_not_the_best(last: str) -> None:
+    base = with_ttft(side("base", 100, 10, 500), (100, 101, 99, 100, 102, 101, 400))
+    slower = with_ttft(side("cand", 100, 10, 500), (105, 106.5, 104, 104.5, 107, 106, 90))
+    if last == "invalid":
+        slower = replace(slower, runs=(*slower.runs[:6], replace(slower.runs[6], level="invalid")))
+    else:
+        slower = replace(slower, runs=slower.runs[:6])
+    # "cand" lacks the slow seed 6 of the other sides.
+    complete = with_ttft(side("full", 100, 10, 500), (110, 112, 109, 111, 112, 111, 440))
+    sides = [base, slower, *([complete] if last == "in another side" else [])]
+    fast = results(sides)[TTFT.name]
+    assert (fast.label, fast.certainty, fast.rivals[0].label) == ("base", "best", "cand")
+    assert fast.value == pytest.approx(100.5, abs=0.01), "over the pairs with cand"
+
+
+def test_one_slow_pair_does_not_decide_the_best_side() -> None:
+    base = with_ttft(side("base", 100, 10, 500), (100, 100, 100, 100, 100, 100, 100, 5000))
+    cand = with_ttft(side("cand", 100, 10, 500), (104, 105, 106, 104, 105, 106, 105, 4950))
+    fast = results([base, cand])[TTFT.name]
+    assert (fast.label, fast.certainty) == ("base", "best")
+
+
+def test_the_cost_is_tested_at_the_prices_of_the_sides() -> None:
+    def priced(label: str, output: float, price: float) -> Side:
+        return side(label, 100, 10, output, jitter=0.05, prices=Prices(gpu_hour=price, gpus=1))
+
+    base = priced("base", 500, 2.0)
+    cheap = results([base, priced("new", 500, 1.0)])[COST.name]
+    assert (cheap.label, cheap.certainty) == ("new", "best")
+    # The primary figure does not differ, so the p of the cost is multiplied.
+    close = results([base, priced("near", 500, 1.89)])[COST.name]
+    assert (close.label, close.certainty) == ("near", "no difference found")
+    many = [priced(f"v{at}", 500, 1.99) for at in range(9)]
+    several = results([base, priced("lucky", 500, 1.89), *many])[COST.name]
+    assert (several.label, several.certainty) == ("lucky", "no difference found")
+
+
+def test_incomparable_and_invalid_sides_do_not_take_part() -> None:
+    other = side("other", 10, 1, 9000, settings={"workload.kind": "agent"})
+    bad = side("bad", 10, 1, 9000, level="invalid")
+    fast = results([*three(), other, bad])[TTFT.name]
+    assert {fast.label, *(rival.label for rival in fast.rivals)} == {"full", "awq", "tp2"}
+    assert best_by_goal(compared([three()[0], other])) == []
+    assert "more pairs" not in output.text(compared([three()[0], other]))
+
+
+def test_keys_that_may_differ_may_differ_between_candidates() -> None:
+    sides = [
+        side(name, ttft_ms, 10, 500, settings={"arrivals.users": users})
+        for name, ttft_ms, users in (("a", 100, 1), ("b", 80, 2), ("c", 60, 3))
+    ]
+    allowed = [compare(sides[0], candidate, TTFT, ALL, ["arrivals.users"]) for candidate in sides[1:]]
+    fast = best_by_goal(allowed)[0]
+    assert (fast.label, fast.certainty) == ("c", "best")
+
+
+def test_each_form_of_a_comparison_has_the_table(golden: Callable[[str, str], None]) -> None:
+    comparisons = compared(three())
+    table = output.best_table(best_by_goal(comparisons))
+    golden(
+        "comparison-best.txt",
+        "\n".join([output.align(table, left=2), *output.best_notes(best_by_goal(comparisons))]) + "\n",
+    )
+    assert output.align(table, left=2) in output.text(comparisons)
+    assert output.piped(table) in output.markdown(comparisons)
+    page = of_comparisons(comparisons)
+    assert page.count("<h3>Best by goal</h3>") == 1
+    assert "Mean TTFT, lowest" in page
+    document = json.loads(output.json_text(comparisons))["best"]
+    assert [(row["figure"], row["best"], row["closest"]) for row in document] == [
+        (TTFT.name, "awq", "tp2"),
+        (OUTPUT.name, "tp2", "awq"),
+        (TPOT.name, "awq", "full"),
+        (COST.name, "awq", "full"),
+    ]
+    assert document[0]["low"] < document[0]["change"] < document[0]["high"]
+
+
+def test_the_ab_table(golden: Callable[[str, str], None]) -> None:
+    golden("table-ab.txt", ab_block([compare(*three()[:2], MEDIAN, ALL)]))
+
+
+# Numbers of an article (Qwen2.5-7B, without and with AWQ): TTFT P50, P99, TPOT, E2E P50, QPS, tok/s.
+PRINTED = {"A": (423.5, 892.1, 38.9, 1654.2, 12.3, 1892), "B": (287.2, 567.3, 26.4, 1123.8, 18.7, 2756)}
+
+
+def test_gains_of_a_published_ab_table_are_reproduced() -> None:
+    names = ("p50(ttft_ms)", "p99(ttft_ms)", "mean(tpot_ms)", "p50(e2e_ms)", "turns_per_s", "output_tok_per_s")
+    sides = [
+        Side(label, (Run(Path(), label, dict(zip(names, values, strict=True)), ok_and_sent=(100, 100)),))
+        for label, values in PRINTED.items()
+    ]
+    shown = ab_block([compare(*sides, MEDIAN, ALL)])
+    assert "TTFT: ↓ 32.2%" in shown
+    assert "QPS: ↑ 52.0%" in shown
+    assert "throughput: 1.46x" in shown
+    assert shown.count("100/100 (100%)") == 2
+
+
+def test_low_rates_of_an_ab_table_have_three_digits() -> None:
+    sides = [
+        Side(label, (Run(Path(), label, dict.fromkeys(NAMES) | {"turns_per_s": value}),))
+        for label, value in (("a", 0.0412), ("b", 0.05))
+    ]
+    (row,) = [row for row in ab_block([compare(*sides, MEDIAN, ALL)]).splitlines() if row.startswith("QPS")]
+    assert [cell.strip() for cell in row.split("|")] == ["QPS", "0.0412", "0.05"]
+
+
+def test_the_page_of_a_sweep_has_the_best_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, ttft_ms in (("base", 100.0), ("tuned", 80.0)):
+        for seed in (1, 2, 3):
+            write_run(tmp_path / "sw" / "s" / name / f"00{seed}", seed, ttft_ms + seed)
+    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:base\n")
+    assert cli.main(["report", str(tmp_path / "sw")]) == 0
+    page = (tmp_path / "sw" / "index.html").read_text()
+    (row,) = re.findall(r"<tr>(?:(?!</tr>).)*Mean TTFT, lowest.*?</tr>", page, re.DOTALL)
+    assert "tuned" in row
+    assert "best" in row
+
+
+def test_scenarios_of_a_sweep_without_a_run_of_the_baseline_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("aaa", "zzz"):
+        write_run(tmp_path / "sw" / "chat" / name / "001", 1, 100.0)
+    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:base\n")
+    assert cli.main(["report", str(tmp_path / "sw")]) == 2
+    assert "contains no finished run of the baseline base; continue with" in capsys.readouterr().err
+    for name in ("aaa", "base"):
+        write_run(tmp_path / "sw" / "docs" / name / "001", 1, 100.0)
+    assert cli.main(["report", str(tmp_path / "sw")]) == 0
+    assert "; left out, no finished run of the baseline base: chat" in capsys.readouterr().out
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "sweep.yaml").write_text("baseline: x\n")
+    assert cli.main(["report", str(tmp_path / "empty")]) == 2
+    assert "contains no finished runs" in capsys.readouterr().err
+
+
+def test_the_working_directory_is_labelled_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "base" / "first", 1, 100.0)
+    monkeypatch.chdir(tmp_path / "base")
+    assert read_side(Path()).label == "base"
+    monkeypatch.chdir("first")
+    member = read_side(Path())
+    assert (member.label, member.runs[0].label) == ("first", "first")
