@@ -189,27 +189,24 @@ def batches(run_dir: Path, columns: Sequence[str] | None = None) -> Iterator[pa.
                 yield table
 
 
-def size(run_dir: Path, column: str = "event_ns") -> tuple[int, int]:
-    """Return the numbers of turns of `read_turns` and of their output events, from the metadata of the files.
-
-    `column`: another column of lists, whose values are counted instead.
-    """
-    sizes = [size_of(path, column) for path in _own(run_dir)]
-    return sum(turns for turns, _ in sizes), sum(values for _, values in sizes)
+def size(run_dir: Path) -> tuple[int, int]:
+    """Return the numbers of turns of `read_turns` and of their output events, from the metadata of the files."""
+    sizes = [size_of(path) for path in _own(run_dir)]
+    return sum(turns for turns, _ in sizes), sum(events for _, events in sizes)
 
 
-def size_of(path: Path, column: str = "event_ns") -> tuple[int, int]:
-    """Return the numbers of turns and of output events of a file, from its metadata. `column`: as of `size`."""
-    turns = values = 0
+def size_of(path: Path) -> tuple[int, int]:
+    """Return the numbers of turns and of output events of a file, from its metadata."""
+    turns = events = 0
     with reading(path):
         metadata = pq.read_metadata(path)
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             turns += group.num_rows
             chunks = map(group.column, range(group.num_columns))
-            mine = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == column]
+            mine = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == "event_ns"]
             nulls = sum(chunk.statistics.null_count or 0 for chunk in mine if chunk.statistics is not None)
-            values += sum(chunk.num_values for chunk in mine) - nulls
-    return turns, values
+            events += sum(chunk.num_values for chunk in mine) - nulls
+    return turns, events
 
 
 def anchors(run_dir: Path) -> dict[str, Anchor]:
@@ -319,7 +316,7 @@ def check_values(table: pa.Table) -> None:
         values = pc.list_flatten(column) if is_list else column
         if (name in _NEEDED and column.null_count) or (is_list and values.null_count):
             raise ValueError(f"column {name} has no value in a row")
-        if name == "block_hashes" or not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
             continue
         least, most = (-_MOST_NS, _MOST_NS) if name.endswith("_ns") else (0, _MOST)
         ends = pc.min_max(values).as_py()

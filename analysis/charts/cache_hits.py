@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .chart import BLUE, GREEN, ORANGE, PALE_BLUE, Picture, layout, title
+from .chart import BLUE, GREEN, ORANGE, Picture, layout, title
 
 _BARS = (
     ("expected, unlimited cache", "expected", "hit_rate", "cached_tokens", BLUE),
-    ("expected, upper bound", "expected", "hit_rate_at_most", "cached_tokens_at_most", PALE_BLUE),
     ("counted by the server", "counted", "hit_rate", "hits", ORANGE),
     ("reported with answers", "per_turn", "hit_rate", "cached_tokens", GREEN),
 )

@@ -348,7 +348,6 @@ _SERVER_ROWS: tuple[tuple[str, Any], ...] = (
 
 _CACHE_ROWS = (
     ("expected, unlimited cache", "expected", "input_tokens", "cached_tokens", "hit_rate"),
-    ("expected, upper bound", "expected", "input_tokens", "cached_tokens_at_most", "hit_rate_at_most"),
     ("counted by the server", "counted", "queries", "hits", "hit_rate"),
     ("reported with answers", "per_turn", "input_tokens", "cached_tokens", "hit_rate"),
 )

@@ -30,7 +30,6 @@ _TOOLS = "start the server with tool calls (vLLM: --enable-auto-tool-choice --to
 REMEDIES: Mapping[str, str] = {
     "ignore_eos": "set request.ignore_eos: false; lengths of answers then depend on the model",
     "cache_salt": "set cache.isolate: none, or reset its cache between runs",
-    "return_token_ids": "set cache.token_ids: false",
     "tools": _TOOLS,
     "tool_choice": _TOOLS,
     "model": "name another model with --model or request.models",

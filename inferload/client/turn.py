@@ -298,8 +298,6 @@ class Turn:
                 reply.drop()
             if reply.fetch_waiting():
                 return False
-        if not parser.answer.hash_ids():
-            return False
         reply.finish_if_ended()
         self.queued = False
         if self.state is TurnState.ENDED:
@@ -333,7 +331,6 @@ class Turn:
             return
         detail = f"{type(error).__name__}: {error}"
         self._parser.failure, self._parser.detail = Failure.CLIENT_ERROR, detail
-        self._parser.answer.token_ids = None  # hashing them may have raised the error
         # The end of the reply must not queue the turn again: it has nothing left to parse.
         self.queued = True
         try:

@@ -87,7 +87,6 @@ def turn_record(
         cached_tokens=answer.cached_tokens,
         event_ns=_since(attempt.sent_ns or 0, event_ns) if event_ns else None,
         event_tokens=answer.tokens_by_event,
-        block_hashes=answer.block_hashes(),
         delay_ns=attempt.delay_ns or None,
         attempts=attempt.number,
         target=target,

@@ -90,8 +90,6 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
     cached_tokens: int | None = None
     event_ns: array[int] | None = None  # array('q'): each output event, offset from `sent`
     event_tokens: array[int] | None = None  # array('i'): tokens of each output event, if the server reported them
-    # array('q'): chained hash of each full block of 16 tokens of prompt and answer, if token ids were requested.
-    block_hashes: array[int] | None = None
     delay_ns: array[int] | None = None  # array('q'): per read, read time - kernel receive timestamp; not in the file
     attempts: int = 1
     target: str = ""

@@ -69,7 +69,6 @@ TURN_COLUMNS = (
         "pause", _TEXT, "kind of the pause before the turn: `think` or `tool`; null for the first turn of a session"
     ),
     Column("final", pa.bool_(), "the session ends with this answer"),
-    Column("block_hashes", pa.list_(_INT), "hash of each block of 16 tokens, with `cache: {token_ids: true}`"),
 )
 
 SCHEMA = pa.schema([(column.name, column.type) for column in TURN_COLUMNS])
@@ -93,7 +92,7 @@ _numbers_of = attrgetter(*_NUMBERS)
 _figures_of = attrgetter(*SERVER_TIMES)
 _words_of = attrgetter("class_name", *_WORDS[1:])
 _IDS = tuple(map(attrgetter, ("turn_id", "session_id", "request_id")))
-_EVENTS, _TOKENS, _HASHES = map(attrgetter, ("event_ns", "event_tokens", "block_hashes"))
+_EVENTS, _TOKENS = map(attrgetter, ("event_ns", "event_tokens"))
 
 _NONE = -(2**63)  # represents None in the buffers of whole numbers
 
@@ -110,7 +109,6 @@ class TurnColumns:
         self._ids = (_Texts(), _Texts(), _Texts())  # turn, session, request
         self._events = _Lists("q")
         self._tokens = _Lists("i")
-        self._hashes = _Lists("q")
         self._latest: tuple[tuple[str | None, ...], list[int]] = ((), [])  # words of the latest turn, and their codes
 
     def __len__(self) -> int:
@@ -138,7 +136,7 @@ class TurnColumns:
             self._codes.extend(self._latest[1])
         for texts, get in zip(self._ids, _IDS, strict=True):
             texts.extend([get(turn) for turn in turns])
-        for lists, get in ((self._events, _EVENTS), (self._tokens, _TOKENS), (self._hashes, _HASHES)):
+        for lists, get in ((self._events, _EVENTS), (self._tokens, _TOKENS)):
             lists.extend([get(turn) for turn in turns])
         self._rows += len(turns)
 
@@ -161,7 +159,6 @@ class TurnColumns:
         for name, texts in zip(("turn_id", "session_id", "request_id"), self._ids, strict=True):
             arrays[name] = texts.to_array()
         arrays["event_ns"], arrays["event_tokens"] = self._events.to_array(), self._tokens.to_array()
-        arrays["block_hashes"] = self._hashes.to_array()
         return arrays
 
 

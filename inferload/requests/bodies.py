@@ -46,12 +46,11 @@ class BodySettings:
     model: str
     request: RequestOptions
     seed: int = 0
-    token_ids: bool = False  # request the token ids of each prompt and answer
 
     @classmethod
     def of(cls, scenario: Scenario, model: str) -> "BodySettings":
         """Return the settings of a scenario, with the model of the run."""
-        return cls(model, scenario.request, scenario.seed, scenario.cache.token_ids)
+        return cls(model, scenario.request, scenario.seed)
 
 
 class Texts:
@@ -99,7 +98,7 @@ class Texts:
         self, salt: str, settings: "BodySettings", output_tokens: int | None, build: Callable[[], bytes]
     ) -> bytes:
         """Return the bytes after the messages, by their settings; `build` is called unless they are cached."""
-        key = salt, id(settings.request), settings.token_ids, output_tokens  # the cached reference keeps the id valid
+        key = salt, id(settings.request), output_tokens  # the cached reference keeps the id valid
         ending = self._endings.get(key)
         if ending is None:
             ending = settings.request, build()
@@ -184,6 +183,4 @@ class BodyWriter:
         options = self._dialect.options(request, ask)
         if self._isolation.kind == "salt":
             options["cache_salt"] = self._isolation.value
-        if self._settings.token_ids:
-            options["return_token_ids"] = True
         return _json(options | thaw(request.extra_body) | dict(ask.extra_body))[1:]

@@ -16,10 +16,6 @@ def cache_table(summary: Mapping[str, Any]) -> str:
     rows = []
     if expected:
         rows.append(["expected", expected["input_tokens"], expected["cached_tokens"], expected["hit_rate"]])
-        if expected["exactness"] != "exact" and expected["cached_tokens_at_most"] != expected["cached_tokens"]:
-            rows.append(
-                ["  at most", expected["input_tokens"], expected["cached_tokens_at_most"], expected["hit_rate_at_most"]]
-            )
     if counted:
         rows.append(["counted by the server", counted["queries"], counted["hits"], counted["hit_rate"]])
     if reported:

@@ -225,12 +225,6 @@ class Cache(ScenarioPart):
         default=None,
         description="tokens per KV-cache block of the server, for the expected hits; null: as the server reports, else 16",
     )
-    token_ids: bool = Field(
-        default=False,
-        strict=True,
-        description="request the token ids of each prompt and answer (vLLM) for exact expected hits, also of live agents; "
-        "answers then carry one number per prompt token",
-    )
 
     @model_validator(mode="after")
     def _salt_is_used(self) -> "Cache":
@@ -334,14 +328,6 @@ class Scenario(ScenarioPart):
     def of_tasks(self) -> bool:
         """True if the tasks of a locustfile send the turns."""
         return isinstance(self.workload, Tasks)
-
-    @model_validator(mode="after")
-    def _ids_can_be_said(self) -> "Scenario":
-        if self.cache.token_ids and not ENDPOINTS[self.request.endpoint].token_ids:
-            raise ValueError(
-                f"cache.token_ids: endpoint {self.request.endpoint} returns no token ids; use chat or completions"
-            )
-        return self
 
     @property
     def ends_by_itself(self) -> bool:

@@ -14,30 +14,19 @@ from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.server_metrics import window_figures
 from inferload.statistics import paired_turns
 from inferload.summarise.counts import Counts, read_counts
-from inferload.summarise.sent_turns import as_sent, session_index, sessions
+from inferload.summarise.sent_turns import sessions
 from inferload.summarise.turns import Turns
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
 from inferload.workload.prefix_cache.sent import SentHits, SentSums
-from inferload.workload.prefix_cache.token_ids import IdHits
 from inferload.workload.sessions import Sessions
 
-_OF_IDS = (
-    "session_id",
-    "worker",
-    "sent_ns",
-    "first_ns",
-    "closed_ns",
-    "target",
-    "model",
-    "input_tokens",
-    "cached_tokens",
-    "block_hashes",
-)
-# Bounds of the infinite cache, by time and memory: turns (0.2 ms each), texts in its trees or known blocks (400 bytes each), and
-# block hashes to read (8 bytes each).
+# Bounds of the infinite cache, by time and memory: turns (0.2 ms each), and texts (400 bytes each).
 _MOST_TURNS = 500_000
 _MOST_TEXTS = 2_000_000
-_MOST_HASHES = 30_000_000
+# Tolerance of expected hits with approximate lengths: a share of the prompt's tokens, the tokens of an unknown chat template
+# before every prompt, and a block.
+_LENGTHS_OFF = 0.25
+_TEMPLATE_TOKENS = 64
 _ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, because the server does not report it: see cache.block_size"
 
 
@@ -46,20 +35,23 @@ class CacheFigures:
     """Figures of one run, and the infinite cache at its end (None: turn records are missing)."""
 
     block: dict[str, Any]
-    sums: SentSums | None = None
-    left: SentHits | IdHits | None = None
+    hits: SentHits | None = None
+    lengths_exact: bool = True  # of prompts and blocks
     note: str | None = None  # why expected hits and hits per turn are left out
 
     @property
     def unexpected_share(self) -> float | None:
-        """Share of prompt tokens that were cached beyond the expected upper bound.
+        """Share of the prompt tokens of first turns that were cached beyond the expected hits; None if not reported.
 
-        None without reports per turn. With approximate bounds, only tokens beyond their error count.
+        The order in which the server computes concurrent prompts changes the hits of each, but not their sum.
         """
-        if self.sums is None or not self.sums.reported.input:
+        if self.hits is None or not self.hits.sums.first.expected.input:
             return None
-        approximate = self.block["expected"]["exactness"] == "approximate"
-        return (self.sums.excess.far if approximate else self.sums.excess.tokens) / self.sums.reported.input
+        first, block = self.hits.sums.first, self.hits.block
+        expected, allowed = first.expected, 0.0
+        if not self.lengths_exact:
+            allowed = expected.turns * (block + _TEMPLATE_TOKENS) + _LENGTHS_OFF * expected.input
+        return max(0.0, first.cached - expected.cached - allowed) / expected.input
 
 
 class _TooLong(Exception):
@@ -92,29 +84,26 @@ def figures(run_dir: Path, run: Counts, turns: Turns | None) -> CacheFigures:
 
 
 def _with_expected(run_dir: Path, run: Counts, turns: Turns | None, document: dict[str, Any]) -> CacheFigures:
-    block, source = document["block_size"], document["block_size_from"]
-    left = None if turns is None else _left_by_earlier(run_dir, run)
-    if turns is not None and run.scenario.cache.token_ids:
-        by_ids = _by_token_ids(turns, run, block, left)
-        if by_ids is not None:
-            expected = _expected_block(by_ids.sums, _notes_of_ids(by_ids.sums, source), "token_ids")
-            known = {"expected": expected, "per_turn": _per_turn_block(by_ids.sums)}
-            return CacheFigures(document | known, by_ids.sums, by_ids)
-    source_of = Sessions(run.scenario, run.data)
-    if turns is None or not source_of.repeatable:
+    source = Sessions(run.scenario, run.data)
+    if turns is None or not source.repeatable:
         return CacheFigures(document)
-    hits = SentHits(block, run.template) if run.earlier is None else left
-    if not isinstance(hits, SentHits):
+    hits = (
+        SentHits(document["block_size"], run.template)
+        if run.earlier is None
+        else _left_by(run_dir.parent / run.earlier.folder)
+    )
+    if hits is None:
         return CacheFigures(document)  # the content of the cache before the run is unknown
     hits.begin()
     _check(turns.count, _MOST_TURNS, turns)
     for index, sent in sessions(turns.read, _starts_ns(run_dir, run)):
         apart = isolation(run.scenario.cache.isolate, run.salt, index, run.salts)
-        hits.session(index, source_of.begin(index).script, apart, sent)
+        hits.session(index, source.begin(index).script, apart, sent)
         _check(hits.texts, _MOST_TEXTS, turns)
-    sums = hits.sums
-    known = {"expected": _expected_block(sums, _notes(run, sums, source), "plan"), "per_turn": _per_turn_block(sums)}
-    return CacheFigures(document | known, sums, hits)
+    of_lengths = _notes_on_lengths(run, hits.sums, document["block_size_from"])
+    expected = _expected_block(hits.sums, [*of_lengths, *_notes_on_answers(hits.sums)])
+    known = {"expected": expected, "per_turn": _per_turn_block(hits.sums)}
+    return CacheFigures(document | known, hits, lengths_exact=not of_lengths)
 
 
 def _check(count: int, most: int, turns: Turns) -> None:
@@ -122,52 +111,19 @@ def _check(count: int, most: int, turns: Turns) -> None:
         raise _TooLong(f"{turns.count:,} turns: too many to compute the expected prefix-cache hits")
 
 
-def _left_by_earlier(run_dir: Path, run: Counts) -> SentHits | IdHits | None:
-    """Infinite cache at the end of the run before; None without such a run, or if turn records are missing."""
-    if run.earlier is None:
-        return None
-    folder = run_dir.parent / run.earlier.folder
+def _left_by(folder: Path) -> SentHits | None:
+    """Infinite cache at the end of the run in a folder; None without such a run, or if turn records are missing."""
     if not rundir.is_plain(folder / rundir.COUNTS):
         return None
     earlier = read_counts(folder)
     left = figures(folder, earlier, _turns(folder, earlier))
     if left.note is not None:
         raise _TooLong(f"{folder.name}: {left.note}")
-    return left.left
+    return left.hits
 
 
 def _turns(run_dir: Path, run: Counts) -> Turns | None:
     return Turns.of(run_dir, run.tallies.total("measure")) if run.whole else None
-
-
-def _by_token_ids(turns: Turns, run: Counts, block: int, left: SentHits | IdHits | None) -> IdHits | None:
-    """Expected hits by token ids; None if the server reports none, or if its block size does not suit the hashes."""
-    if run.earlier is not None and not isinstance(left, IdHits):
-        return None
-    hits = left if isinstance(left, IdHits) else IdHits(block)
-    hashes = turns_file.size(turns.run_dir, "block_hashes")[1]
-    if not hits.even or not hashes:
-        return None
-    _check(turns.count, _MOST_TURNS, turns)
-    _check(hashes, _MOST_HASHES, turns)
-    hits.begin()
-    starts_ns = _starts_ns(turns.run_dir, run)
-    for row in as_sent(turns_file.read_turns(turns.run_dir, _OF_IDS), starts_ns):
-        apart = isolation(run.scenario.cache.isolate, run.salt, session_index(row["session_id"]) or 0, run.salts)
-        salt = apart.value if apart.kind == "salt" else ""
-        where = row["target"], row["model"], salt
-        start_ns = starts_ns[row["worker"]]
-        until_ns = row["closed_ns"] if row["first_ns"] is None else row["first_ns"]
-        hits.turn(
-            where,
-            row["block_hashes"],
-            row["input_tokens"],
-            row["cached_tokens"],
-            sent_ns=start_ns + row["sent_ns"],
-            first_ns=start_ns + until_ns,
-        )
-        _check(hits.blocks, _MOST_TEXTS, turns)
-    return hits
 
 
 def _starts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
@@ -175,11 +131,6 @@ def _starts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
     ahead_ns = {worker.name: worker.wall_offset_ns for worker in run.workers}
     anchors = turns_file.anchors(run_dir)
     return {worker: anchor.wall_ns - ahead_ns.get(worker, 0) for worker, anchor in anchors.items()}
-
-
-def _notes_of_ids(sums: SentSums, source: str) -> list[str]:
-    notes = [_ASSUMED] if source == "assumed" else []
-    return notes + ([f"{sums.unknown} turns have no token ids"] if sums.unknown else [])
 
 
 def _against_earlier(run_dir: Path, run: Counts, turns: Turns | None) -> dict[str, Any] | None:
@@ -235,42 +186,36 @@ def _load_wall_ns(run_dir: Path, turns: Turns, run: Counts) -> tuple[int, int] |
     return (min(first_ns), max(last_ns)) if first_ns else None
 
 
-def _expected_block(sums: SentSums, notes: list[str], source: str) -> dict[str, Any]:
-    """Expected hits. `notes`: reasons why they are approximate. `source`: `plan` or `token_ids`."""
+def _expected_block(sums: SentSums, notes: list[str]) -> dict[str, Any]:
+    """Expected hits. `notes`: reasons why they are approximate."""
     hits = sums.hits
-    exact = "approximate" if notes else "bounds" if sums.reread or sums.repeated else "exact"
-    if sums.reread:
-        notes.append(
-            f"{sums.reread} answers have another number of tokens in later prompts: hits are between two bounds"
-        )
-    if sums.repeated:
-        notes.append(
-            f"{sums.repeated} prompts contain answers to repeated prompts: hits reach the upper bound if these answers are equal"
-        )
     return {
         "turns": hits.turns,
         "input_tokens": hits.input,
         "cacheable_tokens": hits.cacheable,
         "cacheable_share": hits.cacheable / hits.input if hits.input else None,
         "cached_tokens": hits.cached,
-        "cached_tokens_at_most": sums.at_most,
         "hit_rate": hits.rate,
-        "hit_rate_at_most": sums.at_most / hits.input if hits.input else None,
-        "exactness": exact,
-        "from": source,
+        "exactness": "approximate" if notes else "exact",
         "notes": notes,
     }
 
 
-def _notes(run: Counts, sums: SentSums, source: str) -> list[str]:
-    """Reasons why the expected hits are approximate; empty if they are exact."""
+def _notes_on_answers(sums: SentSums) -> list[str]:
+    """Reasons why hits on answers are approximate; empty if they are exact."""
+    notes = []
+    if sums.reread:
+        notes.append(f"{sums.reread} answers have another number of tokens in later prompts, and count as not cached")
+    if sums.repeated:
+        notes.append(f"{sums.repeated} prompts carry answers to repeated prompts, which count as not cached")
+    return notes
+
+
+def _notes_on_lengths(run: Counts, sums: SentSums, source: str) -> list[str]:
+    """Reasons why lengths of prompts or blocks are approximate; empty if they are exact."""
     notes = []
     if source == "assumed":
         notes.append(_ASSUMED)
-    if run.scenario.cache.token_ids:
-        notes.append(
-            "token ids were requested, but are missing: the server reports none, or its block size is not a multiple of 16"
-        )
     templated = ENDPOINTS[run.scenario.request.endpoint].chat_template
     if templated and run.template.exactness == "unknown":
         notes.append("the tokens of the chat template are unknown, because the server does not tokenize chats")
@@ -290,13 +235,14 @@ def _notes(run: Counts, sums: SentSums, source: str) -> list[str]:
 
 def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
     """Sums of the hits reported with each answer; None without a report."""
-    reported = sums.reported
+    reported = sums.reported.expected
     if not reported.turns:
         return None
+    cached = sums.reported.cached
     return {
         "turns": reported.turns,
         "input_tokens": reported.input,
-        "cached_tokens": reported.cached,
-        "hit_rate": reported.rate,
-        "of_cacheable": reported.of_cacheable,
+        "cached_tokens": cached,
+        "hit_rate": cached / reported.input if reported.input else None,
+        "of_cacheable": cached / reported.cacheable if reported.cacheable else None,
     }

@@ -1,4 +1,4 @@
-"""Sent turns of a run for the expected cache hits, by session or in the order of sending. A few are Python objects at a time."""
+"""Sent turns of a run for the expected cache hits, by session. A few are Python objects at a time."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from inferload.measure.arrow import pa, pc
-from inferload.measure.columns import Read, coded
+from inferload.measure.columns import Read
 from inferload.measure.record import CANCELLED
 from inferload.workload.prefix_cache.sent import SentTurn
 
@@ -18,8 +18,6 @@ _COLUMNS = (
     "session_id",
     "worker",
     "sent_ns",
-    "first_ns",
-    "closed_ns",
     "input_tokens",
     "output_tokens",
     "cached_tokens",
@@ -32,7 +30,7 @@ _INDEX = re.compile(r"s(\d{1,18})(?!\d)")
 _AT_ONCE = 4096  # turns
 
 
-def session_index(session_id: str) -> int | None:
+def _session_index(session_id: str) -> int | None:
     """Return the index of a session of the scenario; None for another one."""
     match = _INDEX.match(session_id)
     return None if match is None else int(match[1])
@@ -62,12 +60,11 @@ def sessions(read: Read, starts_ns: Mapping[str, int]) -> Iterator[tuple[int, Ma
 
 def _facts(turns: pa.Table, starts_ns: Mapping[str, int]) -> pa.Table:
     """Return the sent turns of the scenario's sessions, with instants on the common clock."""
-    indexes = [session_index(name) for name in turns["session_id"].to_pylist()]
+    indexes = [_session_index(name) for name in turns["session_id"].to_pylist()]
     start_ns = pa.array([starts_ns[worker] for worker in turns["worker"].to_pylist()], pa.int64())
     facts = {
         "session": pa.array(indexes, pa.int64()),
         "sent_ns": pc.add(turns["sent_ns"], start_ns),
-        "first_ns": pc.add(pc.coalesce(turns["first_ns"], turns["closed_ns"]), start_ns),
         "ended_itself": pc.is_in(turns["finish_reason"], pa.array(["stop", "tool_calls"])),
         "cancelled": pc.fill_null(pc.equal(turns["finish_reason"], CANCELLED), False),
         "goes_on": pc.is_null(turns["failure"]),
@@ -87,21 +84,4 @@ def _sent_turn(row: Mapping[str, Any]) -> SentTurn:
         cancelled=row["cancelled"],
         goes_on=row["goes_on"],
         partition=(row["target"], row["model"]),
-        sent_ns=row["sent_ns"],
-        first_ns=row["first_ns"],
     )
-
-
-def as_sent(table: pa.Table, starts_ns: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Rows in the order in which they were sent, without those that were not.
-
-    `starts_ns`: zero of each worker's instants on a common clock.
-    """
-    words: dict[str | None, int] = {}
-    worker = coded(table["worker"].combine_chunks(), words)
-    start_ns = np.array([starts_ns[str(name)] for name in words], dtype=np.int64)
-    sent = np.flatnonzero(table["sent_ns"].is_valid().to_numpy())
-    at_ns = pc.fill_null(table["sent_ns"], 0).to_numpy()[sent] + start_ns[worker[sent]]
-    order, table = sent[np.argsort(at_ns, kind="stable")], table.combine_chunks()
-    for start in range(0, len(order), _AT_ONCE):
-        yield from table.take(pa.array(order[start : start + _AT_ONCE])).to_pylist()

@@ -265,9 +265,9 @@ def _in_flight(entries: list[dict[str, Any]], targets: int) -> float | None:
 
 
 def _warm_cache_share(run: Counts, turns: Turns | None, cache: CacheFigures) -> float | None:
-    """Share of prompt tokens that were cached before the run sent them; None: unknown.
+    """Share of the prompt tokens of first turns that were cached before the run sent them; None: unknown.
 
-    Without expected hits, the share of first turns, if these have no common prefix.
+    Without expected hits, all cached tokens, if first turns have no common prefix.
     """
     if run.arm == "warm":
         return None  # warm on purpose

@@ -61,7 +61,7 @@ class Evidence:
     count_faults: tuple[str, ...] = ()  # a sentence for each inconsistent count
     server_restarts: int | None = None
     scrape_gap: ScrapeGap | None = None  # of the worst server; servers that never answered excluded
-    warm_cache_share: float | None = None  # of prompt tokens: cached, and not by this run
+    warm_cache_share: float | None = None  # of prompt tokens of first turns: cached, and not by this run
     window_s: float | None = None
     lag_mean_ms: float | None = None  # sent - planned, turns that ended well
     turn_mean_s: float | None = None  # sent to closed, turns of every end

@@ -326,8 +326,10 @@ RULES: tuple[Rule, ...] = (
         lambda e: e.warm_cache_share,
         0.01,
         None,
-        "of prompt tokens",
-        lambda e: f"{percent(e.warm_cache_share)} of the prompt tokens were cached before this run sent them",
+        "of prompt tokens of first turns",
+        lambda e: (
+            f"{percent(e.warm_cache_share)} of the prompt tokens of first turns were cached before this run sent them"
+        ),
         "the prefix cache was warm from an earlier run: TTFT is shorter than on a cold server",
         "restart the server or reset its cache, or set cache.isolate: run; see docs/cache.md",
     ),

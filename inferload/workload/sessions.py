@@ -136,7 +136,7 @@ class Sessions:
         if not self.repeatable:
             return True
         firsts = (turn for index in range(_SAMPLED) for turn in outline(self.begin(index).script, index, most=1))
-        return any(_shares(turn.ask.messages[0]) for turn in firsts)
+        return any(turn.ask.tools or _shares(turn.ask.messages[0]) for turn in firsts)
 
     def _class_number(self, index: int) -> int:
         """Draw the class of session `index` by its own random number, independent of all other sessions."""

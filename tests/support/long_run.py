@@ -49,14 +49,13 @@ gates: ["p95(ttft_ms) < 800", "p99(itl_ms){chat} < 100", "mean(e2e_ms) < 5000"]
 
 @dataclass(frozen=True, slots=True)
 class LongRun:
-    """Size of a run. `cached`: the answers report cached tokens. `hashes`: block hashes per turn."""
+    """Size of a run."""
 
     turns: int
     workers: int = 4
     targets: tuple[str, ...] = TARGETS
     sessions_per_s: float = 40.0
     most_events: int = 20
-    hashes: int = 0
     seed: int = 1
     scenario: str = SCENARIO
 
@@ -153,19 +152,8 @@ def _table(size: LongRun, worker: int, rng: np.random.Generator, turns: tuple[An
         "status": np.full(count, 200, dtype=np.int32),
         "pause": pa.array(np.where(agent, "tool", "think"), mask=number == 0),
         "final": final & agent,
-        "block_hashes": _hashes(size.hashes, index, number),
     }
     return pa.Table.from_arrays([_array(values.get(field.name), field.type, count) for field in SCHEMA], schema=SCHEMA)
-
-
-def _hashes(most: int, index: Any, number: Any) -> Any:
-    """Return block hashes: those of a later turn begin with those of the turns before."""
-    if not most:
-        return None
-    length = (number + 1) * most // TURNS_PER_SESSION
-    ends = np.concatenate([[0], np.cumsum(length)]).astype(np.int32)
-    position = np.arange(ends[-1]) - np.repeat(ends[:-1], length)
-    return pa.ListArray.from_arrays(pa.array(ends), pa.array(np.repeat(index, length) * most + position))
 
 
 def _array(values: Any, kind: pa.DataType, count: int) -> pa.Array:

@@ -1,14 +1,12 @@
 """Turn records for tests: a fixed one with changes, and a hypothesis strategy."""
 
 from array import array
-from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from inferload.measure.block_hashes import BlockHasher
 from inferload.measure.record import PHASES, Failure, TurnRecord
 
 MS = 1_000_000
@@ -21,13 +19,6 @@ def merged(left: Any, right: Any) -> Any:
     total.absorb(left)
     total.absorb(right)
     return total
-
-
-def block_hashes(tokens: Iterable[int]) -> "array[int]":
-    """Return the hashes of all full blocks of tokens."""
-    hasher = BlockHasher()
-    hasher.feed(tokens)
-    return hasher.hashes
 
 
 def turn(**changes: Any) -> TurnRecord:

@@ -49,10 +49,10 @@ def _checked(cache: dict[str, Any]) -> dict[str, Any]:
     """Return the block after the checks common to all runs."""
     expected, counted, per_turn = cache["expected"], cache["counted"], cache["per_turn"]
     assert (cache["block_size"], cache["block_size_from"], cache["enabled"]) == (128, "server", True)
-    assert expected["exactness"] in ("exact", "bounds"), expected["notes"]
+    assert all("count as not cached" in note for note in expected["notes"]), expected["notes"]
     assert expected["input_tokens"] == counted["queries"] == per_turn["input_tokens"]
     assert counted["hits"] == per_turn["cached_tokens"]
-    assert expected["hit_rate"] - POINTS <= counted["hit_rate"] <= expected["hit_rate_at_most"] + POINTS
+    assert counted["hit_rate"] >= expected["hit_rate"] - POINTS
     return cache
 
 

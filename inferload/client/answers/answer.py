@@ -11,7 +11,6 @@ import msgspec
 
 from inferload.client.answers import lenient
 from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds, refusal
-from inferload.client.answers.token_ids import TokenIds
 from inferload.content.messages import ToolCall
 from inferload.measure.measures import LEAST_TOKENS_PER_EVENT
 from inferload.measure.record import Failure
@@ -126,8 +125,6 @@ class Answer:
         "remarks",
         "request_id",
         "text",
-        "token_ids",
-        "token_ids_unusable",
         "tool_calls",
         "unused",
         "zero_usage",
@@ -150,8 +147,6 @@ class Answer:
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
-        self.token_ids: TokenIds | None = None  # if the server returned any
-        self.token_ids_unusable = False  # one of them could not be read
         self.metrics: PerRequestMetrics | None = None
         self.closed = False  # the end marker was received
         self.failure: Failure | None = None
@@ -197,7 +192,6 @@ class Answer:
             return
         if found.odd or len(found.events) != 1:
             self.remark(Remark.ODD_EVENT, refusal(error, data).decode("utf-8", "replace"))
-            self.token_ids, self.token_ids_unusable = None, True
         if not found.events:
             self.unused = data
         for event in found.events:
@@ -254,23 +248,6 @@ class Answer:
             text = f"the stream ended with {self.end_marker} but without a finish reason, which other answers of the server have"
             return Failure.CUT, text
         return None
-
-    def hash_ids(self) -> bool:
-        """Decode and hash a slice of the token ids; return True if nothing is left."""
-        if self.token_ids is None:
-            return True
-        try:
-            return self.token_ids.step()
-        except UNDECODABLE as error:
-            self.remark(Remark.ODD_EVENT, f"prompt_token_ids: {error}")
-            self.token_ids = None
-            return True
-
-    def block_hashes(self) -> array[int] | None:
-        """Return the block hashes of prompt and answer without its last token, as in the server's cache; None without ids."""
-        while not self.hash_ids():
-            pass
-        return None if self.token_ids is None else self.token_ids.hashes()
 
     @property
     def tokens_by_event(self) -> array[int] | None:

@@ -19,12 +19,9 @@ import msgspec
 
 from inferload.client.answers.answer import DONE, Answer, EventFrame, PerRequestMetrics, ToolCalls
 from inferload.client.answers.lenient import is_error, text_of
-from inferload.client.answers.number_bounds import UNDECODABLE, OutputTokens, TokenId, Tokens
-from inferload.client.answers.token_ids import TokenIds
+from inferload.client.answers.number_bounds import UNDECODABLE, OutputTokens, Tokens
 from inferload.measure.record import Failure
 from inferload.measure.remarks import Remark
-
-_NONE = msgspec.Raw()
 
 
 class _Function(msgspec.Struct):
@@ -74,8 +71,6 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
     error: Any = None  # of OpenRouter
     usage: _Usage | None = None  # of Moonshot
-    token_ids: list[TokenId] | None = None
-    prompt_token_ids: msgspec.Raw = _NONE
 
 
 class _Event(msgspec.Struct):
@@ -85,7 +80,6 @@ class _Event(msgspec.Struct):
     metrics: PerRequestMetrics | None = None
     error: Any = None
     object: str | None = None
-    prompt_token_ids: msgspec.Raw = _NONE
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -200,7 +194,6 @@ class ChatAnswer(Answer):
         if event.choices:
             choice = event.choices[0]
             carried = self._choice(choice, at_ns)
-            self._ids(event.prompt_token_ids, choice.prompt_token_ids, choice.token_ids)
             usage = choice.usage if usage is None else usage
             finished = self.finish_reason is not None
             self._count(None if usage is None else usage.completion_tokens, carried, finished, at_ns)
@@ -245,15 +238,6 @@ class ChatAnswer(Answer):
     def tokens_by_event(self) -> array[int] | None:
         """Number of tokens of each output event; None without a running count of the server."""
         return None if self.uncounted or not self.event_tokens else self.event_tokens
-
-    def _ids(self, of_event: msgspec.Raw, of_choice: msgspec.Raw, answer: list[int] | None) -> None:
-        if self.token_ids_unusable or not (answer or of_event or of_choice):
-            return
-        if self.token_ids is None:
-            self.token_ids = TokenIds()
-        for ids in (of_event, of_choice):
-            self.token_ids.prompt(bytes(ids))
-        self.token_ids.answer(answer or ())
 
     def _choice(self, choice: _Choice, at_ns: int) -> bool:
         """Add the text of a choice; return True if it has output."""
@@ -388,7 +372,7 @@ def _framed_field(event: _Event) -> str | None:
     if event.object == "error" or any((event.error is not None, event.usage, event.metrics, len(event.choices) != 1)):
         return None
     choice, delta = event.choices[0], event.choices[0].delta
-    filled = _filled(choice) - {"delta", "prompt_token_ids"} | (set() if delta is None else _filled(delta))
+    filled = _filled(choice) - {"delta"} | (set() if delta is None else _filled(delta))
     return filled.pop() if len(filled) == 1 and filled <= _FRAMED else None
 
 

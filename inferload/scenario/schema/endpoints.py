@@ -18,7 +18,6 @@ class EndpointFeatures:
     ignore_eos: bool  # accepts `ignore_eos` (an option of vLLM)
     tools_and_images: bool
     chat_template: bool  # the server applies the model's chat template
-    token_ids: bool  # accepts `return_token_ids`
 
 
 ENDPOINTS: Mapping[Endpoint, EndpointFeatures] = {
@@ -28,7 +27,6 @@ ENDPOINTS: Mapping[Endpoint, EndpointFeatures] = {
         ignore_eos=True,
         tools_and_images=True,
         chat_template=True,
-        token_ids=True,
     ),
     "completions": EndpointFeatures(
         "/completions",
@@ -36,7 +34,6 @@ ENDPOINTS: Mapping[Endpoint, EndpointFeatures] = {
         ignore_eos=True,
         tools_and_images=False,
         chat_template=False,
-        token_ids=True,
     ),
     "responses": EndpointFeatures(
         "/responses",
@@ -44,7 +41,6 @@ ENDPOINTS: Mapping[Endpoint, EndpointFeatures] = {
         ignore_eos=True,
         tools_and_images=True,
         chat_template=True,
-        token_ids=False,
     ),
     "messages": EndpointFeatures(
         "/messages",
@@ -52,6 +48,5 @@ ENDPOINTS: Mapping[Endpoint, EndpointFeatures] = {
         ignore_eos=False,
         tools_and_images=True,
         chat_template=True,
-        token_ids=False,
     ),
 }

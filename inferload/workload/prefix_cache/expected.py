@@ -7,7 +7,7 @@ floor((n - 1) / B) * B. No token is hashed, so the cost of a context depends on 
 Assumptions: two different texts differ in their first token, and a cached block is available immediately.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,29 +41,16 @@ def ids_span(ids: Ids) -> Span:
 
 
 class PrefixTree:
-    """Content of an unbounded prefix cache: a tree of spans, with one dictionary entry per edge.
+    """Content of an unbounded prefix cache: a tree of spans, with one dictionary entry per edge."""
 
-    `passing`: tells by its identity that a span occurs only until the next `forget`.
-    """
-
-    def __init__(self, passing: Callable[[Hashable], bool] | None = None) -> None:
+    def __init__(self) -> None:
         self._next: dict[tuple[int, Hashable, int], int] = {}
         self._longest: dict[tuple[int, Hashable], int] = {}
         self._spelled: dict[int, list[Ids]] = {}
         self._nodes = 0
-        self._passing = passing
-        self._to_forget: dict[int, tuple[int, Hashable, int]] = {}  # edge to each node at or behind a passing span
 
     def __len__(self) -> int:
         return len(self._next)
-
-    def forget(self) -> None:
-        """Remove the passing spans and all spans behind them."""
-        for child, (node, identity, tokens) in self._to_forget.items():
-            del self._next[node, identity, tokens]
-            self._longest.pop((node, identity), None)
-            self._spelled.pop(child, None)
-        self._to_forget.clear()
 
     def meet(self, row: Sequence[Span]) -> tuple[int, int]:
         """Add a row. Return (tokens of the prefix that it shares with earlier rows, node at its end)."""
@@ -88,8 +75,6 @@ class PrefixTree:
             self._longest[longest] = max(span.tokens, self._longest.get(longest, 0))
             if span.ids:
                 self._spelled.setdefault(node, []).append(span.ids)
-            if self._passing is not None and (node in self._to_forget or self._passing(span.identity)):
-                self._to_forget[child] = key
         return child
 
     def _grow(self, node: int, spans: Iterable[Span]) -> int:
@@ -114,24 +99,6 @@ def _joined(row: Sequence[Span]) -> list[Span]:
         elif span.tokens or not after_ids:
             spans.append(span)
     return spans
-
-
-def common_tokens(row: Sequence[Span], other: Sequence[Span]) -> int:
-    """Tokens that two rows have in common from the front."""
-    total = 0
-    for span, against in zip(_joined(row), _joined(other), strict=False):
-        if span == against:
-            total += span.tokens
-        elif span.ids and against.ids:
-            return total + _alike(span.ids, against.ids)
-        else:
-            return total + (min(span.tokens, against.tokens) if span.identity == against.identity else 0)
-    return total
-
-
-def _alike(one: Ids, other: Ids) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def cacheable(tokens: int, block: int) -> int:

@@ -1,9 +1,7 @@
 """Expected hits of sent turns: the scripts of their sessions are repeated with the lengths that the server counted.
 
 Later prompts carry an answer as text, which the server tokenizes again. If the count is the generated one, the tokens are
-assumed to be the same. Otherwise the cache contains the prompt up to the answer for certain, and of the answer at most the
-shorter of both tokenizations: the expected hits lie between two bounds. The same holds for answers to equal prompts, of
-repeated conversations or of an earlier run: the server may have generated the same text.
+assumed to be the same; of an answer with another count no token is expected to be cached.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -13,8 +11,7 @@ from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate
 from inferload.content.script import Ask, EffectResult, Script, Sink, TurnReply, answer_key, interpret
 from inferload.measure.record import CANCELLED
 from inferload.requests.bodies import Isolation
-from inferload.workload.prefix_cache.excess import Excess, Prompt
-from inferload.workload.prefix_cache.expected import Hits, Layout, PrefixTree, Span, cached, computed_answer, tokens_of
+from inferload.workload.prefix_cache.expected import Hits, Layout, PrefixTree, Span, computed_answer, tokens_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,41 +25,38 @@ class SentTurn:
     cancelled: bool = False
     goes_on: bool = True  # the session continues after it
     partition: Hashable = None
-    sent_ns: int = 0
-    first_ns: int = 0  # of the first token, or of the end without one; on the clock of `sent_ns`
 
 
-# Tolerance of expected hits with approximate lengths: a share of the prompt's tokens, the tokens of an unknown chat template
-# before every prompt, and a block.
-_LENGTHS_OFF = 0.25
-_TEMPLATE_TOKENS = 64
+@dataclass(slots=True)
+class ReportedHits:
+    """Sums over turns whose answers report cached tokens. `expected`: their expected hits. `cached`: the reported tokens."""
+
+    expected: Hits = field(default_factory=Hits)
+    cached: int = 0
 
 
 @dataclass(slots=True)
 class SentSums:
-    """Sums over turns, in tokens. `at_most`: cached tokens if answers were as similar as their lengths allow."""
+    """Sums over turns."""
 
     hits: Hits = field(default_factory=Hits)
-    at_most: int = 0
-    reported: Hits = field(default_factory=Hits)  # of turns whose answer reported cached tokens: the reported ones
-    excess: Excess = field(default_factory=Excess)  # reported tokens above the upper bound
+    reported: ReportedHits = field(default_factory=ReportedHits)
+    first: ReportedHits = field(default_factory=ReportedHits)  # of the first turn of each session
     unknown: int = 0  # sent turns with an unknown prompt length
     reread: int = 0  # answers that later prompts carry with another number of tokens
-    repeated: int = 0  # prompts that share more with earlier ones if equal prompts had equal answers
+    repeated: int = 0  # prompts that carry an answer to a prompt that was sent before
     off: int = 0  # prompts of another length than planned, without an answer that explains it
 
-    def add(self, prompt: Prompt, shared: int, at_most: int, block: int) -> None:
-        """Add the prompt of one turn. `shared`, `at_most`: bounds of the tokens that it shares with earlier prompts."""
-        tokens, upper = prompt.tokens, cached(at_most, prompt.tokens, block)
+    def add(self, turn: SentTurn, tokens: int, shared: int, block: int, first: bool) -> None:
+        """Add a turn. `tokens`: of its prompt. `shared`: those that it shares with earlier prompts and answers."""
         self.hits.add(tokens, shared, block)
-        self.at_most += upper
-        if prompt.cached is not None:
-            self.reported.add(tokens, 0, block)
-            self.reported.cached += prompt.cached
-        self.excess.add(prompt, upper, block + _TEMPLATE_TOKENS + round(_LENGTHS_OFF * tokens))
+        if turn.cached_tokens is None:
+            return
+        for sums in (self.reported, self.first) if first else (self.reported,):
+            sums.expected.add(tokens, shared, block)
+            sums.cached += turn.cached_tokens
 
 
-_ANSWER = ("answer",)
 _AnswerKey = tuple[Hashable, int]  # identity in the plan, and tokens that a prompt carries of it
 
 
@@ -75,29 +69,14 @@ class _SentSession:
     turns: Mapping[str, SentTurn]
     answers: dict[_AnswerKey, Span] = field(default_factory=dict)
     generated: dict[Hashable, SentTurn] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Row:
-    """Spans of a prompt. `answers`: positions of answers. `fresh`: those carried for the first time, with generated lengths."""
-
-    spans: list[Span] = field(default_factory=list)
-    answers: list[int] = field(default_factory=list)
-    fresh: list[_AnswerKey] = field(default_factory=list)
-
-    def with_equal_answers(self) -> list[Span]:
-        """Return the spans with one identity for all answers: after equal prompts these are equal."""
-        spans = list(self.spans)
-        for number in self.answers:
-            spans[number] = spans[number]._replace(identity=_ANSWER)
-        return spans
+    to_repeated: set[Hashable] = field(default_factory=set)  # answers to prompts that were sent before
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent(Sink[int]):
     """Sink that counts the recorded turns of a script and replies with their recorded lengths. It ignores times."""
 
-    count: Callable[[_SentSession, Ask, SentTurn, str], None]
+    count: Callable[[_SentSession, Ask, SentTurn, Hashable, bool], None]
     session: _SentSession
     path: str
 
@@ -107,7 +86,7 @@ class _Sent(Sink[int]):
         if turn is None:
             return EffectResult(at)
         key = answer_key(session.index, self.path, number)
-        self.count(session, ask, turn, key)
+        self.count(session, ask, turn, (key, turn.output_tokens), not self.path and number == 0)
         if not turn.goes_on:
             return EffectResult(at)
         reason = CANCELLED if turn.cancelled else "stop" if turn.ended_itself else None
@@ -124,15 +103,14 @@ class SentHits:
         self.block = block
         self.template = template
         self.sums = SentSums()
-        self._tree = PrefixTree(_of_one_session)
-        self._tree_at_most = PrefixTree()  # with equal answers to equal prompts
+        self._tree = PrefixTree()
         self._run = -1
         self.begin()
 
     @property
     def texts(self) -> int:
-        """Number of texts in the trees, by which memory grows."""
-        return len(self._tree) + len(self._tree_at_most)
+        """Number of texts in the cache, by which memory grows."""
+        return len(self._tree)
 
     def begin(self) -> None:
         """Start another run on the same cache: reset the sums, and distinguish its answers from earlier ones."""
@@ -142,90 +120,60 @@ class SentHits:
 
     def session(self, index: int, script: Script, isolated: Isolation, turns: Mapping[str, SentTurn]) -> None:
         """Add the sent turns of a session, by their ids."""
-        self.sums.excess.settle(min((turn.sent_ns for turn in turns.values()), default=0))
         session = _SentSession(index, Layout(self.template, isolated), turns)
         interpret(script, _Sent(self._count_turn, session, ""), 0)
-        self._tree.forget()
 
-    def _count_turn(self, session: _SentSession, ask: Ask, turn: SentTurn, key: str) -> None:
-        row = self._as_sent(session, session.layout.prompt(ask, turn.partition))
-        reread = self._fit(session, row, turn.input_tokens)
-        identity, generated = (key, turn.output_tokens), turn.output_tokens or 0
-        shared = _meet(self._tree, row.spans, computed_answer((*identity, self._run), generated))
-        at_most = _meet(self._tree_at_most, row.with_equal_answers(), computed_answer(_ANSWER, generated))
-        session.generated[identity] = turn
-        tokens = tokens_of(row.spans) if turn.input_tokens is None else turn.input_tokens
-        prompt = Prompt(row.spans, tokens, turn.cached_tokens, turn.sent_ns, turn.first_ns)
+    def _count_turn(self, session: _SentSession, ask: Ask, turn: SentTurn, answer: Hashable, first: bool) -> None:
+        planned = session.layout.prompt(ask, turn.partition)
+        carried = [(span.identity, span.tokens) for span in planned if span.identity in session.generated]
+        fresh = [key for key in carried if key not in session.answers]
+        session.answers.update((key, self._as_generated(session, key)) for key in fresh)
+        row = self._fitted(session, planned, fresh, turn.input_tokens)
+        shared, end = self._tree.meet(row)
+        self._tree.extend(end, computed_answer((answer, self._run), turn.output_tokens or 0))
+        session.generated[answer] = turn
+        if shared == tokens_of(row):
+            session.to_repeated.add(answer)
         if turn.input_tokens is None:
             self.sums.unknown += 1
-            self.sums.excess.add(prompt, tokens, 0)  # the server may have computed it before the others
             return
-        self.sums.repeated += at_most > shared and not reread
-        self.sums.add(prompt, shared, at_most, self.block)
+        self.sums.repeated += any(identity in session.to_repeated for identity, _ in carried)
+        self.sums.add(turn, turn.input_tokens, shared, self.block, first)
 
-    def _as_sent(self, session: _SentSession, planned: list[Span]) -> _Row:
-        """Return the planned row with the answers of this run and the corrected lengths."""
-        row = _Row()
-        for span in planned:
-            if span.identity in session.generated:
-                row.answers.append(len(row.spans))
-                row.spans.append(self._answer(session, span, row))
-            else:
-                extra = self._extra.get(span.identity, 0)
-                row.spans.append(span._replace(tokens=span.tokens + extra) if extra else span)
-        return row
+    def _as_generated(self, session: _SentSession, key: _AnswerKey) -> Span:
+        """Return an answer as a prompt carries it if the server reads as many tokens as it generated."""
+        identity, tokens = key
+        turn = session.generated[identity]
+        generated = max(0, (turn.output_tokens or 0) - turn.ended_itself)
+        return Span((identity, self._run), min(tokens, generated))
 
-    def _answer(self, session: _SentSession, span: Span, row: _Row) -> Span:
-        key = span.identity, span.tokens
-        answer = session.answers.get(key)
-        if answer is None:
-            row.fresh.append(key)
-            assert isinstance(span.identity, tuple)
-            turn = session.generated[span.identity]
-            tokens = max(0, (turn.output_tokens or 0) - turn.ended_itself)
-            answer = session.answers[key] = Span((*span.identity, self._run), min(span.tokens, tokens))
-        return answer
-
-    def _fit(self, session: _SentSession, row: _Row, tokens: int | None) -> bool:
-        """Make the row as long as the server counted. Return True if an answer was changed."""
-        difference = 0 if tokens is None else tokens - tokens_of(row.spans)
+    def _fitted(
+        self, session: _SentSession, planned: list[Span], fresh: list[_AnswerKey], tokens: int | None
+    ) -> list[Span]:
+        """Return the prompt as long as the server counted. `fresh`: answers that no earlier prompt carried."""
+        row = [self._as_sent(session, span) for span in planned]
+        difference = 0 if tokens is None else tokens - tokens_of(row)
         if difference == 0:
-            return False
-        if row.fresh:
-            self._reread(session, row, difference)
-            return True
-        number = next((number for number, span in enumerate(row.spans) if _is_tools(span)), None)
-        if number is not None and row.spans[number].identity not in self._extra:
-            tools = row.spans[number]
+            return row
+        if fresh:
+            answer = session.answers[fresh[-1]]
+            reread = Span(("reread", answer.identity), max(0, answer.tokens + difference))
+            session.answers[fresh[-1]] = row[row.index(answer)] = reread
+            self.sums.reread += 1
+            return row
+        tools = next((span for span in row if _is_tools(span)), None)
+        if tools is not None and tools.identity not in self._extra:
             self._extra[tools.identity] = difference
-            row.spans[number] = tools._replace(tokens=max(0, tools.tokens + difference))
-            return False
+            return [self._as_sent(session, span) for span in planned]
         self.sums.off += 1
-        if difference > 0:
-            row.spans.append(Span(("more", session.index, difference), difference))
-        return False
+        return [*row, Span(("more", session.index, difference), difference)] if difference > 0 else row
 
-    def _reread(self, session: _SentSession, row: _Row, difference: int) -> None:
-        """Replace the last fresh answer by one of another length."""
-        answer = session.answers[row.fresh[-1]]
-        self.sums.reread += 1
-        number = row.spans.index(answer)
-        reread = Span(("reread", answer.identity), max(0, answer.tokens + difference))
-        session.answers[row.fresh[-1]] = row.spans[number] = reread
-
-
-def _meet(tree: PrefixTree, row: list[Span], answer: Span) -> int:
-    """Add a row and its answer to a tree. Return the tokens that the row shares with earlier ones."""
-    shared, end = tree.meet(row)
-    tree.extend(end, answer)
-    return shared
-
-
-def _of_one_session(identity: Hashable) -> bool:
-    """Return True for an answer, as generated or as read again: no other session has it, nor another run."""
-    if not isinstance(identity, tuple) or len(identity) < 2:
-        return False
-    return identity[0] == "reread" or (len(identity) == 3 and str(identity[0]).startswith("answer/"))
+    def _as_sent(self, session: _SentSession, span: Span) -> Span:
+        answer = session.answers.get((span.identity, span.tokens))
+        if answer is not None:
+            return answer
+        extra = self._extra.get(span.identity, 0)
+        return span._replace(tokens=max(0, span.tokens + extra)) if extra else span
 
 
 def _is_tools(span: Span) -> bool:

@@ -354,7 +354,6 @@ ODD_EVENTS = [
     b'{"choices": [], "usage": {"prompt_tokens": -1, "completion_tokens": 5}}',
     b'{"choices": [], "usage": {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 1e20}}}',
     b'{"choices": [], "metrics": {"queue_time_ms": 1e308}}',
-    b'{"choices": [{"delta": {}, "token_ids": [4294967296]}]}',
     b'{"choices": [], "error": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
 ]
 

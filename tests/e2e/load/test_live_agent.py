@@ -249,7 +249,6 @@ def on_the_simulator(sandbox: Sandbox) -> FinishedRun:
         workload={"kind": "live_agent", "agent": NAME, "output_tokens": 60, "max_steps": 3},
         phases={"measure_s": 3, "drain_s": 20},
         request={"ignore_eos": False},
-        cache={"token_ids": True},
     )
     fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(document), "--on-invalid", "warn")
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
@@ -267,9 +266,8 @@ def test_a_live_agent_continues_after_tool_calls_of_the_simulator(run_pool: RunP
     notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
     assert not any("exception" in note for note in notes)
     cache = ended.summary["cache"]
-    assert (cache["expected"]["from"], cache["expected"]["exactness"]) == ("token_ids", "exact"), cache
-    assert cache["expected"]["hit_rate"] == pytest.approx(cache["counted"]["hit_rate"], abs=0.02)
-    assert cache["expected"]["hit_rate"] > 0.1
+    assert cache["expected"] is None
+    assert cache["counted"]["hit_rate"] > 0.1
 
 
 def test_a_common_prefix_of_live_agents_is_not_taken_for_a_warm_cache() -> None:

@@ -1,4 +1,4 @@
-"""Answers built from stream events: batches, token ids, and values out of range."""
+"""Answers built from stream events: batches, and values out of range."""
 
 import json
 from typing import Any
@@ -7,14 +7,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from records import block_hashes
 
 from inferload.client.answers.answer import Answer
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.number_bounds import MAX_OUTPUT_TOKENS, MAX_TOKENS
-from inferload.client.answers.token_ids import TokenIds
 from inferload.client.client import ANSWERS
-from inferload.measure.block_hashes import HASHED_TOKENS
 from inferload.measure.record import Failure
 from inferload.measure.remarks import Remark
 from inferload.scenario.schema.endpoints import Endpoint
@@ -63,52 +60,6 @@ def test_events_in_batches_equal_single_events(data: list[bytes], size: int) -> 
         batch = data[start : start + size]
         batched.events(batch, list(range(start, start + len(batch))))
     assert state(batched) == state(single)
-
-
-def test_token_ids_of_the_server_are_hashed() -> None:
-    first = {"choices": [{"delta": {"role": "assistant"}}], "prompt_token_ids": [*range(30)]}
-    rest = [{"choices": [{"delta": {"content": "a"}, "token_ids": [7, 8]}]} for _ in range(9)]
-    whole_event = {
-        "choices": [{"text": "a", "token_ids": [7], "prompt_token_ids": [*range(30)]}]
-    }  # the form of completions
-    for documents, answer_ids in (([first, *rest], [7, 8] * 9), ([whole_event], [7])):
-        data = [json.dumps(document).encode() for document in documents]
-        for size in (1, len(data)):
-            answer = ChatAnswer()
-            for start in range(0, len(data), size):
-                answer.events(data[start : start + size], [1] * len(data[start : start + size]))
-            assert answer.block_hashes() == block_hashes([*range(30), *answer_ids[:-1]])
-            assert answer.frame_of(data[-1]) is None
-    assert ChatAnswer().block_hashes() is None
-
-
-@given(
-    st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 9), max_size=3000),
-    st.lists(st.integers(0, 9), max_size=40),
-    st.sampled_from([",", ", "]),
-)
-def test_token_ids_are_hashed_in_bounded_steps(prompt: list[int], answer: list[int], comma: str) -> None:
-    ids = TokenIds()
-    ids.prompt(b"null")
-    ids.prompt(json.dumps(prompt, separators=(comma, ":")).encode())
-    ids.answer(answer)
-    done = 0
-    for _ in range(100):
-        over = ids.step()
-        assert len(ids._hasher.hashes) - done <= 2_100 / HASHED_TOKENS
-        done = len(ids._hasher.hashes)
-        if over:
-            break
-    assert over
-    assert ids.hashes() == block_hashes([*prompt, *answer[:-1]])
-
-
-def test_malformed_token_ids_are_unknown_and_named() -> None:
-    answer = ChatAnswer()
-    answer.event(b'{"choices": [{"delta": {"content": "a"}}], "prompt_token_ids": [1, "x"]}', 1)
-    assert answer.block_hashes() is None
-    assert (answer.failure, answer.text) == (None, ["a"])
-    assert "prompt_token_ids" in answer.remarks[Remark.ODD_EVENT]
 
 
 FIELDS = {  # names of prompt, output and cached tokens in each endpoint's usage
@@ -175,18 +126,6 @@ def test_a_duration_out_of_range_is_unknown_and_named(value: str) -> None:
     assert answer.metrics is not None
     assert answer.metrics.queue_time_ms is None
     assert "metrics.queue_time_ms" in answer.remarks[Remark.ODD_EVENT]
-
-
-@pytest.mark.parametrize("ids", ["[1, 2147483648]", "[-1]", "[18446744073709551616]"])
-def test_a_token_id_out_of_range_is_named_and_there_are_no_hashes(ids: str) -> None:
-    of_answer, of_prompt = ChatAnswer(), ChatAnswer()
-    of_answer.event(b'{"choices": [{"text": "a", "token_ids": %s}]}' % ids.encode(), 1)
-    of_answer.event(b'{"choices": [{"text": "a", "token_ids": [1]}]}', 2)
-    of_prompt.event(b'{"choices": [{"text": "a"}], "prompt_token_ids": %s}' % ids.encode(), 1)
-    for answer, field in ((of_answer, "token_ids"), (of_prompt, "prompt_token_ids")):
-        assert answer.block_hashes() is None
-        assert answer.failure is None
-        assert field in answer.remarks[Remark.ODD_EVENT]
 
 
 @pytest.mark.parametrize("endpoint", ANSWERS)

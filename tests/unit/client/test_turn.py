@@ -1,6 +1,5 @@
 """One streamed turn against scripted replies: times, counts, and the failure class of each fault."""
 
-import json
 import socket
 import ssl
 import struct
@@ -15,12 +14,10 @@ import pytest
 import trustme
 from chat_events import ANSWER, CHUNKED, DONE, event, usage
 from ports import unused_port
-from records import block_hashes
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream
-from inferload.client.answers.token_ids import TokenIds
 from inferload.client.client import Client, ClientSettings, Credentials
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
@@ -32,7 +29,6 @@ from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.content.messages import ToolCall
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure
-from inferload.measure.remarks import Remark
 
 
 @pytest.fixture(autouse=True, params=["python", "native"])
@@ -206,20 +202,6 @@ def test_running_counts_assign_tokens_to_events(ask: Callable[..., TurnResult]) 
     assert list(record.event_tokens) == [1, 3, 1]
     assert record.first_visible_ns is not None
     assert record.first_ns is not None
-
-
-def test_long_prompt_token_ids_are_hashed_between_polls(
-    ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ids = list(range(50_000))
-    first = b"data: " + json.dumps({"choices": [{"delta": {"role": "assistant"}}], "prompt_token_ids": ids}).encode()
-    steps: list[bool] = []
-    step = TokenIds.step
-    monkeypatch.setattr(TokenIds, "step", lambda self: steps.append(step(self)) or steps[-1])
-    result = ask(send(chunked(first + b"\n\n", *ANSWER)))
-    assert result.record.failure is None, result.detail
-    assert result.record.block_hashes == block_hashes(ids)
-    assert steps.count(False) > 50
 
 
 def test_a_usage_with_the_finish_reason_is_no_output_event(ask: Callable[..., TurnResult]) -> None:
@@ -653,18 +635,6 @@ def test_concurrent_turns_are_recorded_once_each() -> None:
     assert sorted(turn_ids) == sorted(f"s{i}.0" for i in range(50))
 
 
-TOKEN_IDS = b'data: {"choices": [{"delta": {"content": "a"}, "token_ids": %s}]}\n\n'
-
-
-@pytest.mark.parametrize("ids", [b"[1, 2147483648]", b"[-1]"])
-def test_a_token_id_out_of_range_costs_the_hashes_only(ask: Callable[..., TurnResult], ids: bytes) -> None:
-    first = b'data: {"choices": [{"delta": {"role": "assistant"}}], "prompt_token_ids": [1, 2, 3]}\n\n'
-    result = ask(send(chunked(first, TOKEN_IDS % ids, DONE)), send(chunked(*ANSWER)))
-    assert (result.record.failure, result.record.block_hashes) == (None, None)
-    assert "token_ids" in result.examples[Remark.ODD_EVENT]
-    assert len(ask.client.parse_queue) == 0  # type: ignore[attr-defined]
-
-
 class RecordedTurns:
     """A client of an endless stream, and its results."""
 
@@ -713,12 +683,11 @@ def test_an_internal_fault_in_the_stream_fails_its_turn_once(
     assert endless.client.in_flight == 0
 
 
-@pytest.mark.parametrize("attribute", ["block_hashes", "tokens_by_event"])
 def test_an_internal_fault_in_the_record_fails_its_turn_once(
-    endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch, attribute: str
+    endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(EventStream, "feed", raising)
-    monkeypatch.setattr(ChatAnswer, attribute, property(raising) if attribute == "tokens_by_event" else raising)
+    monkeypatch.setattr(ChatAnswer, "tokens_by_event", property(raising))
     result = endless.run()
     assert result.record.failure is Failure.CLIENT_ERROR
     assert endless.results == [result]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import ended_counts
-import pyarrow as pa
 import pytest
 import summary_reference
 from hypothesis import example, given, settings
@@ -30,7 +29,6 @@ from inferload.scenario import scenario as scenarios
 from inferload.scrapes_file import ScrapeColumns, write_part
 from inferload.server_metrics import metric_names as names
 from inferload.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
-from inferload.summarise.sent_turns import as_sent
 from inferload.summarise.summarise import refresh, summarise
 
 SCENARIO = """
@@ -288,20 +286,6 @@ def test_every_documented_type_has_a_section() -> None:
     links = re.findall(r"\[([^]]*)\]\(#([^)]*)\)", summary_reference.PAGE.read_text(encoding="utf-8"))
     assert {title for title, _ in links} == sections.keys() - {"Top level"}
     assert all(title.replace(" ", "-") == anchor for title, anchor in links)
-
-
-def test_turns_with_token_ids_are_ordered_by_send_time() -> None:
-    table = pa.table(
-        {
-            "worker": ["a", "a", "b", "b"],
-            "sent_ns": pa.array([10, 30, 5, None], pa.int64()),
-            "block_hashes": pa.array([[1, 2], None, [3], []], pa.list_(pa.int64())),
-        }
-    )
-    rows = list(as_sent(table, {"a": 100, "b": 120}))
-    assert [(row["worker"], row["sent_ns"], row["block_hashes"]) for row in rows] == [
-        ("a", 10, [1, 2]), ("b", 5, [3]), ("a", 30, None),
-    ]  # fmt: skip
 
 
 def places(document: Any, before: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

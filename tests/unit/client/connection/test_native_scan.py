@@ -106,7 +106,6 @@ BESIDE = [
     ("choice", "finish_reason", "length", "finish_reason"),
     *[(where, "error", {"message": "boom"}, "failure") for where in ("choice", "event")],
     *[(where, "usage", COUNTS, "input_tokens") for where in ("choice", "event")],
-    ("choice", "token_ids", [7], "token_ids"),
     ("event", "metrics", {"queue_time_ms": 1.5}, "metrics"),
 ]
 
