@@ -6,13 +6,11 @@ The figures are those of the drawn sessions of the seed within the phases of the
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from inferload.content.data import DataContext
 from inferload.numbers import duration, listed, number, plural, spread, with_noun
 from inferload.plan.arrivals import arrivals_in_words
 from inferload.plan.planned_load import (
-    Certainty,
     PlannedLoad,
     PlannedSession,
     SampleSize,
@@ -77,7 +75,7 @@ def describe(scenario: Scenario, data: DataContext | None = None) -> str:
     load = planned_load(scenario, source, SampleSize(SAMPLE, SAMPLE_TURNS))
     sample = expected(load.sessions)
     if not sample.prompt_tokens:
-        return "\n".join(row_text(title, lines) for title, lines in _unplanned(scenario, source, load) if lines)
+        return "\n".join(row_text(title, lines) for title, lines in _unplanned(scenario, source) if lines)
     cache, missing = PlannedCache(scenario, load.sessions), _not_counted(load)
     arrivals, session, request, phases = _load_rows(scenario, source, load, sample)
     estimated = _estimated(source, load)
@@ -90,7 +88,7 @@ def describe(scenario: Scenario, data: DataContext | None = None) -> str:
         request,
         ("load", [*_load(scenario, load, sample), *_in_all(load), *estimated, *missing]),
         phases,
-        ("numbers", [*_numbers(scenario, load, sample), *missing]),
+        ("numbers", [*_numbers(scenario, load), *missing]),
         ("cache", [*cache.cache_lines(), *missing]),
         ("slo", _slo(scenario)),
         ("gates", _gates(scenario)),
@@ -106,7 +104,7 @@ def drawn_load_rows(scenario: Scenario, data: DataContext) -> tuple[list[Row], E
     sample = expected(load.sessions)
     if sample.prompt_tokens:
         return _load_rows(scenario, source, load, sample), sample
-    unplanned = _unplanned(scenario, source, load)
+    unplanned = _unplanned(scenario, source)
     return [row for row in unplanned if row[0] in ("arrivals", "session", "phases")], sample
 
 
@@ -118,7 +116,7 @@ def fixed_load_rows(scenario: Scenario) -> list[Row]:
 def _load_rows(scenario: Scenario, source: Sessions, load: PlannedLoad, sample: Expected) -> list[Row]:
     missing = _not_counted(load)
     return [
-        ("arrivals", _arrivals(scenario, load)),
+        ("arrivals", arrivals_in_words(scenario)),
         ("session", [*_session(scenario, sample), *_limits(source, sample), *missing]),
         ("request", [*_request(scenario, sample), *_estimated(source, load), *missing]),
         ("phases", _phases(scenario)),
@@ -133,11 +131,11 @@ def _not_counted(load: PlannedLoad) -> list[str]:
     return [f"class {name} not included" for name, count in turns.items() if not count]
 
 
-def _unplanned(scenario: Scenario, source: Sessions, load: PlannedLoad) -> list[Row]:
+def _unplanned(scenario: Scenario, source: Sessions) -> list[Row]:
     """Return the rows of a scenario whose requests are not known before the run."""
     return [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
-        ("arrivals", _arrivals(scenario, load)),
+        ("arrivals", arrivals_in_words(scenario)),
         ("session", [line for opened in source.open().values() for line in opened.in_words()]),
         ("phases", _phases(scenario)),
         ("slo", _slo(scenario)),
@@ -177,28 +175,6 @@ def _limits(source: Sessions, sample: Expected) -> list[str]:
     """Return the counts of events in the drawn sessions."""
     sessions = f"{sample.sessions:,} drawn sessions"
     return [f"{note}: {count:,} times in {sessions}" for note, count in source.notes.items()]
-
-
-def _arrivals(scenario: Scenario, load: PlannedLoad) -> list[str]:
-    return [*arrivals_in_words(scenario), *_started(scenario, load)]
-
-
-def _started(scenario: Scenario, load: PlannedLoad) -> list[str]:
-    """Return a line on the number of sessions, if it is known."""
-    phases = scenario.phases
-    if load.session_count is None:
-        return []
-    sessions = f"{_BOUND[load.session_certainty]}{plural(load.session_count, 'session')}"
-    if phases.measure_s and not phases.counted:
-        return [f"{sessions} start in the first {duration(phases.warmup_s + phases.measure_s)} with this seed"]
-    return [f"{sessions} {_scope(load)}; the run ends with the last one"]
-
-
-def _scope(load: PlannedLoad) -> str:
-    return "in total" if load.warmup_known else "in the measure phase"
-
-
-_BOUND: Mapping[Certainty, str] = {"exact": "", "most": "at most ", "about": "about "}
 
 
 def _session(scenario: Scenario, sample: Expected) -> list[str]:
@@ -248,8 +224,7 @@ def _load(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
         pauses = "recorded times" if sample.recorded_s else "tool times" if sample.tool_s else "think times"
         return [f"limited by the server, and to {number(limit)} sessions/s by {pauses}"]
     warmup_s = scenario.phases.warmup_s
-    length_s = min(scenario.phases.measure_s or inf, _counted_s(scenario, load) or inf)
-    length_s = 60.0 if length_s == inf else length_s  # without an end: the rate of the first minute
+    length_s = _measured_s(scenario, load)
     started = expected_sessions(scenario, warmup_s, warmup_s + length_s)
     if started is None:
         return ["by the recorded times"]
@@ -265,17 +240,20 @@ def _load(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
     return [f"{mean}{', '.join(rates)}, once sessions end as fast as they start"]
 
 
-def _counted_s(scenario: Scenario, load: PlannedLoad) -> float | None:
-    """Return the mean length of a measure phase that ends by count; None: another end, or unknown."""
-    phases = scenario.phases
-    if not (phases.counted and load.session_count and load.warmup_known):
-        return None
-    at_s = expected_time_s(scenario, load.session_count)
-    return None if at_s is None else max(0.0, at_s - phases.warmup_s)
+def _measured_s(scenario: Scenario, load: PlannedLoad) -> float:
+    """Return the mean length of the measure phase of an open loop; without an end, a minute of it."""
+    phases, ends_s = scenario.phases, []
+    if phases.measure_s is not None:
+        ends_s.append(phases.measure_s)
+    if phases.counted and load.session_count:
+        warmup = expected_sessions(scenario, 0.0, phases.warmup_s) or 0.0
+        at_s = expected_time_s(scenario, warmup + load.session_count)
+        ends_s += [at_s - phases.warmup_s] if at_s is not None and at_s > phases.warmup_s else []
+    return min(ends_s, default=60.0)
 
 
 def _in_all(load: PlannedLoad) -> list[str]:
-    """Return a line with the totals of all sessions, including the warm-up if known."""
+    """Return a line with the totals of the measure phase."""
     sent = [turn for session in load.sessions for turn in session.sent]
     if not load.session_count or not load.turn_count or not sent:
         return []
@@ -284,10 +262,8 @@ def _in_all(load: PlannedLoad) -> list[str]:
         "input tokens": sum(turn.input_tokens or 0 for turn in sent),
         "output tokens": sum(turn.ask.output_tokens or 0 for turn in sent),
     }
-    sessions = f"{_BOUND[load.session_certainty]}{plural(load.session_count, 'session')}"
-    totals = ", ".join(f"{number(round(total * load.turn_count / len(sent)))} {unit}" for unit, total in sums.items())
-    due = " due before the end" if load.turn_certainty == "most" else ""
-    return [f"{_scope(load)} {sessions}, {_BOUND[load.turn_certainty]}{totals}{due}"]
+    totals = [f"{number(round(total * load.turn_count / len(sent)))} {unit}" for unit, total in sums.items()]
+    return [f"in the measure phase about {plural(round(load.session_count), 'session')}, {', '.join(totals)}"]
 
 
 def _phases(scenario: Scenario) -> list[str]:
@@ -315,30 +291,20 @@ def _warmup(phases: Phases) -> str:
     return duration(phases.warmup_s)
 
 
-def _numbers(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
+def _numbers(scenario: Scenario, load: PlannedLoad) -> list[str]:
     """Return the percentiles that the measure phase supports: p_q needs n (1 - q) of at least 10 turns."""
-    turns, certainty = _measured_turns(scenario, load, sample)
-    if not turns:
+    if not load.turn_count:
         return [_WHEN_PRINTED]
+    turns = round(load.turn_count)
     supported = [name for name, required in _REQUIRED_TURNS.items() if turns >= required]
     missing = [name for name in _REQUIRED_TURNS if name not in supported]
-    count = f"{_BOUND[certainty]}{number(round(turns))} turn{'s' * (round(turns) != 1)}"
-    lines = [f"{count} in the measure phase, enough for {listed(supported)}"]
+    lines = [f"about {plural(turns, 'turn')} in the measure phase, enough for {listed(supported)}"]
     if missing and (scenario.phases.counted or isinstance(scenario.arrivals, TraceTimes)):
         lines.append(f"too few for {listed(missing)}; {missing[0]} needs {_REQUIRED_TURNS[missing[0]]:,} turns")
     elif missing and scenario.phases.measure_s:
         needed_s = scenario.phases.measure_s * _REQUIRED_TURNS[missing[0]] / turns
         lines.append(f"too few for {listed(missing)}; {missing[0]} needs a measure_s of about {duration(needed_s)}")
     return lines
-
-
-def _measured_turns(scenario: Scenario, load: PlannedLoad, sample: Expected) -> tuple[float | None, Certainty]:
-    """Return the turns of the measure phase; for an open loop too long to count, from its mean rate."""
-    phases = scenario.phases
-    if load.measured_turn_count is not None or phases.measure_s is None:
-        return load.measured_turn_count, load.measured_certainty
-    started = expected_sessions(scenario, phases.warmup_s, phases.warmup_s + phases.measure_s)
-    return (None if started is None else started * sum(sample.turns) / sample.sessions), "about"
 
 
 _WHEN_PRINTED = "a percentile is marked while fewer than 10 turns lie beyond it: p50 below 20 turns, p99 below 1,000"

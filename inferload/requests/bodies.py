@@ -61,7 +61,7 @@ class Texts:
         self._seed = seed
         self._texts: dict[Piece, str] = {}
         self._shared: dict[tuple[str, tuple[Piece, ...]], bytes] = {}
-        self._endings: dict[tuple[str, int, bool, int | None], tuple[RequestOptions, bytes]] = {}
+        self._endings: dict[tuple[str, int, int | None], tuple[RequestOptions, bytes]] = {}
 
     def of(self, piece: Piece) -> str:
         """Return the text of a piece."""

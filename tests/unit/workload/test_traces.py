@@ -519,7 +519,7 @@ def test_a_file_of_times_gives_arrivals_to_any_workload(tmp_path: Path) -> None:
     replay_scenario = scenario(chat, f"{{kind: trace, path: {tmp_path / 'times'}}}")
     plan = schedule_of(replay_scenario, Sessions(replay_scenario), 1.0)
     assert [arrival.due_s for arrival in iter(plan.next, None) if arrival is not None] == [0, 0.5, 2]
-    assert "3 sessions in total; the run ends with the last one" in describe(replay_scenario)
+    assert "in the measure phase about 3 sessions" in describe(replay_scenario)
 
 
 @pytest.mark.parametrize(
