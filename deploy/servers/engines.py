@@ -116,6 +116,7 @@ def simulator(spec: ServerSpec) -> Command:
     from ..simulator import flags, server_config  # not needed to list variants
 
     line = simulator_line(spec)
+    refuse_removed(_name(spec), line.argv, {})
     try:
         server_config.resolve(flags.read(line.argv[3:]))
     except UsageError as error:

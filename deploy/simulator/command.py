@@ -96,7 +96,6 @@ def _options(arguments: argparse.Namespace, config: ServerConfig) -> Options:
             arguments.enable_prompt_tokens_details,
             arguments.enable_per_request_metrics,
             reasoning_tokens=bool(arguments.reasoning_parser),
-            block_size=limits.block_size if limits.caching else 0,
         ),
         cache=CacheInfo(
             limits.block_size,
@@ -104,17 +103,11 @@ def _options(arguments: argparse.Namespace, config: ServerConfig) -> Options:
             limits.caching,
             gpu_memory_utilization=arguments.gpu_memory_utilization,
             cache_dtype=arguments.kv_cache_dtype,
-            user_specified_block_size=arguments.block_size is not None,
             max_model_len=limits.max_model_len,
         ),
         api_key=key,
-        chunked=arguments.chunked,
         limits=limits,
         stands_for=config.stands_for,
-        request_id_headers=arguments.enable_request_id_headers,
-        load_tracking=arguments.enable_server_load_tracking,
-        log_requests=arguments.enable_log_requests,
-        log_stats=not arguments.disable_log_stats,
     )
 
 

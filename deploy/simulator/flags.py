@@ -6,14 +6,12 @@ an unknown flag suggests the closest match.
 
 import argparse
 import difflib
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NoReturn
 
 from inferload.errors import UsageError
 
-from ..vllm.arguments import REFUSED
 from .options import add_known
 
 # Flags of features that are not modelled, with the values that leave the feature off.
@@ -38,11 +36,12 @@ response-role revision root-path safetensors-load-strategy structured-outputs-co
 tokenizer-revision tool-parser-plugin uvicorn-log-level"""
 _VALUES = "kv-cache-dtype-skip-layers logits-processors middleware"
 _SWITCHES = """cudagraph-metrics disable-cascade-attn disable-custom-all-reduce disable-fastapi-docs
-disable-hybrid-kv-cache-manager disable-sliding-window disable-uvicorn-access-log enable-eplb enable-expert-parallel
-enable-flashinfer-autotune enable-force-include-usage enable-log-deltas enable-log-outputs enable-mfu-metrics
-enable-sleep-mode enable-tokenizer-info-endpoint exclude-tools-when-tool-choice-none kv-cache-metrics language-model-only
+disable-hybrid-kv-cache-manager disable-log-stats disable-sliding-window disable-uvicorn-access-log enable-eplb
+enable-expert-parallel enable-flashinfer-autotune enable-force-include-usage enable-log-deltas enable-log-outputs
+enable-log-requests enable-mfu-metrics enable-request-id-headers enable-server-load-tracking enable-sleep-mode
+enable-tokenizer-info-endpoint exclude-tools-when-tool-choice-none kv-cache-metrics language-model-only
 log-error-stack return-tokens-as-token-ids skip-mm-profiling trust-remote-code use-tqdm-on-load"""
-_PACED = ("ttft_ms", "itl_ms", "jitter", "prefill_tok_per_s", "tokens_per_event")
+_PACED = ("ttft_ms", "itl_ms", "jitter", "prefill_tok_per_s")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -84,29 +83,17 @@ def _add_rest(parser: argparse.ArgumentParser) -> None:
 
 
 def normalized(arguments: Sequence[str]) -> list[str]:
-    """Normalize vLLM's alternative spellings: `--max_num_seqs`, and `--speculative-config.method ngram`."""
-    normalized, nested = [], {}
-    words = iter(arguments)
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not name.startswith("--"):
-            normalized.append(word)
-            continue
-        name = name.replace("_", "-") if "." not in name else name
-        if name.startswith(("--speculative-config.", "--speculative_config.")):
-            text = value if equals else next(words, "")
-            nested[name.partition(".")[2]] = int(text) if text.isdigit() else text
-            continue
-        normalized.append(name + equals + value)
-    return [*normalized, "--speculative-config", json.dumps(nested)] if nested else normalized
+    """Normalize vLLM's alternative spelling `--max_num_seqs`."""
+    parts = [word.partition("=") for word in arguments]
+    return [
+        (name.replace("_", "-") if name.startswith("--") else name) + equals + value for name, equals, value in parts
+    ]
 
 
 def unknown(extras: Sequence[str], parser: argparse.ArgumentParser) -> UsageError:
     """Build the error for unknown arguments."""
     for word in extras:
         name = word.partition("=")[0]
-        if name in REFUSED:
-            return UsageError(f"{name}: {REFUSED[name]}")
         if name.startswith("-"):
             near = difflib.get_close_matches(name, parser._option_string_actions, n=1)
             return UsageError(f"{name}: unknown" + (f"; did you mean {near[0]}?" if near else ""))

@@ -54,11 +54,6 @@ def _add_server(group: argparse._ArgumentGroup) -> None:
     add("--api-key", help="required API key (default: VLLM_API_KEY of the environment)")
     add("--tls-cert", "--ssl-certfile", type=Path, metavar="PEM", help="serve TLS with this certificate")
     add("--tls-key", "--ssl-keyfile", type=Path, metavar="PEM", help="private key, unless in the certificate file")
-    _flag(group, "--enable-request-id-headers", False, "send x-request-id with every response")
-    _flag(group, "--enable-server-load-tracking", False, "count requests for GET /load; else it returns 0")
-    _flag(group, "--enable-log-requests", False, "log each request")
-    _flag(group, "--disable-log-stats", False, "do not log throughput")
-    _flag(group, "--chunked", True, "chunked transfer encoding of streams; else the connection ends a stream")
     _flag(group, "--enable-prompt-tokens-details", True, "report cached_tokens in usage")
     _flag(group, "--enable-per-request-metrics", True, "report the timings of a request with its usage")
     add("--custom-histogram-buckets", type=json_object, default={}, metavar="JSON",
@@ -107,7 +102,6 @@ def _add_timing(group: argparse._ArgumentGroup) -> None:
     add("--itl-ms", type=float, help="paced: time between events (10)")
     add("--jitter", type=float, help="paced: move each event by up to half this share of the ITL (0)")
     add("--prefill-tok-per-s", type=float, help="paced: prefill rate of uncached prompt tokens; 0: no prefill time (0)")
-    add("--tokens-per-event", type=int, help="paced: tokens per event (1)")
     add(
         "--eos-mean-tokens",
         type=float,
@@ -120,15 +114,7 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--max-model-len", type=model_length, help="maximum tokens of prompt and answer; auto: size of the KV cache")
     add("--max-num-seqs", type=int, help="maximum running requests")
-    add("--max-num-active-seqs", type=int, help="maximum running requests, if lower than --max-num-seqs")
     add("--max-num-batched-tokens", type=human_int, help="maximum tokens per step")
-    add("--performance-mode", choices=("balanced", "interactivity", "throughput"), default="balanced",
-        help="throughput doubles the defaults of --max-num-seqs and --max-num-batched-tokens")  # fmt: skip
-    add(
-        "--max-num-scheduled-tokens",
-        type=human_int,
-        help="maximum tokens per step, if lower than --max-num-batched-tokens",
-    )
     _flag(group, "--enable-chunked-prefill", True, "compute prompts in chunks")
     add(
         "--long-prefill-token-threshold", type=int, default=0, help="maximum tokens of one prompt per step; 0: no limit"
@@ -147,7 +133,6 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
     add("--num-gpu-blocks", type=int, help="KV blocks, excluding the null block (not in vLLM)")
     add(
         "--gpu-memory-utilization",
-        "--device-memory-utilization",
         type=float,
         default=0.92,
         help="share of the device memory for weights, activations and KV blocks (%(default)s)",
@@ -159,10 +144,9 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
         "-sc",
         type=json_object,
         metavar="JSON",
-        help="speculative decoding: method, num_speculative_tokens, ...",
+        default={},
+        help="speculative decoding: num_speculative_tokens; the method has no effect",
     )
-    add("--spec-method", help="method of the speculative config")
-    add("--spec-tokens", type=int, help=argparse.SUPPRESS)
     add("--spec-acceptance", type=float, default=0.6, help="acceptance probability of a draft token (%(default)s)")
 
 
@@ -176,7 +160,6 @@ def _add_build(group: argparse._ArgumentGroup) -> None:
     add("--tensor-parallel-size", "-tp", type=int, default=1, help="devices per layer (%(default)s)")
     _flag(group, "--enforce-eager", False, "do not use CUDA graphs")
     add("--max-cudagraph-capture-size", type=int, help="largest batch size with a CUDA graph")
-    add("--cudagraph-capture-sizes", type=int, nargs="+", help="batch sizes with a CUDA graph")
 
 
 def _flag(group: argparse._ArgumentGroup, name: str, default: bool, text: str) -> None:

@@ -7,25 +7,21 @@ from typing import Any
 
 from inferload.errors import UsageError
 
-from ..vllm.arguments import REFUSED_VALUES
 from . import flags
 from .core.hardware import Build, Preset, find, kv_blocks, kv_bytes_per_token, step_cost, with_noise
-from .core.paced_scheduler import PacedScheduler
-from .core.pipeline import Pipeline
+from .core.paced import Pace, PacedCore, PacedScheduler
+from .core.pipeline import Core, Pipeline
 from .core.queues import SchedulerLimits
 from .core.scheduler import Scheduler
-from .core.speculation import Acceptance, Speculation, speculation
+from .core.speculation import Acceptance, drafts_of
 from .core.step_time import FrontEnd, StepClock, StepCost
 from .engine.engine import Engine
-from .engine.paced_engine import Pace, PacedEngine
-from .engine.stepped_engine import SteppedEngine
 from .metrics import buckets
 from .metrics.buckets import Bounds
 from .metrics.engine_metrics import Metrics
 
 DEFAULT_HARDWARE = "a100-llama3-8b"
 _PACED_BLOCKS, _PACED_LENGTH = 8192, 32_768
-_NO_DRAFTS = Speculation("", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,7 @@ class ServerConfig:
     pace: Pace | None
     cost: StepCost | None
     front_end: FrontEnd
-    acceptance: float | tuple[float, ...]
+    acceptance: float
     seed: int
     stream_interval: int
     max_queued: tuple[int | None, int | None]
@@ -48,15 +44,14 @@ class ServerConfig:
         """Build the engine."""
         drafts = self.limits.speculative_tokens
         acceptance = Acceptance(drafts, self.acceptance, self.seed) if drafts else None
-        metrics = Metrics(self.limits.max_model_len, acceptance.counts if acceptance else None, self.bounds)
-        metrics.caching = self.limits.caching
-        engine: Engine
+        core: Core
         if self.pace is not None:
-            engine = PacedEngine(self.pace, PacedScheduler(self.limits), metrics)
+            core = PacedCore(PacedScheduler(self.limits), self.pace)
         else:
             assert self.cost is not None
-            pipeline = Pipeline(Scheduler(self.limits, acceptance), StepClock(self.cost, self.seed))
-            engine = SteppedEngine(pipeline, self.front_end, metrics, self.stream_interval)
+            core = Pipeline(Scheduler(self.limits, acceptance), StepClock(self.cost, self.seed))
+        metrics = Metrics(acceptance.counts if acceptance else None, self.bounds)
+        engine = Engine(core, self.front_end, metrics, self.stream_interval)
         engine.max_queued = self.max_queued
         return engine
 
@@ -78,8 +73,7 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
         tensor_parallel=arguments.tensor_parallel_size,
         enforce_eager=arguments.enforce_eager,
     )
-    drafting = _speculation(arguments)
-    limits, shown = _limits(arguments, preset, build, drafting, paced)
+    limits, shown = _limits(arguments, preset, build, paced)
     query_tokens = 1 + limits.speculative_tokens
     cost = None if paced else _cost(arguments, step_cost(preset, build, limits.max_num_seqs, query_tokens), limits)
     return ServerConfig(
@@ -87,8 +81,8 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
         shown_blocks=shown,
         pace=_pace(arguments) if paced else None,
         cost=cost,
-        front_end=_front_end(arguments, preset),
-        acceptance=drafting.rates if drafting is not None and drafting.rates is not None else arguments.spec_acceptance,
+        front_end=FrontEnd() if paced else _front_end(arguments, preset),
+        acceptance=arguments.spec_acceptance,
         seed=arguments.seed,
         stream_interval=arguments.stream_interval,
         max_queued=(arguments.max_num_queued_reqs, arguments.max_num_queued_tokens),
@@ -106,15 +100,12 @@ def _pace(arguments: argparse.Namespace) -> Pace:
         ttft_ns=round(option("ttft_ms", 50.0) * 1e6),
         itl_ns=round(option("itl_ms", 10.0) * 1e6),
         prefill_tok_per_s=option("prefill_tok_per_s", 0.0),
-        tokens_per_event=option("tokens_per_event", 1),
         jitter=option("jitter", 0.0),
         seed=arguments.seed,
     )
 
 
-def _limits(
-    arguments: argparse.Namespace, preset: Preset, build: Build, drafting: Speculation | None, paced: bool
-) -> tuple[SchedulerLimits, int]:
+def _limits(arguments: argparse.Namespace, preset: Preset, build: Build, paced: bool) -> tuple[SchedulerLimits, int]:
     size = arguments.block_size or (16 if paced else preset.block_size)
     blocks, shown = _blocks(arguments, preset, build, size, paced)
     length = _model_length(arguments, blocks * size, _PACED_LENGTH if paced else preset.model.max_model_len)
@@ -122,35 +113,30 @@ def _limits(
     if not paced:
         _check_budget(arguments, budget, seqs, length)
     asynchronous = preset.async_scheduling if arguments.async_scheduling is None else arguments.async_scheduling
-    drafts = drafting or _NO_DRAFTS
     limits = SchedulerLimits(
-        max_num_seqs=min(seqs, arguments.max_num_active_seqs or seqs),
+        max_num_seqs=seqs,
         blocks=blocks,
         block_size=size,
         caching=arguments.enable_prefix_caching,
         max_model_len=length,
-        max_num_batched_tokens=min(budget, arguments.max_num_scheduled_tokens or budget),
+        max_num_batched_tokens=budget,
         chunked_prefill=arguments.enable_chunked_prefill,
         long_prefill_token_threshold=arguments.long_prefill_token_threshold,
         long_prefill_adaptive=arguments.long_prefill_token_threshold_adaptive,
         reserve_full_prompt=arguments.scheduler_reserve_full_isl,
         watermark=arguments.watermark,
-        async_scheduling=asynchronous and drafts.overlapped,
-        speculative_tokens=drafts.tokens,
-        lookahead_tokens=drafts.lookahead_tokens,
-        draft_slots=drafts.draft_slots,
-        drop_last_hit=drafts.drop_last_hit,
+        async_scheduling=asynchronous,
+        speculative_tokens=drafts_of(arguments.speculative_config),
     )
     return limits, shown
 
 
 def _batch(arguments: argparse.Namespace, preset: Preset, length: int, paced: bool) -> tuple[int, int]:
     """Maximum running requests and tokens per step, with defaults as in vLLM's `engine/arg_utils.py`."""
-    doubled = 2 if arguments.performance_mode == "throughput" else 1
-    seqs = arguments.max_num_seqs or doubled * (256 if paced else preset.max_num_seqs)
+    seqs = arguments.max_num_seqs or (256 if paced else preset.max_num_seqs)
     budget = arguments.max_num_batched_tokens
     if budget is None:
-        budget = doubled * preset.max_num_batched_tokens
+        budget = preset.max_num_batched_tokens
         budget = min(seqs * length, budget if arguments.enable_chunked_prefill else max(budget, length))
     if arguments.max_num_seqs is None and not paced:  # paced timing has no budget
         seqs = min(seqs, budget)
@@ -196,8 +182,6 @@ def _check_budget(arguments: argparse.Namespace, budget: int, seqs: int, length:
         )
     if budget < seqs:
         raise UsageError(f"--max-num-batched-tokens {budget}: less than --max-num-seqs {seqs}; raise it")
-    if (arguments.max_num_active_seqs or 0) > seqs:
-        raise UsageError(f"--max-num-active-seqs {arguments.max_num_active_seqs}: more than --max-num-seqs {seqs}")
     if arguments.long_prefill_token_threshold > length:
         raise UsageError(
             f"--long-prefill-token-threshold {arguments.long_prefill_token_threshold}: more than --max-model-len {length}"
@@ -206,8 +190,6 @@ def _check_budget(arguments: argparse.Namespace, budget: int, seqs: int, length:
 
 def _cost(arguments: argparse.Namespace, cost: StepCost, limits: SchedulerLimits) -> StepCost:
     cost = with_noise(replace(cost, overlapped=limits.async_scheduling), arguments.step_noise)
-    if arguments.cudagraph_capture_sizes is not None:
-        cost = replace(cost, graphs=tuple(sorted(arguments.cudagraph_capture_sizes)))
     if arguments.max_cudagraph_capture_size is not None:
         cost = replace(cost, graphs=tuple(size for size in cost.graphs if size <= arguments.max_cudagraph_capture_size))
     return cost
@@ -217,18 +199,6 @@ def _front_end(arguments: argparse.Namespace, preset: Preset) -> FrontEnd:
     if arguments.event_us is None:
         return preset.front_end
     return replace(preset.front_end, event_s=arguments.event_us / 1e6)
-
-
-def _speculation(arguments: argparse.Namespace) -> Speculation | None:
-    config = dict(arguments.speculative_config or {})
-    if arguments.spec_method is not None:
-        config["method"] = arguments.spec_method
-    if arguments.spec_tokens is not None:
-        config["num_speculative_tokens"] = arguments.spec_tokens
-    resolved = speculation(config)
-    if resolved is not None and arguments.async_scheduling and not resolved.overlapped:
-        raise UsageError(f"--async-scheduling: not supported with drafts by {resolved.method}; leave it out")
-    return resolved
 
 
 _MAX_MS, _MAX_TOKENS = 86_400_000, 1_000_000_000
@@ -247,10 +217,7 @@ _RANGES: Mapping[str, tuple[int, float]] = {
     "max_num_queued_reqs": (0, _MAX_TOKENS),
     "max_num_queued_tokens": (0, _MAX_TOKENS),
     "max_num_seqs": (1, 1_000_000),
-    "max_num_active_seqs": (1, 1_000_000),
     "max_num_batched_tokens": (1, _MAX_TOKENS),
-    "max_num_scheduled_tokens": (1, _MAX_TOKENS),
-    "tokens_per_event": (1, _MAX_TOKENS),
     "stream_interval": (1, _MAX_TOKENS),
     "num_gpu_blocks": (1, 10_000_000),
     "num_gpu_blocks_override": (2, 10_000_000),
@@ -263,12 +230,6 @@ _RANGES: Mapping[str, tuple[int, float]] = {
 def _check_values(arguments: argparse.Namespace) -> None:
     for name, (lower, upper) in _RANGES.items():
         _check_range(name, getattr(arguments, name), lower, upper)
-    for name in ("quantization", "kv-cache-dtype"):
-        value = getattr(arguments, name.replace("-", "_"))
-        if reason := REFUSED_VALUES.get((name, value)):
-            raise UsageError(f"--{name} {value}: {reason}")
-    for size in arguments.cudagraph_capture_sizes or ():
-        _check_range("cudagraph_capture_sizes", size, 1, 1_000_000)
     if arguments.max_model_len != -1:
         _check_range("max_model_len", arguments.max_model_len, 1, _MAX_TOKENS)
     for name, text in (

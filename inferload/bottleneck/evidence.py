@@ -156,7 +156,7 @@ def stream_interval(manifest: Mapping[str, Any]) -> int | None:
     command = command_of(manifest.get("variant") or {})
     if command is None:
         return None
-    value = option_of(command, "--stream-interval") or option_of(command, "--tokens-per-event") or "1"
+    value = option_of(command, "--stream-interval") or "1"
     return int(value) if value.isdecimal() else None
 
 

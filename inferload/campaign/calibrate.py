@@ -115,7 +115,6 @@ def _finding(text: str) -> str:
 def serving(streams: int, pace: ReferencePace, limit_s: float, cores: tuple[int, ...] | None) -> Iterator[int]:
     """Run the simulator on a free loopback port. It ends with the block, or after `limit_s`."""
     command = [sys.executable, "-m", "inferload", "simulator", "--port", "0", "--exit-after-s", f"{limit_s:.0f}"]
-    command.append("--disable-log-stats")
     command += ["--ttft-ms", str(pace.ttft_ms), "--itl-ms", str(pace.gap_ms), "--max-num-seqs", str(streams + 16)]
     command += ["--num-gpu-blocks", str(max(8192, _BLOCKS_PER_STREAM * streams)), "--no-enable-prefix-caching"]
     with on_cores(cores):

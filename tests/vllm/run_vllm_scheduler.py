@@ -35,18 +35,14 @@ class Drafter:
     num_speculative_tokens_per_batch_size = None
     disable_eagle_block_drop = False
 
-    def __init__(self, tokens: int, head: bool) -> None:
-        self.num_speculative_tokens, self._head = tokens, head
+    def __init__(self, tokens: int) -> None:
+        self.num_speculative_tokens = tokens
         self.max_num_new_slots_for_drafting = 0
-
-    def use_eagle(self) -> bool:
-        return self._head
-
-    use_eagle_block_drop = use_eagle
 
     def _no(self) -> bool:
         return False
 
+    use_eagle = use_eagle_block_drop = _no
     uses_draft_model = use_dspark = use_dflash = use_multi_module_mtp = uses_dynamic_speculative_decoding = _no
 
 
@@ -69,7 +65,7 @@ def scheduler(case: dict[str, Any], model: str) -> Any:
     config.cache_config.block_size = size
     config.cache_config.num_gpu_blocks = limits["blocks"] + 1
     if case["drafts"]:
-        object.__setattr__(config, "speculative_config", Drafter(case["drafts"], case["head"]))
+        object.__setattr__(config, "speculative_config", Drafter(case["drafts"]))
     spec = FullAttentionSpec(block_size=size, num_kv_heads=1, head_size=1, dtype=torch.float32)
     kv = KVCacheConfig(
         num_blocks=limits["blocks"] + 1, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]

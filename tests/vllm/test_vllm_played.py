@@ -22,7 +22,7 @@ TIGHT = SchedulerLimits(max_num_seqs=4, blocks=24, block_size=16, max_model_len=
 RATE = 0.6
 
 
-def case(seed: int, asynchronous: bool, drafts: int, head: bool) -> dict[str, Any]:
+def case(seed: int, asynchronous: bool, drafts: int) -> dict[str, Any]:
     """Return requests with common prefixes that exceed a small cache and end by length or stop token."""
     dice = Random(seed)
     fronts = [[dice.randrange(9000) for _ in range(150)] for _ in range(3)]
@@ -40,11 +40,9 @@ def case(seed: int, asynchronous: bool, drafts: int, head: bool) -> dict[str, An
         TIGHT,
         async_scheduling=asynchronous,
         speculative_tokens=drafts,
-        lookahead_tokens=drafts if head else 0,
-        drop_last_hit=head,
     )
     return {
-        **{"seed": seed, "rate": RATE, "asynchronous": asynchronous, "drafts": drafts, "head": head},
+        **{"seed": seed, "rate": RATE, "asynchronous": asynchronous, "drafts": drafts},
         **{"limits": asdict(bounds), "requests": requests},
     }
 
@@ -79,14 +77,7 @@ def counts_of(this: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_steps_hits_and_preemptions_are_equal(tmp_path: Path) -> None:
-    kinds = [
-        (False, 0, False),
-        (True, 0, False),
-        (False, 3, False),
-        (True, 3, True),
-        (False, 2, True),
-        (True, 2, False),
-    ]
+    kinds = [(asynchronous, drafts) for asynchronous in (False, True) for drafts in (0, 2, 3)]
     cases = [case(seed, *kind) for seed in range(4) for kind in kinds]
     python = str(paths.vllm_venv() / "bin" / "python")
     building = [python, str(tiny_model.__file__), "--into", str(tmp_path), "--name", "tiny"]
@@ -96,7 +87,7 @@ def test_steps_hits_and_preemptions_are_equal(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     theirs = json.loads(done.stdout[done.stdout.index("[{") :])
     for this, real in zip(cases, theirs, strict=True):
-        kind = {key: this[key] for key in ("seed", "asynchronous", "drafts", "head")}
+        kind = {key: this[key] for key in ("seed", "asynchronous", "drafts")}
         assert (kind, counts_of(this)) == (kind, real)
     assert sum(real["preemptions"] for real in theirs) > 20
     assert sum(real["hits"] for real in theirs) > 0

@@ -4,10 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from inferload.content.messages import ToolCall
-
 from ..protocol.completion_request import CompletionRequest
-from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece
+from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece, ToolCall
 
 
 def call_document(call: ToolCall) -> dict[str, Any]:
@@ -17,16 +15,9 @@ def call_document(call: ToolCall) -> dict[str, Any]:
 
 def delta_of(pieces: Sequence[TokenPiece], completion: CompletionRequest) -> str:
     """`delta` of a chunk for these tokens; empty without visible output."""
-    if len(pieces) == 1 and pieces[0].kind in (CONTENT, REASONING):
-        piece = pieces[0]
-        if piece.kind == REASONING and not completion.show.reasoning:
-            return ""
-        return f'"delta":{{"{piece.kind}":{json.dumps(piece.text, ensure_ascii=False)}}}'
     delta: dict[str, Any] = {}
     for kind in (CONTENT, REASONING):
-        if (text := "".join(piece.text for piece in pieces if piece.kind == kind)) and (
-            kind == CONTENT or completion.show.reasoning
-        ):
+        if text := "".join(piece.text for piece in pieces if piece.kind == kind):
             delta[kind] = text
     calls: list[dict[str, Any]] = []
     for piece in pieces:

@@ -20,18 +20,14 @@ _MISS = Hit([], 0)
 class KvCache:
     """Block pool with a prefix cache."""
 
-    def __init__(self, blocks: int, block_size: int, caching: bool, drop_last_hit: bool = False) -> None:
+    def __init__(self, blocks: int, block_size: int, caching: bool) -> None:
         self.block_size = block_size
-        self._drop_last_hit = drop_last_hit
         self.pool = BlockPool(blocks, caching)
         # Running requests with unpublished full blocks, by the hash of their last published block.
         self._behind: dict[int, dict[Request, None]] = {}
 
     def find(self, request: Request) -> Hit:
-        """Find the longest cached prefix. The last token is always computed: at most floor((n-1)/B) blocks of n tokens.
-
-        Without the last of these blocks if a draft head reads the model's hidden states.
-        """
+        """Find the longest cached prefix. The last token is always computed: at most floor((n-1)/B) blocks of n tokens."""
         if not self.pool.caching:
             return _MISS
         limit = (request.length - 1) // self.block_size
@@ -42,8 +38,6 @@ class KvCache:
                 for behind in list(self._behind[last_hash]):
                     self._catch_up(behind)
             cached = self.pool.longest_prefix(hashes)
-        if self._drop_last_hit:
-            del cached[-1:]
         return Hit(cached, self.pool.unreferenced(cached))
 
     def fits(self, tokens: int, hit: Hit, keep: int = 0) -> bool:

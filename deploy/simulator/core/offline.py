@@ -54,7 +54,7 @@ class Offline:
     limits: SchedulerLimits
     cost: StepCost
     front_end: FrontEnd = field(default_factory=FrontEnd)
-    acceptance_rate: float | tuple[float, ...] = 0.0  # per draft, given those before
+    acceptance_rate: float = 0.0  # per draft, given those before
     seed: int = 0
     max_s: float | None = None
 
@@ -163,10 +163,10 @@ def simulate(arrivals: Iterable[OfflineRequest], config: Offline) -> Results:
 class _Run:
     def __init__(self, arrivals: list[OfflineRequest], config: Offline) -> None:
         bounds = config.limits
-        if bounds.max_num_batched_tokens <= bounds.draft_slots or bounds.max_num_seqs < 1:
+        if bounds.max_num_batched_tokens < 1 or bounds.max_num_seqs < 1:
             raise ValueError(
-                f"max_num_batched_tokens {bounds.max_num_batched_tokens}, draft_slots {bounds.draft_slots}, "
-                f"max_num_seqs {bounds.max_num_seqs}: no request can run; raise max_num_batched_tokens and max_num_seqs"
+                f"max_num_batched_tokens {bounds.max_num_batched_tokens}, max_num_seqs {bounds.max_num_seqs}: "
+                "no request can run; raise them"
             )
         self._config = config
         self._arrivals = arrivals
@@ -176,7 +176,7 @@ class _Run:
         self._pipeline = Pipeline(self._scheduler, StepClock(config.cost, config.seed))
         count = len(arrivals)
         self._row = {request: number for number, request in enumerate(self._requests)}
-        self._scheduled, self._first, self._last = ([np.nan] * count for _ in range(3))
+        self._first, self._last = [np.nan] * count, [np.nan] * count
         self._steps: list[tuple[int, int, int, int, int, float]] = []
         self._front_free_s = 0.0
 
@@ -215,9 +215,6 @@ class _Run:
     def _record(self, step: Step, end_ns: int) -> None:
         end_s, event_s = end_ns / NS_PER_S, self._config.front_end.event_s
         start_s = max(end_s, self._front_free_s)
-        for request in step.admitted:
-            if not request.preemptions:
-                self._scheduled[self._row[request]] = step.planned_ns / NS_PER_S
         for index, request in step.firsts:
             row = self._row[request]
             if self._first[row] != self._first[row]:
@@ -238,8 +235,8 @@ class _Run:
         speculation = scheduler.speculation
         return Results(
             arrived_s=np.array([each.at_s for each in self._arrivals], dtype=np.float64),
-            queued_s=np.array([each.queued_ns / NS_PER_S if each.queued_ns >= 0 else np.nan for each in requests]),
-            scheduled_s=np.array(self._scheduled, dtype=np.float64),
+            queued_s=_seconds([each.queued_ns for each in requests]),
+            scheduled_s=_seconds([each.admitted_ns for each in requests]),
             first_s=np.array(self._first, dtype=np.float64),
             last_s=np.array(self._last, dtype=np.float64),
             prompt_tokens=np.array([each.prompt for each in requests], dtype=np.int64),
@@ -254,17 +251,23 @@ class _Run:
         )
 
 
+def _seconds(times_ns: list[int]) -> Floats:
+    """Times in seconds; NaN if negative: not reached."""
+    times = np.array(times_ns, dtype=np.float64)
+    return np.where(times < 0, np.nan, times / NS_PER_S)
+
+
 def _obstacle(prompt: int, output: int, limits: SchedulerLimits) -> str:
     """Reason why a request can never run; empty if it can."""
     total = prompt + output
     if prompt < 1 or output < 1 or total > limits.max_model_len:
         return f"needs at least 1 each, and at most max_model_len {limits.max_model_len} together"
-    ahead = limits.lookahead_tokens + limits.speculative_tokens * (2 if limits.async_scheduling else 1)
+    ahead = limits.speculative_tokens * (2 if limits.async_scheduling else 1)
     slots = min(total - 1 + ahead, limits.max_model_len)  # the last token is never computed
     if -(-slots // limits.block_size) > limits.blocks:
         capacity = limits.blocks * limits.block_size
         return f"it needs {slots} tokens of the KV cache, which has {capacity}; raise blocks"
-    if not limits.chunked_prefill and total - 1 > limits.max_num_batched_tokens - limits.draft_slots:
+    if not limits.chunked_prefill and total - 1 > limits.max_num_batched_tokens:
         return f"more than max_num_batched_tokens {limits.max_num_batched_tokens}, without chunked prefill"
     return ""
 

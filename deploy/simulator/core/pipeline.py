@@ -5,28 +5,57 @@ that arrives during a step is therefore computed two steps later, and a step sta
 enter the queue between two steps.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 
+from .queues import Queues
 from .request import Request
 from .scheduler import Scheduler, Step
 from .step_time import StepClock
 
 
-class Pipeline:
-    """Steps in progress. `next_ns` is the end of the oldest step, and `finish` ends it.
+class Core(ABC):
+    """Engine core: requests in, steps out, in order of their ends. `behind`: the plan of a step is overdue."""
+
+    scheduler: Queues
+    behind = False
+
+    @property
+    @abstractmethod
+    def next_ns(self) -> int | None:
+        """End of the oldest step in progress; None if idle."""
+
+    @abstractmethod
+    def submit(self, request: Request, now_ns: int) -> None:
+        """Add a request."""
+
+    @abstractmethod
+    def wake(self, now_ns: int) -> None:
+        """Start work that an abort made possible, since it freed blocks and a slot."""
+
+    @abstractmethod
+    def end(self) -> tuple[Step, int]:
+        """End the oldest step. Return it and its end."""
+
+    def catch_up(self) -> None:  # noqa: B027 - only a core that plans ahead can be behind
+        """Plan the overdue step. Call this before any change to running or waiting requests."""
+
+
+class Pipeline(Core):
+    """Steps of the step model. `finish` ends the oldest step and plans the next.
 
     While another step is in progress, the next step may be planned later than due, with `end` and then `catch_up`; the plan
     excludes later events.
     """
 
     def __init__(self, scheduler: Scheduler, clock: StepClock) -> None:
-        self.scheduler = scheduler
+        self.scheduler: Scheduler = scheduler
         self._clock = clock
         self._depth = 2 if scheduler.limits.async_scheduling else 1
         self._in_progress: deque[tuple[Step, int]] = deque()
         self._arrived: list[Request] = []  # during a step
         self._free_ns = 0  # end of the last planned step
-        self._unplanned_ns: int | None = None  # due time of an overdue plan
+        self._unplanned_ns = 0  # due time of an overdue plan
 
     @property
     def next_ns(self) -> int | None:
@@ -55,21 +84,16 @@ class Pipeline:
         self.catch_up()
         step, end_ns = self._in_progress.popleft()
         self.scheduler.update(step)
-        self._unplanned_ns = end_ns
+        self.behind, self._unplanned_ns = True, end_ns
         if not self._in_progress:
             self.catch_up()
         return step, end_ns
 
-    @property
-    def behind(self) -> bool:
-        """True if the plan of a step is overdue."""
-        return self._unplanned_ns is not None
-
     def catch_up(self) -> None:
         """Plan the overdue step. Call this before any change to running or waiting requests."""
-        if self._unplanned_ns is not None:
-            now_ns, self._unplanned_ns = self._unplanned_ns, None
-            self._plan(now_ns)
+        if self.behind:
+            self.behind = False
+            self._plan(self._unplanned_ns)
 
     def _plan(self, now_ns: int) -> None:
         for request in self._arrived:
@@ -81,6 +105,8 @@ class Pipeline:
             step = self.scheduler.schedule()
             if step is None:
                 return
-            step.planned_ns = now_ns
+            for request in step.admitted:
+                if request.admitted_ns < 0:
+                    request.admitted_ns = now_ns
             self._free_ns = max(now_ns, self._free_ns) + self._clock.duration_ns(step)
             self._in_progress.append((step, self._free_ns))

@@ -1,4 +1,4 @@
-"""Waiting and running requests, and their counters: base of the step scheduler and the paced scheduler."""
+"""Waiting and running requests, and their counters: base of both schedulers."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -24,9 +24,6 @@ class SchedulerLimits:
     watermark: float = 0.0
     async_scheduling: bool = True
     speculative_tokens: int = 0  # 0: no speculative decoding
-    lookahead_tokens: int = 0  # additional KV slots of a draft model
-    draft_slots: int = 0  # of the token budget, per scheduled request
-    drop_last_hit: bool = False  # the last block of a hit is computed again for the drafter
 
 
 class Queues:
@@ -34,7 +31,7 @@ class Queues:
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self.limits = limits
-        self.cache = KvCache(limits.blocks, limits.block_size, limits.caching, limits.drop_last_hit)
+        self.cache = KvCache(limits.blocks, limits.block_size, limits.caching)
         self.pool = self.cache.pool
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []

@@ -19,12 +19,12 @@ class Request:
     salt: str = ""
     answers: Callable[[int, int], Sequence[Hashable]] | None = None
     ends_itself: bool = False  # with an end-of-text token, known only after it is sampled
-    stopped: bool = False  # by a stop string, which the front end detects: the scheduler stops it one step later
     prompt: int = 0  # tokens
     emitted: int = 0  # output tokens, including those of steps in progress
     computed: int = 0  # tokens in the KV cache, while the prompt is computed
     target: int = 0  # tokens to compute before the next output; 0: decoding
     queued_ns: int = 0  # when it entered the queue of the scheduler
+    admitted_ns: int = -1  # first admission; -1: not admitted yet
     running: bool = False
     over: bool = False
     latest: int = 1  # output tokens of its last step
@@ -39,7 +39,9 @@ class Request:
     published: int = 0  # leading blocks in the prefix cache
     full: int = 0  # leading full blocks, if the last of them are not published yet
     last_hash: int | None = None  # hash of the last published block, if full blocks are not published yet
-    room: int = 0  # tokens that fit into the allocated blocks (paced timing)
+    # Of paced timing:
+    room: int = 0  # tokens that fit into the allocated blocks
+    due_ns: int = 0  # of its next output
 
     def __post_init__(self) -> None:
         self.prompt = self.prompt or len(self.tokens)

@@ -8,7 +8,7 @@ cached too.
 
 `schedule` plans a step, `update` processes its end. With async scheduling a step is planned while the previous one runs: its
 output tokens count as present, the end of a text is known one step late, and a requested length is known late only if it
-depends on accepted drafts. A stop string is known one step later still, since the front end detects it.
+depends on accepted drafts.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,6 @@ class Step:
     sampled: list[Request] = field(default_factory=list)
     counts: list[int] | None = None  # tokens per output; None: one each
     admitted: list[Request] = field(default_factory=list)
-    planned_ns: int = 0  # set by the pipeline
     # Index and request, for outputs that end a prompt: the first output, or the next one after a preemption.
     firsts: list[tuple[int, Request]] = field(default_factory=list)
     finishing: list[tuple[int, Request]] = field(default_factory=list)
@@ -44,7 +43,6 @@ class Scheduler(Queues):
         self._acceptance = acceptance if limits.speculative_tokens else None
         self._context = 0  # tokens of decoding requests
         self._lost: list[Request] = []  # preempted with an output in progress
-        self._stopped: list[Request] = []  # ended by a stop string; removed at the next update
         self._ahead = limits.async_scheduling
 
     @property
@@ -73,16 +71,8 @@ class Scheduler(Queues):
         for _index, request in step.firsts:
             if request.uncounted_preemptions:
                 self._count_preemptions(request)
-        if not step.finishing and not self._stopped:
-            return
-        for request in self._stopped:
-            self._finish(request)
-        self._stopped.clear()
         for _index, request in step.finishing:
-            if request.stopped:
-                self._stopped.append(request)
-            else:
-                self._finish(request)
+            self._finish(request)
 
     def _finish(self, request: Request) -> None:
         if request.over:
@@ -105,15 +95,15 @@ class Scheduler(Queues):
 
     def _continue_running(self, step: Step, threshold: int) -> int:
         """Plan the tokens of running requests. Return the remaining budget."""
-        budget, spare = self.limits.max_num_batched_tokens, self.limits.draft_slots
+        budget = self.limits.max_num_batched_tokens
         for request in self.running:  # a preemption removes requests from the end of the list
-            if budget <= spare:
+            if not budget:
                 step.decode_context = sum(each.length for each in step.sampled)
                 break
-            taken = self._continue(request, step, budget - spare, threshold)
+            taken = self._continue(request, step, budget, threshold)
             if taken is None:
                 break
-            budget -= taken + spare if taken else 0
+            budget -= taken
         return budget
 
     def _continue(self, request: Request, step: Step, budget: int, threshold: int) -> int | None:
@@ -148,7 +138,7 @@ class Scheduler(Queues):
 
     def _chunk(self, request: Request, step: Step, tokens: int) -> int | None:
         """Plan the next chunk of a prompt. Return None if the request itself was preempted."""
-        if not self._grow(request, request.computed + tokens + self.limits.lookahead_tokens, step):
+        if not self._grow(request, request.computed + tokens, step):
             return None
         self._compute(request, step, tokens)
         return tokens
@@ -183,7 +173,7 @@ class Scheduler(Queues):
 
     def _trail(self, request: Request, step: Step, budget: int) -> int | None:
         """Plan a step for a request that has ended, unknown to the scheduler so far."""
-        late = int(self._ahead and (request.ends_itself or request.latest > 1)) + int(request.stopped)
+        late = int(self._ahead and (request.ends_itself or request.latest > 1))
         if request.trailing >= late:
             return 0
         request.trailing += 1
@@ -200,7 +190,7 @@ class Scheduler(Queues):
 
     def _grow_drafted(self, request: Request, drafts: int, step: Step) -> bool:
         """Allocate blocks for one token and its drafts, after drafts whose acceptance is unknown."""
-        return self._grow(request, request.length + request.unsure + drafts + self.limits.lookahead_tokens, step)
+        return self._grow(request, request.length + request.unsure + drafts, step)
 
     def _grow(self, request: Request, tokens: int, step: Step) -> bool:
         """Allocate blocks for `tokens` tokens, preempting the newest requests. Return False if the request itself was."""
@@ -215,15 +205,13 @@ class Scheduler(Queues):
             self._preempt_newest()
             victim.target = 0
             step.preempted += 1
-            if victim.stopped and victim.emitted >= victim.output_tokens:  # no output is left
-                self._finish(victim)
             if victim is request:
                 return False
         return True
 
     def _admit(self, step: Step, threshold: int, budget: int) -> None:
         limits = self.limits
-        while self.waiting and budget > limits.draft_slots and len(self.running) < limits.max_num_seqs:
+        while self.waiting and budget and len(self.running) < limits.max_num_seqs:
             request = self.waiting[0]
             hit = self._find_hit(request)
             if hit is None:
@@ -231,18 +219,17 @@ class Scheduler(Queues):
             cached = len(hit.blocks) * limits.block_size
             uncached = request.length - cached
             tokens = min(uncached, threshold or uncached)
-            available = budget - limits.draft_slots
-            if tokens > available and not limits.chunked_prefill:
+            if tokens > budget and not limits.chunked_prefill:
                 return
-            tokens = min(tokens, available)
-            slots = min(cached + tokens + limits.lookahead_tokens, limits.max_model_len)
+            tokens = min(tokens, budget)
+            slots = cached + tokens
             if not self.cache.fits(slots, hit, self._reserved_blocks if self.running else 0):
                 return
             self._enter(request, hit, slots)
             request.computed, request.target = cached, request.length
             step.admitted.append(request)
             self._compute(request, step, tokens)
-            budget -= tokens + limits.draft_slots
+            budget -= tokens
 
     def abort(self, request: Request) -> None:
         """End a request in any state. Idempotent."""

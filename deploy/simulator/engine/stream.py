@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..answers.event_builder import EventBuilder
+from ..answers.completion_events import CompletionEvents
 from ..answers.usage import Timings
 from ..core.request import Request
 from ..metrics.engine_metrics import FinishedRequest
@@ -22,7 +22,7 @@ class Peer(Protocol):
     def answered(self, close: bool) -> None:
         """End the answer; close the connection if requested."""
 
-    def cut(self, reset: bool) -> None:
+    def cut(self) -> None:
         """Close immediately, in the middle of the answer."""
 
 
@@ -32,27 +32,18 @@ class Stream:
 
     completion: CompletionRequest
     request: Request
-    events: EventBuilder
+    events: CompletionEvents
     peer: Peer
     keep_alive: bool
-    framed: bool  # chunked transfer encoding; else the connection ends the body
-    request_id: str  # response header; empty: none
     faults: Faults | None = None
     arrived_ns: int = 0
-    header_due_ns: int = 0
-    admitted_ns: int = 0  # first admission
-    base_ns: int = 0  # due time of the first event after the last admission
-    base_event: int = 0  # index of that event
     first_ns: int = 0
-    jitter_at: int = 0
+    last_ns: int = 0  # end of the step of its last output
     last_index: int = 0  # index of the last output token
     over: bool = False
     index: int = 0  # tokens written
     written: int = 0  # events written
     plain_left: int = 0  # next events that `write_plain` may write
-    due_ns: int = 0  # of the next event
-    last_ns: int = 0  # last event; in the step model, the end of its step
-    # Of the step model:
     pending: int = 0  # output tokens of ended steps in the queue of the front end
     held: int = 0  # output tokens due but held
     hold_ns: int = 0  # no event is written before this time
@@ -60,12 +51,10 @@ class Stream:
     def __post_init__(self) -> None:
         self.last_index = self.request.output_tokens - 1
 
-    def allow_plain(self, limit: int) -> None:
-        """Allow `write_plain` for the next events as long as they are plain, `limit` at most."""
-        if not self.completion.stream or self.faults is not None:
-            return
-        end = min(self.events.plain_until(self.index), self.last_index)
-        self.plain_left = max(0, min(limit, end - self.index))
+    def allow_plain(self) -> None:
+        """Allow `write_plain` for the next events as long as they are plain."""
+        if self.completion.stream and self.faults is None:
+            self.plain_left = max(0, min(self.events.plain_until(self.index), self.last_index) - self.index)
 
     def write_plain(self) -> bool:
         """Write the next event, of one token. Return False if the kernel did not take all of its bytes."""
@@ -77,58 +66,42 @@ class Stream:
 
     def timings(self) -> Timings:
         """Timings of a complete answer in ms, as vLLM reports them."""
-        inference_ms = (self.last_ns - self.admitted_ns) / 1e6
+        admitted_ns = self.request.admitted_ns
+        inference_ms = (self.last_ns - admitted_ns) / 1e6
         generation_ms = (self.last_ns - self.first_ns) / 1e6
         tokens = self.completion.output_tokens
         return {
-            "time_to_first_token_ms": (self.first_ns - self.admitted_ns) / 1e6,
+            "time_to_first_token_ms": (self.first_ns - admitted_ns) / 1e6,
             "generation_time_ms": generation_ms,
-            "queue_time_ms": (self.admitted_ns - self.request.queued_ns) / 1e6,
+            "queue_time_ms": (admitted_ns - self.request.queued_ns) / 1e6,
             "mean_itl_ms": generation_ms / (tokens - 1) if tokens > 1 else None,
             "tokens_per_second": tokens / inference_ms * 1000 if inference_ms > 0 else None,
         }
 
     def finished(self) -> FinishedRequest:
         """Values of a complete answer for the metrics."""
+        admitted_ns = self.request.admitted_ns
         return FinishedRequest(
-            queue_s=(self.admitted_ns - self.request.queued_ns) / 1e9,
-            prefill_s=(self.first_ns - self.admitted_ns) / 1e9,
+            queue_s=(admitted_ns - self.request.queued_ns) / 1e9,
+            prefill_s=(self.first_ns - admitted_ns) / 1e9,
             decode_s=(self.last_ns - self.first_ns) / 1e9,
             e2e_s=(self.last_ns - self.arrived_ns) / 1e9,
-            prompt_tokens=len(self.completion.tokens),
-            cached_tokens=self.request.cached_tokens or 0,
-            output_tokens=self.completion.output_tokens,
-            max_tokens=self.completion.max_tokens,
-            preemptions=self.request.preemptions,
             reason="stop" if self.completion.ends_itself else "length",
-            n=self.completion.choices // self.completion.prompts,
-            max_output_tokens=self.completion.max_output_tokens,
         )
 
     def piece(self, first: int, count: int, last: bool) -> bytes:
         """Bytes of tokens [first, first + count); empty before the end if the answer is not streamed."""
         if not self.completion.stream:
-            return self._whole() if last else b""
-        if first and not last:
-            return self.events.token(first, count)
+            return reply_bytes(json_reply(self._document()), self.keep_alive) if last else b""
         data = self.events.role() if first == 0 else b""
         if not last:
             return data + self.events.token(first, count)
-        data += self.events.last_token(first, count)
-        return data + self.events.closing(self.request.cached_tokens or 0, self.timings())
+        closing = self.events.closing(self.request.cached_tokens or 0, self.timings())
+        return data + self.events.last_token(first, count) + closing
 
-    def frame(self, data: bytes) -> bytes:
-        """Bytes as part of the body."""
-        return chunk(data) if self.framed else data
+    def _document(self) -> dict[str, Any]:
+        return self.events.document(self.request.cached_tokens or 0, self.timings())
 
     def error_end(self, document: Any) -> bytes:
         """Error event and end of the body."""
-        event = f"data: {json.dumps(document)}\n\ndata: [DONE]\n\n".encode()
-        return self.frame(event) + (LAST_CHUNK if self.framed else b"")
-
-    def _whole(self) -> bytes:
-        document = self.events.document(self.request.cached_tokens or 0, self.timings())
-        if document is None:
-            return b""
-        headers = (("x-request-id", self.request_id),) if self.request_id else ()
-        return reply_bytes(json_reply(document, headers=headers), self.keep_alive)
+        return chunk(f"data: {json.dumps(document)}\n\ndata: [DONE]\n\n".encode()) + LAST_CHUNK

@@ -17,34 +17,25 @@ class ApiError(Exception):
         self.kind = kind
         self.param = param
 
-    def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
+    def reply(self) -> HttpResponse:
         """Reply to the client."""
-        return json_reply(error_document(str(self), self.status, self.kind, self.param), self.status, headers)
-
-    def message_reply(self) -> HttpResponse:
-        """Reply in the format of /v1/messages, for errors after the check of the body."""
-        if self.kind == "Bad Request":
-            return self.reply()
-        return json_reply({"type": "error", "error": {"type": self.kind, "message": str(self)}}, self.status)
+        return json_reply(error_document(str(self), self.status, self.kind, self.param), self.status)
 
 
 class NoRoute(ApiError):
     """Unknown path (404) or method (405), with the web framework's short body."""
 
-    def __init__(self, status: int, allow: str = "") -> None:
+    def __init__(self, status: int) -> None:
         super().__init__(HTTPStatus(status).phrase, status)
-        self.allow = allow
 
-    def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
+    def reply(self) -> HttpResponse:
         """Reply to the client."""
-        allow = (("allow", self.allow),) if self.allow else ()
-        return json_reply({"detail": str(self)}, self.status, (*allow, *headers))
+        return json_reply({"detail": str(self)}, self.status)
 
 
-def error_document(message: str, status: int, kind: str | None = None, param: str | None = None) -> dict[str, Any]:
-    """Error body as in vLLM; `kind` None: the reason phrase of the status."""
-    phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Error"
-    return {"error": {"message": message, "type": kind or phrase, "param": param, "code": status}}
+def error_document(message: str, status: int, kind: str, param: str | None = None) -> dict[str, Any]:
+    """Error body as in vLLM."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
 
 
 def invalid(key: str, need: str) -> ApiError:

@@ -1,4 +1,4 @@
-"""Tokens of prompts: words of chat messages, of texts, or of token ids."""
+"""Tokens of prompts: words of chat messages, or of a text."""
 
 import hashlib
 import json
@@ -7,11 +7,8 @@ from typing import Any
 
 from . import json_fields
 from .errors import ApiError, invalid
-from .text import ID_LIMIT, Lexicon, chat_tokens
+from .text import chat_tokens
 from .tools import history_tokens
-
-# Name of the first message type in vLLM's validation errors.
-_MESSAGE = "ChatCompletionDeveloperMessageParam"
 
 
 def chat_prompt(document: Mapping[str, Any], image_tokens: int = 0) -> list[str]:
@@ -20,19 +17,17 @@ def chat_prompt(document: Mapping[str, Any], image_tokens: int = 0) -> list[str]
     An image has `image_tokens` tokens derived from its URL, so that the same image hits the cache; 0: images are refused.
     """
     messages = json_fields.items(document, "messages")
-    if messages is None and "messages" in document:
-        raise ApiError("messages: needs a list, not null")
     if messages is None:
         raise invalid("messages", "is missing")
+    if not messages:
+        raise ApiError("messages: needs at least one message")
     turns, calls = [], {}
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise invalid(f"messages.{index}.{_MESSAGE}.role", "needs an object with a role")
+            raise invalid(f"messages.{index}.role", "needs an object with a role")
         turns.append((message["role"], _content(message.get("content"), index, image_tokens)))
         if message.get("tool_calls"):
             calls[index] = history_tokens(message["tool_calls"])
-    if not turns:
-        raise ApiError("messages: needs at least one message")
     tools = document.get("tools")
     open_turn = json_fields.flag(document, "add_generation_prompt", True)
     return chat_tokens(turns, json.dumps(tools) if tools else "", open_turn, calls)
@@ -42,15 +37,15 @@ def _content(content: Any, index: int, image_tokens: int) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
-        raise invalid(f"messages.{index}.{_MESSAGE}.content", "needs a string or a list of parts")
+        raise invalid(f"messages.{index}.content", "needs a string or a list of parts")
     texts: list[str] = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind in ("image_url", "input_image") and image_tokens:
+        if kind == "image_url" and image_tokens:
             texts.append(_image(part.get("image_url"), index, image_tokens))
             continue
         text = part.get("text") if isinstance(part, dict) else part
-        if kind not in (None, "text", "input_text", "output_text", "refusal") or not isinstance(text, str):
+        if kind not in (None, "text") or not isinstance(text, str):
             raise ApiError(f"messages.{index}.content: {kind} parts are not supported; use text")
         texts.append(text)
     return "\n".join(texts)
@@ -64,50 +59,19 @@ def _image(image: Any, index: int, image_tokens: int) -> str:
     return " ".join(f"<|image_{digest}_{number}|>" for number in range(image_tokens))
 
 
-def text_prompts(document: Mapping[str, Any], lexicon: Lexicon) -> list[list[str]]:
-    """Prompts of a text completion: a string, token ids, or a list of either."""
-    if document.get("suffix"):
-        raise ApiError("suffix: not supported", param="suffix")
-    prompt = document.get("prompt")
-    if prompt is None or prompt == "":
-        raise ApiError("prompt: needs a string, or a list of token ids", param="prompt")
-    if isinstance(prompt, str):
-        return [_words(prompt)]
-    if not isinstance(prompt, list):
-        raise invalid("prompt", "needs a string, or a list of token ids")
+def text_prompt(document: Mapping[str, Any]) -> list[str]:
+    """Tokens of the prompt of a text completion."""
+    prompt = json_fields.text(document, "prompt")
     if not prompt:
-        raise ApiError("prompt: empty list")
-    if type(prompt[0]) is int:
-        return [_tokens(prompt, "prompt", lexicon)]
-    if all(isinstance(item, str) for item in prompt):
-        return [_words(item) for item in prompt]
-    for index, item in enumerate(prompt):
-        if not isinstance(item, list):
-            raise invalid(f"prompt.{index}", "needs strings only, or lists of token ids only")
-    return [_tokens(item, f"prompt.{index}", lexicon) for index, item in enumerate(prompt)]
-
-
-def _words(text: str) -> list[str]:
-    if not text:
-        raise ApiError("prompt: empty prompt")
-    return text.split() or [" "]
-
-
-def _tokens(ids: list[Any], field: str, lexicon: Lexicon) -> list[str]:
-    if not ids:
-        raise ApiError("prompt: empty prompt")
-    for position, token_id in enumerate(ids):
-        if type(token_id) is not int or token_id < 0:
-            raise invalid(f"{field}.{position}", "needs a token id")
-        if token_id >= ID_LIMIT:
-            raise ApiError(f"prompt: unknown token id {token_id}")
-    return lexicon.decode(ids)
+        raise ApiError("prompt: needs a string", param="prompt")
+    return prompt.split() or [" "]
 
 
 def tokenize_prompt(document: Mapping[str, Any], image_tokens: int = 0) -> list[str]:
     """Tokens of a /tokenize request."""
     if "messages" in document:
         return chat_prompt(document, image_tokens)
-    if document.get("prompt") is None:
+    prompt = json_fields.text(document, "prompt")
+    if prompt is None:
         raise invalid("prompt", "is missing")
-    return (json_fields.text(document, "prompt") or "").split()
+    return prompt.split()

@@ -2,7 +2,6 @@
 
 import hashlib
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,8 +12,7 @@ _SYLLABLES = tuple(onset + vowel for onset in _ONSETS for vowel in "aeiou")[:64]
 VOCABULARY: tuple[str, ...] = tuple(first + second for first in _SYLLABLES for second in _SYLLABLES)
 SPACED: tuple[bytes, ...] = tuple(b" " + word.encode() for word in VOCABULARY)
 _IDS = {word: number for number, word in enumerate(VOCABULARY)}
-_UNKNOWN_IDS = 1 << 31  # number of ids for words outside the vocabulary
-ID_LIMIT = len(VOCABULARY) + _UNKNOWN_IDS  # exclusive
+_FIRST_HASH = len(VOCABULARY)  # ids from here on are hashes
 
 _SLICED = 16
 _ROUNDS = VOCABULARY * (_SLICED + 1)  # strides are below one round
@@ -78,29 +76,10 @@ def chat_tokens(
     return tokens
 
 
-class Lexicon:
-    """Mapping of words to token ids and back. Ids of unknown words are hashes; the last 65,536 can be decoded."""
+def token_ids(tokens: Iterable[str]) -> list[int]:
+    """Token ids of words. Ids of words outside the vocabulary are hashes."""
+    return [_IDS[token] if token in _IDS else _FIRST_HASH + _hash(token) for token in tokens]
 
-    def __init__(self, capacity: int = 65_536) -> None:
-        self._capacity = capacity
-        self._unknown: OrderedDict[int, str] = OrderedDict()
 
-    def encode(self, tokens: Iterable[str]) -> list[int]:
-        """Token ids of words. Ids of unknown words are remembered."""
-        ids = []
-        for token in tokens:
-            number = _IDS.get(token)
-            if number is None:
-                number = len(VOCABULARY) + zlib.crc32(token.encode("utf-8", "surrogatepass")) % _UNKNOWN_IDS
-                self._unknown[number] = token
-                if len(self._unknown) > self._capacity:
-                    self._unknown.popitem(last=False)
-            ids.append(number)
-        return ids
-
-    def decode(self, ids: Iterable[int]) -> list[str]:
-        """Words of token ids; `<id>` for an id that is unknown or forgotten."""
-        return [
-            VOCABULARY[number] if 0 <= number < len(VOCABULARY) else self._unknown.get(number, f"<{number}>")
-            for number in ids
-        ]
+def _hash(token: str) -> int:
+    return zlib.crc32(token.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF

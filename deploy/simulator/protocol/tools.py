@@ -1,18 +1,17 @@
 """Tools of a chat request: vLLM's checks, random calls, and calls in the history."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from inferload.content.messages import ToolCall
-
 from . import json_fields
 from .errors import ApiError, invalid
-from .schema import example
-from .script import call_pieces, make_call
+from .script import ToolCall, call_pieces
+from .text import VOCABULARY
 
-_TWO_CALLS = 0.2  # share of answers with two calls among those with calls, if parallel calls are allowed
+_VALUES: Mapping[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}, "null": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +21,19 @@ class Tools:
     functions: Sequence[Mapping[str, Any]] = ()
     choice: str = "none"
     named: str | None = None
-    parallel: bool = True
 
 
 def parse_tools(document: Mapping[str, Any]) -> Tools:
     """Parse the tools of a chat request. Raise ApiError if vLLM would refuse them."""
-    tools = document.get("tools")
-    if isinstance(tools, list) and not tools:
+    tools = json_fields.items(document, "tools")
+    if tools is not None and not tools:
         raise ApiError("tools: empty list; add a tool or remove the key", param="tools")
     choice = document.get("tool_choice", "auto" if tools else "none")
     named = _named(choice, tools) if choice not in (None, "none") else None
-    functions = [_function(tool, index) for index, tool in enumerate(json_fields.items(document, "tools") or ())]
+    functions = [_function(tool, index) for index, tool in enumerate(tools or ())]
     if named is not None and named not in (function["name"] for function in functions):
         raise ApiError(f"tool_choice: {named} is not among the tools", param="tool_choice")
-    parallel = json_fields.flag(document, "parallel_tool_calls", True)
-    return Tools(functions, "named" if named is not None else str(choice or "none"), named, parallel)
+    return Tools(functions, "named" if named is not None else str(choice or "none"), named)
 
 
 def _named(choice: Any, tools: Any) -> str | None:
@@ -44,9 +41,7 @@ def _named(choice: Any, tools: Any) -> str | None:
         raise ApiError("tool_choice: needs tools", param="tool_choice")
     if isinstance(choice, dict):
         function = choice.get("function")
-        if not isinstance(function, dict) or not function:
-            raise ApiError("tool_choice: needs a function", param="tool_choice.function")
-        if not isinstance(function.get("name"), str):
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise ApiError("tool_choice: needs a function name", param="tool_choice.function.name")
         return str(function["name"])
     if choice not in ("auto", "required"):
@@ -55,13 +50,9 @@ def _named(choice: Any, tools: Any) -> str | None:
 
 
 def _function(tool: Any, index: int) -> Mapping[str, Any]:
-    if not isinstance(tool, dict):
-        raise invalid(f"tools.{index}", "needs an object")
-    function = tool.get("function")
-    if not isinstance(function, dict):
+    function = tool.get("function") if isinstance(tool, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise invalid(f"tools.{index}.function", "needs an object with a name")
-    if not isinstance(function.get("name"), str):
-        raise invalid(f"tools.{index}.function.name", "needs a string")
     return function
 
 
@@ -74,16 +65,26 @@ def check_parsers(tools: Tools, parser: bool, auto: bool) -> None:
 
 
 def choose_calls(tools: Tools, random: Random, auto_share: float) -> tuple[ToolCall, ...]:
-    """Draw the calls of an answer: one or two, always if required, else in a share `auto_share` of the answers."""
-    first, second = random.random(), random.random()
-    if not tools.functions or tools.choice == "none" or (tools.choice == "auto" and first >= auto_share):
+    """Draw the call of an answer: always if required, else in a share `auto_share` of the answers."""
+    if not tools.functions or tools.choice == "none" or (tools.choice == "auto" and random.random() >= auto_share):
         return ()
-    functions = [function for function in tools.functions if tools.named in (None, function["name"])]
-    count = 2 if tools.named is None and tools.parallel and second < _TWO_CALLS else 1
-    picked = [random.choice(functions) for _ in range(count)]
-    return tuple(
-        make_call(function["name"], example(function.get("parameters") or {}, random), random) for function in picked
-    )
+    function = random.choice([each for each in tools.functions if tools.named in (None, each["name"])])
+    arguments = json.dumps(_arguments(function.get("parameters"), random), ensure_ascii=False)
+    return (ToolCall(f"chatcmpl-tool-{random.getrandbits(64):016x}", function["name"], arguments),)
+
+
+def _arguments(schema: Any, random: Random) -> dict[str, Any]:
+    """Values of the top-level properties of a schema, by `enum` or `type`; nested schemas are not followed."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return {name: _value(each, random) for name, each in properties.items()} if isinstance(properties, dict) else {}
+
+
+def _value(schema: Any, random: Random) -> Any:
+    fields = schema if isinstance(schema, dict) else {}
+    if isinstance(fields.get("enum"), list) and fields["enum"]:
+        return random.choice(fields["enum"])
+    kind = fields.get("type")
+    return _VALUES[kind] if isinstance(kind, str) and kind in _VALUES else random.choice(VOCABULARY)
 
 
 def history_tokens(calls: Any) -> list[str]:

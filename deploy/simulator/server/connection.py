@@ -2,16 +2,14 @@
 
 import socket
 import ssl
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..engine.stream import Stream
 from ..protocol.errors import error_document
-from ..protocol.http import CONTINUE, MAX_HEAD_BYTES, HttpFault, HttpRequest, RequestReader, json_reply, reply_bytes
+from ..protocol.http import MAX_HEAD_BYTES, HttpFault, HttpRequest, RequestReader, json_reply, reply_bytes
 
 _READ_BYTES = 262_144
-_REQUESTS_AT_ONCE = 16  # of one connection, before other connections and the engine get their turn
 _AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -21,61 +19,37 @@ class Hooks:
 
     request: "Callable[[Connection, HttpRequest], None]"  # a whole request arrived
     watch: "Callable[[Connection], None]"  # `reading` or `out` has changed
-    later: "Callable[[Connection], None]"  # complete requests are left, for a later call of `serve`
     lost: "Callable[[Connection], None]"  # to be closed by the loop
-    answered: "Callable[[Connection], None]"  # an answer has ended
 
 
 class Connection:
     """Client connection that serves one request at a time."""
 
     __slots__ = (
-        *(
-            "_closing",
-            "_hooks",
-            "_reader",
-            "_serving",
-            "_handshake_done",
-            "request_bytes",
-            "started_ns",
-            "busy",
-            "dead",
-            "handler",
-        ),
-        *("begun", "method", "out", "reading", "sock", "status", "streams"),
+        *("_closing", "_handshake_done", "_hooks", "_reader", "_serving"),
+        *("busy", "dead", "out", "reading", "sock", "stream"),
     )
 
     def __init__(self, sock: socket.socket, hooks: Hooks) -> None:
         self.sock = sock
-        self.streams: tuple[Stream, ...] = ()  # answers in progress
+        self.stream: Stream | None = None  # answer in progress
         self.busy = False  # a request is being answered
-        self.begun = False  # bytes of the answer have been sent
         self.dead = False
         self.reading = True  # False: no more is read until the current answer ends
         self.out = bytearray()  # unsent bytes
-        self.handler = ""  # path of the current request in the metrics; empty: not counted
-        self.method = ""
-        self.request_bytes = 0
-        self.started_ns = 0
-        self.status = 0
         self._closing = False
         self._serving = False
         self._handshake_done = not isinstance(sock, ssl.SSLSocket)
         self._reader = RequestReader()
         self._hooks = hooks
 
-    @property
-    def idle(self) -> bool:
-        """True if open without a request in progress."""
-        return not self.busy and self._reader.idle and not self.dead
-
-    def readable(self, max_bytes: int = _READ_BYTES) -> None:
-        """Read up to `max_bytes` and serve complete requests."""
+    def readable(self) -> None:
+        """Read, and serve complete requests."""
         try:
             if not self._handshake():
                 return
-            data = self.sock.recv(max_bytes)
-            while max_bytes == _READ_BYTES and isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
+            data = self.sock.recv(_READ_BYTES)
+            while isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
                 data += self.sock.recv(_READ_BYTES)
         except _AGAIN:
             return
@@ -85,10 +59,9 @@ class Connection:
         if not data:
             self.lose()
             return
-        if self._closing:
-            return
-        self._reader.feed(data)
-        self.serve()
+        if not self._closing:
+            self._reader.feed(data)
+            self.serve()
 
     def writable(self) -> None:
         """Send the pending bytes."""
@@ -104,7 +77,6 @@ class Connection:
 
     def write(self, data: bytes) -> bool:
         """Send bytes. Return False if the kernel did not take all of them; the rest follows later."""
-        self.begun = True
         if self.out or self.dead:
             self.out += data
             return False
@@ -124,8 +96,7 @@ class Connection:
     def answered(self, close: bool) -> None:
         """End the answer: close, or serve the next request."""
         self.busy = False
-        self.streams = ()
-        self._hooks.answered(self)
+        self.stream = None
         if close:
             self._closing = True
             if not self.out:
@@ -133,10 +104,8 @@ class Connection:
         elif not self.dead:
             self.serve()
 
-    def cut(self, reset: bool) -> None:
-        """Close immediately, with RST if `reset`."""
-        if reset:
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    def cut(self) -> None:
+        """Close immediately."""
         self.out.clear()
         self.lose()
 
@@ -151,25 +120,17 @@ class Connection:
         if self._serving:  # called from an answer that ended immediately: the loop below continues
             return
         self._serving = True
-        try:
-            remaining = _REQUESTS_AT_ONCE
-            while self._free and remaining and self._serve_next():
-                remaining -= 1
-        finally:
-            self._serving = False
-        if self._free and not remaining:
-            self._hooks.later(self)
-        self._choose_reading()
-
-    @property
-    def _free(self) -> bool:
-        return not (self.busy or self.out or self._closing or self.dead)
-
-    def _choose_reading(self) -> None:
+        while self._free and self._serve_next():
+            pass
+        self._serving = False
         reading = self._free or self._reader.buffered_bytes <= MAX_HEAD_BYTES
         if reading != self.reading and not self.dead:
             self.reading = reading
             self._hooks.watch(self)
+
+    @property
+    def _free(self) -> bool:
+        return not (self.busy or self.out or self._closing or self.dead)
 
     def _serve_next(self) -> bool:
         """Serve a request. Return False if none is complete."""
@@ -181,11 +142,8 @@ class Connection:
             self.answered(close=True)
             return False
         if request is not None:
-            self.busy, self.begun = True, False
+            self.busy = True
             self._hooks.request(self, request)
-        elif self._reader.wants_continue:
-            self._reader.continue_sent()
-            self.write(CONTINUE)
         return request is not None
 
     def lose(self) -> None:

@@ -8,9 +8,7 @@ import os
 import select
 import socket
 import ssl
-import traceback
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from inferload.errors import UsageError
@@ -24,7 +22,6 @@ _BACKLOG = 4096
 _ENGINE_NS = 1_000_000  # maximum time of the engine between two polls
 _LONGEST_WAIT_S = 0.5
 _AT_ONCE = 16  # connections served between two calls of the engine; a request takes about 100 us
-_SLOW_READ_S = 0.05  # interval of reads at a limited rate
 _IN = select.EPOLLIN | select.EPOLLRDHUP
 
 
@@ -34,26 +31,17 @@ class Server:
     def __init__(self, engine: Engine, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self._engine = engine
         self._tls = tls
-        self._host = host
         self._listener = _listen(host, port)
-        self._port = int(self._listener.getsockname()[1])
+        self.port = int(self._listener.getsockname()[1])
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN)
         self._wake_in, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._epoll.register(self._wake_in, select.EPOLLIN)
         self._connections: dict[int, Connection] = {}
         self._lost: list[Connection] = []
-        self._unserved: list[Connection] = []  # with complete requests left
         self._stopping = False
         self._handle: Callable[[Connection, HttpRequest], None] = lambda _connection, _request: None
-        self._hooks = Hooks(self._on_request, self._watch, self._unserved.append, self._lost.append, self._on_answered)
-        self.read_rate: Callable[[], float | None] = lambda: None  # bytes/s per connection; None: unlimited
-        self.answered: Callable[[Connection], None] = lambda _connection: None  # called at the end of an answer
-
-    @property
-    def port(self) -> int:
-        """Port of the listening socket."""
-        return self._port
+        self._hooks = Hooks(self._on_request, self._watch, self._lost.append)
 
     @property
     def connections(self) -> int:
@@ -64,27 +52,6 @@ class Server:
         """Stop the loop. Safe to call in a signal handler."""
         self._stopping = True
         os.write(self._wake_out, b"x")
-
-    def close_idle(self, but: Connection) -> int:
-        """Close all idle connections except `but`. Return their number."""
-        idle = [connection for connection in self._connections.values() if connection.idle and connection is not but]
-        for connection in idle:
-            connection.cut(reset=False)
-        return len(idle)
-
-    def go_down(self) -> None:
-        """Close all connections and the listener, so that connecting is refused as during a restart."""
-        for connection in self._connections.values():
-            connection.cut(reset=False)
-        if self._listener.fileno() >= 0:
-            self._epoll.unregister(self._listener)
-            self._listener.close()
-
-    def come_up(self) -> None:
-        """Listen again at the same address."""
-        if self._listener.fileno() < 0:
-            self._listener = _listen(self._host, self._port)
-            self._epoll.register(self._listener, select.EPOLLIN)
 
     def run(self, handle: Callable[[Connection, HttpRequest], None]) -> None:
         """Serve until `stop`."""
@@ -111,51 +78,28 @@ class Server:
 
     def _wait(self, now_ns: int) -> None:
         due_ns = self._engine.next_due_ns()
-        if self._unserved:
-            return
         wait_s = _LONGEST_WAIT_S if due_ns is None else min((due_ns - now_ns) / 1e9, _LONGEST_WAIT_S)
         if wait_s > 0:
             select.select((self._epoll,), (), (), wait_s)
 
     def _poll(self) -> None:
-        unserved, self._unserved[:] = list(self._unserved), []
-        for connection in unserved:
-            self._guard(connection, connection.serve)
         for descriptor, events in self._epoll.poll(0, _AT_ONCE):
             ready = self._connections.get(descriptor)
             if ready is None:
                 if descriptor == self._listener.fileno():
                     self._accept()
                 continue
-            if events & select.EPOLLOUT:
-                self._guard(ready, ready.writable)
+            if events & select.EPOLLOUT and not ready.dead:
+                ready.writable()
                 self._watch(ready)
-            if events & ~select.EPOLLOUT:
-                self._guard(ready, partial(self._read, ready))
-
-    def _guard(self, connection: Connection, action: Callable[[], None]) -> None:
-        """Run an action on a live connection; an unhandled error closes this connection only."""
-        if connection.dead:
-            return
-        try:
-            action()
-        except Exception:  # noqa: BLE001 - no client may stop the server
-            traceback.print_exc()
-            connection.cut(reset=False)
+            if events & ~select.EPOLLOUT and not ready.dead:
+                self._read(ready)
 
     def _read(self, connection: Connection) -> None:
-        if not connection.reading:  # the client closed with unread bytes
-            connection.lose()
-            return
-        rate = self.read_rate()
-        if rate is None:
+        if connection.reading:
             connection.readable()
-            return
-        connection.readable(max(1, round(rate * _SLOW_READ_S)))
-        if not connection.dead:
-            self._epoll.modify(connection.sock.fileno(), select.EPOLLOUT if connection.out else 0)
-            due_ns = clock.now_ns() + round(_SLOW_READ_S * 1e9)
-            self._engine.call_at(due_ns, lambda: self._watch(connection))
+        else:  # the client closed with unread bytes
+            connection.lose()
 
     def _watch(self, connection: Connection) -> None:
         """Update the epoll events of a connection."""
@@ -179,9 +123,6 @@ class Server:
     def _on_request(self, connection: Connection, request: HttpRequest) -> None:
         self._handle(connection, request)
 
-    def _on_answered(self, connection: Connection) -> None:
-        self.answered(connection)
-
     def _close_lost(self) -> None:
         while self._lost:
             connection = self._lost.pop()
@@ -189,9 +130,8 @@ class Server:
             self._epoll.unregister(descriptor)
             del self._connections[descriptor]
             connection.sock.close()
-            streams, connection.streams = connection.streams, ()
-            for stream in streams:
-                self._engine.abort(stream)
+            if connection.stream is not None:
+                self._engine.abort(connection.stream)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,7 +1,5 @@
-"""Options of the server, and the responses of /v1/models and /server_info."""
+"""Options of the server, and the documents of /version, /v1/models and /server_info."""
 
-import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from inferload.measure import clock
@@ -22,13 +20,8 @@ class Options:
     usage_options: UsageOptions
     cache: CacheInfo
     api_key: str
-    chunked: bool
     limits: SchedulerLimits
     stands_for: str  # model and devices whose times the server has
-    request_id_headers: bool = False  # --enable-request-id-headers
-    load_tracking: bool = False  # --enable-server-load-tracking; else /load returns 0
-    log_requests: bool = False  # --enable-log-requests
-    log_stats: bool = True  # not --disable-log-stats
 
 
 def version(options: Options) -> dict[str, object]:
@@ -39,43 +32,19 @@ def version(options: Options) -> dict[str, object]:
 def models(model: Model) -> dict[str, object]:
     """Document of /v1/models: one card per name."""
     now_s = clock.wall_ns() // 1_000_000_000
-    cards = []
+    cards: list[dict[str, object]] = []
     for name in (model.name, *model.aliases):
-        card = {"id": name, "object": "model", "created": now_s, "owned_by": "vllm", "root": model.name}
-        card |= {"parent": None, "max_model_len": model.max_model_len, "permission": [_permission(now_s)]}
-        cards.append({**card, "engine": "simulator"})
+        card: dict[str, object] = {"id": name, "object": "model", "created": now_s, "owned_by": "vllm"}
+        cards.append({**card, "root": model.name, "max_model_len": model.max_model_len, "engine": "simulator"})
     return {"object": "list", "data": cards}
 
 
-def server_info(options: Options, query: Mapping[str, str]) -> dict[str, object]:
-    """Document of /server_info, with settings as an object or in one line."""
-    cache, limits = options.cache, options.limits
-    config: dict[str, dict[str, object]] = {
-        "model_config": {"model": options.model.name, "max_model_len": options.model.max_model_len},
-        "scheduler_config": {
-            "max_num_seqs": limits.max_num_seqs,
-            "max_num_batched_tokens": limits.max_num_batched_tokens,
-            "enable_chunked_prefill": limits.chunked_prefill,
-            "policy": "fcfs",
-        },
-        "cache_config": {
-            "block_size": cache.block_size,
-            "num_gpu_blocks": cache.num_gpu_blocks,
-            "enable_prefix_caching": cache.prefix_caching,
-            "kv_cache_size_tokens": cache.num_gpu_blocks * cache.block_size,
-        },
+def server_info(options: Options) -> dict[str, object]:
+    """Document of /server_info."""
+    limits = options.limits
+    scheduler = {
+        "max_num_seqs": limits.max_num_seqs,
+        "max_num_batched_tokens": limits.max_num_batched_tokens,
+        "enable_chunked_prefill": limits.chunked_prefill,
     }
-    as_json = query.get("config_format") == "json"
-    vllm_config = (
-        config if as_json else ", ".join(f"{key}={value}" for part in config.values() for key, value in part.items())
-    )
-    return {"vllm_config": vllm_config, "vllm_env": {}, "system_env": {}, "engine": "simulator"}
-
-
-def _permission(now_s: int) -> dict[str, object]:
-    allowed = {"allow_sampling": True, "allow_logprobs": True, "allow_search_indices": False, "allow_view": True}
-    return {
-        **{"id": f"modelperm-{secrets.token_hex(8)}", "object": "model_permission", "created": now_s},
-        **{"allow_create_engine": False, **allowed, "allow_fine_tuning": False},
-        **{"organization": "*", "group": None, "is_blocking": False},
-    }
+    return {"vllm_config": {"scheduler_config": scheduler}, "engine": "simulator"}

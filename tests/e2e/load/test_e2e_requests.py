@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
+from recorded_server import recorded
 
 from inferload.cli.from_vllm_bench import as_text
 from inferload.scenario.scenario import load
@@ -87,9 +88,9 @@ def test_queue_lengths_of_one_of_two_servers_are_not_taken_for_both(run_pool: Ru
 
 
 def endpoint(sandbox: Sandbox, name: str) -> FinishedRun:
-    simulator = sandbox.simulator()
+    url = sandbox.simulator().url if name == "completions" else sandbox.server(recorded).url
     workload = {"kind": "chat", "prompt_tokens": 20, **TURNS}
-    return executed(sandbox, [simulator.url], workload=workload, request={"endpoint": name})
+    return executed(sandbox, [url], workload=workload, request={"endpoint": name})
 
 
 @run_cases(endpoint, ("completions",), ("responses",), ("messages",))

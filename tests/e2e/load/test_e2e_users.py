@@ -25,6 +25,7 @@ from e2e_runs import (
     wait_until,
 )
 from locust_process import ROOT, csv_rows, summary_of
+from recorded_server import recorded
 from simulator_process import Simulator
 
 FIRST = """
@@ -59,8 +60,7 @@ class Support(InferenceUser):
 
     @task
     def others(self):
-        for call in (self.completion, self.responses, self.messages):
-            call("Hi", max_tokens=4).raise_for_failure()
+        self.completion("Hi", max_tokens=4).raise_for_failure()
 """
 
 
@@ -333,8 +333,6 @@ class Fixed(InferenceUser):
     @task
     def elsewhere(self):
         assert self.completion("Once", max_tokens=2).ok
-        assert self.responses("Hi", max_tokens=2).ok
-        assert self.messages("Hi", max_tokens=2).ok
         CALLS.append("elsewhere")
 
 
@@ -390,6 +388,42 @@ def test_locust_features_in_a_run_that_a_task_ends(run_pool: RunPool, run_case: 
     assert ended.text.splitlines().count("on_stop") == 3
     assert ended.code == ended.summary["outcome"]["exit_code"] == 7, "--exit-code-on-error"
     check_received(ended)
+
+
+ENDPOINTS = """
+from locust import constant, task
+from inferload.users import InferenceUser
+
+
+class Calls(InferenceUser):
+    wait_time = constant(0.05)
+
+    @task
+    def responses_and_messages(self):
+        for call in (self.responses, self.messages):
+            reply = call("Hi", max_tokens=6)
+            assert reply.ok, reply.detail
+            assert reply.output_tokens == 6 and 0 < len(reply.itl_ms) < 6
+            assert 0 < reply.ttft_ms <= reply.e2e_ms and reply.text
+"""
+
+
+def on_recorded_endpoints(sandbox: Sandbox) -> FinishedRun:
+    locustfile = sandbox.folder / "mine.py"
+    locustfile.write_text(ENDPOINTS)
+    words = ("--host", sandbox.server(recorded).url, "--on-invalid", "warn", "-u", "2", "-r", "2", "-t", "2s")
+    fleet = sandbox.fleet("local", *words, locustfile=locustfile)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(on_recorded_endpoints, ())
+def test_tasks_read_recorded_streams_of_other_endpoints(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.idle_code == 0, ended.text
+    assert "Traceback" not in ended.text, ended.text
+    check_counts(ended)
+    assert len(ended.turns) > 4
+    assert {row["failure"] for row in ended.turns} == {None}
 
 
 INVALID_CALL = """

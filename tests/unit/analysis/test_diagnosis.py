@@ -319,7 +319,7 @@ def test_max_num_seqs_is_read_from_the_variant(variant: dict[str, Any] | None, c
 
 @pytest.mark.parametrize(
     ("argv", "interval"),
-    [(None, None), (["vllm"], 1), (["x", "--stream-interval", "5"], 5), (["x", "--tokens-per-event=4"], 4)],
+    [(None, None), (["vllm"], 1), (["x", "--stream-interval", "5"], 5), (["x", "--stream-interval=4"], 4)],
 )
 def test_the_stream_interval_is_read_from_the_variant(argv: list[str] | None, interval: int | None) -> None:
     assert stream_interval({"variant": {"argv": argv}}) == interval

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from inferload.analysis.comparison import comparable, sides
 from inferload.analysis.data import frames, timeline, vllm_log
 from inferload.analysis.interop import imported, locust_csv, vllm_bench
 from inferload.analysis.report.report import ReportOptions, make, make_of_locust, slowest
-from inferload.deploy.simulator.server import server_log
 from paths import DATA
 
 from inferload import rundir
@@ -87,19 +85,6 @@ def test_lines_with_an_impossible_date_are_skipped() -> None:
     leap = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-29")
     at_ns = int(datetime(2026, 2, 28).timestamp()) * 10**9  # 2025, 2026 and 2027 are not leap years
     assert len(vllm_log.on_run_clock("log", vllm_log.parse(leap), at_ns).rows) == 1
-
-
-def test_the_log_of_the_simulator_is_read_as_vllms() -> None:
-    gauges = SimpleNamespace(running=3, waiting=1, deferred=0, kv_cache_usage=0.5)
-    before, now = server_log.Totals(0, 0, 0), server_log.Totals(10**10, 1000, 500, 200, 400, 300, (190, 110))
-    speculation = server_log.speculation_line(before, now)
-    assert speculation is not None
-    line = stamped(5, server_log.engine_line(*server_log.throughput(before, now), gauges, 0.25))  # type: ignore[arg-type]
-    (entry,) = vllm_log.parse(line + stamped(5, speculation))
-    assert entry.figures["prompt_tok_computed_per_s"] == 100
-    assert entry.figures["kv_cache_usage"] == 0.5
-    assert entry.figures["mean_acceptance_length"] == 2.5
-    assert entry.per_position == (0.95, 0.55)
 
 
 def test_figures_of_a_log_are_columns_of_the_timeline(run_dir: Path, tmp_path: Path) -> None:

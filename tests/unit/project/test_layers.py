@@ -95,6 +95,29 @@ def test_the_layer_check_detects_a_violation(module: str, source: str) -> None:
     assert faults_of(source, module)
 
 
+SIMULATOR_MAY_IMPORT = ("deploy.simulator", "inferload.errors", "inferload.measure.clock")
+
+
+def outside_of_simulator(source: str, module: str, is_package: bool = False) -> list[str]:
+    """Return the imports of the project's modules that the simulator may not have."""
+    names = [source_name(name) for _, name in imports_of(source, module, is_package)]
+    return [each for each in names if each.partition(".")[0] in HOUSE and not longest(each, SIMULATOR_MAY_IMPORT)]
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if "simulator" in path.parts], ids=str)
+def test_the_simulator_imports_itself_errors_and_the_clock(path: Path) -> None:
+    assert outside_of_simulator(path.read_text(), module_of(path), path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["from ..vllm.arguments import REFUSED", "import inferload.content.messages", "from inferload import numbers"],
+)
+def test_other_imports_of_the_simulator_are_found(source: str) -> None:
+    assert outside_of_simulator(source, "deploy.simulator.flags")
+    assert not outside_of_simulator("import json\nfrom inferload.measure import clock", "deploy.simulator.flags")
+
+
 def cycle_of(sources: Mapping[str, str], packages: frozenset[str] = frozenset()) -> list[str]:
     """Return the modules of an import cycle; empty if there is none. `packages`: the sources of `__init__.py`."""
     graph = {

@@ -1,11 +1,8 @@
-"""Simulator endpoints with the OpenAI client and curl, disconnecting clients, and connection faults."""
+"""Simulator endpoints with the OpenAI client and curl, and disconnecting clients."""
 
-import http.client
 import json
 import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,37 +72,6 @@ class TestOfficialClient:
         again = client.chat.completions.create(model="simulator", messages=messages)
         assert completion.choices[0].message.content == again.choices[0].message.content
 
-    def test_a_response_with_a_tool_call(self, client: openai.OpenAI) -> None:
-        tool: Any = {"type": "function", **TOOL["function"], "strict": None}
-        arguments: dict[str, Any] = {"model": "simulator", "input": "what is the weather", "tools": [tool]}
-        with client.responses.stream(**arguments) as stream:
-            types = [event.type for event in stream]
-            response = stream.get_final_response()
-        assert types[0] == "response.created"
-        assert types[-1] == "response.completed"
-        assert "response.function_call_arguments.done" in types
-        kinds = [item.type for item in response.output]
-        assert kinds[0] == "reasoning"
-        assert set(kinds[1:]) == {"function_call"}
-        plain = client.responses.create(model="simulator", input="hello")
-        assert plain.status == "completed"
-        assert plain.output_text
-        assert plain.usage is not None
-        assert plain.usage.output_tokens_details.reasoning_tokens > 0
-
-    def test_several_choices_differ(self, client: openai.OpenAI) -> None:
-        completion = client.chat.completions.create(
-            model="simulator", messages=[{"role": "user", "content": "x"}], n=3, max_tokens=300
-        )
-        assert [choice.index for choice in completion.choices] == [0, 1, 2]
-        assert len({choice.message.content for choice in completion.choices}) == 3
-
-    def test_an_answer_in_json_fits_its_schema(self, client: openai.OpenAI) -> None:
-        form: Any = {"type": "json_schema", "json_schema": {"name": "w", "schema": SCHEMA}}
-        messages: list[Any] = [{"role": "user", "content": "x"}]
-        completion = client.chat.completions.create(model="simulator", messages=messages, response_format=form)
-        assert "city" in json.loads(completion.choices[0].message.content or "")
-
     def test_errors_are_bad_request_errors(self, client: openai.OpenAI) -> None:
         messages: list[Any] = [{"role": "user", "content": "x " * 40_000}]
         with pytest.raises(openai.BadRequestError) as refused:
@@ -124,13 +90,6 @@ def curled(thinker: Simulator, path: str, body: dict[str, Any]) -> list[str]:
     return done.stdout.split("\n")
 
 
-def test_curl_streams_a_message(thinker: Simulator) -> None:
-    body = {"model": "simulator", "max_tokens": 300, "stream": True, "messages": HELLO}
-    names = [line[7:] for line in curled(thinker, "/v1/messages", body) if line.startswith("event: ")]
-    assert names[:2] == ["message_start", "content_block_start"]
-    assert names[-2:] == ["message_delta", "message_stop"]
-
-
 def test_curl_streams_a_chat_completion(thinker: Simulator) -> None:
     lines = [line for line in curled(thinker, CHAT, streamed(max_completion_tokens=40, ignore_eos=True)) if line]
     assert all(line.startswith("data: ") for line in lines)
@@ -143,17 +102,17 @@ def test_curl_streams_a_chat_completion(thinker: Simulator) -> None:
 
 
 class TestLeaving:
-    def test_a_disconnected_client_frees_all_its_choices(self, simulator: Start) -> None:
+    def test_a_disconnected_client_frees_its_blocks(self, simulator: Start) -> None:
         server = simulator("--ttft-ms", "0", "--itl-ms", "1000")
         connection = server.connection()
-        body = streamed(n=3, max_completion_tokens=50)
+        body = streamed(max_completion_tokens=50)
         connection.request("POST", CHAT, json.dumps(body), {"Content-Type": "application/json"})
         reply = connection.getresponse()
         assert reply.read(10) == b'data: {"id'
         assert server.metric("vllm:kv_cache_usage_perc") > 0
         reply.close()
         connection.close()
-        counted(server, "aborted", 3)
+        counted(server, "aborted", 1)
         assert server.metric("vllm:kv_cache_usage_perc") == 0
         aborts = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="simulator"'
         assert server.metric(aborts) == 0
@@ -163,7 +122,7 @@ class TestLeaving:
         connection = server.connection()
         connection.request(
             "POST",
-            "/v1/messages",
+            CHAT,
             json.dumps({"messages": HELLO, "max_tokens": 3}),
             {"Content-Type": "application/json"},
         )
@@ -173,54 +132,11 @@ class TestLeaving:
 
 
 class TestChaos:
-    def test_a_restart_drops_connections_and_resets_counters(self, simulator: Start) -> None:
-        server = simulator(*QUICK)
-        server.json("POST", CHAT, chat())
-        start_time = server.metric("process_start_time_seconds")
-        running = server.connection()
-        running.request(
-            "POST", CHAT, json.dumps(streamed(max_completion_tokens=30_000)), {"Content-Type": "application/json"}
-        )
-        reply = running.getresponse()
-        assert reply.read(10) == b'data: {"id'
-        asked_s = time.monotonic()
-        assert server.chaos(kind="restart", down_s=0.5) == {"restarting": True, "down_s": 0.5}
-        with pytest.raises((ConnectionError, http.client.IncompleteRead)):
-            reply.read()
-        running.close()
-        refused = 0
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", server.port), timeout=5).close()
-            except ConnectionRefusedError:
-                refused += 1
-            else:
-                break
-        assert refused or time.monotonic() - asked_s >= 0.5
-        assert server.metric("vllm:generation_tokens_total") == 0
-        assert server.metric("vllm:num_requests_running") == 0
-        assert server.metric("process_start_time_seconds") > start_time
-        assert server.call("POST", CHAT, chat())[0] == 200
-
     @pytest.mark.parametrize("status", [429, 500, 503])
     def test_status_faults_are_returned(self, thinker: Simulator, status: int) -> None:
         thinker.chaos(kind="status", status=status)
         code, body = thinker.call("POST", CHAT, chat())
         assert (code, json.loads(body)["error"]["code"]) == (status, status)
-
-    def test_slow_read_limits_the_rate(self, simulator: Start) -> None:
-        server = simulator(*QUICK)
-        server.chaos(kind="slow_read", bytes_per_s=40_000, duration_s=60)
-        document = {"prompt": "word " * 4_000, "max_tokens": 1}
-        asked_s = time.monotonic()
-        assert server.json("POST", "/v1/completions", document)["usage"]["prompt_tokens"] == 4_000
-        assert time.monotonic() - asked_s >= 0.4  # 20,000 bytes at this rate; the first piece is not delayed
-        server.json("DELETE", "/chaos")
-
-    def test_slow_read_applies_to_one_request(self, thinker: Simulator) -> None:
-        thinker.chaos(kind="slow_read", bytes_per_s=1_000_000)
-        assert thinker.call("POST", CHAT, chat())[0] == 200
-        assert thinker.json("GET", "/chaos") == {"active": []}
 
 
 def test_running_counts_with_reasoning_tokens(thinker: Simulator) -> None:

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import fields, replace
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from inferload.deploy.simulator.core.offline import Offline, OfflineRequest, Res
 BATCH = Offline.preset("h200-qwen3-32b", Build(tensor_parallel=8), seed=3)
 SMALL = Offline.preset("t4-qwen3-4b", seed=4)
 TIGHT = replace(SMALL.limits, max_num_seqs=24, blocks=180, max_model_len=2048)
-DRAFTS: dict[str, Any] = {"speculative_tokens": 3, "lookahead_tokens": 3, "draft_slots": 3, "drop_last_hit": True}
 
 SETTINGS: dict[str, Offline] = {
     "many at once": BATCH,
@@ -30,7 +28,7 @@ SETTINGS: dict[str, Offline] = {
     "whole prompts": replace(SMALL, limits=replace(TIGHT, max_num_batched_tokens=2048, chunked_prefill=False)),
     "long prompts held back": replace(SMALL, limits=replace(TIGHT, long_prefill_token_threshold=50)),
     "chunks before all of them fits": replace(SMALL, limits=replace(TIGHT, reserve_full_prompt=False)),
-    "drafts": replace(SMALL, limits=replace(TIGHT, **DRAFTS), acceptance_rate=(0.8, 0.6, 0.3)),
+    "drafts": replace(SMALL, limits=replace(TIGHT, speculative_tokens=3), acceptance_rate=0.7),
     "drafts with room": replace(BATCH, limits=replace(BATCH.limits, speculative_tokens=2), acceptance_rate=0.6),
 }
 

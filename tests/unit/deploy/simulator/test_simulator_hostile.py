@@ -13,9 +13,7 @@ import pytest
 import simulator_process
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
-from inferload.deploy.simulator.protocol.errors import ApiError
 from inferload.deploy.simulator.protocol.http import MAX_HEAD_BYTES, HttpFault, HttpRequest, RequestReader
-from inferload.deploy.simulator.protocol.schema import example
 from inferload.deploy.simulator.server.connection import Connection, Hooks
 from simulator_process import Simulator
 
@@ -81,9 +79,6 @@ class TestFront:
         head = "POST /v1/completions HTTP/1.1\r\ncontent-length: "
         assert statuses(server, f"{head}{'9' * 5000}\r\n\r\n".encode()) == [413]
         assert statuses(server, f"{head}{'0' * 5000}2\r\n{_JSON}\r\n{{}}".encode() + LAST) == [400, 200]
-        chunked = "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
-        assert statuses(server, f"{chunked}{'f' * 3000}\r\n".encode()) == [413]
-        assert statuses(server, f"{chunked}{'f' * 9000}".encode()) == [400]
 
     def test_three_thousand_pipelined_requests_are_answered(self, server: Simulator) -> None:
         assert statuses(server, b"GET /version HTTP/1.1\r\n\r\n" * 3000 + LAST) == [200] * 3001
@@ -101,14 +96,8 @@ class TestFront:
     def test_deeply_nested_json_is_refused(self, server: Simulator) -> None:
         for depth in (101, 500, 900, 990, 100_000):
             body = b'{"prompt": "x", "max_tokens": 1, "metadata": ' + b"[" * depth + b"]" * depth + b"}"
-            for path in api_cases.CHAT, api_cases.TEXT, api_cases.RESPONSE, api_cases.MESSAGE, "/chaos", "/tokenize":
+            for path in api_cases.CHAT, api_cases.TEXT, "/chaos", "/tokenize":
                 assert statuses(server, post(path, body) + LAST) == [400, 200]
-
-    def test_the_product_of_prompts_and_choices_is_limited(self, server: Simulator) -> None:
-        for prompts, n, status in ((4096, 1, 200), (64, 64, 200), (4097, 1, 400), (65, 64, 400), (100_000, 64, 400)):
-            for prompt in "x", [7]:
-                body = json.dumps({"prompt": [prompt] * prompts, "n": n, "max_tokens": 1}).encode()
-                assert statuses(server, post(api_cases.TEXT, body) + LAST) == [status, 200]
 
 
 def connection_of(request: Callable[[Connection, HttpRequest], None]) -> tuple[socket.socket, Connection]:
@@ -116,7 +105,7 @@ def connection_of(request: Callable[[Connection, HttpRequest], None]) -> tuple[s
     here.setblocking(False)
     there.setblocking(False)
     nothing = lambda _connection: None  # noqa: E731
-    return there, Connection(here, Hooks(request, nothing, nothing, nothing, nothing))
+    return there, Connection(here, Hooks(request, nothing, nothing))
 
 
 def test_input_during_a_request_is_buffered_up_to_a_limit() -> None:
@@ -166,7 +155,7 @@ def test_any_bytes_are_requests_or_a_fault_at_any_split(wire: bytes, steps: list
                 while (request := reader.next()) is not None:
                     results.append((request.method, request.path, request.body))
             except HttpFault as fault:
-                return [*results, {400: 400, 413: 413, 431: 431}[fault.status]]
+                return [*results, {400: 400, 411: 411, 413: 413, 431: 431}[fault.status]]
         assert reader.buffered_bytes <= 2 * MAX_HEAD_BYTES
         return results
 
@@ -203,49 +192,8 @@ schemas: st.SearchStrategy[Any] = st.recursive(
     max_leaves=30,
 )
 
-RING = {"allOf": [{"$ref": "#"}]}
-WIDE = {"properties": {name: {"$ref": "#"} for name in "abcdefghij"}, "required": list("abcdefghij")}
-ROWS: Any = {"type": "string"}
-for _ in range(8):
-    ROWS = {"type": "array", "minItems": 64, "items": ROWS}
-HARD = [
-    *(RING, WIDE, ROWS, {"enum": []}, {"required": [1, "a"]}, {"required": 5}, {"required": [[1]]}, {"$ref": "#"}),
-    {"type": "integer", "minimum": float("inf")},
-    {"type": "integer", "multipleOf": 10**4000, "minimum": 10**4000},
-    {"type": "number", "minimum": -1e308, "maximum": 1e308},
-    {"type": "number", "exclusiveMinimum": 10**400},
-    {"allOf": [{"properties": [1]}, {"required": 3}]},
-    {"type": "array", "minItems": 64, "items": {"const": "x" * 1_000_000}},
-    {"type": "string", "minLength": 10**300, "pattern": "(((", "maxLength": -1},
-]
-
-
-def example_text(schema: Any, seed: int) -> str:
-    """The text of an example, or of the error."""
-    try:
-        return json.dumps(example(schema, random.Random(seed)))
-    except ApiError as error:
-        return f"{error.status} {error}"
-
-
-@pytest.mark.parametrize("schema", HARD, ids=range(len(HARD)))
-def test_extreme_schemas_have_a_small_example_or_are_refused(schema: Any) -> None:
-    assert all(len(example_text(schema, seed)) < 11_000_000 for seed in range(3))
-
-
-@given(schemas, st.integers(0, 3))
-def test_any_schema_has_an_example_or_is_refused(schema: Any, seed: int) -> None:
-    assert example_text(schema, seed) == example_text(schema, seed)
-
-
 _CASES = [case for case in api_cases.answered() if isinstance(case.body, dict)]
-_SCHEMA_CASES = [
-    api_cases.ApiCase(
-        "form", CHAT, api_cases.chat(response_format={"type": "json_schema", "json_schema": {"schema": {}}})
-    ),
-    api_cases.ApiCase("structured", CHAT, api_cases.chat(structured_outputs={"json": {}})),
-    api_cases.ApiCase("tool", CHAT, api_cases.chat(tools=[api_cases.TOOL], tool_choice=api_cases.NAMED)),
-]
+_TOOL_CASE = api_cases.ApiCase("tool", CHAT, api_cases.chat(tools=[api_cases.TOOL], tool_choice=api_cases.NAMED))
 
 
 def paths_in(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -271,7 +219,7 @@ def replaced(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 def hostile_request(draw: random.Random, value: Any) -> bytes:
     """A valid request with one value of its document replaced."""
-    case = draw.choice([*_CASES, *_SCHEMA_CASES])
+    case = draw.choice([*_CASES, _TOOL_CASE])
     document = {"model": "simulator"} | {key: each for key, each in case.body.items() if key != "model"}
     body = replaced(document, draw.choice(list(paths_in(document))), value)
     return post(case.path, json.dumps(body).encode())
@@ -287,13 +235,6 @@ def assert_no_500(server: Simulator, wire: bytes) -> None:
 @given(st.integers(0, 2**32), st.one_of(hostile, schemas))
 def test_no_document_is_answered_500(server: Simulator, number: int, value: Any) -> None:
     assert_no_500(server, hostile_request(random.Random(number), value))
-
-
-@pytest.mark.parametrize("schema", HARD, ids=range(len(HARD)))
-def test_no_extreme_schema_is_answered_500(server: Simulator, schema: Any) -> None:
-    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    body = api_cases.chat(model="simulator", response_format=form)
-    assert statuses(server, post(CHAT, json.dumps(body).encode()) + LAST) in ([200, 200], [400, 200])
 
 
 @pytest.fixture

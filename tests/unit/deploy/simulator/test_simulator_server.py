@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,8 @@ import openai
 import pytest
 import simulator_process
 import trustme
-from inferload.deploy.simulator import command, flags, server_config
+from inferload.deploy.simulator import flags, server_config
 from inferload.deploy.simulator.protocol.text import VOCABULARY, answer_of, chat_tokens
-from inferload.deploy.simulator.server.api import Api
-from inferload.deploy.simulator.server.connection import Connection, Hooks
-from inferload.deploy.simulator.server.loop import Server
-from prometheus_client.parser import text_string_to_metric_families
 from simulator_process import Simulator
 from simulator_requests import CHAT, HELLO, QUICK, Start, chat, counted, events_of, streamed
 
@@ -96,13 +93,6 @@ class TestChat:
         assert [each["choices"][0]["finish_reason"] for each in events[:2]] == [None, "length"]
         assert "mean_itl_ms" not in events[-2]["metrics"]
 
-    def test_tokens_per_event_groups_tokens(self, simulator: Start) -> None:
-        server = simulator(*QUICK, "--tokens-per-event", "4")
-        events = events_of(server.call("POST", CHAT, streamed())[1])
-        pieces = [each["choices"][0]["delta"]["content"] for each in events[1:3]]
-        assert [len(piece.split()) for piece in pieces] == [4, 2]
-        assert events[-2]["usage"]["completion_tokens"] == 6
-
     def test_text_completions_equal_with_and_without_streaming(self, quick: Simulator) -> None:
         document = {"prompt": "one two three", "max_tokens": 5, "ignore_eos": True}
         document_ = quick.json("POST", "/v1/completions", document)
@@ -155,43 +145,15 @@ class TestHttp:
         assert connection.getresponse().status == 200
         connection.close()
 
-    def test_a_request_id_is_adopted(self, quick: Simulator, simulator: Start) -> None:
-        assert quick.json("POST", CHAT, chat(request_id="own"))["id"] == "chatcmpl-own"
-        connection = simulator(*QUICK, "--enable-request-id-headers").connection()
-        headers = {"Content-Type": "application/json", "X-Request-Id": "mine"}
-        connection.request("POST", CHAT, json.dumps(chat()), headers)
-        reply = connection.getresponse()
-        assert reply.getheader("X-Request-Id") == "mine"
-        assert json.loads(reply.read())["id"] == "chatcmpl-mine"
-        connection.close()
-
-    def test_no_chunked_sends_close_delimited_replies(self, simulator: Start) -> None:
-        server = simulator(*QUICK, "--no-chunked")
-        connection = server.connection()
-        connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
-        reply = connection.getresponse()
-        assert reply.getheader("Transfer-Encoding") is None
-        assert reply.getheader("Connection") == "close"
-        assert events_of(reply.read())[-1] == "[DONE]"
-        connection.close()
-
-    def test_a_megabyte_body_after_100_continue(self, quick: Simulator) -> None:
-        body = json.dumps({"prompt": "word " * 20_000 + "x" * 950_000, "max_tokens": 2}).encode()
-        assert len(body) > 1_000_000
-        with socket.create_connection(("127.0.0.1", quick.port), timeout=20) as sock:
-            head = f"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-            sock.sendall(head.encode() + b"Expect: 100-continue\r\nConnection: close\r\n\r\n")
-            assert sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
-            sock.sendall(body)
-            answer = b"".join(iter(lambda: sock.recv(65_536), b""))
-        assert answer.startswith(b"HTTP/1.1 200 ")
-        assert json.loads(answer.partition(b"\r\n\r\n")[2])["usage"]["prompt_tokens"] == 20_001
+    def test_a_request_id_is_adopted(self, quick: Simulator) -> None:
+        reply = quick.call("POST", CHAT, chat(), {"X-Request-Id": "mine"})[1]
+        assert json.loads(reply)["id"] == "chatcmpl-mine"
 
     def test_pipelined_requests_are_answered_in_order(self, quick: Simulator) -> None:
         with socket.create_connection(("127.0.0.1", quick.port), timeout=20) as sock:
-            sock.sendall(b"GET /version HTTP/1.1\r\n\r\nGET /load HTTP/1.1\r\nConnection: close\r\n\r\n")
+            sock.sendall(b"GET /version HTTP/1.1\r\n\r\nGET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n")
             answer = b"".join(iter(lambda: sock.recv(65_536), b""))
-        assert answer.index(b'"engine"') < answer.index(b'"server_load"')
+        assert answer.index(b'"version"') < answer.index(b'"max_model_len"')
 
     def test_invalid_http_is_answered_400_and_closed(self, quick: Simulator) -> None:
         with socket.create_connection(("127.0.0.1", quick.port), timeout=20) as sock:
@@ -265,28 +227,20 @@ class TestErrors:
 
 
 class TestOtherPaths:
-    def test_version_models_health_load_and_server_info(self, quick: Simulator) -> None:
+    def test_version_models_health_and_server_info(self, quick: Simulator) -> None:
         stands_for = "no model: its TTFT and ITL are set"
         assert quick.json("GET", "/version") == {"version": "0.32.0", "engine": "simulator", "stands_for": stands_for}
         card = quick.json("GET", "/v1/models")["data"][0]
         assert (card["id"], card["owned_by"], card["max_model_len"]) == ("simulator", "vllm", 32_768)
         assert quick.call("GET", "/health") == (200, b"")
-        assert quick.json("GET", "/load") == {"server_load": 0}
         assert (
             quick.json("GET", "/server_info?config_format=json")["vllm_config"]["scheduler_config"]["max_num_seqs"]
             == 256
         )
 
-    def test_tokenize_and_detokenize(self, quick: Simulator) -> None:
-        tokenized = quick.json(
-            "POST", "/tokenize", {"prompt": f"{VOCABULARY[7]} foreign word", "return_token_strs": True}
-        )
+    def test_tokenize_returns_an_id_for_each_word(self, quick: Simulator) -> None:
+        tokenized = quick.json("POST", "/tokenize", {"prompt": f"{VOCABULARY[7]} foreign word"})
         assert (tokenized["count"], tokenized["max_model_len"], tokenized["tokens"][0]) == (3, 32_768, 7)
-        assert tokenized["token_strs"] == [VOCABULARY[7], "foreign", "word"]
-        back = quick.json("POST", "/detokenize", {"tokens": tokenized["tokens"]})
-        assert back == {"prompt": f"{VOCABULARY[7]} foreign word"}
-        usage = quick.json("POST", "/v1/completions", {"prompt": tokenized["tokens"], "max_tokens": 1})["usage"]
-        assert usage["prompt_tokens"] == 3
 
     def test_tokenize_counts_a_chat_like_its_usage(self, quick: Simulator) -> None:
         count = quick.json("POST", "/tokenize", {"messages": HELLO})["count"]
@@ -294,41 +248,6 @@ class TestOtherPaths:
 
 
 class TestMetrics:
-    def test_the_metrics_page_has_vllms_metrics_with_labels(self, quick: Simulator) -> None:
-        quick.json("POST", CHAT, chat())
-        families = {each.name: each for each in text_string_to_metric_families(quick.metrics_text())}
-        gauges = (
-            "kv_cache_usage_perc",
-            "num_requests_running",
-            "num_requests_waiting",
-            "num_requests_waiting_by_reason",
-        )
-        counters = (
-            *("prefix_cache_queries", "prefix_cache_hits", "mm_cache_queries", "mm_cache_hits", "num_preemptions"),
-            *(
-                "prompt_tokens",
-                "prompt_tokens_cached",
-                "prompt_tokens_by_source",
-                "generation_tokens",
-                "request_success",
-            ),
-        )
-        histograms = (
-            *("time_to_first_token_seconds", "inter_token_latency_seconds", "request_time_per_output_token_seconds"),
-            *("e2e_request_latency_seconds", "request_queue_time_seconds", "request_prefill_time_seconds"),
-            *("request_decode_time_seconds", "request_inference_time_seconds", "iteration_tokens_total"),
-        )
-        for kind, names in (("gauge", gauges), ("counter", counters), ("histogram", histograms)):
-            for name in names:
-                family = families[f"vllm:{name}"]
-                assert family.type == kind, name
-                for sample in family.samples:
-                    assert {"model_name", "engine"} <= set(sample.labels), name
-        assert {"process_cpu_seconds", "process_resident_memory_bytes", "process_start_time_seconds"} <= set(families)
-        assert families["vllm:cache_config_info"].samples[0].labels["kv_cache_size_tokens"] == "131072"
-        late = families["inferload_simulator_lateness_seconds"]
-        assert next(each.value for each in late.samples if each.name.endswith("_count")) > 0
-
     def test_counters_after_four_requests(self, simulator: Start) -> None:
         server = simulator(*QUICK)
         for _ in range(3):
@@ -377,12 +296,11 @@ class TestScheduling:
         document = {"prompt": " ".join(f"w{i}" for i in range(100)), "max_tokens": 2}
         for _ in range(2):
             usage = server.json("POST", "/v1/completions", document)["usage"]
-            assert usage["prompt_tokens_details"] is None
+            assert "prompt_tokens_details" not in usage
         assert server.metric("vllm:prefix_cache_queries_total") == 0
 
     def test_requests_wait_for_max_num_seqs_until_clients_disconnect(self, simulator: Start) -> None:
-        flags = ("--itl-ms", "1000", "--ttft-ms", "0", "--enable-server-load-tracking")
-        server = simulator("--max-num-seqs", "1", *flags)
+        server = simulator("--max-num-seqs", "1", "--itl-ms", "1000", "--ttft-ms", "0")
         first, second, third = (server.connection() for _ in range(3))
         for number, each in enumerate((first, second, third)):
             each.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
@@ -390,7 +308,6 @@ class TestScheduling:
         assert server.metric("vllm:num_requests_running") == 1
         assert server.metric("vllm:num_requests_waiting{") == 2
         assert server.metric("vllm:kv_cache_usage_perc") > 0
-        assert server.json("GET", "/load") == {"server_load": 3}
         reply = first.getresponse()
         assert reply.read(10) == b'data: {"id'
         second.close()  # a waiting request
@@ -413,7 +330,7 @@ class TestScheduling:
         assert {text_of(each) for each in answers} == {text_of(answers[0])}
         assert len(text_of(answers[0]).split()) == 25
 
-    @pytest.mark.parametrize("more", [(), ("--num-gpu-blocks", "120"), ("--tokens-per-event", "7")])
+    @pytest.mark.parametrize("more", [(), ("--num-gpu-blocks", "120"), ("--stream-interval", "7")])
     def test_disconnects_and_a_stopped_server_break_no_answer(self, simulator: Start, more: tuple[str, ...]) -> None:
         """A small cache, similar prompts, and stops of the server so that many events are due at once."""
         flags = ("--num-gpu-blocks", "60", "--block-size", "4", "--max-model-len", "200", "--max-num-seqs", "30")
@@ -466,15 +383,14 @@ class TestScheduling:
 
 
 class TestChaos:
-    def test_latency_delays_the_first_token(self, quick: Simulator) -> None:
-        quick.chaos(kind="latency", ms=80)
-        assert quick.json("POST", CHAT, chat())["metrics"]["time_to_first_token_ms"] >= 84.0
-        assert quick.json("GET", "/chaos") == {"active": []}
-
-    def test_stall_delays_later_events(self, quick: Simulator) -> None:
+    def test_stall_pauses_the_stream(self, quick: Simulator) -> None:
         quick.chaos(kind="stall", ms=80, after_events=3)
-        metrics = events_of(quick.call("POST", CHAT, streamed())[1])[-2]["metrics"]
-        assert metrics["generation_time_ms"] >= 85.0 - latest_ms(quick)
+        asked_s = time.monotonic()
+        events = events_of(quick.call("POST", CHAT, streamed())[1])
+        assert time.monotonic() - asked_s >= 0.08
+        words = [len(text_of([each]).split()) for each in events if text_of([each])]
+        assert words == [1, 1, 1, 3]  # the tokens of the pause are one event
+        assert quick.json("GET", "/chaos") == {"active": []}
 
     def test_cut_closes_the_stream(self, quick: Simulator) -> None:
         quick.chaos(kind="cut", after_events=3)
@@ -485,23 +401,11 @@ class TestChaos:
         assert len(events_of(cut.value.partial)) == 4  # the role and three tokens
         connection.close()
 
-    def test_cut_with_reset_resets_the_connection(self, quick: Simulator) -> None:
-        quick.chaos(kind="cut", after_events=0, reset=True)
-        connection = quick.connection()
-        connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
-        with pytest.raises(ConnectionResetError):
-            connection.getresponse().read()
-        connection.close()
-
     def test_status_is_returned_count_times(self, quick: Simulator) -> None:
-        quick.chaos(kind="status", status=429, retry_after_s=7, count=2)
-        connection = quick.connection()
+        quick.chaos(kind="status", status=429, count=2)
         for _ in range(2):
-            connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
-            reply = connection.getresponse()
-            assert (reply.status, reply.getheader("Retry-After")) == (429, "7")
-            assert json.loads(reply.read())["error"]["code"] == 429
-        connection.close()
+            status, body = quick.call("POST", CHAT, streamed())
+            assert (status, json.loads(body)["error"]["code"]) == (429, 429)
         assert quick.call("POST", CHAT, chat())[0] == 200
 
     def test_html_replaces_the_answer(self, quick: Simulator) -> None:
@@ -518,13 +422,6 @@ class TestChaos:
         quick.chaos(kind="error_event", after_events=2)
         assert quick.call("POST", CHAT, chat())[0] == 500
 
-    def test_comments_leave_the_text_unchanged(self, quick: Simulator) -> None:
-        plain = quick.call("POST", CHAT, streamed())[1]
-        quick.chaos(kind="comment", every=2)
-        body = quick.call("POST", CHAT, streamed())[1]
-        assert body.count(b": keep-alive\n\n") == 3
-        assert text_of(events_of(body)) == text_of(events_of(plain))
-
     def test_garbage_breaks_the_framing(self, quick: Simulator) -> None:
         quick.chaos(kind="garbage", after_events=2)
         connection = quick.connection()
@@ -532,19 +429,6 @@ class TestChaos:
         with pytest.raises((http.client.HTTPException, ValueError)):
             connection.getresponse().read()
         connection.close()
-
-    def test_slow_header_delays_the_reply(self, quick: Simulator) -> None:
-        quick.chaos(kind="slow_header", ms=100)
-        metrics = events_of(quick.call("POST", CHAT, streamed())[1])[-2]["metrics"]
-        assert metrics["time_to_first_token_ms"] >= 99.0
-
-    def test_close_idle_closes_idle_connections(self, quick: Simulator) -> None:
-        idle = quick.connection()
-        idle.request("GET", "/version")
-        idle.getresponse().read()
-        assert quick.chaos(kind="close_idle")["closed"] >= 1
-        assert idle.sock.recv(1) == b""
-        idle.close()
 
     def test_restart_counters_resets_metrics(self, simulator: Start) -> None:
         server = simulator(*QUICK)
@@ -559,7 +443,7 @@ class TestChaos:
 
     def test_pending_faults_are_listed_and_deleted(self, quick: Simulator) -> None:
         quick.chaos(kind="cut", count=5)
-        assert quick.json("GET", "/chaos")["active"] == [{"kind": "cut", "after_events": 1, "reset": False, "left": 5}]
+        assert quick.json("GET", "/chaos")["active"] == [{"kind": "cut", "after_events": 1, "left": 5}]
         assert quick.json("DELETE", "/chaos") == {"active": []}
         assert quick.call("POST", CHAT, chat())[0] == 200
 
@@ -614,14 +498,13 @@ class TestCommand:
         assert "Traceback" not in message
 
     def test_a_connection_reset_is_an_abort(self, simulator: Start) -> None:
-        server = simulator("--ttft-ms", "60000", "--enable-server-load-tracking")
+        server = simulator("--ttft-ms", "60000")
         connection = server.connection()
         connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
         counted(server, "started", 1)
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
         counted(server, "aborted", 1)
-        assert server.json("GET", "/load") == {"server_load": 0}
 
 
 @pytest.mark.parametrize(
@@ -630,8 +513,7 @@ class TestCommand:
         ("//[x", b""),
         ("/v1/chat/completions", b"[" * 200_000),
         ("/v1/chat/completions", b'{"max_tokens": ' + b"9" * 5000 + b"}"),
-        ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "a"}], "logit_bias": {"\xc2\xb2": 1}}'),
-        ("/chaos", b'{"kind": "latency", "ms": Infinity}'),
+        ("/chaos", b'{"kind": "stall", "ms": Infinity}'),
         ("/chaos", b'{"kind": ["x"]}'),
     ],
 )
@@ -644,32 +526,3 @@ def test_malformed_requests_are_errors_and_the_server_continues(quick: Simulator
     assert 400 <= status <= 500
     assert server.call("GET", "/health")[0] == 200
     server.call("DELETE", "/chaos")
-
-
-def test_an_internal_error_in_a_stream_is_an_error_event() -> None:
-    arguments = flags.read(["--ttft-ms", "5", "--no-chunked"])
-    config = server_config.resolve(arguments)
-    engine = config.engine()
-    server = Server(engine, "127.0.0.1", 0, None)
-    api = Api(command._options(arguments, config), engine, server)
-
-    def broken(_stream: Any, _now_ns: int) -> None:
-        raise RuntimeError("broken")
-
-    engine.submit = broken  # type: ignore[method-assign]
-    there, here = socket.socketpair()
-    nothing = lambda _connection: None  # noqa: E731
-    connection = Connection(here, Hooks(api.handle, nothing, nothing, nothing, nothing))
-    body = json.dumps(streamed()).encode()
-    head = f"POST {CHAT} HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    there.sendall(head.encode() + body)
-    connection.readable()
-    reply = there.recv(100_000)
-    for each in (there, here):
-        each.close()
-    server.close()
-    assert reply.count(b"HTTP/1.1") == 1
-    assert reply.startswith(b"HTTP/1.1 200")
-    assert events_of(reply.partition(b"\r\n\r\n")[2])[-1] == "[DONE]"
-    assert b'"InternalServerError"' in reply
-    assert connection.dead
