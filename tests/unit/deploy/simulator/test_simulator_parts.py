@@ -1,6 +1,7 @@
 """Parts of the simulator without I/O: blocks, paced scheduler, text, HTTP, faults, lateness and histograms."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -318,65 +319,86 @@ class TestPacedScheduler:
         assert scheduler.pool.free == 12
 
 
-def core(pace: Pace, max_num_seqs: int = 10, blocks: int = 100) -> PacedCore:
+MS = 1_000_000
+PACE = Pace(ttft_ns=50 * MS, itl_ns=10 * MS, prefill_tok_per_s=0.0, jitter=0.0, seed=0)
+
+
+def core(pace: Pace = PACE, max_num_seqs: int = 10, blocks: int = 100) -> PacedCore:
     return PacedCore(paced(max_num_seqs, blocks, 4, caching=True), pace)
 
 
-def ends_of(core: PacedCore) -> list[tuple[int, Request]]:
-    """Run all steps; return time and request of each output."""
+def ends_of(core: PacedCore) -> list[tuple[float, Request]]:
+    """Run all steps; return time in ms and request of each output."""
     outputs = []
     while core.next_ns is not None:
         due_ns = core.next_ns
         step, end_ns = core.end()
         assert end_ns == due_ns
-        outputs.append((end_ns, step.sampled[0]))
+        outputs += [(end_ns / MS, each) for each in step.sampled]
     return outputs
 
 
 class TestPacedCore:
     def test_outputs_are_due_ttft_and_itl_after_the_admission(self) -> None:
         first, second = request(8, 3, name="a"), request(8, 2, name="b")
-        paced_core = core(Pace(500, 100, 0.0, 0.0, 0))
-        paced_core.submit(first, 1000)
-        paced_core.submit(second, 1030)
-        assert ends_of(paced_core) == [(1500, first), (1530, second), (1600, first), (1630, second), (1700, first)]
+        paced_core = core()
+        paced_core.submit(first, 100 * MS)
+        paced_core.submit(second, 103 * MS)
+        assert ends_of(paced_core) == [(150, first), (153, second), (160, first), (163, second), (170, first)]
         assert (first.over, second.over, paced_core.scheduler.pool.usage) == (True, True, 0.0)
+
+    def test_outputs_without_a_gap_are_steps_of_their_own(self) -> None:
+        paced_core = core(replace(PACE, itl_ns=0))
+        paced_core.submit(request(8, 3), 0)
+        steps = [paced_core.end() for _ in range(3)]
+        assert [(len(step.sampled), end_ns) for step, end_ns in steps] == [(1, 50 * MS)] * 3
+        assert paced_core.next_ns is None
 
     def test_a_waiting_request_is_admitted_at_the_end_of_another(self) -> None:
         first, second = request(8, 2, name="a"), request(8, 1, name="b")
-        paced_core = core(Pace(500, 100, 0.0, 0.0, 0), max_num_seqs=1)
+        paced_core = core(max_num_seqs=1)
         paced_core.submit(first, 0)
         paced_core.submit(second, 10)
-        assert ends_of(paced_core) == [(500, first), (600, first), (1100, second)]
-        assert (second.queued_ns, second.admitted_ns) == (10, 600)
+        assert ends_of(paced_core) == [(50, first), (60, first), (110, second)]
+        assert (second.queued_ns, second.admitted_ns) == (10, 60 * MS)
+
+    def test_requests_are_admitted_at_multiples_of_a_quarter_millisecond(self) -> None:
+        first, second, third = (request(8, 1, name=name) for name in "abc")
+        paced_core = core()
+        for each, now_ns in ((first, 1), (second, 250_000), (third, 250_001)):
+            paced_core.submit(each, now_ns)
+        step, end_ns = paced_core.end()
+        assert (step.sampled, end_ns) == ([first, second], 50 * MS + 250_000)
+        assert [index for index, _each in step.firsts] == [0, 1]
+        assert ends_of(paced_core) == [(50.5, third)]
 
     def test_uncached_prompt_tokens_take_prefill_time(self) -> None:
         cold, warm = request(17, 1), request(17, 1)
-        paced_core = core(Pace(0, 100, 1e6, 0.0, 0))  # 1,000 ns a token
-        for each in (cold, warm):
+        paced_core = core(replace(PACE, ttft_ns=0, prefill_tok_per_s=1000.0))
+        for each, duration_ms in ((cold, 17), (warm, 1)):
             paced_core.submit(each, 0)
-            assert ends_of(paced_core) == [((17 if each is cold else 1) * 1000, each)]
+            assert ends_of(paced_core) == [(duration_ms, each)]
 
     def test_a_preempted_request_continues_after_its_next_admission(self) -> None:
         old, new = request(8, 5, name="a"), request(8, 5, name="b")
-        paced_core = core(Pace(500, 100, 0.0, 0.0, 0), blocks=4)
+        paced_core = core(blocks=4)
         paced_core.submit(old, 0)
         paced_core.submit(new, 10)
         outputs = ends_of(paced_core)
-        assert [due_ns for due_ns, each in outputs if each is old] == [500, 600, 700, 800, 900]
-        assert [due_ns for due_ns, each in outputs if each is new] == [1400, 1500, 1600, 1700, 1800]
+        assert [due_ms for due_ms, each in outputs if each is old] == [50, 60, 70, 80, 90]
+        assert [due_ms for due_ms, each in outputs if each is new] == [140, 150, 160, 170, 180]
         assert new.preemptions == 1
 
     def test_jitter_moves_outputs_without_accumulating(self) -> None:
-        paced_core = core(Pace(500, 100, 0.0, 0.5, 1))
+        paced_core = core(replace(PACE, jitter=0.5))
         paced_core.submit(each := request(8, 200), 0)
-        offsets = [due_ns - 500 - 100 * index for index, (due_ns, _each) in enumerate(ends_of(paced_core))]
-        assert -25 <= min(offsets) < -15
-        assert 15 < max(offsets) <= 25
+        offsets = [due_ms - 50 - 10 * index for index, (due_ms, _each) in enumerate(ends_of(paced_core))]
+        assert -2.5 <= min(offsets) < -1.5
+        assert 1.5 < max(offsets) <= 2.5
         assert each.over
 
     def test_an_aborted_request_has_no_outputs(self) -> None:
-        paced_core = core(Pace(500, 100, 0.0, 0.0, 0))
+        paced_core = core()
         paced_core.submit(gone := request(8, 3), 0)
         paced_core.scheduler.abort(gone)
         assert paced_core.next_ns is None
