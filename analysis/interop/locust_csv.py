@@ -18,7 +18,8 @@ from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.measure.clock import NS_PER_S
 from inferload.numbers import number
-from inferload.plan.load_text import LoadText, user_range
+from inferload.plan.load_text import LoadText
+from inferload.scenario.schema.arrivals import user_range
 from inferload.scrapes_file import SCHEMA, ScrapeColumns
 from inferload.server_metrics import metric_names, window_figures
 from inferload.server_metrics.series import ServerSeries, by_target

@@ -12,7 +12,7 @@ from inferload import rundir, turns_file
 from inferload.campaign import runner
 from inferload.campaign.journal import Journal
 from inferload.campaign.runner import Runner, RunTimeLimits
-from inferload.campaign.search_plan import SearchPlan, at, unit
+from inferload.campaign.search_plan import SearchPlan, at
 from inferload.errors import UsageError
 from inferload.measure import clock
 from inferload.measure.search import window as windows_of
@@ -156,7 +156,7 @@ class PointRunner:
         def poll() -> None:
             used_s = spent_s + (clock.now_ns() - began_ns) / clock.NS_PER_S
             state = going(latest(progress), self.plan.warmup_s, self.plan.window_s)
-            show(f"{number + 1:3}  {elapsed(used_s)}  {short(load)} {unit(self.scenario)}: {state}")
+            show(f"{number + 1:3}  {elapsed(used_s)}  {short(load)} {self.scenario.arrivals.unit}: {state}")
 
         return poll
 

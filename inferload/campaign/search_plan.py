@@ -18,7 +18,6 @@ from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import data_files
 from inferload.scenario.files.yaml_text import as_yaml
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.arrivals import Closed, OpenArrivals, Rated, TraceTimes
 from inferload.scenario.schema.fields import secret_header
 
 PLAN = "plan.json"
@@ -81,7 +80,7 @@ class SearchPlan:
             self.window_s,
             lead_s,
             self.precision,
-            whole=isinstance(scenario.arrivals, Closed),
+            whole=not scenario.open_loop,
             looks=len(self.rates) or None,
         )
 
@@ -170,7 +169,7 @@ def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]
     scenario.changed({"phases.warmup_s": warmup_s}, "--warmup")  # refused if it cannot be that of a point
     rates = _rates(arguments.rates, scenario)
     precision = PRECISION if arguments.precision is None else arguments.precision
-    guess = _load("--start", arguments.start, scenario) if arguments.start else present(scenario)
+    guess = _load("--start", arguments.start, scenario) if arguments.start else scenario.arrivals.highest_load
     if not 0.01 <= precision <= 1:
         raise UsageError(
             f"--precision {precision:g}: from 0.01 to 1; 0.15: the lowest load that breaks is 15 % above the highest that holds"
@@ -181,7 +180,7 @@ def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]
         )
     if any(text.partition("=")[0] == "--header" for text in arguments.extra):
         raise UsageError("search: --header after -- would store a key; write it before --")
-    if isinstance(scenario.arrivals, OpenArrivals) and scenario.arrivals.max_in_flight is not None:
+    if scenario.arrivals.most_in_flight is not None:
         raise UsageError(
             "scenario: arrivals.max_in_flight limits the load on a full server, so that every rate would hold; "
             "set it to null"
@@ -211,32 +210,10 @@ def conditions_of(text: str) -> tuple[Condition, ...]:
         raise UsageError(f"--slo: {error}") from None
 
 
-def present(scenario: Scenario) -> float:
-    """Load of the scenario."""
-    arrivals = scenario.arrivals
-    if isinstance(arrivals, Closed):
-        return float(arrivals.most_users)
-    return arrivals.highest_per_s if isinstance(arrivals, Rated) else arrivals.speed
-
-
-def unit(scenario: Scenario) -> str:
-    """Unit of a load."""
-    if isinstance(scenario.arrivals, Closed):
-        return "users"
-    return "times the trace's speed" if isinstance(scenario.arrivals, TraceTimes) else "sessions/s"
-
-
 def at(scenario: Scenario, origin: str, plan: SearchPlan, load: float, seed: int) -> str:
     """Text of the scenario at one load: without gates, without a profile, ended by time alone."""
     data = scenario.as_data()
-    arrivals = data["arrivals"]
-    if isinstance(scenario.arrivals, Closed):
-        spawn_s = scenario.arrivals.users / scenario.arrivals.spawn_per_s
-        arrivals |= {"users": int(load), "spawn_per_s": load / spawn_s, "profile": None}
-    elif isinstance(scenario.arrivals, Rated):
-        arrivals |= {"sessions_per_s": load, "profile": None}
-    else:
-        arrivals["speed"] = load
+    data["arrivals"] |= scenario.arrivals.at_load(load)
     data["phases"] |= {"warmup_s": plan.warmup_s, "measure_s": plan.window_s, "sessions": None, "turns": None}
     data |= {"gates": [], "seed": seed}
     _absolute(data, origin)
@@ -271,8 +248,10 @@ def _load(option: str, text: str, scenario: Scenario) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise UsageError(f"{option} {text}: not a number greater than 0; the unit of a load is {unit(scenario)}")
-    if isinstance(scenario.arrivals, Closed) and value != int(value):
+        raise UsageError(
+            f"{option} {text}: not a number greater than 0; the unit of a load is {scenario.arrivals.unit}"
+        )
+    if not scenario.open_loop and value != int(value):
         raise UsageError(f"{option} {text}: users are whole numbers")
     return value
 

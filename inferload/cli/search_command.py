@@ -11,7 +11,7 @@ from typing import Any
 from inferload import rundir
 from inferload.campaign.journal import JOURNAL, Journal, alone
 from inferload.campaign.search import PointRunner
-from inferload.campaign.search_plan import PASSED_ON, SearchPlan, cache_text, from_arguments, resumed, unit
+from inferload.campaign.search_plan import PASSED_ON, SearchPlan, cache_text, from_arguments, resumed
 from inferload.errors import UsageError
 from inferload.measure.search import bracket
 from inferload.measure.search.answer import document
@@ -109,7 +109,7 @@ class _Campaign:
         self, folder: Path, plan: SearchPlan, scenario: Scenario, settings: Settings, journal: Journal
     ) -> None:
         self._settings = settings
-        self._unit = unit(scenario)
+        self._unit = scenario.arrivals.unit
         self._status = StatusLines(sys.stderr)
         show = self._show if self._status.enabled else None
         self._performer = PointRunner(folder, plan, scenario, settings, journal, show)
@@ -163,11 +163,11 @@ def _plan(plan: SearchPlan, scenario: Scenario, settings: Settings) -> list[str]
     at_once = f"{warmup}{duration(plan.warmup_s)} of warm-up and {duration(plan.window_s)} measured"
     if plan.rates:
         loads = ", ".join(f"{rate:g}" for rate in plan.rates)
-        lines = [f"sweep of {scenario.name} at {loads} {unit(scenario)} against {plan.slo}"]
+        lines = [f"sweep of {scenario.name} at {loads} {scenario.arrivals.unit} against {plan.slo}"]
     else:
         lines = [
-            f"search for the most {unit(scenario)} of {scenario.name} that hold {plan.slo}",
-            f"  from {plan.guess:g} {unit(scenario)}, at most {duration(plan.budget_s)}: about "
+            f"search for the most {scenario.arrivals.unit} of {scenario.name} that hold {plan.slo}",
+            f"  from {plan.guess:g} {scenario.arrivals.unit}, at most {duration(plan.budget_s)}: about "
             f"{int(plan.budget_s / settings.look_s)} points",
         ]
     return [*lines, f"  each point: {at_once}", f"  cache: {cache_text(scenario)}"]
@@ -177,7 +177,7 @@ def _document(
     plan: SearchPlan, scenario: Scenario, settings: Settings, points: Sequence[Point], why: Why | None
 ) -> dict[str, Any]:
     return {
-        **document(settings, points, why, unit(scenario)),
+        **document(settings, points, why, scenario.arrivals.unit),
         "scenario": {"name": scenario.name, "digest": scenario.digest, "file": plan.scenario},
         "target": plan.host,
         "seed": plan.seed,

@@ -4,7 +4,7 @@ from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.lifecycle.workers import Member
 from inferload.measure.clock import NS_PER_S
 from inferload.worker.limits import Quota
-from inferload.workload.schedules import schedule_of
+from inferload.workload.arrivals import schedule_of
 
 
 def count_lost_arrivals(run: MasterRun) -> int:

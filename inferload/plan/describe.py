@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from inferload.content.data import DataContext
 from inferload.numbers import duration, listed, number, plural, spread, with_noun
-from inferload.plan.arrivals import arrivals_in_words
 from inferload.plan.planned_load import (
     PlannedLoad,
     PlannedSession,
@@ -21,7 +20,6 @@ from inferload.plan.planned_load import (
 from inferload.plan.prefix_cache import PlannedCache
 from inferload.results.slo_text import limits_text
 from inferload.scenario.scenario import Phases, Scenario
-from inferload.scenario.schema.arrivals import Closed, Rated, TraceTimes
 from inferload.scenario.schema.base import SloLimits
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.scenario.schema.workloads import Mix
@@ -110,13 +108,13 @@ def drawn_load_rows(scenario: Scenario, data: DataContext) -> tuple[list[Row], E
 
 def fixed_load_rows(scenario: Scenario) -> list[Row]:
     """Return the rows that need no sessions and no files."""
-    return [("arrivals", arrivals_in_words(scenario)), ("phases", _phases(scenario))]
+    return [("arrivals", scenario.arrivals.in_words(scenario.phases.measure_s)), ("phases", _phases(scenario))]
 
 
 def _load_rows(scenario: Scenario, source: Sessions, load: PlannedLoad, sample: Expected) -> list[Row]:
     missing = _not_counted(load)
     return [
-        ("arrivals", arrivals_in_words(scenario)),
+        ("arrivals", scenario.arrivals.in_words(scenario.phases.measure_s)),
         ("session", [*_session(scenario, sample), *_limits(source, sample), *missing]),
         ("request", [*_request(scenario, sample), *_estimated(source, load), *missing]),
         ("phases", _phases(scenario)),
@@ -135,7 +133,7 @@ def _unplanned(scenario: Scenario, source: Sessions) -> list[Row]:
     """Return the rows of a scenario whose requests are not known before the run."""
     return [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
-        ("arrivals", arrivals_in_words(scenario)),
+        ("arrivals", scenario.arrivals.in_words(scenario.phases.measure_s)),
         ("session", [line for opened in source.open().values() for line in opened.in_words()]),
         ("phases", _phases(scenario)),
         ("slo", _slo(scenario)),
@@ -217,10 +215,10 @@ _ENDPOINT: Mapping[Endpoint, Sequence[str]] = {
 
 
 def _load(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
-    if isinstance(scenario.arrivals, Closed):
+    if not scenario.open_loop:
         if not sample.session_s:
             return ["limited by the server: there are no pauses"]
-        limit = scenario.arrivals.most_users / sample.session_s
+        limit = scenario.arrivals.highest_load / sample.session_s
         pauses = "recorded times" if sample.recorded_s else "tool times" if sample.tool_s else "think times"
         return [f"limited by the server, and to {number(limit)} sessions/s by {pauses}"]
     warmup_s = scenario.phases.warmup_s
@@ -235,7 +233,7 @@ def _load(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
         "input tok/s": sum(sample.input_tokens),
         "new prompt tok/s": sum(sample.prompt_tokens),
     }
-    mean = "on average " if isinstance(scenario.arrivals, Rated) and scenario.arrivals.profile is not None else ""
+    mean = "on average " if scenario.arrivals.load_profile is not None else ""
     rates = [f"{number(rate * total / sample.sessions)} {unit}" for unit, total in per_session.items()]
     return [f"{mean}{', '.join(rates)}, once sessions end as fast as they start"]
 
@@ -272,8 +270,8 @@ def _phases(scenario: Scenario) -> list[str]:
     counts = [plural(n, word) for n, word in ((phases.sessions, "session"), (phases.turns, "turn")) if n is not None]
     by_hand = "until stopped" if scenario.of_tasks else "until stopped (web UI only)"
     ends = [f"{' or '.join(counts)} have ended"] if counts else []
-    if isinstance(scenario.arrivals, TraceTimes):
-        ends.append("the trace ends")
+    if scenario.arrivals.own_end is not None:
+        ends.append(scenario.arrivals.own_end)
     end = f"until {' or '.join(ends)}" if ends else by_hand
     if phases.measure_s is None:
         return [f"warm-up {_warmup(phases)}, measure {end}, {drain}"]
@@ -299,7 +297,7 @@ def _numbers(scenario: Scenario, load: PlannedLoad) -> list[str]:
     supported = [name for name, required in _REQUIRED_TURNS.items() if turns >= required]
     missing = [name for name in _REQUIRED_TURNS if name not in supported]
     lines = [f"about {plural(turns, 'turn')} in the measure phase, enough for {listed(supported)}"]
-    if missing and (scenario.phases.counted or isinstance(scenario.arrivals, TraceTimes)):
+    if missing and (scenario.phases.counted or scenario.arrivals.own_end is not None):
         lines.append(f"too few for {listed(missing)}; {missing[0]} needs {_REQUIRED_TURNS[missing[0]]:,} turns")
     elif missing and scenario.phases.measure_s:
         needed_s = scenario.phases.measure_s * _REQUIRED_TURNS[missing[0]] / turns

@@ -7,12 +7,9 @@ from typing import Any
 
 from inferload.content.data import DataContext
 from inferload.errors import UsageError
-from inferload.numbers import duration, number, plural
+from inferload.numbers import number
 from inferload.plan.describe import Expected, drawn_load_rows, fixed_load_rows, row_text
 from inferload.scenario.scenario import Scenario, from_text
-from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated
-from inferload.scenario.schema.rate_profiles import RateProfile, RateRamp, RateSteps
-from inferload.scenario.schema.user_profiles import UserProfile, UserSteps
 
 _CHANGED_BY = {"shape": "by the LoadTestShape", "hand": "by hand"}  # field `by` of a mark
 _SHOWN_CHANGES = 6
@@ -58,7 +55,8 @@ def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: Data
             rows, sample = drawn_load_rows(scenario, data)
     changes = [mark for mark in marks if mark.get("kind") == "users"]
     by = {title: [mark for mark in changes if mark.get("by", "hand") == name] for name, title in _CHANGED_BY.items()}
-    users_or_rate, how = _load(scenario.arrivals, changes)
+    key = scenario.arrivals.load_key
+    users_or_rate, how = scenario.arrivals.in_short([] if key is None else _numbers(changes, key))
     details = [
         "session starts" if scenario.open_loop else "",
         how,
@@ -85,58 +83,8 @@ def recorded_load(manifest: Mapping[str, Any], marks: Sequence[Mapping[str, Any]
     return load_text(from_text(text, "run.json"), marks) if isinstance(text, str) else None
 
 
-def _load(arrivals: Arrivals, changes: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Return users or rate with lowest and highest value, and the planned change."""
-    if isinstance(arrivals, Closed):
-        profile = arrivals.profile
-        planned = [arrivals.users] if profile is None else [users for _, users in profile.changes()]
-        return user_range([*planned, *_numbers(changes, "users")]), _user_profile(profile)
-    if not isinstance(arrivals, Rated):
-        return "recorded times", "" if arrivals.speed == 1 else f"{number(arrivals.speed)} times as fast"
-    curve = arrivals.profile
-    rates = [arrivals.rate] if curve is None else [curve.scale * rate for rate in curve.rates_per_s]
-    low, high = _ends([*rates, *_numbers(changes, "sessions_per_s")])
-    from_to = number(high) if low == high else f"{number(low)} to {number(high)}"
-    return f"{from_to}/s {_KINDS[arrivals.kind]}", _rate_profile(curve)
-
-
-def user_range(users: Sequence[float]) -> str:
-    """Format the lowest and the highest number of users."""
-    low, high = _ends(users)
-    highest = "1 user" if high == 1 else f"{number(high)} users"
-    return highest if low == high else f"{number(low)} to {highest}"
-
-
-_KINDS = {"constant": "constant", "poisson": "Poisson", "gamma": "gamma"}
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    return min(values), max(values)
-
-
 def _numbers(changes: Sequence[Mapping[str, Any]], key: str) -> list[float]:
     return [mark[key] for mark in changes if isinstance(mark.get(key), int | float)]
-
-
-def _user_profile(profile: UserProfile | None) -> str:
-    if profile is None:
-        return ""
-    if isinstance(profile, UserSteps):
-        return _in_steps([step.for_s for step in profile.steps])
-    return f"in {duration(profile.end_s - profile.start_s)}"
-
-
-def _rate_profile(profile: RateProfile | None) -> str:
-    if profile is None:
-        return ""
-    if isinstance(profile, RateSteps):
-        return _in_steps([step.for_s for step in profile.steps])
-    return f"in {duration(profile.end_s - profile.start_s)}" if isinstance(profile, RateRamp) else "by a profile"
-
-
-def _in_steps(lengths_s: Sequence[float]) -> str:
-    steps = f"in {plural(len(lengths_s), 'step')}"
-    return f"{steps} of {duration(lengths_s[0])}" if len(set(lengths_s)) == 1 else steps
 
 
 def _lengths(sample: Expected | None) -> str:

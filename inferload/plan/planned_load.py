@@ -11,10 +11,8 @@ from typing import NamedTuple
 
 from inferload.content.script import PlannedTurn, outline
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.arrivals import Closed, Rated, TraceTimes
 from inferload.scenario.schema.workloads import Mix
-from inferload.workload.arrivals import Arrival
-from inferload.workload.schedules import schedule_of
+from inferload.workload.arrivals import Arrival, schedule_of
 from inferload.workload.sessions import Sessions
 
 
@@ -65,7 +63,7 @@ class _Window(NamedTuple):
     def of(cls, scenario: Scenario) -> "_Window":
         """Return the window of an open loop. A count ends a run after a warm-up of unknown length: that is left out."""
         phases = scenario.phases
-        if isinstance(scenario.arrivals, Closed):
+        if not scenario.arrivals.open_loop:
             return cls(0.0, inf)
         start_s = 0.0 if phases.adaptive and phases.counted else phases.warmup_s
         return cls(start_s, inf if phases.measure_s is None else start_s + phases.measure_s)
@@ -77,7 +75,7 @@ def planned_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> Pl
     drawn, whole = _drawn(scenario, source, sample, window)
     unknown = not source.repeatable and any(not session.turns for session in drawn)
     most_turns = inf if unknown else phases.turns or inf
-    _send_in_order(drawn, window, most_turns, in_sequence=isinstance(scenario.arrivals, Closed))
+    _send_in_order(drawn, window, most_turns, in_sequence=not scenario.arrivals.open_loop)
     sessions = tuple(session for session in drawn if session.sent or not session.turns)
     turns = sum(len(session.sent) for session in sessions)
     if unknown and (phases.turns is not None or not turns):
@@ -129,7 +127,7 @@ def _send_in_order(sessions: list[PlannedSession], window: _Window, most_turns: 
 
 def _started(scenario: Scenario, source: Sessions, window: _Window) -> float | None:
     """Return the number of sessions that an open loop starts in a window; None: without end, or a closed loop."""
-    if isinstance(scenario.arrivals, TraceTimes):
+    if scenario.arrivals.own_end is not None:
         return sum(arrival.due_s >= window.start_s for arrival in _arrivals(scenario, source, window.end_s))
     return None if window.end_s == inf else expected_sessions(scenario, *window)
 
@@ -140,11 +138,11 @@ def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> f
     None: not known before the run, or the run has no end. UsageError for unreadable data.
     """
     phases = scenario.phases
-    if phases.adaptive or (isinstance(scenario.arrivals, Closed) and phases.counted):
+    if phases.adaptive or (not scenario.open_loop and phases.counted):
         return None
     if phases.measure_s is not None and not phases.counted:
         end_s = phases.warmup_s + phases.measure_s
-        if not isinstance(scenario.arrivals, TraceTimes):
+        if scenario.arrivals.own_end is None:
             return end_s
         trace_s = planned_end_s(scenario.changed({"phases.measure_s": None}), source, sample)
         return end_s if trace_s is None else min(end_s, trace_s)
@@ -160,19 +158,18 @@ def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> f
 
 def expected_sessions(scenario: Scenario, from_s: float, until_s: float) -> float | None:
     """Return the mean number of sessions that an open loop starts between two times of the load; None: unknown."""
-    arrivals = scenario.arrivals
-    if not isinstance(arrivals, Rated):
+    rate, curve = scenario.arrivals.rate, scenario.arrivals.rate_curve(scenario.phases.warmup_s)
+    if rate is None or curve is None:
         return None
-    curve = arrivals.curve(scenario.phases.warmup_s)
-    return _sent_share(scenario) * arrivals.rate * (curve.area(until_s) - curve.area(from_s))
+    return _sent_share(scenario) * rate * (curve.area(until_s) - curve.area(from_s))
 
 
 def expected_time_s(scenario: Scenario, sessions: float) -> float | None:
     """Return the time of the load until which an open loop starts so many sessions on average; None: never, or unknown."""
-    arrivals = scenario.arrivals
-    if not isinstance(arrivals, Rated):
+    rate, curve = scenario.arrivals.rate, scenario.arrivals.rate_curve(scenario.phases.warmup_s)
+    if rate is None or curve is None:
         return None
-    return arrivals.curve(scenario.phases.warmup_s).time_of(sessions / (_sent_share(scenario) * arrivals.rate))
+    return curve.time_of(sessions / (_sent_share(scenario) * rate))
 
 
 def _sent_share(scenario: Scenario) -> float:
@@ -185,7 +182,7 @@ def _sent_share(scenario: Scenario) -> float:
 
 def _arrivals(scenario: Scenario, source: Sessions, end_s: float) -> Iterator[Arrival]:
     """Return the starts of sessions before a time of the load; those of a closed loop have time 0."""
-    if isinstance(scenario.arrivals, Closed):
+    if not scenario.arrivals.open_loop:
         return (Arrival(index, 0.0) for index in source.indexes)
-    schedule = schedule_of(scenario, source, scenario.arrivals.rate)
+    schedule = schedule_of(scenario, source, scenario.arrivals.rate or 0.0)
     return takewhile(lambda arrival: arrival.due_s < end_s, iter(schedule.next, None))

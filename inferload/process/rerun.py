@@ -6,7 +6,7 @@ from typing import Any
 from inferload.client.connection.redaction import MARK
 from inferload.client.connection.target import Target
 from inferload.errors import UsageError
-from inferload.process.run_spec import RunSpec, nominal_users
+from inferload.process.run_spec import RunSpec
 from inferload.process.user_scenarios import Program
 from inferload.scenario import scenario as scenarios
 
@@ -37,7 +37,7 @@ def repeated(manifest: Mapping[str, Any], program: Program, seed: int | None = N
         )
     if seed is not None:
         scenario, overrides = scenario.changed({"seed": seed}), overrides | {"seed": seed}
-    users, spawn_per_s = nominal_users(scenario)
+    users, spawn_per_s = scenario.arrivals.locust_users
     return RunSpec(
         scenario=scenario,
         origin=origin,

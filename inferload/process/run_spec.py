@@ -3,16 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any
 
 from inferload.client.connection.target import Target
 from inferload.errors import UsageError
-from inferload.plan.arrivals import arrivals_in_words
 from inferload.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.arrivals import Closed
 from inferload.scenario.schema.workloads import Mix
 from inferload.verdict import gates
 
@@ -38,12 +35,12 @@ class LoadOptions:
 
     def form(self, scenario: Scenario) -> FormValues:
         """Return the values that a run of a scenario would use."""
-        users, spawn_per_s = nominal_users(scenario)
+        users, spawn_per_s = scenario.arrivals.locust_users
         return FormValues(
             users=users if self.users is None else self.users,
             spawn_per_s=spawn_per_s if self.spawn_per_s is None else self.spawn_per_s,
             run_time_s=scenario.phases.measure_s if self.run_time_s is None else self.run_time_s,
-            load="; ".join(arrivals_in_words(scenario)),
+            load="; ".join(scenario.arrivals.in_words(scenario.phases.measure_s)),
         )
 
 
@@ -94,7 +91,7 @@ class RunSpec:
     @property
     def rate(self) -> float | None:
         """Arrival rate of all workers together: sessions/s, or the factor of a trace's rate; None in a closed loop."""
-        return None if isinstance(self.scenario.arrivals, Closed) else self.scenario.arrivals.rate
+        return self.scenario.arrivals.rate
 
     def rate_for(self, users: int) -> float | None:
         """Return the arrival rate for a number of users in an open loop: proportional to it; None in a closed loop."""
@@ -107,13 +104,13 @@ def only_class(scenario: Scenario, only: str, users: int | None, more: Sequence[
     UsageError for a gate on another class, and for a closed loop without a number of users: in the mix the length of a class's
     sessions, not its share of them, determines its number of users.
     """
-    mix, arrivals = scenario.workload, scenario.arrivals
+    mix = scenario.workload
     if not isinstance(mix, Mix):
         raise UsageError(f"--only {only}: scenario {scenario.name} is no mix; leave it out")
     names = [member.name for member in mix.classes]
     if only not in names:
         raise UsageError(f"--only {only}: no class of the mix, which has {', '.join(names)}")
-    if isinstance(arrivals, Closed) and users is None:
+    if not scenario.open_loop and users is None:
         raise UsageError(
             f"--only {only}: in a closed loop the number of users of a class depends on the length of its sessions; give "
             "it with --users, or use an open loop"
@@ -137,19 +134,6 @@ def more_gates(scenario: Scenario, more: Sequence[str]) -> dict[str, Any]:
     return {"gates": list(dict.fromkeys([*scenario.gates, *more]))} if more else {}
 
 
-def nominal_users(scenario: Scenario) -> tuple[int, float]:
-    """Return (users, users started per second) for Locust: in an open loop one user for each session/s.
-
-    A profile in an open loop counts by its highest rate, one in a closed loop by its first number of users.
-    """
-    arrivals = scenario.arrivals
-    if isinstance(arrivals, Closed):
-        users = arrivals.users if arrivals.profile is None else arrivals.profile.changes()[0][1]
-        return users, arrivals.spawn_per_s
-    users = max(1, ceil(arrivals.highest_per_s))
-    return users, float(users)
-
-
 def resolve(options: RunOptions) -> RunSpec:
     """Resolve options to the specification of a run; UsageError if they do not fit together."""
     if not options.host:
@@ -166,7 +150,7 @@ def resolve(options: RunOptions) -> RunSpec:
     changes = _changes(options, scenario)
     if changes:
         scenario = scenario.changed(changes, options.scenario)
-    users, spawn_per_s = nominal_users(scenario)
+    users, spawn_per_s = scenario.arrivals.locust_users
     return RunSpec(
         scenario=scenario,
         origin=options.program.scenario_of(options.scenario),
@@ -197,14 +181,12 @@ def _changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
 def _load_changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
     """Return the keys of load and duration that options change; a value equal to the scenario's changes none."""
     changes: dict[str, Any] = {}
-    arrivals, (users, spawn_per_s) = scenario.arrivals, nominal_users(scenario)
+    users, spawn_per_s = scenario.arrivals.locust_users
     if options.run_time_s not in (None, scenario.phases.measure_s):
         changes["phases.measure_s"] = float(options.run_time_s)
     if options.users not in (None, users):
-        if isinstance(arrivals, Closed):
-            changes["arrivals.users"] = options.users
-        else:
-            changes[f"arrivals.{arrivals.rate_key}"] = arrivals.rate * options.users / users
-    if isinstance(arrivals, Closed) and options.spawn_per_s not in (None, spawn_per_s):
+        changed = scenario.arrivals.with_users(options.users)
+        changes |= {f"arrivals.{key}": value for key, value in changed.items()}
+    if not scenario.open_loop and options.spawn_per_s not in (None, spawn_per_s):
         changes["arrivals.spawn_per_s"] = float(options.spawn_per_s)
     return changes

@@ -11,7 +11,6 @@ from inferload.scenario import scenario as scenarios
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema import tasks
-from inferload.scenario.schema.arrivals import Closed
 from inferload.scenario.schema.workloads import Mix
 
 # Parts that scenarios of one run share: there is one client, one cache and one scraper.
@@ -99,7 +98,7 @@ class Program:
         parts = [self._loaded(member.scenario) for member in self.scenario_classes]
         first, first_class = parts[0], self.scenario_classes[0]
         for member, part in zip(self.scenario_classes, parts, strict=True):
-            if not isinstance(part.arrivals, Closed) or part.arrivals.profile is not None or part.phases.counted:
+            if part.open_loop or part.arrivals.load_profile is not None or part.phases.counted:
                 kind = "a closed loop of a fixed number of users that ends by time"
                 raise UsageError(f"{member.name}: scenario {member.scenario} beside another must be {kind}")
             if isinstance(part.workload, Mix) or part.of_tasks:
@@ -121,10 +120,10 @@ class Program:
             "gates": [*dict.fromkeys(gate for part in parts for gate in part.gates)],
             "abort_on": [*dict.fromkeys(condition for part in parts for condition in part.abort_on)],
         }
-        closed = [part.arrivals for part in parts if isinstance(part.arrivals, Closed)]
+        users = [part.arrivals.locust_users for part in parts]
         document["arrivals"] |= {
-            "users": sum(arrivals.users for arrivals in closed),
-            "spawn_per_s": sum(arrivals.spawn_per_s for arrivals in closed),
+            "users": sum(part.users for part in users),
+            "spawn_per_s": sum(part.spawn_per_s for part in users),
         }
         return scenarios.from_data(document, ", ".join(member.scenario for member in self.scenario_classes))
 

@@ -9,7 +9,7 @@ from typing import Any
 from inferload.errors import UsageError
 from inferload.scenario.files.yaml_text import Fault, Parsed, PathTo, dotted, parse, scalar
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
-from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated
+from inferload.scenario.schema.arrivals import Arrivals
 from inferload.scenario.schema.chat import OPEN_ENDED, Chat
 from inferload.scenario.schema.workloads import Mix, Workload
 
@@ -103,35 +103,27 @@ def _kind(value: Any) -> str:
 def users(arrivals: Arrivals, text: str) -> Override:
     """Return the override of `--users N`: users of a closed loop. An open loop at a fixed rate becomes a closed loop."""
     source, count = f"--users {text}", scalar(text)
-    if isinstance(arrivals, Closed) and arrivals.profile is None:
-        return Override(("arrivals", "users"), count, source)
     # An invalid count gives an error for users alone.
     spawn_per_s = count if isinstance(count, int) and count > 0 else 1
     whole = {"kind": "closed", "users": count, "spawn_per_s": spawn_per_s}
-    if isinstance(arrivals, Rated) and arrivals.profile is None:
-        return Override(("arrivals",), whole, source)
-    raise _not_fixed(arrivals, source, whole)
+    return _load(arrivals, source, count, whole, replaces=arrivals.open_loop)
 
 
 def rate(arrivals: Arrivals, text: str) -> Override:
     """Return the override of `--rate R`: session starts per second. A closed loop becomes an open loop of constant rate."""
     source, per_s = f"--rate {text}", scalar(text)
-    if isinstance(arrivals, Rated) and arrivals.profile is None:
-        return Override(("arrivals", "sessions_per_s"), per_s, source)
     whole = {"kind": "constant", "sessions_per_s": per_s}
-    if isinstance(arrivals, Closed) and arrivals.profile is None:
+    return _load(arrivals, source, per_s, whole, replaces=not arrivals.open_loop)
+
+
+def _load(arrivals: Arrivals, source: str, value: Any, whole: dict[str, Any], *, replaces: bool) -> Override:
+    """Return the override of a constant load: of its key, or of the arrivals as a whole. UsageError for another load."""
+    if arrivals.own_load is not None:
+        given = ", ".join(f"{key}: {each}" for key, each in whole.items())
+        raise UsageError(f"{source}: {arrivals.own_load}; to replace it, give --set 'arrivals={{{given}}}'")
+    if replaces or arrivals.load_key is None:
         return Override(("arrivals",), whole, source)
-    raise _not_fixed(arrivals, source, whole)
-
-
-def _not_fixed(arrivals: Arrivals, source: str, whole: dict[str, Any]) -> UsageError:
-    problem = (
-        "arrivals.profile defines a changing load"
-        if isinstance(arrivals, Closed | Rated)
-        else "arrivals.kind is trace, which starts sessions at recorded times"
-    )
-    value = ", ".join(f"{key}: {each}" for key, each in whole.items())
-    return UsageError(f"{source}: {problem}; to replace it, give --set 'arrivals={{{value}}}'")
+    return Override(("arrivals", arrivals.load_key), value, source)
 
 
 def sessions(text: str) -> Override:

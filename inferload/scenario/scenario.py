@@ -21,7 +21,7 @@ from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError, faults_of
 from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import Override, apply
-from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated, TraceTimes
+from inferload.scenario.schema.arrivals import Arrivals, kind_names
 from inferload.scenario.schema.base import (
     AtLeastOne,
     Flag,
@@ -258,9 +258,7 @@ class Scenario(ScenarioPart):
     workload: Workload = Field(
         description="content of the sessions: {kind: chat | agent | live_agent | replay | tasks | mix, ...}"
     )
-    arrivals: Arrivals = Field(
-        description="start of the sessions: {kind: closed | constant | poisson | gamma | trace, ...}"
-    )
+    arrivals: Arrivals = Field(description=f"start of the sessions: {{kind: {' | '.join(kind_names())}, ...}}")
     phases: Phases = Field(description="lengths of the phases: {warmup_s, measure_s | sessions | turns, drain_s}")
     request: RequestOptions = Field(default=RequestOptions(), description="endpoint and options of each request")
     cache: Cache = Field(default=Cache(), description="prefix-cache isolation, cold and warm runs")
@@ -287,7 +285,7 @@ class Scenario(ScenarioPart):
     @model_validator(mode="after")
     def _times_known(self) -> "Scenario":
         """Refuse a profile, whose times count from the measure phase, with a warm-up of unknown length."""
-        if self.phases.adaptive and isinstance(self.arrivals, Closed | Rated) and self.arrivals.profile is not None:
+        if self.phases.adaptive and self.arrivals.load_profile is not None:
             name = "warmup_until" if self.phases.warmup_until else "warmup_turns"
             raise ValueError(
                 f"phases.{name} cannot be combined with arrivals.profile, which needs a fixed start of the measure phase; "
@@ -316,7 +314,7 @@ class Scenario(ScenarioPart):
         """Check the limits of tasks: a closed loop without cache isolation."""
         if not self.of_tasks:
             return self
-        if not isinstance(self.arrivals, Closed):
+        if self.open_loop:
             raise ValueError(
                 f"workload.kind tasks needs a closed loop, arrivals.kind is {self.arrivals.kind}; use closed"
             )
@@ -332,12 +330,12 @@ class Scenario(ScenarioPart):
     @property
     def ends_by_itself(self) -> bool:
         """True if a run ends without a manual stop."""
-        return self.phases.measure_s is not None or self.phases.counted or isinstance(self.arrivals, TraceTimes)
+        return self.phases.measure_s is not None or self.phases.counted or self.arrivals.own_end is not None
 
     @property
     def open_loop(self) -> bool:
         """True if session starts are independent of the server."""
-        return not isinstance(self.arrivals, Closed)
+        return self.arrivals.open_loop
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

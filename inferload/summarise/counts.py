@@ -23,7 +23,6 @@ from inferload.results.abort_conditions import AbortReached
 from inferload.scenario import scenario as scenarios
 from inferload.verdict import gates, outcome
 from inferload.verdict.first_errors import FirstErrors
-from inferload.workload.schedules import step_bounds_s
 
 Arm = Literal["cold", "warming", "warm"]
 
@@ -175,7 +174,7 @@ class Counts:
     @property
     def stepped(self) -> tuple[PhaseWindow, ...]:
         """Phases, with the measure phase split into the steps of the load."""
-        return stepped(self.windows, step_bounds_s(self.scenario))
+        return stepped(self.windows, self.scenario.arrivals.step_bounds_s)
 
     def window_s(self, phase: Phase) -> float:
         """Duration of a phase."""

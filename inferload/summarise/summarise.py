@@ -14,8 +14,6 @@ from inferload.measure.clock import NS_PER_MS, NS_PER_S
 from inferload.measure.columns import BatchSums, ExactValues, batch_sums, batched_values
 from inferload.measure.record import PHASES, Phase
 from inferload.results import agent_tasks, phase_evidence, summary
-from inferload.scenario.schema.arrivals import OpenArrivals, Rated, TraceTimes
-from inferload.scenario.schema.rate_profiles import RateSteps
 from inferload.server_metrics import window_figures
 from inferload.server_metrics.gate_metrics import too_long_gap_s
 from inferload.statistics.intervals import SLICES
@@ -28,7 +26,6 @@ from inferload.summarise.turns import Turns
 from inferload.verdict import outcome, validity
 from inferload.verdict.evidence import ScrapeGap, Stamps
 from inferload.verdict.failures import TurnEnds, stopped_by_target_of
-from inferload.workload.schedules import step_levels
 from inferload.workload.sessions import Sessions
 
 
@@ -115,7 +112,7 @@ def _input(
         stamps=facts.stamps,
         reader=_reader(run),
         step_windows={w.step: lasted_s(w) for w in run.stepped if w.step is not None},
-        step_levels=step_levels(scenario),
+        step_levels=scenario.arrivals.step_levels,
         first_errors=run.errors.document(run.anchor.mono_ns),
         remarks=run.errors.remarks(run.anchor.mono_ns),
         stopped_answering=None if turns is None else _stopped_answering(run_dir, run, turns),
@@ -194,13 +191,10 @@ def _why_lost(run: Counts) -> str:
 
 def _not_judged(run: Counts, turns: Turns | None) -> str | None:
     """Reason why overload of an open loop was not evaluated; None if it was, and in a closed loop."""
-    arrivals = run.scenario.arrivals
-    if not isinstance(arrivals, OpenArrivals):
+    if not run.scenario.open_loop:
         return None
-    if isinstance(arrivals, TraceTimes):
-        return "sessions begin at recorded times"
-    if arrivals.profile is not None and not isinstance(arrivals.profile, RateSteps):
-        return f"the rate changes without steps (arrivals.profile.kind {arrivals.profile.kind})"
+    if run.scenario.arrivals.uneven is not None:
+        return run.scenario.arrivals.uneven
     if run.rate_changed:
         return "the rate was changed during the run"
     return "turn records are not all in the run directory" if turns is None else None
@@ -208,7 +202,7 @@ def _not_judged(run: Counts, turns: Turns | None) -> str | None:
 
 def _growths(run_dir: Path, run: Counts, turns: Turns | None) -> list[Growth]:
     """Growth of the number of turns in flight in an open loop of constant rate, per step of a load with steps."""
-    if turns is None or not isinstance(run.scenario.arrivals, Rated) or _not_judged(run, turns):
+    if turns is None or not run.scenario.open_loop or _not_judged(run, turns):
         return []
     ends, begun_ns = Ends.of(turns.read, _shifts_ns(run_dir, run)), run.windows[0].start_ns
     growths = [

@@ -6,7 +6,6 @@ from gevent.event import AsyncResult
 
 from inferload.measure.record import Phase
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.arrivals import Closed
 from inferload.workload.arrivals import share
 
 
@@ -20,7 +19,7 @@ class Quota:
     def of(cls, scenario: Scenario, worker: int, workers: int) -> "Quota":
         """Return one worker's quota; all quotas add up to the scenario's counts. In a closed loop each user has an equal part."""
         counts = (scenario.phases.sessions, scenario.phases.turns)
-        users = most_users(scenario.arrivals) if isinstance(scenario.arrivals, Closed) else None
+        users = scenario.arrivals.most_users
         sessions, turns = (None if count is None else _part(count, worker, workers, users) for count in counts)
         return cls(sessions, turns)
 
@@ -51,11 +50,6 @@ def _part(total: int, worker: int, workers: int, users: int | None) -> int:
     if users is None:
         return share(total, worker, workers)
     return sum(share(total, user, users) for user in range(worker, min(users, total), workers))
-
-
-def most_users(arrivals: Closed) -> int:
-    """Return the maximum number of users of a closed loop."""
-    return arrivals.users if arrivals.profile is None else arrivals.profile.highest
 
 
 class InFlightLimiter:

@@ -12,11 +12,9 @@ from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.process.greenlets import sleep_until
 from inferload.requests.bodies import isolation
-from inferload.scenario.schema.arrivals import OpenArrivals
 from inferload.worker.session_context import SessionContext, entered
 from inferload.worker.session_runner import SessionRunner
-from inferload.workload.arrivals import stripe
-from inferload.workload.schedules import schedule_of
+from inferload.workload.arrivals import schedule_of, stripe
 
 _TIMER_NS = NS_PER_S // 10  # arrivals that are late by up to this are delayed by a timer or a greenlet, and still sent
 IDLE_S = 0.5  # interval at which a user without a session tries again
@@ -114,9 +112,9 @@ class OpenLoop:
 
     def __init__(self, run: SessionContext, rate: float) -> None:
         self._run = run
-        part, assignment, arrivals = run.part, run.part.assignment, run.part.scenario.arrivals
+        part, assignment = run.part, run.part.assignment
         self._schedule = schedule_of(part.scenario, part.sessions, rate, assignment.stripe, assignment.stripes)
-        self._drops = isinstance(arrivals, OpenArrivals) and arrivals.when_full == "drop"
+        self._drops = part.scenario.arrivals.drops
         self._changed = Event()
         self._greenlet: gevent.Greenlet | None = None
         self._start_ns = 0

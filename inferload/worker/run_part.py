@@ -14,8 +14,7 @@ from inferload.errors import UsageError
 from inferload.process.protocol import Assignment
 from inferload.requests.bodies import Texts
 from inferload.scenario import scenario as scenarios
-from inferload.scenario.schema.arrivals import Closed
-from inferload.worker.limits import InFlightLimiter, Quota, most_users
+from inferload.worker.limits import InFlightLimiter, Quota
 from inferload.workload.arrivals import share
 from inferload.workload.sessions import Sessions
 
@@ -42,8 +41,7 @@ class RunPart:
         if data.has_files:  # in a thread: heartbeats must go on while a large file is read
             gevent.get_hub().threadpool.apply(sessions.open)
         stripe, stripes = assignment.stripe, assignment.stripes
-        arrivals = scenario.arrivals
-        most = None if isinstance(arrivals, Closed) else arrivals.max_in_flight
+        most = scenario.arrivals.most_in_flight
         check_descriptors(scenario, stripe, stripes)
         return cls(
             assignment,
@@ -59,15 +57,15 @@ def check_descriptors(scenario: scenarios.Scenario, stripe: int, stripes: int) -
     """Raise UsageError if a closed loop needs more file descriptors than this process has left; log a warning for an open loop."""
     descriptors.raise_limit()
     arrivals, left = scenario.arrivals, descriptors.left()
-    most = most_users(arrivals) if isinstance(arrivals, Closed) else arrivals.max_in_flight
+    most = arrivals.most_in_flight if arrivals.open_loop else arrivals.most_users
     needed = 0 if most is None else share(most, stripe, stripes)
     if needed <= left:
         return
-    unit = "users" if isinstance(arrivals, Closed) else "turns in flight (arrivals.max_in_flight)"
+    unit = "turns in flight (arrivals.max_in_flight)" if arrivals.open_loop else "users"
     text = (
         f"{needed} {unit} in one process need as many connections, and its limit of {descriptors.limit()} open files leaves "
         f"{left}; raise it to {descriptors.limit() - left + needed} with ulimit -n, or use more workers"
     )
-    if isinstance(arrivals, Closed):
+    if not arrivals.open_loop:
         raise UsageError(text)
     logger.warning("%s", text)

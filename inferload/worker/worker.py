@@ -23,7 +23,6 @@ from inferload.verdict.outcome import INVALID
 from inferload.worker.load_loops import OpenLoop
 from inferload.worker.user_turns import TaskContext
 from inferload.worker.worker_run import WorkerRun
-from inferload.workload.schedules import times_digest
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +174,7 @@ class Worker:
             run.start()
             self._run = run
             anchor = {"wall_ns": run.writer.anchor.wall_ns, "mono_ns": run.writer.anchor.mono_ns}
-            reply["times_digest"] = times_digest(run.part.scenario, assignment.origin)
+            reply["times_digest"] = run.part.scenario.arrivals.times_digest(assignment.origin)
             reply |= {"anchor": anchor, "folder": str(run.writer.run_dir), "reader": run.turns.clients.reader}
             reply["delivers"] = run.writer.sender is not None
         except (UsageError, OSError) as error:

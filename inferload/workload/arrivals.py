@@ -1,52 +1,19 @@
 """Start times of sessions: one seeded sequence, sharded across workers.
 
-A process is drawn at unit rate, with one arrival per unit of time on average. A schedule scales its time by the current rate,
-which is a settable rate times the scenario's curve. Therefore the rate can change during the run, and arrival i stays the same
+A process is drawn at unit rate. A schedule scales its time by the current rate, which is a settable rate times the scenario's
+curve. Therefore the rate can change during the run, and arrival i stays the same
 on any number of workers. The times of a trace are a process as well; its rate is the speed. Times are seconds since the start
 of the load; no clock is read here.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 from math import inf
-from random import Random
 
+from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
-
-
-def constant(rng: Random, burstiness: float) -> Iterator[float]:
-    """Yield 0.5, 1.5, 2.5, ...: the first n unit intervals contain exactly n arrivals."""
-    return (number + 0.5 for number in count())
-
-
-def poisson(rng: Random, burstiness: float) -> Iterator[float]:
-    """Yield unit times with independent exponential intervals of mean 1."""
-    at = 0.0
-    while True:
-        at += rng.expovariate(1.0)
-        yield at
-
-
-def gamma(rng: Random, burstiness: float) -> Iterator[float]:
-    """Yield unit times with independent gamma intervals of mean 1 and shape `burstiness` (1: Poisson, below 1: bursts)."""
-    at = 0.0
-    while True:
-        at += rng.gammavariate(burstiness, 1 / burstiness)
-        yield at
-
-
-# Arrival processes; only `gamma` uses the burstiness.
-PROCESSES: Mapping[str, Callable[[Random, float], Iterator[float]]] = {
-    "constant": constant,
-    "poisson": poisson,
-    "gamma": gamma,
-}
-
-
-def unit_process(kind: str, seed: int, burstiness: float = 1.0) -> Iterator[float]:
-    """Return the cumulative unit times of arrivals 0, 1, 2, ..., the same in every worker of a run."""
-    return PROCESSES[kind](Random(f"{seed}/arrivals"), burstiness)
+from inferload.workload.sessions import Sessions
 
 
 def stripe(worker: int, workers: int) -> Iterator[int]:
@@ -162,6 +129,13 @@ class Schedule:
             return here.at_s + (self._unit - here.unit) / here.rate
         due_s = self._curve.time_of(here.area + (self._unit - here.unit) / here.rate)
         return None if due_s is None else max(here.at_s, due_s)
+
+
+def schedule_of(scenario: Scenario, sessions: Sessions, rate: float, worker: int = 0, workers: int = 1) -> Schedule:
+    """Return the arrivals of worker k of n, with the initial rate of all workers; empty in a closed loop."""
+    units = scenario.arrivals.unit_times(scenario.seed, sessions)
+    curve = scenario.arrivals.rate_curve(scenario.phases.warmup_s) or ALWAYS_ONE
+    return Schedule(units, rate, worker, workers, curve, sends=sessions.sends)
 
 
 def _checked(rate: float) -> float:

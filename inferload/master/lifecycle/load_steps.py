@@ -11,8 +11,7 @@ from inferload.master.lifecycle.workers import Member
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.results.terminal_tables import step_level
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.arrivals import Closed, OpenArrivals, TraceTimes
-from inferload.workload.schedules import step_bounds_s, step_levels, times_digest, units_of
+from inferload.scenario.schema.arrivals import Arrivals
 from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -20,10 +19,8 @@ logger = logging.getLogger(__name__)
 
 def check(scenario: Scenario, sessions: Sessions, workers: int) -> None:
     """Raise UsageError if arrivals are not possible, or if there are more workers than turns in flight."""
-    if isinstance(scenario.arrivals, TraceTimes):
-        units_of(scenario, sessions)
-    arrivals = scenario.arrivals
-    most = arrivals.max_in_flight if isinstance(arrivals, OpenArrivals) else None
+    scenario.arrivals.unit_times(scenario.seed, sessions)
+    most = scenario.arrivals.most_in_flight
     if most is not None and most < workers:
         raise UsageError(
             f"arrivals.max_in_flight: {most}: less than the number of workers, {workers}, each of which needs a share; "
@@ -33,7 +30,7 @@ def check(scenario: Scenario, sessions: Sessions, workers: int) -> None:
 
 def check_times(scenario: Scenario, origin: str, members: Iterable[Member]) -> None:
     """Raise UsageError if a worker's file of arrival times differs from the master's."""
-    digest = times_digest(scenario, origin)
+    digest = scenario.arrivals.times_digest(origin)
     for member in members:
         if member.facts.get("times_digest") != digest:
             raise UsageError(
@@ -44,7 +41,7 @@ def check_times(scenario: Scenario, origin: str, members: Iterable[Member]) -> N
 
 def follow(scenario: Scenario, measure_ns: int, marks: Marks, set_users: Callable[[int], None]) -> None:
     """Apply each change of the profile at its time, which counts from the measure phase. Return at the profile's end."""
-    for at_s, users, text in _events(scenario):
+    for at_s, users, text in _events(scenario.arrivals):
         at_ns = measure_ns + round(at_s * NS_PER_S)
         while (left_ns := at_ns - now_ns()) > 0:
             gevent.sleep(left_ns / NS_PER_S)
@@ -55,13 +52,11 @@ def follow(scenario: Scenario, measure_ns: int, marks: Marks, set_users: Callabl
             set_users(users)
 
 
-def _events(scenario: Scenario) -> Iterator[tuple[float, int | None, str]]:
+def _events(arrivals: Arrivals) -> Iterator[tuple[float, int | None, str]]:
     """Yield (seconds, users in a closed loop, text of the mark) of each change."""
-    levels = [step_level(level) for level in step_levels(scenario)]
-    bounds = step_bounds_s(scenario)
-    if isinstance(scenario.arrivals, Closed) and scenario.arrivals.profile is not None:
-        for number, (at_s, users) in enumerate(scenario.arrivals.profile.changes()):
-            yield at_s, users, f"step {number} begins: {levels[number]}" if bounds else ""
-        return
-    for number, at_s in enumerate(bounds):
-        yield at_s, None, f"step {number} begins: {levels[number]}"
+    texts = [f"step {number} begins: {step_level(level)}" for number, level in enumerate(arrivals.step_levels)]
+    for number, (at_s, users) in enumerate(arrivals.user_changes):
+        yield at_s, users, texts[number] if texts else ""
+    if not arrivals.user_changes:
+        for at_s, text in zip(arrivals.step_bounds_s, texts, strict=True):
+            yield at_s, None, text

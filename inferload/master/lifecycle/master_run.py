@@ -29,7 +29,6 @@ from inferload.process.protocol import Assignment
 from inferload.process.run_spec import RunSpec
 from inferload.process.settings import ProcessSettings
 from inferload.summarise.counts import Arm, Others
-from inferload.workload.schedules import step_bounds_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,9 @@ class MasterRun:
         self.summary: Mapping[str, Any] | None = None  # document of summary.json, at the end
         self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, setup.own.redaction)
         self.roster = roster = Roster(runners.client_ids(runner, setup.most_workers))
-        self.state = state = RunState(run_id, roster, marks, RunPhases(step_bounds_s(spec.scenario)), RunEnd(marks))
+        self.state = state = RunState(
+            run_id, roster, marks, RunPhases(spec.scenario.arrivals.step_bounds_s), RunEnd(marks)
+        )
         self.stop = state.end.stop  # begins the drain
         self._channel = WorkerChannel(run_id, roster, runner)
         self._records = TurnReceiver(folder / rundir.TURNS, run_id, setup.own.max_turns_mb, self._channel.acknowledge)

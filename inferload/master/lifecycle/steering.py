@@ -12,11 +12,9 @@ from inferload.master.lifecycle.marks import Marks
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.process.greenlets import sleep_until
 from inferload.process.run_spec import RunSpec
-from inferload.scenario.schema.arrivals import Closed
 
 ChangedBy = Literal["hand", "shape"]
 _BY: dict[ChangedBy, str] = {"hand": "by hand", "shape": "by the LoadTestShape"}
-_UNITS = {"sessions_per_s": "sessions/s", "profile.scale": "times the profile", "speed": "times the recorded speed"}
 MOST_USERS = 100_000
 MOST_RATE = 100_000.0
 LONGEST_RAMP_S = 24 * 3600.0
@@ -94,7 +92,7 @@ class Steering:
     @property
     def unit(self) -> str:
         """Unit of the level."""
-        return "users" if self._key is None else _UNITS[self._key]
+        return self._spec.scenario.arrivals.rate_unit
 
     def level(self) -> float:
         """Return the current level: users, or the rate."""
@@ -200,8 +198,7 @@ class Steering:
 
     @property
     def _key(self) -> str | None:
-        arrivals = self._spec.scenario.arrivals
-        return None if isinstance(arrivals, Closed) else arrivals.rate_key
+        return self._spec.scenario.arrivals.rate_key
 
     @property
     def _noun(self) -> str:

@@ -1,20 +1,39 @@
-"""Schema of `arrivals`: closed loops, and open loops by their arrival process."""
+"""Schema of `arrivals`: closed loops, and open loops by their arrival process.
 
-from typing import Annotated, Literal
+A process is drawn at unit rate, with one arrival per unit of time on average.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from itertools import count
+from random import Random
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
+from inferload.numbers import duration, number, plural
+from inferload.scenario.schema.arrival_kind import (
+    ArrivalKind,
+    LoadSummary,
+    LocustUsers,
+    OpenArrivals,
+    RecordedSessions,
+)
+from inferload.scenario.schema.base import AtLeastOne
 from inferload.scenario.schema.distributions import Positive
+from inferload.scenario.schema.load_profiles import LoadProfile
 from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
 from inferload.scenario.schema.rate_profiles import Profile
+from inferload.scenario.schema.trace_times import TraceTimes
 from inferload.scenario.schema.user_profiles import UserProfile
 
-WhenFull = Literal["delay", "drop"]
 
-
-class Closed(ScenarioPart):
+class Closed(ArrivalKind):
     """Closed loop: a number of users, each with one session at a time. A user starts its next session when one ends."""
+
+    open_loop = False
+    unit = load_key = "users"
 
     kind: Literal["closed"] = Field(description="closed loop: a number of users")
     users: AtLeastOne = Field(description="users over all workers; each has one session at a time")
@@ -24,34 +43,66 @@ class Closed(ScenarioPart):
         description="number of users over time: {kind: steps | linear, ...}, at most users; null: constant",
     )
 
-    @property
-    def most_users(self) -> int:
-        """Most users of the profile, or the constant number."""
-        return self.users if self.profile is None else self.profile.highest
-
     @model_validator(mode="after")
     def _within(self) -> "Closed":
         if self.profile is not None and self.profile.highest > self.users:
             raise ValueError(f"profile has up to {self.profile.highest} users, but users is {self.users}; raise users")
         return self
 
+    @property
+    def most_users(self) -> int:
+        """Most users of the profile, or the constant number."""
+        return self.users if self.profile is None else self.profile.highest
 
-class OpenArrivals(ScenarioPart):
-    """Keys of all open loops: session starts do not depend on the server."""
+    @property
+    def highest_load(self) -> float:
+        """Most users at any time."""
+        return float(self.most_users)
 
-    kind: str
+    @property
+    def locust_users(self) -> LocustUsers:
+        """The first number of users."""
+        return LocustUsers(self.user_changes[0][1] if self.user_changes else self.users, self.spawn_per_s)
 
-    max_in_flight: AtLeastOne | None = Field(
-        default=None, description="most turns in flight over all workers; null: no limit"
-    )
-    when_full: WhenFull = Field(
-        default="delay",
-        description="at max_in_flight: delay: turns wait, which their lag counts; drop: new sessions are dropped and counted",
-    )
+    def with_users(self, users: int) -> dict[str, Any]:
+        """Return the users."""
+        return {"users": users}
+
+    def at_load(self, load: float) -> dict[str, Any]:
+        """Return constant users, who start in the same time as those of this scenario."""
+        return {"users": int(load), "spawn_per_s": load / (self.users / self.spawn_per_s), "profile": None}
+
+    @property
+    def load_profile(self) -> LoadProfile | None:
+        """Profile of the users."""
+        return self.profile
+
+    @property
+    def user_changes(self) -> Sequence[tuple[float, int]]:
+        """Changes of the profile."""
+        return () if self.profile is None else self.profile.changes()
+
+    def in_words(self, measure_s: float | None) -> list[str]:
+        """Return the number of users over time."""
+        loop = "a user starts its next session when one ends: a slow server reduces the load"
+        if self.profile is not None:
+            return [f"closed loop: {self.profile.in_words()}", *self.profile.end_in_words(measure_s), loop]
+        ramp_s = spawn_duration_s(self.users, self.spawn_per_s)
+        rate = f"{number(self.spawn_per_s)} started per second"
+        spawned = f"{rate}, all running after {duration(ramp_s)}" if ramp_s else "all started at once"
+        return [f"closed loop: {plural(self.users, 'user')}, {spawned}", loop]
+
+    def in_short(self, changed: Sequence[float]) -> LoadSummary:
+        """Return the lowest and the highest number of users."""
+        planned = [users for _, users in self.user_changes] or [self.users]
+        return LoadSummary(user_range([*planned, *changed]), "" if self.profile is None else self.profile.in_short())
 
 
 class Rated(OpenArrivals):
-    """Keys of open loops with a rate: a constant or a profile."""
+    """Keys of open loops with a rate: a constant or a profile. `name`: of the process, for a tile."""
+
+    load_key = "sessions_per_s"
+    name: ClassVar[str]
 
     sessions_per_s: Positive | None = Field(
         default=None, description="session starts per second over all workers; give this or profile"
@@ -70,73 +121,157 @@ class Rated(OpenArrivals):
 
     @property
     def rate(self) -> float:
-        """Initial rate of the unit process: sessions per second, or the factor on the profile."""
+        """Sessions per second, or the factor on the profile."""
         return self.profile.scale if self.profile is not None else self.sessions_per_s or 0.0
 
     @property
     def rate_key(self) -> str:
-        """Key of the rate, below `arrivals`."""
+        """Key of the constant rate, or of the factor on the profile."""
         return "sessions_per_s" if self.profile is None else "profile.scale"
 
     @property
-    def highest_per_s(self) -> float:
-        """Greatest planned rate, in sessions per second."""
+    def rate_unit(self) -> str:
+        """Unit of the constant rate, or of the factor on the profile."""
+        return self.unit if self.profile is None else "times the profile"
+
+    @property
+    def highest_load(self) -> float:
+        """Greatest planned rate."""
         return self.rate if self.profile is None else self.rate * self.profile.curve().highest
 
-    def curve(self, warmup_s: float) -> RateCurve:
-        """Return the rate over the whole load: the first rate during the warm-up, then the profile."""
+    def at_load(self, load: float) -> dict[str, Any]:
+        """Return a constant rate without a profile."""
+        return {"sessions_per_s": load, "profile": None}
+
+    @property
+    def load_profile(self) -> LoadProfile | None:
+        """Profile of the rate."""
+        return self.profile
+
+    @property
+    def uneven(self) -> str | None:
+        """Profiles other than steps have no constant rate."""
+        if self.profile is None or self.profile.bounds_s():
+            return None
+        return f"the rate changes without steps (arrivals.profile.kind {self.profile.kind})"
+
+    def rate_curve(self, warmup_s: float) -> RateCurve:
+        """Return the first rate during the warm-up, then the profile; without a profile the constant 1."""
         return ALWAYS_ONE if self.profile is None else self.profile.curve().after(warmup_s)
 
+    def unit_times(self, seed: int, sessions: RecordedSessions) -> Iterator[float]:
+        """Return the times of the process, drawn by the seed."""
+        return self.process(Random(f"{seed}/arrivals"))
 
-class TraceTimes(OpenArrivals):
-    """Open loop with recorded start times."""
+    @abstractmethod
+    def process(self, rng: Random) -> Iterator[float]:
+        """Yield the cumulative unit times of arrivals 0, 1, 2, ..."""
 
-    kind: Literal["trace"] = Field(description="open loop: sessions at recorded times")
-    speed: Positive = Field(default=1.0, description="factor on the recorded speed; 2: twice as fast")
-    path: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None,
-        description="text file with one start time per line, in seconds; null: the times of the replayed trace",
-    )
+    @abstractmethod
+    def intervals_in_words(self) -> str:
+        """Return the distribution of the intervals, after "sessions start"."""
 
-    @property
-    def rate(self) -> float:
-        """Seconds of the trace per second."""
-        return self.speed
+    def starts_in_words(self) -> str:
+        """Return the distribution of the intervals and the rate."""
+        rate = f"{number(self.rate)} per second" if self.profile is None else "at a changing rate"
+        return f"{self.intervals_in_words()}, {rate}"
 
-    @property
-    def rate_key(self) -> str:
-        """Key of the rate, below `arrivals`."""
-        return "speed"
+    def in_words(self, measure_s: float | None) -> list[str]:
+        """Return the lines on the start times, the profile and the limit."""
+        start, *limit = super().in_words(measure_s)
+        if self.profile is None:
+            return [start, *limit]
+        scale = self.profile.scale
+        scaled = f", all rates times {number(scale)}" if scale != 1 else ""
+        profile = f"{self.profile.in_words()}{scaled}; the warm-up has the first rate"
+        return [start, profile, *self.profile.end_in_words(measure_s), *limit]
 
-    @property
-    def highest_per_s(self) -> float:
-        """Speed of the trace."""
-        return self.speed
-
-    def curve(self, warmup_s: float) -> RateCurve:
-        """Return the constant curve: the speed has no profile."""
-        return ALWAYS_ONE
+    def in_short(self, changed: Sequence[float]) -> LoadSummary:
+        """Return the lowest and the highest rate."""
+        profile = self.profile
+        planned = [self.rate] if profile is None else [profile.scale * rate for rate in profile.rates_per_s]
+        low, high = _ends([*planned, *changed])
+        from_to = number(high) if low == high else f"{number(low)} to {number(high)}"
+        return LoadSummary(f"{from_to}/s {self.name}", "" if profile is None else profile.in_short())
 
 
 class ConstantRate(Rated):
     """Open loop with equal intervals."""
 
+    name = "constant"
     kind: Literal["constant"] = Field(description="open loop: sessions at equal intervals")
+
+    def process(self, rng: Random) -> Iterator[float]:
+        """Yield 0.5, 1.5, 2.5, ...: the first n unit intervals contain exactly n arrivals."""
+        return (index + 0.5 for index in count())
+
+    def intervals_in_words(self) -> str:
+        """Return the distribution of the intervals."""
+        return "at equal intervals"
 
 
 class Poisson(Rated):
     """Open loop with exponentially distributed intervals: many independent clients."""
 
+    name = "Poisson"
     kind: Literal["poisson"] = Field(description="open loop: sessions at random, independent times")
+
+    def process(self, rng: Random) -> Iterator[float]:
+        """Yield unit times with independent exponential intervals of mean 1."""
+        at = 0.0
+        while True:
+            at += rng.expovariate(1.0)
+            yield at
+
+    def intervals_in_words(self) -> str:
+        """Return the distribution of the intervals."""
+        return "at random times"
 
 
 class Gamma(Rated):
     """Open loop with gamma-distributed intervals, as in `vllm bench serve --burstiness`."""
 
+    name = "gamma"
     kind: Literal["gamma"] = Field(description="open loop: gamma-distributed intervals between sessions")
     burstiness: Positive = Field(
         description="shape of the gamma distribution: below 1: bursts; 1: poisson; above 1: more regular"
     )
 
+    def process(self, rng: Random) -> Iterator[float]:
+        """Yield unit times with independent gamma intervals of mean 1 and shape `burstiness`."""
+        at = 0.0
+        while True:
+            at += rng.gammavariate(self.burstiness, 1 / self.burstiness)
+            yield at
+
+    def intervals_in_words(self) -> str:
+        """Return the distribution of the intervals."""
+        shape = self.burstiness
+        kind = "Poisson" if shape == 1 else "in bursts" if shape < 1 else "more regular than Poisson"
+        return f"at random times, {kind} (burstiness {number(shape)})"
+
 
 Arrivals = Annotated[Closed | ConstantRate | Poisson | Gamma | TraceTimes, Field(discriminator="kind")]
+
+
+def kind_names() -> list[str]:
+    """Return the values of `kind`."""
+    union, _discriminator = get_args(Arrivals)
+    return [get_args(member.model_fields["kind"].annotation)[0] for member in get_args(union)]
+
+
+def spawn_duration_s(users: int, spawn_per_s: float) -> float:
+    """Return the time from the first user's start to the last one's. Locust starts a whole number of users at once."""
+    at_once = max(1, math.floor(spawn_per_s))
+    return (math.ceil(users / at_once) - 1) * at_once / spawn_per_s
+
+
+def user_range(users: Sequence[float]) -> str:
+    """Format the lowest and the highest number of users."""
+    low, high = _ends(users)
+    highest = "1 user" if high == 1 else f"{number(high)} users"
+    return highest if low == high else f"{number(low)} to {highest}"
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)

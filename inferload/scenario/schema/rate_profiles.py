@@ -9,14 +9,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, model_validator
 
 from inferload.errors import UsageError
-from inferload.numbers import exact
+from inferload.numbers import duration, exact, number, plural
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.base import ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
+from inferload.scenario.schema.load_profiles import LoadProfile, steps_in_short
 from inferload.scenario.schema.rate_curves import FOREVER, Linear, RateCurve, flat
 
 
-class RateProfile(ScenarioPart):
+class RateProfile(LoadProfile):
     """Rate over all workers as a function of time. A user count on the command line changes `scale`."""
 
     scale: Positive = Field(default=1.0, description="factor on all rates of the profile")
@@ -24,15 +25,6 @@ class RateProfile(ScenarioPart):
     @abstractmethod
     def curve(self) -> RateCurve:
         """Return sessions per second over time, without `scale`."""
-
-    def bounds_s(self) -> tuple[float, ...]:
-        """Return the start times of the steps, the first 0; empty if the profile has no steps."""
-        return ()
-
-    @property
-    @abstractmethod
-    def ends_s(self) -> float:
-        """Time of the last change."""
 
     @property
     @abstractmethod
@@ -64,6 +56,10 @@ class RateSteps(RateProfile):
         """Return the start time of each step."""
         return (0.0, *accumulate(step.for_s for step in self.steps[:-1]))
 
+    def step_levels(self) -> list[dict[str, float]]:
+        """Return the rate of each step, with `scale`."""
+        return [{"sessions_per_s": step.sessions_per_s * self.scale} for step in self.steps]
+
     @property
     def ends_s(self) -> float:
         """End of the last step."""
@@ -73,6 +69,14 @@ class RateSteps(RateProfile):
     def rates_per_s(self) -> tuple[float, ...]:
         """Rate of each step."""
         return tuple(step.sessions_per_s for step in self.steps)
+
+    def in_words(self) -> str:
+        """Return rate and length of each step."""
+        return ", then ".join(f"{number(step.sessions_per_s)}/s for {duration(step.for_s)}" for step in self.steps)
+
+    def in_short(self) -> str:
+        """Return the number of steps."""
+        return steps_in_short([step.for_s for step in self.steps])
 
 
 class RateRamp(RateProfile):
@@ -114,6 +118,15 @@ class RateRamp(RateProfile):
         """First and last rate."""
         return self.from_sessions_per_s, self.to_sessions_per_s
 
+    def in_words(self) -> str:
+        """Return the rates and times of both ends."""
+        rates = f"{number(self.from_sessions_per_s)}/s to {number(self.to_sessions_per_s)}/s"
+        return f"linear ramp {rates}, from {duration(self.start_s)} to {duration(self.end_s)}"
+
+    def in_short(self) -> str:
+        """Return the length of the ramp."""
+        return f"in {duration(self.end_s - self.start_s)}"
+
 
 class RatePoint(ScenarioPart):
     """Rate at a time."""
@@ -147,10 +160,10 @@ class RatePoints(RateProfile):
         times_s = [point.time_s for point in self.points]
         if times_s[0] != 0:
             raise ValueError(f"points[0].time_s is {exact(times_s[0])}; it must be 0")
-        for number, (before_s, time_s) in enumerate(pairwise(times_s), 1):
+        for index, (before_s, time_s) in enumerate(pairwise(times_s), 1):
             if time_s <= before_s:
                 raise ValueError(
-                    f"points[{number}].time_s {exact(time_s)} is not after {exact(before_s)}; sort the points by time"
+                    f"points[{index}].time_s {exact(time_s)} is not after {exact(before_s)}; sort the points by time"
                 )
         if not any(self.rates_per_s):
             raise ValueError("sessions_per_s of all points is 0: no session would start; raise one of them")
@@ -174,6 +187,16 @@ class RatePoints(RateProfile):
     def rates_per_s(self) -> tuple[float, ...]:
         """Rate of each point."""
         return tuple(point.sessions_per_s for point in self.points)
+
+    def in_words(self) -> str:
+        """Return the number of points, their file, and the lowest and the highest rate."""
+        rates = self.rates_per_s
+        source = f" of {self.path}" if self.path else ""
+        return f"rates by {plural(len(rates), 'point')}{source}, {number(min(rates))}/s to {number(max(rates))}/s"
+
+    def in_short(self) -> str:
+        """Return that the rate has a profile."""
+        return "by a profile"
 
 
 def read_points(path: str, origin: str) -> list[dict[str, float]]:

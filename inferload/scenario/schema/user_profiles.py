@@ -1,14 +1,29 @@
 """Schema of the user profiles of a closed loop. Times count from the start of the measure phase."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.numbers import exact
+from inferload.numbers import duration, exact, plural
 from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
+from inferload.scenario.schema.load_profiles import LoadProfile, steps_in_short
+
+
+class Users(LoadProfile):
+    """Number of users over all workers as a function of time."""
+
+    @property
+    @abstractmethod
+    def highest(self) -> int:
+        """Most users at any time."""
+
+    @abstractmethod
+    def changes(self) -> Sequence[tuple[float, int]]:
+        """Return (seconds, users) of each change, the first at 0."""
 
 
 class UserStep(ScenarioPart):
@@ -18,7 +33,7 @@ class UserStep(ScenarioPart):
     for_s: Positive = Field(description="duration, in seconds")
 
 
-class UserSteps(ScenarioPart):
+class UserSteps(Users):
     """Step load: numbers of users, one after the other. The last number stays. Results are reported per step."""
 
     kind: Literal["steps"] = Field(description="steps: numbers of users, one after the other")
@@ -44,8 +59,20 @@ class UserSteps(ScenarioPart):
         """End of the last step."""
         return sum(step.for_s for step in self.steps)
 
+    def step_levels(self) -> list[dict[str, float]]:
+        """Return the users of each step."""
+        return [{"users": step.users} for step in self.steps]
 
-class UserRamp(ScenarioPart):
+    def in_words(self) -> str:
+        """Return users and length of each step."""
+        return ", then ".join(f"{plural(step.users, 'user')} for {duration(step.for_s)}" for step in self.steps)
+
+    def in_short(self) -> str:
+        """Return the number of steps."""
+        return steps_in_short([step.for_s for step in self.steps])
+
+
+class UserRamp(Users):
     """Linear ramp from one number of users to another."""
 
     kind: Literal["linear"] = Field(description="linear: a linear ramp from one number of users to another")
@@ -65,10 +92,6 @@ class UserRamp(ScenarioPart):
         """Most users of the ramp."""
         return max(self.from_users, self.to_users)
 
-    def bounds_s(self) -> tuple[float, ...]:
-        """Return no times: a ramp has no steps."""
-        return ()
-
     def changes(self) -> Sequence[tuple[float, int]]:
         """Return (seconds, users) of each change: one user at a time, at most one change per second."""
         lasts_s, added = self.end_s - self.start_s, self.to_users - self.from_users
@@ -83,6 +106,15 @@ class UserRamp(ScenarioPart):
     def ends_s(self) -> float:
         """End of the ramp."""
         return self.end_s
+
+    def in_words(self) -> str:
+        """Return the users and times of both ends."""
+        users = f"{self.from_users} to {plural(self.to_users, 'user')}"
+        return f"{users} from {duration(self.start_s)} to {duration(self.end_s)}"
+
+    def in_short(self) -> str:
+        """Return the length of the ramp."""
+        return f"in {duration(self.end_s - self.start_s)}"
 
 
 UserProfile = Annotated[UserSteps | UserRamp, Field(discriminator="kind")]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from arrival_times import unit_process
 from e2e_runs import (
     FinishedRun,
     Fleet,
@@ -35,7 +36,7 @@ from locust_process import csv_rows
 from inferload.client.connection import reader_choice
 from inferload.content.script import outline
 from inferload.scenario import scenario as scenarios
-from inferload.workload.arrivals import Schedule, unit_process
+from inferload.workload.arrivals import Schedule
 from inferload.workload.sessions import Sessions
 
 USERS = 6

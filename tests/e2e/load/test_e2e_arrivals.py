@@ -5,6 +5,8 @@ from statistics import median
 from typing import Any
 
 import pytest
+from arrival_times import unit_process
+from burst_arrivals import registered
 from e2e_runs import (
     BUSY_MACHINE_CODES,
     FinishedRun,
@@ -17,10 +19,10 @@ from e2e_runs import (
     run_cases,
     scenario,
 )
-from paths import DATA, ROOT
+from paths import DATA, ROOT, SUPPORT
 
 from inferload.scenario.schema.rate_curves import FOREVER, RateCurve, flat
-from inferload.workload.arrivals import Schedule, unit_process
+from inferload.workload.arrivals import Schedule
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -205,6 +207,43 @@ def test_sessions_delayed_or_dropped_by_max_in_flight_are_counted(run_pool: RunP
     else:
         assert median(row["sent_ns"] - row["planned_ns"] for row in sent) < 100e6
         assert "sessions were dropped" in reason["text"]
+
+
+# -- a kind of arrivals from outside
+
+
+def bursts(sandbox: Sandbox, mode: str) -> FinishedRun:
+    """Run three sessions at once, each second.
+
+    The locustfile adds the kind in the processes of Locust, sitecustomize.py in the one that writes the summary.
+    """
+    simulator = sandbox.simulator()
+    arrivals = {"kind": "bursts", "sessions": 3, "every_s": 1}
+    file = scenario(sandbox.folder, arrivals=arrivals, phases={"measure_s": 2.5, "drain_s": 20})
+    added = f"import sys\n\nsys.path.append({str(SUPPORT)!r})\nimport burst_arrivals\n\nburst_arrivals.register()\n"
+    (sandbox.folder / "sitecustomize.py").write_text(added)
+    locustfile = sandbox.folder / "bursts.py"
+    locustfile.write_text(f"{added}from inferload.locustfiles.chat import ChatUser\n")
+    words = ("--host", simulator.url, "--scenario", str(file))
+    environment = {"PYTHONPATH": f"{sandbox.folder}:{ROOT}"}
+    fleet = sandbox.fleet(mode, *words, env=environment, locustfile=locustfile)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
+
+
+@run_cases(bursts, ("local",), ("processes",))
+def test_a_run_has_the_start_times_of_a_kind_from_outside(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    with registered():
+        check_counts(ended)
+    assert ended.summary["sessions"]["planned"] == 9
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    start_ns = manifest["phases"][0]["start_wall_ns"]
+    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
+    begun = [(row["session_id"], row["planned_ns"] + anchors[row["worker"]] - start_ns) for row in ended.turns]
+    assert begun
+    for session_id, after_ns in begun:
+        assert after_ns / 1e9 == pytest.approx(int(session_id[1:]) // 3, abs=0.1)
+    assert manifest["load"]["users_or_rate"] == "3/s in bursts"
 
 
 # -- a trace

@@ -30,7 +30,7 @@ from locust.runners import WorkerNode
 
 from inferload.errors import UsageError
 from inferload.locust.adapters import messages, process, runners, tables, tasks, web_page
-from inferload.plan.arrivals import spawn_duration_s
+from inferload.scenario.schema.arrivals import spawn_duration_s
 
 
 def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:

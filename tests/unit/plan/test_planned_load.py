@@ -13,7 +13,7 @@ from inferload.plan import describe
 from inferload.plan.describe import describe as plan_text
 from inferload.plan.planned_load import PlannedLoad, SampleSize, expected_sessions, planned_end_s, planned_load
 from inferload.scenario.scenario import Scenario, from_text, load
-from inferload.workload.schedules import schedule_of
+from inferload.workload.arrivals import schedule_of
 from inferload.workload.sessions import Sessions
 
 SMALL = """\

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from inferload.errors import UsageError
-from inferload.process.run_spec import RunOptions, nominal_users, resolve
+from inferload.process.run_spec import RunOptions, resolve
 from inferload.scenario import scenario as scenarios
 
 HOST = "http://127.0.0.1:8000"
@@ -37,7 +37,7 @@ def test_model_is_refused_if_the_scenario_names_models(tmp_path: Path) -> None:
 
 def test_users_scale_the_rate_of_an_open_loop() -> None:
     scenario = scenarios.load("chat-open")
-    users, _ = nominal_users(scenario)
+    users = scenario.arrivals.locust_users.users
     plain = resolve(RunOptions("chat-open", HOST))
     assert plain.rate_for(users * 2) == pytest.approx(2 * (plain.rate or 0))
     twice = resolve(RunOptions("chat-open", HOST, users=users * 2))

@@ -5,6 +5,7 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
+from arrival_times import unit_process
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema.arrivals import Closed, Rated
 from inferload.scenario.schema.rate_curves import FOREVER, Linear, RateCurve, flat
-from inferload.workload.arrivals import Schedule, unit_process
+from inferload.workload.arrivals import Schedule
 
 rates = st.floats(0.01, 500)
 lengths = st.floats(0.01, 1000)
@@ -174,7 +175,7 @@ def test_profiles_give_their_rates(kind: str) -> None:
     text, expected = PROFILES[kind]
     made = scenario(f"{{kind: poisson, profile: {text}}}")
     assert isinstance(made.arrivals, Rated)
-    curve = made.arrivals.curve(made.phases.warmup_s)
+    curve = made.arrivals.rate_curve(made.phases.warmup_s)
     assert {at_s: curve.rate(at_s) for at_s in expected} == pytest.approx(expected)
     assert from_text(made.resolved_text(), "again") == made
     assert "a changing rate" in describe(made)
@@ -197,7 +198,7 @@ def test_points_of_a_file_are_part_of_the_scenario(tmp_path: Path) -> None:
     again = from_text(made.resolved_text(), "elsewhere")
     assert again == made
     assert isinstance(again.arrivals, Rated)
-    assert [again.arrivals.curve(0).rate(at_s) for at_s in (0, 29, 30)] == [2, 2, 8.5]
+    assert [again.arrivals.rate_curve(0).rate(at_s) for at_s in (0, 29, 30)] == [2, 2, 8.5]
 
 
 @pytest.mark.parametrize(

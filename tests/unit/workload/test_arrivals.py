@@ -3,10 +3,11 @@
 from itertools import islice, pairwise, takewhile
 
 import pytest
+from arrival_times import PROCESSES, unit_process
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferload.workload.arrivals import PROCESSES, Arrival, Schedule, stripe, unit_process
+from inferload.workload.arrivals import Arrival, Schedule, stripe
 
 kinds = st.sampled_from(sorted(PROCESSES))
 rates = st.floats(0.01, 1000)

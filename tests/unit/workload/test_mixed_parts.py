@@ -12,7 +12,7 @@ from inferload.errors import UsageError
 from inferload.process.run_spec import RunOptions, only_class, resolve
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
-from inferload.workload.schedules import schedule_of
+from inferload.workload.arrivals import schedule_of
 from inferload.workload.sessions import Sessions
 
 

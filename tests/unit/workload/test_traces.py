@@ -20,9 +20,9 @@ from inferload.requests.bodies import Texts
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.scenario.schema.replay import UNTIMED, Replay
+from inferload.workload.arrivals import schedule_of
 from inferload.workload.prefix_cache.expected import PlannedHits
 from inferload.workload.replay import ReplaySessions
-from inferload.workload.schedules import schedule_of
 from inferload.workload.sessions import Sessions
 from inferload.workload.traces.formats import FORMATS
 from inferload.workload.traces.index import TimeWindow, TraceIndex
