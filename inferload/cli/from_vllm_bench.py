@@ -11,8 +11,7 @@ from inferload.cli.scenario import write_new
 from inferload.errors import UsageError
 from inferload.scenario.files.yaml_text import as_yaml
 from inferload.scenario.scenario import from_text
-from inferload.vllm_bench.translate import translate
-from inferload.vllm_bench.translation import Translation
+from inferload.scenario.vllm_bench import Translation, translate
 
 
 def register(commands: Any) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from inferload.deploy.launcher import paths
 
-from inferload.vllm_bench.options import OPTIONS
+from inferload.scenario.vllm_bench import OPTIONS
 
 pytestmark = pytest.mark.vllm
 

@@ -11,7 +11,7 @@ from recorded_server import recorded
 from inferload.cli.from_vllm_bench import as_text
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS
-from inferload.vllm_bench.translate import translate
+from inferload.scenario.vllm_bench import translate
 from inferload.worker.turn_dispatcher import server_of
 from inferload.workload.sessions import model_of
 

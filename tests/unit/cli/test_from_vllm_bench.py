@@ -8,8 +8,7 @@ import pytest
 from inferload import cli
 from inferload.errors import UsageError
 from inferload.scenario.scenario import from_text, load
-from inferload.vllm_bench.arrivals import ramp_rate, ramp_s
-from inferload.vllm_bench.translate import translate
+from inferload.scenario.vllm_bench import ramp_rate, ramp_s, translate
 
 # Command lines by name of the golden file.
 LINES = {

@@ -53,10 +53,10 @@ def test_a_kind_from_outside_is_refused_again_after_its_test() -> None:
 def test_a_kind_from_outside_is_planned(bursts: Scenario) -> None:
     assert from_text(bursts.resolved_text(), "again") == bursts
     plan = describe(bursts, DataContext())
-    first, limit, started = (line[10:] for line in plan.splitlines() if "sessions start" in line or "in flight" in line)
+    first, limit = (line[10:] for line in plan.splitlines() if "sessions start" in line or "in flight" in line)
     assert first == "open loop: sessions start 3 at once every 2 s, independent of the server"
     assert limit == "at most 9 turns in flight: at that limit new sessions are dropped and counted; later turns wait"
-    assert started == "at most 12 sessions start in the first 8 s with this seed"
+    assert "about 9 sessions" in plan
     assert "1.5 turns/s" in plan
     tile = load_text(bursts, (), DataContext())
     assert (tile.users_or_rate, tile.detail.partition(";")[0]) == ("1.5/s in bursts", "session starts")

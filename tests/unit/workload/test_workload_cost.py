@@ -10,11 +10,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from inferload.workload.schedules import schedule_of
 
 from inferload.content.data import DataContext
 from inferload.content.script import PlannedTurn, outline
 from inferload.scenario.scenario import load
+from inferload.workload.arrivals import schedule_of
 from inferload.workload.sessions import Sessions
 from inferload.workload.sources import corpus
 
