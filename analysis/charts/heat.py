@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from inferload.figures.turn_figures import ITL
+
 from ..data.frames import PhaseSpan, RunFrames
 from .chart import HEAT, Floats, Picture, decades, instant_line, layout, title
 
@@ -64,4 +66,4 @@ def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
         f"{gaps} between output events; each column of {at_s[0] * 2:g} s adds up to 100 %. "
         "Separate bands indicate different batch compositions; isolated high cells are stalls."
     )
-    return Picture("itl-heat", "Inter-token latency over time", note, {"data": data, "layout": plan}, ("itl_ms",))
+    return Picture("itl-heat", "Inter-token latency over time", note, {"data": data, "layout": plan}, (ITL.key,))

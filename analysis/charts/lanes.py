@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from inferload.figures.turn_figures import E2E_PLANNED
+
 from ..data.frames import RunFrames
 from .chart import BLUE, ORANGE, RED, Picture, PlotlyDict, layout, title
 
@@ -65,7 +67,7 @@ def lanes(run: RunFrames, minute: int | None = None) -> Lanes | None:
 def _slowest(table: pd.DataFrame) -> int:
     """Return the row with the longest E2E from the plan: of the table of slowest turns, else of all turns."""
     measured = table["ok"] & (table["phase"] == "measure")
-    e2e_ms = table["e2e_planned_ms"].to_numpy()
+    e2e_ms = table[E2E_PLANNED.key].to_numpy()
     for values in (np.where(measured, e2e_ms, np.nan), e2e_ms):
         if not np.isnan(values).all():
             return int(np.nanargmax(values))

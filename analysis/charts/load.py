@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from inferload.figures.rate_figures import OUTPUT
+from inferload.figures.turn_figures import ITL, TPOT, TTFT
 from inferload.results.terminal_tables import step_level
 
 from ..data.figures import value_of
@@ -35,8 +37,10 @@ from .chart import (
 )
 
 KEY = "load"
-THROUGHPUT = "output_tok_per_s"
-_PANELS = (("TTFT", "p50(ttft_ms)", "p95(ttft_ms)", ""), ("ITL", "p50(itl_ms)", "p95(itl_ms)", "2"))
+THROUGHPUT = OUTPUT.key
+_PANELS = tuple(
+    (figure.title, f"p50({figure.key})", f"p95({figure.key})", axis) for figure, axis in ((TTFT, ""), (ITL, "2"))
+)
 FIGURES = (THROUGHPUT, *(name for panel in _PANELS for name in panel[1:3]))
 
 _ALONE = ((BLUE, PALE_BLUE), (ORANGE, PALE_ORANGE))  # colours of the panels for a single curve
@@ -87,7 +91,7 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
     shapes, words = _limits(slo, plan)
     plan |= {"shapes": shapes, "annotations": words}
     note = f"One point per {point}." + (" Dark: p95, light: p50." if len(curves) > 1 else "") + _left_out(curves)
-    terms = ("output tok per s", "ttft_ms", "itl_ms")
+    terms = ("output tok per s", TTFT.key, ITL.key)
     return Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
 
 
@@ -161,7 +165,7 @@ def _scale(data: Sequence[PlotlyDict], axis: str) -> PlotlyDict:
 
 def _limits(slo: Mapping[str, float], plan: PlotlyDict) -> tuple[list[PlotlyDict], list[PlotlyDict]]:
     shapes, words = [], []
-    for name, axis in (("ttft_ms", "y"), ("itl_ms", "y2"), ("tpot_ms", "y2")):
+    for name, axis in ((TTFT.key, "y"), (ITL.key, "y2"), (TPOT.key, "y2")):
         if name in slo:
             shape, text = limit_line(slo[name], f"SLO {name} {slo[name]:g}", axis)
             log = plan["yaxis" + axis[1:]].get("type") == "log"

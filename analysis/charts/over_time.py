@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from inferload.figures.turn_figures import HEADLINES
 from inferload.results.latency_limits import LatencyLimit
 
 from ..data.frames import PhaseSpan
@@ -70,8 +71,15 @@ PANELS = (
         "Locust response, ms",
         (PanelLine("locust_response_ms_p50", "p50", BLUE), PanelLine("locust_response_ms_p95", "p95", PALE_BLUE)),
     ),
-    Panel("TTFT, ms", (PanelLine("ttft_ms_p50", "p50", BLUE), PanelLine("ttft_ms_p95", "p95", PALE_BLUE)), "ttft_ms"),
-    Panel("ITL, ms", (PanelLine("itl_ms_p50", "p50", BLUE), PanelLine("itl_ms_p95", "p95", PALE_BLUE)), "itl_ms"),
+    *(
+        Panel(
+            figure.panel,
+            (PanelLine(f"{figure.key}_p50", "p50", BLUE), PanelLine(f"{figure.key}_p95", "p95", PALE_BLUE)),
+            figure.key,
+        )
+        for figure in HEADLINES
+        if figure.panel is not None
+    ),
     Panel(
         "output, tok/s",
         (
@@ -168,7 +176,13 @@ def picture(
         note += " Dashed: limits of SLO and gates."
     if hidden:
         note += f" Limits far above all values are not drawn: {'; '.join(hidden)}."
-    terms = ("ttft_ms", "itl_ms", "KV cache usage", "requests running", "requests waiting", "prefix cache hit rate")
+    terms = (
+        *(panel.measure for panel in PANELS if panel.measure),
+        "KV cache usage",
+        "requests running",
+        "requests waiting",
+        "prefix cache hit rate",
+    )
     return Picture("over-time", "Timeline", note, {"data": data, "layout": plan}, terms)
 
 

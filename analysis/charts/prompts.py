@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from inferload.figures.turn_figures import TTFT
+
 from ..data.frames import RunFrames
 from .chart import GREY, SHARES, Floats, Picture, PlotlyDict, decades, layout, numbers, title
 
@@ -16,7 +18,7 @@ def picture(run: RunFrames) -> Picture | None:
     if not len(turns) or "input_tokens" not in turns:
         return None
     chosen = turns[turns["ok"] & (turns["phase"] == "measure")]
-    columns = chosen.reindex(columns=["input_tokens", "cached_tokens", "ttft_ms"])
+    columns = chosen.reindex(columns=["input_tokens", "cached_tokens", TTFT.key])
     tokens, cached, ttft_ms = columns.to_numpy(dtype=np.float64, na_value=np.nan).T
     known = (tokens > 0) & (ttft_ms > 0)
     tokens, ttft_ms, share = tokens[known], ttft_ms[known], np.clip(cached[known] / tokens[known], 0, 1)
@@ -33,7 +35,7 @@ def picture(run: RunFrames) -> Picture | None:
     if not cached_known:
         note += " The server reported no cached tokens."
     figure = {"data": [dots, *_medians(tokens, ttft_ms)], "layout": layout(430, x, y)}
-    return Picture("prompts", "TTFT by prompt", note, figure, ("ttft_ms",))
+    return Picture("prompts", "TTFT by prompt", note, figure, (TTFT.key,))
 
 
 def _dots(tokens: Floats, ttft_ms: Floats, share: Floats | None) -> PlotlyDict:
@@ -70,14 +72,14 @@ def _medians(tokens: Floats, ttft_ms: Floats) -> list[PlotlyDict]:
     if len(tokens) < 20 or tokens.min() == tokens.max():
         return []
     groups = pd.qcut(tokens, min(16, len(tokens) // 10), labels=False, duplicates="drop")
-    medians = pd.DataFrame({"tokens": tokens, "ttft_ms": ttft_ms}).groupby(groups).median()
+    medians = pd.DataFrame({"tokens": tokens, TTFT.key: ttft_ms}).groupby(groups).median()
     line = {"type": "scatter", "mode": "lines", "name": "median", "line": {"color": GREY, "width": 2.2}}
     hover = "median of turns near %{x:,.0f} tokens: %{y:,.4~g} ms<extra></extra>"
     return [
         line
         | {
             "x": numbers(medians["tokens"].to_numpy(), 6),
-            "y": numbers(medians["ttft_ms"].to_numpy()),
+            "y": numbers(medians[TTFT.key].to_numpy()),
             "hovertemplate": hover,
             "showlegend": False,
         }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inferload.figures.turn_figures import E2E, E2E_PLANNED, TTFT, TTFT_PLANNED
 from inferload.measure.sketch import rank
 from inferload.results.latency_limits import LatencyLimit
 
@@ -22,8 +23,8 @@ ENOUGH = 10.0  # effective turns above a percentile for an interval
 _POINTS = 90
 
 _ROWS = (
-    ("TTFT", (("from send", "ttft_ms", BLUE), ("from plan", "ttft_planned_ms", ORANGE))),
-    ("E2E", (("from send", "e2e_ms", BLUE), ("from plan", "e2e_planned_ms", ORANGE))),
+    (TTFT.title, (("from send", TTFT.key, BLUE), ("from plan", TTFT_PLANNED.key, ORANGE))),
+    (E2E.title, (("from send", E2E.key, BLUE), ("from plan", E2E_PLANNED.key, ORANGE))),
 )
 _QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
 

@@ -9,14 +9,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from inferload.figures.figure import Figure
+from inferload.figures.rate_figures import OUTPUT
 from inferload.results.cost import per_million
 from inferload.statistics.paired_runs import pairs_needed
 
-from ..data.figures import GOALS, OUTPUT, Figure
+from ..data.figures import GOALS, Term
 from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, compare
 from .sides import Side
 
-COST = Figure("cost_per_million_output_tokens", "Cost of a million output tokens", "lower", "")
+COST = Term(
+    Figure(
+        key="cost_per_million_output_tokens",
+        title="Cost of a million output tokens",
+        unit="",
+        text="price of the hardware over the time in which the run generates a million output tokens",
+        better="lower",
+    )
+)
 
 Certainty = Literal["best", "tie", "no difference found", "not tested", "not measured"]
 
@@ -52,7 +62,7 @@ class BestSide:
     """
 
     baseline: str
-    figure: Figure
+    figure: Term
     label: str | None = None
     rivals: tuple[Rival, ...] = ()
     worse: tuple[str, ...] = ()
@@ -123,7 +133,7 @@ class _Contest:
                 missing = f"not known, or not above 0, on {', '.join(lacking)}"
                 yield BestSide(self._baseline.label, figure, missing=missing)
 
-    def _best(self, figure: Figure) -> BestSide:
+    def _best(self, figure: Term) -> BestSide:
         changes = [0.0, *(self._compared(self._baseline, side, figure).change or 0.0 for side in self._sides[1:])]
         best = self._sides[changes.index((min if figure.better == "lower" else max)(changes))]
         rivals = [self._rival(side, best, figure) for side in self._sides if side is not best]
@@ -140,14 +150,14 @@ class _Contest:
             ),
         )
 
-    def _rival(self, other: Side, best: Side, figure: Figure) -> Rival:
+    def _rival(self, other: Side, best: Side, figure: Term) -> Rival:
         comparison = self._comparison(other, best, figure)
         return Rival(other.label, len(comparison.pairs), comparison.row(figure))
 
-    def _compared(self, before: Side, after: Side, figure: Figure) -> FigureRow:
+    def _compared(self, before: Side, after: Side, figure: Term) -> FigureRow:
         return self._comparison(before, after, figure).row(figure)
 
-    def _comparison(self, before: Side, after: Side, figure: Figure) -> Comparison:
+    def _comparison(self, before: Side, after: Side, figure: Term) -> Comparison:
         """Compare two sides on all figures; on the cost beside the primary figure alone, so that it changes no correction."""
         if figure is COST:
             return compare(_with_cost(before), _with_cost(after), self._primary, (COST,), self._allowed)
@@ -162,7 +172,7 @@ def _with_cost(side: Side) -> Side:
     return replace(
         side,
         runs=tuple(
-            replace(run, figures={**run.figures, COST.name: per_million(run.prices, run.value(OUTPUT.name))})
+            replace(run, figures={**run.figures, COST.name: per_million(run.prices, run.value(OUTPUT.key))})
             for run in side.runs
         ),
     )

@@ -8,7 +8,7 @@ from inferload.numbers import plural
 from inferload.statistics import baseline_stats as occasions
 from inferload.statistics import paired_runs
 
-from ..data.figures import SLO_FIGURES, Figure
+from ..data.figures import SLO_FIGURES, Term
 from . import max_change, plausible
 from .comparable import Condition, Differences, differences, shared_starts
 from .sides import Run, Side, TableRow
@@ -27,7 +27,7 @@ class FigureRow:
     `untested`: reason why the figure has no test; empty if it has one.
     """
 
-    figure: Figure
+    figure: Term
     primary: bool
     baseline: float | None
     candidate: float | None
@@ -73,7 +73,7 @@ class Comparison:
         """Row of the primary figure, which is declared in advance."""
         return next(row for row in self.rows if row.primary)
 
-    def row(self, figure: Figure) -> FigureRow:
+    def row(self, figure: Term) -> FigureRow:
         """Return the row of a compared figure."""
         return next(row for row in self.rows if row.figure.name == figure.name)
 
@@ -106,7 +106,7 @@ class Comparison:
 
 
 def compare(
-    baseline: Side, candidate: Side, primary: Figure, others: Sequence[Figure], allowed: Collection[str] = ()
+    baseline: Side, candidate: Side, primary: Term, others: Sequence[Term], allowed: Collection[str] = ()
 ) -> Comparison:
     """Compare two sides by pairs of runs: the primary figure by both tests, all others by the t-test, corrected."""
     pairs, unpaired = pairs_of(baseline, candidate)
@@ -119,7 +119,7 @@ def compare(
 
 
 def compare_with_occasions(
-    baseline: Side, candidate: Side, primary: Figure, others: Sequence[Figure], allowed: Collection[str] = ()
+    baseline: Side, candidate: Side, primary: Term, others: Sequence[Term], allowed: Collection[str] = ()
 ) -> Comparison:
     """Compare a candidate (a single occasion) with the occasions of a baseline; corrections as in `compare`."""
     effects = {figure: _against_occasions(baseline.runs, candidate, figure) for figure in (primary, *others)}
@@ -149,7 +149,7 @@ def _few_occasions(baseline: Side) -> str:
 def _compared(
     baseline: Side,
     candidate: Side,
-    effects: Mapping[Figure, paired_runs.Effect | None],
+    effects: Mapping[Term, paired_runs.Effect | None],
     allowed: Collection[str],
     *,
     condition: Condition | None,
@@ -173,7 +173,7 @@ def _compared(
 def _rows(
     baseline: Side,
     candidate: Side,
-    effects: Mapping[Figure, paired_runs.Effect | None],
+    effects: Mapping[Term, paired_runs.Effect | None],
     differ: Differences,
     few: str,
 ) -> tuple[FigureRow, ...]:
@@ -184,7 +184,7 @@ def _rows(
     raw = {figure.name: effect.p for figure, effect in effects.items() if effect is not None and effect.p is not None}
     adjusted = paired_runs.corrected(raw, primary.name)
 
-    def row(figure: Figure) -> FigureRow:
+    def row(figure: Term) -> FigureRow:
         effect, p, reasons = effects[figure], adjusted.get(figure.name), differ.reasons(figure.name)
         untested = reasons[0] if reasons else few or _unknown(figure.name, baseline, candidate, effect)
         return FigureRow(
@@ -213,7 +213,7 @@ def _unknown(name: str, baseline: Side, candidate: Side, effect: paired_runs.Eff
     return f"not known, or not above 0, on {' and '.join(lacking)}"
 
 
-def _against_occasions(earlier: Sequence[Run], candidate: Side, figure: Figure) -> paired_runs.Effect | None:
+def _against_occasions(earlier: Sequence[Run], candidate: Side, figure: Term) -> paired_runs.Effect | None:
     known = [value for value in (run.value(figure.name) for run in earlier) if value is not None and value > 0]
     now = candidate.mean(figure.name)
     if len(known) < max(2, len(earlier)) or now is None or now <= 0:
@@ -221,7 +221,7 @@ def _against_occasions(earlier: Sequence[Run], candidate: Side, figure: Figure) 
     return occasions.effect(known, now)
 
 
-def _answer(figure: Figure, effect: paired_runs.Effect | None, p: float | None, tested: bool) -> Answer:
+def _answer(figure: Term, effect: paired_runs.Effect | None, p: float | None, tested: bool) -> Answer:
     if effect is None:
         return "not known"
     if not tested or p is None:
@@ -231,7 +231,7 @@ def _answer(figure: Figure, effect: paired_runs.Effect | None, p: float | None, 
     return "better" if figure.change_is_good(effect.ratio) else "worse"
 
 
-def _effect(pairs: Sequence[tuple[Run, Run]], figure: Figure) -> paired_runs.Effect | None:
+def _effect(pairs: Sequence[tuple[Run, Run]], figure: Term) -> paired_runs.Effect | None:
     values = [(first.value(figure.name), second.value(figure.name)) for first, second in pairs]
     known = [(a, b) for a, b in values if a is not None and b is not None and a > 0 and b > 0]
     if not known or len(known) < len(values):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferload.errors import UsageError
+from inferload.figures.rate_figures import GOODPUT, OUTPUT
 from inferload.numbers import NOT_KNOWN, NOT_MEASURED, number, percent
 from inferload.results.cost import Prices, per_million, prompt_price_share
 
@@ -33,7 +34,7 @@ def of_side(side: Side) -> Cost:
     if len(by_run) > 1:
         raise UsageError(f"{side.label}: its runs have different prices; name one with --gpu-hour-price and --gpus")
     prices = by_run.pop()
-    good = side.mean("goodput_turns_per_s")
+    good = side.mean(GOODPUT.key)
     shares = [
         None
         if run.input_tokens is None or run.cached_tokens is None
@@ -43,7 +44,7 @@ def of_side(side: Side) -> Cost:
     return Cost(
         label=side.heading,
         prices=prices,
-        per_million_output_tokens=per_million(prices, side.mean("output_tok_per_s")),
+        per_million_output_tokens=per_million(prices, side.mean(OUTPUT.key)),
         per_million_good_turns=per_million(prices, good),
         prompt_price_share=complete_mean(shares),
         no_good_turns=good == 0,

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from inferload.figures.rate_figures import OUTPUT, TOTAL, TURNS
+from inferload.figures.turn_figures import E2E, TTFT
 from inferload.numbers import number, short
 
 _TOLERANCE = 0.10
@@ -17,14 +19,14 @@ def faults(
 
     Little's law: requests in flight = requests/s x mean time in the system. A limit on concurrency bounds the requests in flight.
     """
-    rate, e2e_ms = figures.get("turns_per_s"), figures.get("mean(e2e_ms)") or figures.get("p50(e2e_ms)")
+    rate, e2e_ms = figures.get(TURNS.key), figures.get(f"mean({E2E.key})") or figures.get(f"p50({E2E.key})")
     both = None if input_tokens is None or not output_tokens else input_tokens + output_tokens
     texts = [
         _little(rate, e2e_ms, concurrency),
-        _tokens("output tokens", rate, output_tokens, figures.get("output_tok_per_s")),
-        _tokens("total tokens", rate, both, figures.get("total_tok_per_s")),
-        _order(figures.get("p50(ttft_ms)"), figures.get("p99(ttft_ms)")),
-        _first_before_last(figures.get("mean(ttft_ms)"), e2e_ms),
+        _tokens("output tokens", rate, output_tokens, figures.get(OUTPUT.key)),
+        _tokens("total tokens", rate, both, figures.get(TOTAL.key)),
+        _order(figures.get(f"p50({TTFT.key})"), figures.get(f"p99({TTFT.key})")),
+        _first_before_last(figures.get(f"mean({TTFT.key})"), e2e_ms),
     ]
     return [text for text in texts if text is not None]
 

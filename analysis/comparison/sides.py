@@ -8,6 +8,8 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.figures.rate_figures import FAILED_RATIO, OUTPUT, TURNS
+from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
 from inferload.scrapes_file import read_scrapes
@@ -292,6 +294,14 @@ def _lasted_s(manifest: Mapping[str, Any]) -> float | None:
     if start_ns is None or not ends_ns or None in ends_ns:
         return None
     return float(max(ends_ns) - start_ns) / 1e9
+
+
+_LOAD_FIGURES = (
+    *(f"{q}({measure})" for measure in (TTFT.key, TPOT.key) for q in ("mean", "p50", "p90", "p95", "p99")),
+    *(f"{q}({ITL.key})" for q in ("p50", "p95")),
+    f"mean({E2E.key})",
+    *(figure.key for figure in (FAILED_RATIO, TURNS, OUTPUT)),
+)
 
 
 def _loads(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[LoadFigures, ...]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from inferload.figures.rate_figures import OUTPUT, TURNS
+from inferload.figures.turn_figures import E2E, TPOT, TTFT
 from inferload.numbers import NOT_MEASURED, number
 
 from .compare import Comparison, table_rows
@@ -10,12 +12,12 @@ from .text import headline, remarks
 
 # (title, figure, decimals; None: 3 significant digits)
 _BLOCK: tuple[tuple[str, str, int | None], ...] = (
-    ("TTFT P50 (ms)", "p50(ttft_ms)", 1),
-    ("TTFT P99 (ms)", "p99(ttft_ms)", 1),
-    ("TPOT mean (ms)", "mean(tpot_ms)", 1),
-    ("E2E P50 (ms)", "p50(e2e_ms)", 1),
-    ("QPS", "turns_per_s", None),
-    ("Throughput (tok/s)", "output_tok_per_s", 0),
+    ("TTFT P50 (ms)", f"p50({TTFT.key})", 1),
+    ("TTFT P99 (ms)", f"p99({TTFT.key})", 1),
+    ("TPOT mean (ms)", f"mean({TPOT.key})", 1),
+    ("E2E P50 (ms)", f"p50({E2E.key})", 1),
+    ("QPS", TURNS.key, None),
+    ("Throughput (tok/s)", OUTPUT.key, 0),
 )
 BLOCK_NAMES = tuple(name for _, name, _ in _BLOCK)
 
@@ -58,14 +60,14 @@ def _text(value: float | None, decimals: int | None) -> str:
 
 def _gains(base: Side, side: Side) -> list[str]:
     """Return TTFT and QPS as changes of the first side's value, throughput as a factor."""
-    values = {name: (base.mean(name), side.mean(name)) for name in ("p50(ttft_ms)", "turns_per_s", "output_tok_per_s")}
+    values = {name: (base.mean(name), side.mean(name)) for name in (f"p50({TTFT.key})", TURNS.key, OUTPUT.key)}
     lines = []
-    for title, name in (("TTFT", "p50(ttft_ms)"), ("QPS", "turns_per_s")):
+    for title, name in (("TTFT", f"p50({TTFT.key})"), ("QPS", TURNS.key)):
         before, after = values[name]
         if not before or after is None:
             lines.append(f"  {title}: {NOT_MEASURED}")
         else:
             lines.append(f"  {title}: {'↓' if after < before else '↑'} {abs(after / before - 1):.1%}")
-    before, after = values["output_tok_per_s"]
+    before, after = values[OUTPUT.key]
     lines.append(f"  throughput: {NOT_MEASURED if not before or after is None else f'{after / before:.2f}x'}")
     return lines

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from inferload.figures.turn_figures import CONNECT, E2E, E2E_PLANNED, LAG, UPLOAD
 from inferload.measure.record import SERVER_TIMES
 
 Floats = npt.NDArray[np.float64]
@@ -42,7 +43,7 @@ def parts(turns: pd.DataFrame) -> pd.DataFrame:
     columns = ("turn_id", "target", "total_ms", *PARTS, "server_ms")
     if not len(turns):
         return pd.DataFrame({name: pd.Series(dtype=object if name in columns[:2] else float) for name in columns})
-    included = turns["failure"].isna() & turns["e2e_ms"].notna()
+    included = turns["failure"].isna() & turns[E2E.key].notna()
     if "phase" in turns:
         included &= turns["phase"] == "measure"
     chosen = turns[included]
@@ -51,15 +52,15 @@ def parts(turns: pd.DataFrame) -> pd.DataFrame:
         missing = pd.Series(np.nan, index=chosen.index)
         return np.asarray(chosen.get(name, missing), dtype=np.float64)
 
-    connect, upload = (np.nan_to_num(column(name)) for name in ("connect_ms", "upload_ms"))
+    connect, upload = (np.nan_to_num(column(name)) for name in (CONNECT.key, UPLOAD.key))
     own = [column(name) for name in SERVER_TIMES]
-    server = column("e2e_ms") - upload
+    server = column(E2E.key) - upload
     return pd.DataFrame(
         {
             "turn_id": chosen.get("turn_id", pd.Series("", index=chosen.index)).astype(object).to_numpy(),
             "target": chosen.get("target", pd.Series("", index=chosen.index)).astype(object).to_numpy(),
-            "total_ms": column("e2e_planned_ms"),
-            "client_lag_ms": column("lag_ms") - connect,
+            "total_ms": column(E2E_PLANNED.key),
+            "client_lag_ms": column(LAG.key) - connect,
             "connect_ms": connect,
             "upload_ms": upload,
             "front_end_ms": server - own[0] - own[1] - own[2],

@@ -1,76 +1,91 @@
-"""Figures of comparisons: names, direction, titles and units."""
+"""Figures of comparisons: terms as in a gate, of the tables of figures."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from inferload.figures.client_figures import CLIENT_FIGURES
+from inferload.figures.figure import Better, Figure
+from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES
+from inferload.figures.turn_figures import TPOT, TTFT, TURN_FIGURES
 from inferload.results.summary import steady
-from inferload.server_metrics import gate_metrics
 from inferload.verdict import gates
-
-Better = Literal["higher", "lower"]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure of a run. `name`: as in a gate, `p95(ttft_ms)` or `turns_per_s`."""
+class Term:
+    """A figure of a run as a comparison uses it. `statistic`: of a distribution, as `p95`; None for a single number."""
 
-    name: str
-    title: str
-    better: Better
-    unit: str
+    figure: Figure
+    statistic: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the term as in a gate, `p95(ttft_ms)` or `turns_per_s`."""
+        return self.figure.key if self.statistic is None else f"{self.statistic}({self.figure.key})"
+
+    @property
+    def title(self) -> str:
+        """Return the title, such as `TTFT, p95`."""
+        if self.statistic is None:
+            return self.figure.title
+        if self.statistic == "mean":
+            return f"Mean {self.figure.title}"
+        return f"{self.figure.title}, {'median' if self.statistic == 'p50' else self.statistic}"
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of the figure."""
+        return self.figure.unit
+
+    @property
+    def better(self) -> Better:
+        """Return which values are better."""
+        return self.figure.better
 
     def change_is_good(self, ratio: float) -> bool:
         """Return True if the ratio candidate / baseline is an improvement."""
-        return ratio > 1 if self.better == "higher" else ratio < 1
+        return ratio < 1 if self.better == "lower" else ratio > 1
 
 
-TTFT = Figure("mean(ttft_ms)", "Mean TTFT", "lower", "ms")
-TPOT = Figure("mean(tpot_ms)", "Mean TPOT", "lower", "ms")
-OUTPUT = Figure("output_tok_per_s", "Output", "higher", "tok/s")
-GOODPUT = Figure("goodput_turns_per_s", "Goodput", "higher", "turns/s")
+_RATES = tuple(figure for figure in RATE_FIGURES if figure.compared)
+_TERMS = tuple(Term(figure, statistic) for figure in TURN_FIGURES for statistic in figure.compared)
 # Columns of a table of configurations.
 TABLE = (
-    Figure("turns_per_s", "Requests", "higher", "req/s"),
-    OUTPUT,
-    Figure("total_tok_per_s", "Input + output", "higher", "tok/s"),
-    TTFT,
-    TPOT,
-    Figure("mean(e2e_ms)", "Mean E2E", "lower", "ms"),
+    *(Term(figure) for figure in _RATES if figure.needs != "slo"),
+    *(term for term in _TERMS if term.statistic == "mean"),
 )
 TAILS = (
-    Figure("p50(ttft_ms)", "TTFT, median", "lower", "ms"),
-    Figure("p95(ttft_ms)", "TTFT, p95", "lower", "ms"),
-    Figure("p99(ttft_ms)", "TTFT, p99", "lower", "ms"),
-    Figure("p99(itl_ms)", "ITL, p99", "lower", "ms"),
-    GOODPUT,
+    *(term for term in _TERMS if term.statistic != "mean"),
+    *(Term(figure) for figure in _RATES if figure.needs == "slo"),
 )
 ALL = (*TABLE, *TAILS)
-GOALS = (TTFT, TPOT, OUTPUT, GOODPUT)  # of which a comparison names the best side
+GOALS = (
+    Term(TTFT, "mean"),
+    Term(TPOT, "mean"),
+    Term(OUTPUT),
+    Term(GOODPUT),
+)  # of which a comparison names the best side
 # Figures that depend on the SLO.
-SLO_FIGURES = (GOODPUT.name, "slo_attainment")
-DEFAULT_PRIMARY = TTFT.name
+SLO_FIGURES = tuple(figure.key for figure in RATE_FIGURES if figure.needs == "slo")
+DEFAULT_PRIMARY = Term(TTFT, "mean").name
+_BY_KEY: Mapping[str, Figure] = {figure.key: figure for figure in (*TURN_FIGURES, *RATE_FIGURES, *CLIENT_FIGURES)}
 
 
-def figure(name: str) -> Figure:
-    """Return the figure of a name, of a table here or a term of gates; GateError if it is neither."""
-    known = next((figure for figure in ALL if figure.name == name), None)
-    if known is not None:
-        return known
+def figure(name: str) -> Term:
+    """Return the term of a name; GateError if it is none of a run's turns."""
     term = gates.parse(f"{name} < 0")
-    if term.selector is not None or term.name in gate_metrics.BY_NAME:
-        raise gates.GateError(name, 0, "comparisons use figures of all turns; use mean(ttft_ms) or turns_per_s")
-    rate = term.statistic is None and term.name in gates.RATE_NAMES
-    unit = "ms" if term.statistic is not None else ""
-    return Figure(name, name, "higher" if rate else "lower", unit)
+    if term.selector is not None or term.name not in _BY_KEY:
+        raise gates.GateError(
+            name, 0, f"comparisons use figures of all turns; use {DEFAULT_PRIMARY} or {TABLE[0].name}"
+        )
+    return Term(_BY_KEY[term.name], term.statistic)
 
 
 def value_of(name: str, summary: Mapping[str, Any]) -> float | None:
     """Return a figure of summary.json; None if unknown."""
-    if name == "total_tok_per_s":
-        rates = summary.get("rates") or {}
-        parts = [rates.get("input_tok_per_s"), rates.get("output_tok_per_s")]
-        return None if None in parts else float(sum(part for part in parts if part is not None))
     try:
         return gates.evaluate(gates.parse(f"{name} < 0"), summary).value
     except (KeyError, TypeError):

@@ -1,10 +1,10 @@
 """`timeline.csv`: one row per second of a run, client and server on one clock. Unknown values are empty.
 
 A row covers [t_s, t_s + 1) since the start of the run. TTFT is assigned to the second of the first token, ITL to that of the later
-event, E2E to that of the last token; successful turns only. `in_flight` is the count at the end of the second. Server gauges are
-means over the scrapes of the second; token rates are linearly interpolated from counters; counts (preemptions, hits, queries) and
-cumulative counters are values at scrapes. A killed run lacks turns in flight, so its client columns end where they would be
-incomplete.
+event, TPOT and E2E to that of the last token; successful turns only. `in_flight` is the count at the end of the second. Server
+gauges are means over the scrapes of the second; token rates are linearly interpolated from counters; counts (preemptions, hits,
+queries) and cumulative counters are values at scrapes. A killed run lacks turns in flight, so its client columns end where they
+would be incomplete.
 """
 
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from inferload import rundir
+from inferload.figures.turn_figures import HEADLINES, ITL
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
 
@@ -46,6 +47,12 @@ SERVER_COLUMNS = (
 GPU_COLUMNS = ("gpu_use", "gpu_memory_gib", "gpu_power_w", "gpu_sm_clock_mhz")
 SAMPLED = "latencies_from"  # column of a large run: the sessions whose turns the percentiles are of
 LOG = "@log"  # suffix of columns from a server log
+# Columns of what is known at the end of a turn.
+_AT_END = (
+    "turns_ended",
+    "turns_failed",
+    *(figure.key for figure in HEADLINES if figure.ends in ("last_ns", "closed_ns")),
+)
 _WHOLE = (*CLIENT_COUNTS, "users", "preemptions", "prompt_tokens_total", "generation_tokens_total")
 
 # Gaps between scrapes over this multiple of the median, at least 1 s, are unknown.
@@ -119,19 +126,19 @@ def _phase_of(frames: RunFrames, grid: Floats) -> list[str]:
 def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
     turns, events = frames.turns, frames.events
     if not len(frames.workers):
-        names = (*CLIENT_COUNTS, "output_tok", *(f"{m}_ms_{q}" for m in ("ttft", "itl", "e2e") for q, _ in QUANTILES))
+        names = (*CLIENT_COUNTS, "output_tok", *(f"{figure.key}_{q}" for figure in HEADLINES for q, _ in QUANTILES))
         return pd.DataFrame({name: np.full(seconds, np.nan) for name in names})
     columns = _counts(frames, seconds) | {"output_tok": _output_tokens(frames, seconds)}
     answered = turns[turns["ok"].to_numpy()]
     gaps = ~np.isnan(events.gap_ms)
-    samples = {
-        "ttft_ms": (answered["first_s"].to_numpy(), answered["ttft_ms"].to_numpy()),
-        "itl_ms": (events.at_s[gaps], events.gap_ms[gaps]),
-        "e2e_ms": (answered["last_s"].to_numpy(), answered["e2e_ms"].to_numpy()),
-    }
-    for name, (at_s, values) in samples.items():
+    for figure in HEADLINES:
+        at_s, values = (
+            (events.at_s[gaps], events.gap_ms[gaps])
+            if figure is ITL
+            else (answered[figure.ends.replace("_ns", "_s")].to_numpy(), answered[figure.key].to_numpy())
+        )
         columns_of = quantiles_by_second(at_s, values, tuple(q for _, q in QUANTILES), seconds)
-        columns |= {f"{name}_{label}": column for (label, _), column in zip(QUANTILES, columns_of, strict=True)}
+        columns |= {f"{figure.key}_{label}": column for (label, _), column in zip(QUANTILES, columns_of, strict=True)}
     until_s = frames.turns_until_s
     if until_s is not None:
         _cut(columns, until_s, float(frames.workers["longest_s"].max()))
@@ -164,7 +171,7 @@ def _output_tokens(frames: RunFrames, seconds: int) -> Floats:
 def _cut(columns: dict[str, Floats], until_s: float, longest_s: float) -> None:
     """Clear values that lack unwritten turns: ends from the end of the records, other columns one turn earlier."""
     for name, column in columns.items():
-        known_s = until_s if name.startswith(("turns_ended", "turns_failed", "e2e")) else until_s - longest_s
+        known_s = until_s if name.startswith(_AT_END) else until_s - longest_s
         column[max(0, int(known_s)) :] = np.nan
 
 

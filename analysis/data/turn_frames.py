@@ -2,40 +2,31 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from inferload.measure.columns import turn_columns, values_by_turn
-from inferload.measure.measures import SPANS
-from inferload.measure.record import SERVER_TIMES
+from inferload.figures.turn_figures import BY_KEY, ITL, TURN_FIGURES
+from inferload.figures.turn_values import turn_columns, values_by_turn
 
 NS_PER_S = 1_000_000_000
 
 INSTANTS = ("planned", "sent", "written", "first_event", "first", "first_visible", "last", "closed")
-MEASURES = (
-    "lag_ms",
-    "connect_ms",
-    "upload_ms",
-    "ttft_ms",
-    "first_event_ms",
-    "ttft_planned_ms",
-    "e2e_ms",
-    "e2e_planned_ms",
-)
+MEASURES = tuple(figure.key for figure in TURN_FIGURES if not figure.by_event)
 LONGEST_GAP = "longest_gap_ms"
 _SECONDS = {f"{name}_s": f"{name}_ns" for name in INSTANTS}
 EVENT_COLUMNS = ("sent_ns", "event_ns", "event_tokens", "output_tokens", "failure")
 _WORDS = ("turn_id", "session_id", "turn_index", "worker", "class", "phase", "failure", "finish_reason")
-_PLAIN = (*_WORDS, "target", "input_tokens", "output_tokens", "cached_tokens", *SERVER_TIMES)
+_PLAIN = (*_WORDS, "target", "input_tokens", "output_tokens", "cached_tokens")
 
 Floats = npt.NDArray[np.float64]
 
 # Columns of a turn file without which it is left out, and all columns that are read.
 NEEDED = (*_SECONDS.values(), "event_ns", "event_tokens", *_WORDS, "output_tokens")
-COLUMNS = tuple(dict.fromkeys((*NEEDED, *_PLAIN, "connect_ns")))
+COLUMNS = tuple(dict.fromkeys((*NEEDED, *_PLAIN, *chain(*(BY_KEY[name].columns for name in MEASURES)))))
 ALL = (*_PLAIN, *_SECONDS, *MEASURES, LONGEST_GAP, "ok")
 
 
@@ -66,7 +57,7 @@ def sources(columns: Iterable[str]) -> tuple[str, ...]:
     needed: list[str] = []
     for name in columns:
         if name in MEASURES:
-            needed += [*SPANS.get(name, ("connect_ns",)), "failure", "finish_reason"]
+            needed += [*BY_KEY[name].columns, "failure"]
         elif name == LONGEST_GAP:
             needed += ["event_ns", "failure"]
         else:
@@ -104,7 +95,7 @@ def turn_events(table: pa.Table, shift_ns: int, first_row: int = 0) -> Events:
     offset_ns = lists.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
     sent_ns = table["sent_ns"].fill_null(0).to_numpy()
     gap_ms = np.full(len(turn), np.nan)
-    gap_ms[np.diff(turn, prepend=-1) == 0], _ = values_by_turn(table, "itl_ms")
+    gap_ms[np.diff(turn, prepend=-1) == 0], _ = values_by_turn(table, ITL.key)
     gap_ms[~table["failure"].is_null().to_numpy()[turn]] = np.nan
     at_s = (sent_ns[turn] + offset_ns + shift_ns) / NS_PER_S
     return Events(at_s, _event_tokens(table, counts, turn), gap_ms, (turn + first_row).astype(np.int32))
@@ -134,7 +125,7 @@ _TYPES = {"turn": np.int32}
 
 def _longest_gaps(table: pa.Table) -> Floats:
     """Longest gap of each turn; NaN for an unsuccessful turn, and for one without gaps."""
-    gaps_ms, turn = values_by_turn(table, "itl_ms")
+    gaps_ms, turn = values_by_turn(table, ITL.key)
     longest = np.full(len(table), -np.inf)
     np.maximum.at(longest, turn, gaps_ms)
     return np.where(np.isfinite(longest) & table["failure"].is_null().to_numpy(), longest, np.nan)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inferload.figures.turn_figures import TTFT
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
 
@@ -72,7 +73,7 @@ class ClientView:
         return cls(
             events=events,
             first_s=first[by_first],
-            ttft_ms=turns["ttft_ms"].to_numpy()[own][by_first],
+            ttft_ms=turns[TTFT.key].to_numpy()[own][by_first],
             head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens, scale).heads(
                 run.since_start_s(server.wall_ns), capacity(server)
             ),

@@ -10,6 +10,8 @@ import pandas as pd
 
 from inferload.bottleneck.evidence import WindowEvidence
 from inferload.bottleneck.finding import QUEUED_SHARE, Finding
+from inferload.figures import rate_figures, turn_figures
+from inferload.figures.rate_figures import ATTAINMENT
 from inferload.numbers import number, percent
 from inferload.server_metrics.series import ServerSeries
 from inferload.verdict import gates
@@ -23,7 +25,7 @@ from .measured_load import MeasuredLoad, Unmet
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
 _GONE_SCRAPES = 5
 _SLO_MET = 0.9  # of the turns; a gate on slo_attainment can demand more
-_LATENCY_LIMITS = (*gates.MEASURE_NAMES, "slo_attainment", "goodput_turns_per_s")
+_LATENCY_LIMITS = (*turn_figures.BY_KEY, *(figure.key for figure in rate_figures.RATE_FIGURES if figure.needs == "slo"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,7 @@ def missed_limits(run: RunFrames) -> tuple[str, ...]:
         for gate in failed
         if gates.parse(gate["gate"]).name in _LATENCY_LIMITS
     ]
-    attainment = (summary.get("rates") or {}).get("slo_attainment")
+    attainment = (summary.get("rates") or {}).get(ATTAINMENT.key)
     if attainment is not None and attainment < _SLO_MET:
         missed.append(f"{percent(attainment)} of the turns met the SLO")
     return tuple(missed)

@@ -18,6 +18,8 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
+from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 from inferload.numbers import number
 
 Document = Mapping[str, Any]
@@ -166,7 +168,7 @@ def _serving_latencies(document: Document, names: Mapping[str, str]) -> dict[str
     return _latencies(names, of)
 
 
-_NO_TURNS: dict[str, float | None] = {"turns_per_s": 0.0}  # vLLM and SGLang write 0 for latencies without samples
+_NO_TURNS: dict[str, float | None] = {TURNS.key: 0.0}  # vLLM and SGLang write 0 for latencies without samples
 
 _VLLM_ONLY = ("model_id", "tokenizer_id", "total_token_throughput", "endpoint_type", "burstiness", "mean_e2el_ms")
 _SGLANG_ONLY = ("total_output_tokens_retokenized", "mean_e2e_latency_ms", "median_e2e_latency_ms")
@@ -183,11 +185,11 @@ def _vllm_name(document: Document) -> str | None:
 
 def _vllm(document: Document, name: str) -> Iterator[Imported]:
     completed = _number(document.get("completed"))
-    figures = {"turns_per_s": "request_throughput", "output_tok_per_s": "output_throughput"}
-    figures |= {"total_tok_per_s": "total_token_throughput", "goodput_turns_per_s": "request_goodput"}
+    figures = {TURNS.key: "request_throughput", OUTPUT.key: "output_throughput"}
+    figures |= {TOTAL.key: "total_token_throughput", GOODPUT.key: "request_goodput"}
     values = {ours: _number(document.get(key)) for ours, key in figures.items()}
     values |= _serving_latencies(
-        document, {"ttft_ms": "ttft_ms", "tpot_ms": "tpot_ms", "itl_ms": "itl_ms", "e2e_ms": "e2el_ms"}
+        document, {TTFT.key: "ttft_ms", TPOT.key: "tpot_ms", ITL.key: "itl_ms", E2E.key: "e2el_ms"}
     )
     if completed == 0:
         values = _NO_TURNS
@@ -219,12 +221,12 @@ def _sglang(document: Document, name: str) -> Iterator[Imported]:
     tokens = [_number(document.get(f"total_{side}_tokens")) for side in ("input", "output")]
     both = None if None in tokens else sum(filter(None, tokens))
     values = {
-        "turns_per_s": _number(document.get("request_throughput")) or _ratio(completed, duration_s),
-        "output_tok_per_s": _number(document.get("output_throughput")),
-        "total_tok_per_s": _number(document.get("total_throughput")) or _ratio(both, duration_s),
+        TURNS.key: _number(document.get("request_throughput")) or _ratio(completed, duration_s),
+        OUTPUT.key: _number(document.get("output_throughput")),
+        TOTAL.key: _number(document.get("total_throughput")) or _ratio(both, duration_s),
     }
     values |= _serving_latencies(
-        document, {"ttft_ms": "ttft_ms", "tpot_ms": "tpot_ms", "itl_ms": "itl_ms", "e2e_ms": "e2e_latency_ms"}
+        document, {TTFT.key: "ttft_ms", TPOT.key: "tpot_ms", ITL.key: "itl_ms", E2E.key: "e2e_latency_ms"}
     )
     if completed == 0:
         values = _NO_TURNS
@@ -271,14 +273,14 @@ def _aiperf(document: Document, name: str) -> Iterator[Imported]:
         return None if value is None or factor is None else value * factor
 
     latencies = {
-        "ttft_ms": "time_to_first_token",
-        "tpot_ms": "inter_token_latency",  # its ITL is one mean per turn, like our TPOT
-        "itl_ms": "inter_chunk_latency",
-        "e2e_ms": "request_latency",
+        TTFT.key: "time_to_first_token",
+        TPOT.key: "inter_token_latency",  # its ITL is one mean per turn, like our TPOT
+        ITL.key: "inter_chunk_latency",
+        E2E.key: "request_latency",
     }
-    figures = {"turns_per_s": of("request_throughput"), "output_tok_per_s": of("output_token_throughput")}
-    figures["total_tok_per_s"] = of("total_token_throughput")
-    figures["goodput_turns_per_s"] = of("goodput")
+    figures = {TURNS.key: of("request_throughput"), OUTPUT.key: of("output_token_throughput")}
+    figures[TOTAL.key] = of("total_token_throughput")
+    figures[GOODPUT.key] = of("goodput")
     figures |= _latencies(latencies, latency_ms)
     failed = of("error_request_count")
     if failed is None:  # AIPerf omits metrics without a value, but not the list of errors
@@ -333,12 +335,12 @@ def _guidellm_benchmark(document: Document, benchmark: object, name: str) -> Imp
         return _number(_at(block, "median")) if value is None and figure == "p50" else value
 
     latencies = {
-        "ttft_ms": "time_to_first_token_ms",
-        "tpot_ms": "inter_token_latency_ms",  # one mean per turn without the first token, like our TPOT
+        TTFT.key: "time_to_first_token_ms",
+        TPOT.key: "inter_token_latency_ms",  # one mean per turn without the first token, like our TPOT
     }
-    figures = {"turns_per_s": of("requests_per_second"), "output_tok_per_s": of("output_tokens_per_second")}
-    figures["total_tok_per_s"] = of("tokens_per_second")
-    figures |= _latencies(latencies, of) | _latencies({"e2e_ms": "request_latency"}, of, 1000.0)
+    figures = {TURNS.key: of("requests_per_second"), OUTPUT.key: of("output_tokens_per_second")}
+    figures[TOTAL.key] = of("tokens_per_second")
+    figures |= _latencies(latencies, of) | _latencies({E2E.key: "request_latency"}, of, 1000.0)
     strategy = _at(benchmark, "config", "strategy") or _at(benchmark, "args", "strategy")
     ended = _at(benchmark, "metrics", "request_totals") or _at(benchmark, "request_totals")
     models = (
@@ -376,11 +378,11 @@ def _genai(document: Document, name: str) -> Iterator[Imported]:
     unit = document.get("_time_unit", "s")
     factor = _MS.get(unit) if isinstance(unit, str) else None
     figures = {
-        "turns_per_s": _number(_at(all_in, "requests_per_second")),
-        "output_tok_per_s": _number(_at(all_in, "mean_output_throughput_tokens_per_s")),
-        "total_tok_per_s": _number(_at(all_in, "mean_total_tokens_throughput_tokens_per_s")),
+        TURNS.key: _number(_at(all_in, "requests_per_second")),
+        OUTPUT.key: _number(_at(all_in, "mean_output_throughput_tokens_per_s")),
+        TOTAL.key: _number(_at(all_in, "mean_total_tokens_throughput_tokens_per_s")),
     }
-    latencies = {"ttft_ms": "ttft", "tpot_ms": "tpot", "e2e_ms": "e2e_latency"}
+    latencies = {TTFT.key: "ttft", TPOT.key: "tpot", E2E.key: "e2e_latency"}
     figures |= _latencies(latencies, of if factor is not None else lambda metric, q: None, factor or 1.0)
     yield Imported(
         client=name,

@@ -17,6 +17,8 @@ import pandas as pd
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.figures.rate_figures import ATTAINMENT
+from inferload.figures.turn_figures import E2E, FIRST_EVENT, LAG
 
 from ..data.frames import RunFrames
 from .imported import OUR_BACKEND
@@ -43,7 +45,7 @@ def document(run: RunFrames) -> dict[str, Any]:
         raise UsageError(
             f"--vllm-bench: {run.path}: {int(output.isna().sum())} turns without a token count, which the format requires"
         )
-    latency_ms, ttft_ms = ok["e2e_ms"].to_numpy(), ok["first_event_ms"].to_numpy()
+    latency_ms, ttft_ms = ok[E2E.key].to_numpy(), ok[FIRST_EVENT.key].to_numpy()
     itls = _gaps_s(run, measured)
     duration_s = float(measured["last_s"].max() - measured["sent_s"].min())
     tokens = output.to_numpy(dtype=np.float64)
@@ -71,11 +73,11 @@ def document(run: RunFrames) -> dict[str, Any]:
         "total_token_throughput": None if total_in is None else (total_in + total_out) / duration_s,
         "input_lens": [_whole(value) for value in measured["input_tokens"]],
         "output_lens": [_whole(value) for value in measured["output_tokens"]],
-        "ttfts": _seconds(measured["first_event_ms"]),
+        "ttfts": _seconds(measured[FIRST_EVENT.key]),
         "itls": itls,
-        "latencies": _seconds(measured["e2e_ms"]),
+        "latencies": _seconds(measured[E2E.key]),
         "start_times": _seconds(measured["sent_s"] * 1e3),
-        "queue_times": _seconds(measured["lag_ms"]),
+        "queue_times": _seconds(measured[LAG.key]),
         "generated_texts": [],
         "errors": ["" if well else str(why) for well, why in zip(measured["ok"], measured["failure"], strict=True)],
         **_figures("ttft", ttft_ms),
@@ -97,11 +99,11 @@ def write(run: RunFrames, path: Path) -> None:
 def _met(run: RunFrames) -> float | None:
     """Return the number of measured turns that met the SLO; None without an SLO."""
     summary = run.summary
-    if summary is None or summary["rates"]["slo_attainment"] is None:
+    if summary is None or summary["rates"][ATTAINMENT.key] is None:
         return None
     turns, dropped = summary["turns"], summary["sessions"]["dropped"]
     planned = turns["ok"] + turns["failed"] + turns["unfinished"] + dropped
-    return float(round(summary["rates"]["slo_attainment"] * planned))
+    return float(round(summary["rates"][ATTAINMENT.key] * planned))
 
 
 def _gaps_s(run: RunFrames, measured: pd.DataFrame) -> list[list[float]]:

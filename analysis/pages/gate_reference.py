@@ -1,5 +1,7 @@
 """Reference of gate terms as Markdown tables: `python -m inferload.analysis.pages.gate_reference`."""
 
+from inferload.figures import client_figures, rate_figures, turn_figures
+from inferload.figures.figure import Figure
 from inferload.server_metrics.gate_metrics import SERVER_METRICS
 from inferload.verdict import gates
 
@@ -13,16 +15,24 @@ def document() -> str:
     """Return the tables of docs/gates.md."""
     classes = "{CLASS}"
     turns = [
-        _row(name, "", f"{classes}` or `{{TYPE NAME}}" if name == "failed_ratio" else classes)
-        for name in gates.RATIO_NAMES
+        _of(figure, "", f"{classes}` or `{{TYPE NAME}}" if figure is rate_figures.FAILED_RATIO else classes)
+        for figure in rate_figures.RATE_FIGURES
     ]
-    turns += [_row(name, "", classes) for name in gates.RATE_NAMES]
-    turns += [_row(name, _STATISTICS, "" if name == "client_delay_ms" else classes) for name in gates.MEASURE_NAMES]
+    turns += [_of(figure, _STATISTICS, classes) for figure in turn_figures.TURN_FIGURES]
+    turns += [_of(figure, _STATISTICS if figure.sketch else "", "") for figure in client_figures.CLIENT_FIGURES]
     servers = [_row(metric.name, ", ".join(metric.statistics), "") for metric in SERVER_METRICS]
     head = ["name", "statistics", "selector", "unit", "definition"]
     return "\n".join(
-        [*_table("### Turns", [head, *turns]), *_table("### Server metrics", [_without(head), *map(_without, servers)])]
+        [
+            *_table("### Turns and client", [head, *turns]),
+            *_table("### Server metrics", [_without(head), *map(_without, servers)]),
+        ]
     )
+
+
+def _of(figure: Figure, statistics: str, selector: str) -> list[str]:
+    unit = "0 to 1" if figure.form == "share" else figure.unit
+    return [f"`{figure.key}`", statistics, f"`{selector}`" if selector else "", unit, figure.text]
 
 
 def _row(name: str, statistics: str, selector: str) -> list[str]:

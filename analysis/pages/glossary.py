@@ -3,13 +3,15 @@
 import re
 
 from inferload.bottleneck import rules as causes
-from inferload.measure.measures import MEASURES
+from inferload.figures.client_figures import CLIENT_FIGURES
+from inferload.figures.rate_figures import RATE_FIGURES
+from inferload.figures.turn_figures import LAG, TURN_FIGURES
 from inferload.results.slo_text import LIMITS
 from inferload.results.terminal_tables import TASK_ROWS
 from inferload.verdict import reasons
-from inferload.verdict.gates import RATE_NAMES
 
 from ..data.figures import ALL
+from .wording import words
 
 _STATISTICS = (
     ("count", "", "number of samples"),
@@ -20,14 +22,6 @@ _STATISTICS = (
 )  # fmt: skip
 
 _RATES = (
-    ("offered sessions per s", "1/s", "sessions planned for the window / its length"),
-    ("achieved sessions per s", "1/s", "sessions planned and started in the window / its length, without sub-agents"),
-    ("turns per s", "1/s", "successful turns that ended in the window / its length"),
-    ("output tok per s", "tok/s", "output tokens received in the window / its length"),
-    ("input tok per s", "tok/s", "prompt tokens of turns with their first token in the window / its length"),
-    ("goodput turns per s", "1/s", "successful turns that ended in the window within all limits of the SLO / its length"),
-    ("slo attainment", "%", "turns within all limits of the SLO / turns planned in the window, including dropped and failed "
-     "ones. In an open loop TTFT and E2E are measured from the planned start"),
     ("slo missed", "", "limit of one turn, and turns that missed it / turns planned in the window; turns that failed or did not "
      "end, and dropped sessions, miss the SLO whatever their latencies"),
     ("turns with a stall (a gap over 250 ms)", "", "successful turns with two output events more than 250 ms apart; gaps in which "
@@ -83,19 +77,7 @@ _SERVERS = (
     ("lines", "", "lines of the log with a value"),
 )  # fmt: skip
 
-_CLIENT = (
-    (
-        "client delay, ms",
-        "ms",
-        "time of the user-space read - receive time of the kernel: error of the latencies",
-    ),
-    ("event loop lag, ms", "ms", "delay of timers in the event loop of a worker"),
-    ("garbage collection, ms", "ms", "pauses of the client's processes"),
-    ("CPU, busiest worker", "%", "processor time / length of the measure phase, of one core"),
-    ("timestamps", "", "kernel: receive time of the packet; user: clock of the worker process at the read"),
-    ("CPU steal", "%", "processor time that the hypervisor gave to other machines"),
-    ("longest pause between reads, ms", "ms", "longest time in which a worker with data in flight read no socket"),
-)
+_CLIENT = (("timestamps", "", "kernel: receive time of the packet; user: clock of the worker process at the read"),)
 
 _CACHE = (
     (
@@ -120,8 +102,6 @@ _TURNS = (
     ("turns", "", "number of turns"),
     ("total, ms", "ms", "planned start to last token, mean over turns"),
     ("window, s", "s", "length of the measure phase or step"),
-    ("failed_ratio", "", "failed / ended turns (ok + failed) of the measure phase"),
-    ("dropped_ratio", "", "dropped / planned sessions of the measure phase"),
     ("failures by class", "", "failed turns by their first error"),
     ("HTTP status", "", "status of the response; empty without one"),
     ("first at, s", "s", "end of the first failed turn of the class since the start of the run"),
@@ -150,7 +130,6 @@ _SEARCH = (
 )  # fmt: skip
 
 _COMPARISON = (
-    ("input + output tok per s", "tok/s", "sum of the rates of input and output tokens"),
     ("runs", "", "runs of the mean, without invalid ones"),
     ("change", "%", "candidate / baseline - 1: over pairs of runs if there are any, else of the two means"),
     ("best value", "", "of a goal: the best mean of a side, over its pairs with the closest other side"),
@@ -192,16 +171,27 @@ _PARTS = (
 )
 
 DEFINITIONS: tuple[tuple[str, str, str], ...] = (
-    *((measure.name, measure.unit, measure.text) for measure in MEASURES),
+    *((figure.key, figure.unit, figure.text) for figure in TURN_FIGURES),
+    *((words(figure.key), "%" if figure.form == "share" else figure.unit, figure.text) for figure in RATE_FIGURES),
+    *((figure.heading, "%" if figure.form == "share" else figure.unit, figure.text) for figure in CLIENT_FIGURES),
     *_STATISTICS, *_RATES, *_COUNTS, *_SERVERS, *_CLIENT, *_CACHE, *_PARTS,
     *_TURNS, *_TASKS, *_SEARCH, *_COMPARISON, *_AGREEMENT, *_LOCUST, *_CODES,
 )  # fmt: skip
 
 # Names of a figure of a comparison as column and as row.
 _FIGURES = {
-    form.format(figure.title, figure.unit): figure.name.partition("(")[2].rstrip(")") or figure.name.replace("_", " ")
-    for figure in ALL
+    form.format(term.title, term.unit): term.figure.key if term.statistic else words(term.figure.key)
+    for term in ALL
     for form in ("{} ({})", "{}, {}", "{}, {} (primary)", "{}")
+}
+_TITLES = {
+    heading: figure.key
+    for figure in TURN_FIGURES
+    for heading in (
+        figure.title,
+        figure.heading,
+        *(f"{figure.title} {q}, {figure.unit}" for q in ("mean", "p50", "p95", "p99")),
+    )
 }
 
 # Server metrics as gates name them.
@@ -217,18 +207,16 @@ SERVER_METRICS = {
 
 # Synonyms of defined terms.
 SAME = {
-    **_FIGURES, "total tok per s": "input + output tok per s",
+    **_FIGURES, **_TITLES,
     "p90": "p50", "p95": "p50", "p99": "p50", "p999": "p50",
-    "TTFT": "ttft_ms", "ITL": "itl_ms", "TPOT": "tpot_ms", "E2E": "e2e_ms", "Output, tok/s": "output tok per s",
-    "SLO attainment": "slo attainment", "Failed turns": "turns failed",
-    "TTFT, ms": "ttft_ms", "E2E, ms": "e2e_ms", "E2E from plan, ms": "e2e_planned_ms", "lag, ms": "lag_ms",
-    **{f"{name} {q}, ms": f"{name.lower()}_ms" for name in ("TTFT", "ITL") for q in ("mean", "p50", "p95", "p99")},
+    "lag, ms": LAG.key, "SLO attainment": "slo attainment", "Failed turns": "turns failed",
     "offered sessions/s": "offered sessions per s", "achieved sessions/s": "achieved sessions per s",
     "output tok/s": "output tok per s", "turns/s": "turns per s", "failed turns": "turns failed", "ok": "turns ok",
     "failed": "turns failed", "unfinished": "turns unfinished", "hit rate": "prefix cache hit rate",
     "sessions/s": "load", "users": "load", "goodput, turns/s": "goodput turns per s",
     "Seed": "seed", "Workers": "workers", "Phases": "phases", "Measured window": "window, s", "Percentiles from": "p50",
-    **{name: name.replace("_", " ") for name in RATE_NAMES}, **SERVER_METRICS,
+    **{figure.key: words(figure.key) for figure in RATE_FIGURES},
+    **{figure.key: figure.heading for figure in CLIENT_FIGURES}, **SERVER_METRICS,
     **{f"{text}, {unit}": text for text in TASK_ROWS.values() for unit in ("s", "turns")},
 }  # fmt: skip
 # Synonyms that are valid in one table only.

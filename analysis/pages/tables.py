@@ -6,7 +6,9 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from inferload.escaping import escaped
-from inferload.measure.measures import MEASURES
+from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
+from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, RATE_FIGURES
+from inferload.figures.turn_figures import HEADLINES, ITL, TTFT, TURN_FIGURES
 from inferload.numbers import NOT_KNOWN, number, percent
 from inferload.results.terminal_tables import TASK_ROWS, gate_mark, interval_and_note, step_level, step_range
 from inferload.verdict.failures import counts_by_name
@@ -16,7 +18,7 @@ from . import slo_table
 from .wording import bounds_text, bracket, mean_max, words
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "min", "max", "count")
-LATENCIES = {"ttft_ms": "TTFT", "itl_ms": "ITL", "tpot_ms": "TPOT", "e2e_ms": "E2E"}  # the rows of the first table
+LATENCIES = {figure.key: figure.title for figure in HEADLINES}  # the rows of the first table
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def _split(summary: Mapping[str, Any], column: str) -> Table:
             *(number(block["turns"][count]) for count in ("ok", "failed", "unfinished", "output_tokens")),
             *(
                 statistic(block["latency"][measure], q)
-                for measure in ("ttft_ms", "itl_ms")
+                for measure in (TTFT.key, ITL.key)
                 for q in ("mean", "p50", "p99")
             ),
         )
@@ -84,10 +86,10 @@ def _split(summary: Mapping[str, Any], column: str) -> Table:
         "failed",
         "unfinished",
         "output tokens",
-        "TTFT mean, ms",
+        f"{TTFT.title} mean, ms",
         "p50",
         "p99",
-        "ITL mean, ms",
+        f"{ITL.title} mean, ms",
         "p50",
         "p99",
     )
@@ -160,8 +162,8 @@ def _marks_note(rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    """Sort names in the order of `MEASURES`, unknown ones last."""
-    order = {measure.name: index for index, measure in enumerate(MEASURES)}
+    """Sort names in the order of `TURN_FIGURES`, unknown ones last."""
+    order = {figure.key: index for index, figure in enumerate(TURN_FIGURES)}
     return sorted(names, key=lambda name: (order.get(name, len(order)), name))
 
 
@@ -181,7 +183,7 @@ def _has_samples(block: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]
 
 
 def _rates(summary: Mapping[str, Any]) -> Table:
-    shares = ("slo_attainment",)
+    shares = {figure.key for figure in RATE_FIGURES if figure.form == "share"}
     rates = summary.get("rates") or {}
     rows = [(words(name), percent(value) if name in shares else number(value)) for name, value in rates.items()]
     stalls = summary.get("stalls") or {}
@@ -395,28 +397,19 @@ def _arms(summary: Mapping[str, Any]) -> Table | None:
     )
 
 
-_CLIENT_ROWS = (
-    ("delay_ms", "client delay, ms"),
-    ("loop_lag_ms", "event loop lag, ms"),
-    ("gc_pause_ms", "garbage collection, ms"),
-)
-
-
 def _client(summary: Mapping[str, Any]) -> Table:
     client = summary.get("client") or {}
     rows: list[tuple[str, ...]] = []
-    for name, label in _CLIENT_ROWS:
-        block = client.get(name)
-        if name == "gc_pause_ms" and block and block.get("count") == 0:
-            rows.append((label, "none", "none", "none"))
-        elif block:
-            rows.append((label, *(statistic(block, part) for part in ("p50", "p99", "max"))))
-    if client.get("cpu_share") is not None:
-        rows.append(("CPU, busiest worker", percent(client["cpu_share"]), "", ""))
-    if client.get("steal_share") is not None:
-        rows.append(("CPU steal", percent(client["steal_share"]), "", ""))
-    if client.get("longest_pause_ms") is not None:
-        rows.append(("longest pause between reads, ms", "", "", number(client["longest_pause_ms"])))
+    for figure in CLIENT_FIGURES:
+        value = client.get(figure.field)
+        if figure is GC_PAUSE and value and value.get("count") == 0:
+            rows.append((figure.heading, "none", "none", "none"))
+        elif figure.sketch is not None and value:
+            rows.append((figure.heading, *(statistic(value, part) for part in ("p50", "p99", "max"))))
+        elif figure.form == "share" and value is not None:
+            rows.append((figure.heading, percent(value), "", ""))
+        elif value is not None and figure.sketch is None:
+            rows.append((figure.heading, "", "", number(value)))
     if client.get("stamps"):
         rows.append(("timestamps", f"{client['stamps']}", "", ""))
     return Table("client", "Load generator", ("", "p50", "p99", "max"), tuple(rows))
@@ -432,10 +425,10 @@ def _steps(summary: Mapping[str, Any]) -> Table:
             (
                 str(index if name is None else name),
                 number(step.get("window_s")),
-                number(rates.get("offered_sessions_per_s")),
-                number(rates.get("achieved_sessions_per_s")),
-                number(rates.get("output_tok_per_s")),
-                *(statistic(latency.get(m) or {}, p) for m in ("ttft_ms", "itl_ms") for p in ("p50", "p95")),
+                number(rates.get(OFFERED.key)),
+                number(rates.get(ACHIEVED.key)),
+                number(rates.get(OUTPUT.key)),
+                *(statistic(latency.get(m) or {}, p) for m in (TTFT.key, ITL.key) for p in ("p50", "p95")),
                 number(turns.get("failed")),
             )
         )

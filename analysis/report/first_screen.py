@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inferload.figures.rate_figures import ATTAINMENT, OUTPUT
+from inferload.figures.turn_figures import ITL, TTFT
 from inferload.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural
 from inferload.plan.load_text import LoadText
 from inferload.results.summary import is_marked
@@ -98,17 +100,17 @@ def _measured(gate: Mapping[str, Any]) -> str:
 def _tiles(summary: Mapping[str, Any]) -> tuple[Tile, ...]:
     latency, rates = (summary.get(key) or {} for key in ("latency", "rates"))
     tiles = [
-        _percentile("TTFT p95, ms", latency.get("ttft_ms") or {}),
-        _percentile("ITL p95, ms", latency.get("itl_ms") or {}),
+        _percentile("TTFT p95, ms", latency.get(TTFT.key) or {}),
+        _percentile("ITL p95, ms", latency.get(ITL.key) or {}),
         *_requests(summary),
         _failures(summary),
     ]
-    if rates.get("output_tok_per_s"):
+    if rates.get(OUTPUT.key):
         detail = f"{number(rates.get('turns_per_s'))} turns/s"
-        tiles.append(Tile("Output, tok/s", number(rates["output_tok_per_s"]), detail))
-    if rates.get("slo_attainment") is not None:
+        tiles.append(Tile("Output, tok/s", number(rates[OUTPUT.key]), detail))
+    if rates.get(ATTAINMENT.key) is not None:
         goodput = f"goodput {number(rates.get('goodput_turns_per_s'))} turns/s"
-        tiles.append(Tile("SLO attainment", percent(rates["slo_attainment"]), goodput))
+        tiles.append(Tile("SLO attainment", percent(rates[ATTAINMENT.key]), goodput))
     return tuple(Tile(tile.label, tile.value, "" if NOT_KNOWN in tile.detail else tile.detail) for tile in tiles)
 
 

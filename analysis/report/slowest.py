@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from inferload.figures.turn_figures import E2E, E2E_PLANNED, LAG, TTFT
 from inferload.numbers import NOT_KNOWN, number
 
 from ..data.frames import RunFrames
@@ -33,9 +34,9 @@ def table(run: RunFrames) -> Table | None:
     for turns in run.batches(*_NEEDED):
         if "phase" not in turns:
             continue
-        chosen = turns[turns["ok"] & (turns["phase"] == "measure") & turns["e2e_planned_ms"].notna()]
-        so_far = chosen if slowest is None else pd.concat([slowest, chosen.nlargest(SHOWN, "e2e_planned_ms")])
-        slowest = so_far.nlargest(SHOWN, "e2e_planned_ms")
+        chosen = turns[turns["ok"] & (turns["phase"] == "measure") & turns[E2E_PLANNED.key].notna()]
+        so_far = chosen if slowest is None else pd.concat([slowest, chosen.nlargest(SHOWN, E2E_PLANNED.key)])
+        slowest = so_far.nlargest(SHOWN, E2E_PLANNED.key)
     if slowest is None or not len(slowest):
         return None
     rows = tuple(_row(turn) for _, turn in slowest.iterrows())
@@ -45,7 +46,7 @@ def table(run: RunFrames) -> Table | None:
 
 _NEEDED = (
     *("session_id", "turn_index", "class", "worker", "phase", "ok", "planned_s"),
-    *("lag_ms", "ttft_ms", "e2e_ms", "e2e_planned_ms", LONGEST_GAP),
+    *(LAG.key, TTFT.key, E2E.key, E2E_PLANNED.key, LONGEST_GAP),
     *("input_tokens", "cached_tokens", "output_tokens"),
 )
 
@@ -60,7 +61,7 @@ def _row(turn: Any) -> tuple[str, ...]:
         name,
         str(turn["class"]),
         f"{turn['planned_s']:.1f}",
-        *(number(turn[name]) for name in ("lag_ms", "ttft_ms", "e2e_ms", "e2e_planned_ms")),
+        *(number(turn[name]) for name in (LAG.key, TTFT.key, E2E.key, E2E_PLANNED.key)),
         number(turn[LONGEST_GAP]),
         count("input_tokens"),
         count("cached_tokens"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.figures.rate_figures import INPUT, OUTPUT, TURNS
 from inferload.numbers import number, percent
 from inferload.text_table import align
 
@@ -132,15 +133,15 @@ def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any])
     if not turns or input_tokens is None or output_tokens is None:
         raise UsageError(f"--beside {path}: its server reported no token counts; choose another run")
     rates, variant = summary["rates"], manifest.get("variant") or {}
-    total = [rates["input_tok_per_s"], rates["output_tok_per_s"]]
+    total = [rates[INPUT.key], rates[OUTPUT.key]]
     return RunRates(
         path=path,
         variant=variant.get("name"),
         engine=str(manifest.get("engine")),
         deployed_engine=variant.get("engine"),
         rates={
-            "requests/s": rates["turns_per_s"],
-            "output tok/s": rates["output_tok_per_s"],
+            "requests/s": rates[TURNS.key],
+            "output tok/s": rates[OUTPUT.key],
             "input + output tok/s": None if None in total else sum(total),
         },
         input_tokens=input_tokens / turns,

@@ -15,6 +15,8 @@ from inferload.campaign import runner
 from inferload.campaign.journal import Journal
 from inferload.campaign.runner import Runner, RunTimeLimits
 from inferload.errors import UsageError
+from inferload.figures.rate_figures import OUTPUT
+from inferload.figures.turn_figures import ITL, TTFT
 from inferload.machine.calibration import ReferencePace, RunFigures
 from inferload.results.summary import is_marked
 from inferload.run_options import API_KEY_VARIABLE
@@ -88,9 +90,9 @@ def result_of(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> RunFigu
         measurement=verdict["measurement"],
         reasons=tuple(_finding(reason["text"]) for reason in verdict["reasons"] if reason["phase"] == "measure"),
         failed_turns=summary["turns"]["failed"],
-        output_tok_per_s=summary["rates"]["output_tok_per_s"],
-        ttft_mean_ms=latency["ttft_ms"]["mean"],
-        itl_p99_ms=_steady_p99(latency["itl_ms"]),
+        output_tok_per_s=summary["rates"][OUTPUT.key],
+        ttft_mean_ms=latency[TTFT.key]["mean"],
+        itl_p99_ms=_steady_p99(latency[ITL.key]),
         delay_p99_ms=_steady_p99(client["delay_ms"]),
         loop_lag_ms=None if tail is None else lag[tail],
         loop_lag_at=tail,

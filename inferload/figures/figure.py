@@ -1,7 +1,6 @@
 """A figure: one measured quantity. Each list of figures in a file, on a page or in an interface is made from such rows.
 
-The rows are in `turn_figures`, `rate_figures`, `client_figures` and `server_figures`. The order of a table is the order on
-each page.
+The rows are in `turn_figures`, `rate_figures`, `client_figures` and `server_figures`; their order is the order on each page.
 """
 
 from __future__ import annotations
@@ -18,9 +17,11 @@ Form = Literal["number", "count", "share"]
 PEERS = ("vllm bench serve", "GuideLLM", "AIPerf", "genai-bench")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Figure:
-    """One quantity. `key` names it in summary.json, gates and CSV files and ends with its unit; `title` is its heading.
+    """One quantity; each is a single object, and equal only to itself.
+
+    `key` names it in summary.json, gates and CSV files and ends with its unit; `title` is its heading.
 
     `text`: definition, for the documentation and the glossary. `statistics`: of a distribution or a gauge; empty for a single
     number. `headline`: it is in short summaries, first tables and tables by class. `panel`: heading of its chart; figures with the

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from inferload.figures.rate_figures import ATTAINMENT
 from inferload.live.bottleneck import ClientFigures, LiveDiagnosis
 from inferload.live.series import Series
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_S
 from inferload.measure.sketch import Sketch
 from inferload.measure.tally import TallySet
-from inferload.results import summary
 from inferload.results.rolling_stats import SPAN_S, Recent, RecentFigures
 
 MOST_CLASSES = 12  # with columns of their own; turns of further classes are only in the figures of all
@@ -176,7 +176,7 @@ class Recorder:
     def slo_attainment(self) -> float | None:
         """Return the SLO attainment of the minute before the newest point; None without an SLO."""
         total = self._minute.total(self.series.newest_s)
-        return None if total is None else summary.rates(total, MINUTE_S)["slo_attainment"]
+        return None if total is None else ATTAINMENT.value(total, MINUTE_S)
 
     def _server(self, at_s: float, instant: Instant, client: ClientFigures) -> dict[str, float | None]:
         for name, line in instant.scrapes.items():

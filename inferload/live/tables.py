@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferload.escaping import escaped
+from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, TURNS
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import Phase
 from inferload.measure.tally import Tally, TallySet
@@ -60,11 +61,11 @@ def _row(name: str | None, part: Mapping[str, Any]) -> dict[str, Any]:
         "name": name,
         **{key: turns[key] for key in ("sent", "ok", "failed", "unfinished")},
         "dropped": part["sessions"]["dropped"],
-        "offered": rates["offered_sessions_per_s"],
-        "achieved": rates["achieved_sessions_per_s"],
-        "turns": rates["turns_per_s"],
-        "output_tok": rates["output_tok_per_s"],
-        "slo_attainment": rates["slo_attainment"],
+        "offered": rates[OFFERED.key],
+        "achieved": rates[ACHIEVED.key],
+        "turns": rates[TURNS.key],
+        "output_tok": rates[OUTPUT.key],
+        ATTAINMENT.key: rates[ATTAINMENT.key],
         **{
             f"{measure}_{quantile}": latency[f"{measure}_ms"].get(quantile)
             for measure, quantiles in (("ttft", ("p50", "p95")), ("itl", ("p50", "p99")), ("e2e", ("p50", "p95")))
@@ -104,7 +105,7 @@ def _quantile(gate: Gate, counts: SoFar) -> gating.Quantile:
         if gate.class_name is None
         else counts.tallies.by_class(counts.phase).get(gate.class_name, Tally())
     )
-    return summary.sketch_quantile(tally, counts.health.total(counts.phase).delay_ms)
+    return summary.sketch_quantile(tally, counts.health.total(counts.phase))
 
 
 def gates_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -11,8 +11,7 @@ import msgspec
 import numpy as np
 
 from inferload.measure.clock import NS_PER_S
-from inferload.measure.measures import delays_ms
-from inferload.measure.record import PHASES, Phase, TurnRecord
+from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch
 
 
@@ -135,14 +134,6 @@ class HealthSet:
         if health is None:
             health = self._healths[key] = ClientHealth()
         return health
-
-    def count_delays(self, record: TurnRecord, reads_unstamped: int) -> None:
-        """Count a turn's reads, and the client delay of each stamped read."""
-        health = self.at(record.worker, record.phase)
-        delays = delays_ms(record)
-        health.delay_ms.gather(delays)
-        health.reads_stamped += len(delays)
-        health.reads_unstamped += reads_unstamped
 
     def items(self) -> list[tuple[tuple[str, Phase], ClientHealth]]:
         """Return all records, ordered by worker and phase."""

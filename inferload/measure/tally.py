@@ -6,25 +6,15 @@ started sessions) have names that begin with `window_` and belong to the phase w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 
-from inferload.measure.measures import MEASURES, STALL_MS, Floats, gaps_ms
-from inferload.measure.record import PHASES, Phase, PhaseWindow, TurnRecord
+from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch
-from inferload.measure.slo import Slo
 from inferload.measure.tally_wire import TallySetWire, TallyWire
-from inferload.measure.window_counts import WindowCounts, session_window, within
-
-# The client delay is counted in `client_health`; gaps are counted separately, because stalls need them too.
-_PER_TURN = tuple((m.name, m.per_turn) for m in MEASURES if m.per_turn is not None)
-_PER_EVENT = tuple(
-    (m.name, m.per_event) for m in MEASURES if m.per_event is not None and m.name not in ("itl_ms", "client_delay_ms")
-)
 
 _KEYS = {"turns_delayed": "turns_held", "delayed_ns": "held_ns"}  # in counts.json: keys of fields with other names
 _NAMES = {key: name for name, key in _KEYS.items()}
@@ -103,7 +93,7 @@ class Tally:
     def absorb(self, other: Tally) -> None:
         """Add another tally, which stays unchanged."""
         self.absorb_counts(other)
-        self._stalled(other.longest_stall_ms)
+        self.stalled(other.longest_stall_ms)
         for counted in _COUNTED_BY:
             add_counts(getattr(self, counted), getattr(other, counted))
         for name, sketch in other.sketches.items():
@@ -142,102 +132,8 @@ class Tally:
             sketches={name: Sketch.from_wire(sketch) for name, sketch in wire["sketches"].items()},
         )
 
-    def count_end(self, record: TurnRecord) -> None:
-        """Count a turn's end and its tokens."""
-        if record.ok:
-            self.ok += 1
-            self.cancelled += record.cancelled
-            if record.finish_reason is not None:
-                add_counts(self.by_finish_reason, {record.finish_reason: 1})
-        elif record.finished:
-            self.failed += 1
-            assert record.failure is not None
-            add_counts(self.by_failure, {record.failure.value: 1})
-        else:
-            self.unfinished += 1
-        if record.status is not None:
-            add_counts(self.by_status, {record.status: 1})
-        add_counts(self.by_remark, {remark.value: 1 for remark in record.remarks})
-        if record.output_tokens is not None:
-            self.output_tokens += record.output_tokens
-            self.output_tokens_from += 1
-            if record.ok and not record.cancelled and record.max_tokens is not None:
-                self.answer_tokens += record.output_tokens
-                self.answer_limit_tokens += record.max_tokens
-        if record.input_tokens is not None:
-            self.input_tokens += record.input_tokens
-            self.input_tokens_from += 1
-        if record.cached_tokens is not None:
-            self.cached_tokens += record.cached_tokens
-            self.cached_tokens_from += 1
-        if record.event_ns is not None:
-            self.events += len(record.event_ns)
-        if record.sent_ns is not None:
-            self.turn_ns += record.closed_ns - record.sent_ns
-
-    def count_missed(self, missed: Sequence[str] | None) -> None:
-        """Count the limits of the SLO that a turn missed; None without an SLO, or if the result is unknown."""
-        if missed is not None:
-            self.slo_judged += 1
-            self.slo_met += not missed
-            add_counts(self.slo_missed, dict.fromkeys(missed, 1))
-
-    def count_latencies(self, record: TurnRecord, pauses: Sequence[Pause] = ()) -> None:
-        """Add the measures of a turn that ended well to the sketches. `pauses`: times in which this client was blocked."""
-        for name, per_turn in _PER_TURN:
-            value = per_turn(record)
-            if value is not None:
-                self.sketch(name).gather_one(value)
-        gaps = gaps_ms(record)
-        if not len(gaps):
-            return
-        self.sketch("itl_ms").gather(gaps)
-        if float(gaps.max()) > STALL_MS:
-            self.count_stalls(record, gaps, pauses)
-        for name, per_event in _PER_EVENT:
-            values = per_event(record)
-            if len(values):
-                self.sketch(name).gather(values)
-
-    def count_window(self, counts: WindowCounts, slo_met: bool | None = None) -> None:
-        """Add one turn's counts of this tally's window. `slo_met`: None without an SLO, or if the result is unknown."""
-        self.window_events += counts.events
-        if counts.output_tokens is None:
-            self.window_events_uncounted += counts.events
-        else:
-            self.window_output_tokens += counts.output_tokens
-        if counts.ended_ok and counts.ended_tokens is not None:
-            self.window_ended_counted += 1
-            self.window_ended_tokens += counts.ended_tokens
-        self.window_edge_tokens += counts.edge_tokens
-        self.window_firsts += counts.first_output
-        if counts.input_tokens is None:
-            self.window_firsts_uncounted += 1
-        else:
-            self.window_input_tokens += counts.input_tokens
-        self.window_in_flight_ns += counts.in_flight_ns
-        self.window_turns += counts.ended_ok
-        if counts.ended_ok and slo_met is not None:
-            self.window_slo_judged += 1
-            self.window_slo_met += slo_met
-
-    def count_stalls(self, record: TurnRecord, gaps: Floats, pauses: Sequence[Pause]) -> None:
-        """Count stalls. A gap in which this client was blocked for at least half of the time is a client stall."""
-        assert record.event_ns is not None
-        assert record.sent_ns is not None
-        own, client = 0.0, False
-        for index in np.flatnonzero(gaps > STALL_MS).tolist():
-            start_ns, end_ns = (record.sent_ns + record.event_ns[event] for event in (index, index + 1))
-            if 2 * _overlap_ns(start_ns, end_ns, pauses) >= end_ns - start_ns:
-                client = True
-            else:
-                own = max(own, float(gaps[index]))
-        self.turns_with_client_stall += client
-        if own:
-            self.turns_with_stall += 1
-            self._stalled(own)
-
-    def _stalled(self, gap_ms: float | None) -> None:
+    def stalled(self, gap_ms: float | None) -> None:
+        """Note the longest stall of some turns; None: they had none."""
         if gap_ms is not None and (self.longest_stall_ms is None or gap_ms > self.longest_stall_ms):
             self.longest_stall_ms = gap_ms
 
@@ -246,11 +142,6 @@ def add_counts(counts: dict[_Name, int], others: Mapping[_Name, int]) -> None:
     """Add counts by name to others."""
     for name, count in others.items():
         counts[name] = counts.get(name, 0) + count
-
-
-def _overlap_ns(start_ns: int, end_ns: int, pauses: Sequence[Pause]) -> int:
-    """Return the part of an interval that is inside pauses."""
-    return sum(max(0, min(end_ns, until_ns) - max(start_ns, from_ns)) for from_ns, until_ns in pauses)
 
 
 _COUNTS = tuple(item.name for item in fields(Tally) if item.type == "int")
@@ -303,27 +194,8 @@ class TallySet:
         self.at(phase, class_name, step).delayed_ns += wait_ns
 
     def turn_begun(self, phase: Phase, class_name: str, step: int | None = None) -> None:
-        """Count the begin of a turn; `count_turn` counts its end."""
+        """Count the begin of a turn; `inferload.figures.counting` counts its end."""
         self.at(phase, class_name, step).turns_begun += 1
-
-    def count_turn(
-        self, record: TurnRecord, windows: Sequence[PhaseWindow], slo: Slo | None, pauses: Sequence[Pause] = ()
-    ) -> None:
-        """Count an ended turn, and its events in each window. `pauses`: times in which this client was blocked."""
-        tally = self.at(record.phase, record.class_name, record.step)
-        tally.count_end(record)
-        if record.ok:
-            tally.count_latencies(record, pauses)
-        missed = None if slo is None else slo.missed(record)
-        tally.count_missed(missed)
-        met = None if missed is None else not missed
-        began_in = session_window(record, windows)
-        if began_in is not None:
-            self.at(began_in.phase, record.class_name, began_in.step).window_sessions += 1
-        for window in windows:
-            counts = within(record, window)
-            if counts is not None:
-                self.at(window.phase, record.class_name, window.step).count_window(counts, met)
 
     def at(self, phase: Phase, class_name: str, step: int | None = None) -> Tally:
         """Return the tally of a key, created on first use."""

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferload.measure.sketch import Sketch
+from inferload.figures import client_figures
+from inferload.figures.rate_figures import ATTAINMENT, FAILED_RATIO
+from inferload.measure.client_health import ClientHealth
 from inferload.measure.tally import Tally, TallySet
 from inferload.results.summary import figures_of, sketch_quantile
 from inferload.server_metrics import gate_metrics
@@ -21,7 +23,7 @@ LONGEST_S = 600
 LEAST_ENDED = 10  # turns: a share of fewer is not evaluated
 _EXAMPLE = "write it as failed_ratio > 0.5 for 5s"
 _FORM = re.compile(r"(?P<gate>.*\S)\s+for\s+(?P<count>\d{1,9})(?P<unit>[sm])\s*")
-_SHARES = ("failed_ratio", "slo_attainment")  # of the ended turns
+_SHARES = (FAILED_RATIO.key, ATTAINMENT.key)  # of the ended turns
 _SECONDS = {"s": 1, "m": 60}
 
 
@@ -57,7 +59,7 @@ def parse(text: str) -> AbortCondition:
     if not 1 <= span_s <= LONGEST_S:
         raise GateError(text, match.start("count"), f"{span_s} s is out of range; use 1s to {LONGEST_S}s")
     gate = gates.parse(match["gate"])
-    if gate.name == "client_delay_ms" or gate.name in gate_metrics.BY_NAME:
+    if gate.name in client_figures.BY_KEY or gate.name in gate_metrics.BY_NAME:
         raise GateError(text, 0, f"{gate.name} is not known during a run; use a gate instead")
     if gate.selector is not None:
         raise GateError(text, text.index("{"), f"a condition applies to all turns; remove {{{gate.selector}}}")
@@ -100,7 +102,9 @@ class AbortWatch:
                     total.absorb(tally)
             if condition.gate.name in _SHARES and total.ended < LEAST_ENDED:
                 continue
-            result = gates.evaluate(condition.gate, _summary(total, condition.span_s), sketch_quantile(total, Sketch()))
+            result = gates.evaluate(
+                condition.gate, _summary(total, condition.span_s), sketch_quantile(total, ClientHealth())
+            )
             if result.passed and result.value is not None:
                 return AbortReached(condition.text, result.value, float(now_s))
         return None

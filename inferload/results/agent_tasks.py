@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inferload.figures.turn_figures import ITL, STALL_MS
+from inferload.figures.turn_values import values_by_turn
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
-from inferload.measure.columns import values_by_turn
-from inferload.measure.measures import STALL_MS
 from inferload.measure.record import CANCELLED
 from inferload.results.summary import exact_block
 
@@ -55,7 +55,7 @@ def classes(tables: Iterable[pa.Table]) -> list[str]:
 
 def facts(turns: pa.Table) -> pa.Table:
     """Return what tasks are computed from, of a table of COLUMNS: about 90 bytes per turn."""
-    gaps, row = values_by_turn(turns, "itl_ms")
+    gaps, row = values_by_turn(turns, ITL.key)
     stalled = np.zeros(len(turns), dtype=np.bool_)
     stalled[row[gaps > STALL_MS]] = True
     ok = pc.is_null(turns["failure"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
+from inferload.figures.rate_figures import TURNS, streamed_tokens
+from inferload.figures.turn_figures import CONNECT, ITL, LAG, TTFT, UPLOAD
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_MS, NS_PER_S
 from inferload.measure.record import PHASES, Phase
@@ -58,7 +60,7 @@ def evidence_by_phase(
 def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) -> Evidence:
     all_workers, each = health.total(phase), list(health.by_worker(phase).values())
     # If a thread reads, event loop lag delays only requests that are not sent in one piece.
-    upload = tally.sketches.get("upload_ms")
+    upload = tally.sketches.get(UPLOAD.key)
     parted = upload is not None and (upload.quantile(0.99) or 0.0) > _UPLOAD_MS
     return Evidence(
         phase=phase,
@@ -75,8 +77,8 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         connect_mean_ms=_connect_mean_ms(tally, _worst([worker.loop_lag_ms.quantile(0.99) for worker in each])),
         sessions_begun=tally.window_sessions,
         delay_p99_ms=_certain_p99(all_workers.delay_ms),
-        itl_ms=_typical(tally.sketches.get("itl_ms")),
-        ttft_ms=_typical(tally.sketches.get("ttft_ms")),
+        itl_ms=_typical(tally.sketches.get(ITL.key)),
+        ttft_ms=_typical(tally.sketches.get(TTFT.key)),
         loop_lag_p99_ms=_worst(
             [_certain_p99(worker.loop_lag_ms) for worker in each if not worker.reads_apart or parted]
         ),
@@ -88,20 +90,20 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         clock_steps=all_workers.clock_steps,
         clock_stepped_s=all_workers.clock_stepped_ns / NS_PER_S,
         window_s=window_s,
-        lag_mean_ms=tally.sketches["lag_ms"].mean if "lag_ms" in tally.sketches else None,
+        lag_mean_ms=tally.sketches[LAG.key].mean if LAG.key in tally.sketches else None,
         turn_mean_s=tally.turn_ns / NS_PER_S / tally.ended if tally.ended else None,
         in_flight_mean=tally.window_in_flight_ns / NS_PER_S / window_s if window_s else None,
-        streamed_tokens=summary.streamed_tokens(tally),
+        streamed_tokens=streamed_tokens(tally),
         tokens_per_turn=tally.window_ended_tokens / tally.window_ended_counted if tally.window_ended_counted else None,
         edge_tokens=tally.window_edge_tokens,
-        turns_per_s=summary.rates(tally, window_s)["turns_per_s"],
+        turns_per_s=TURNS.value(tally, window_s),
         rate_times_time=tally.turn_ns / NS_PER_S / window_s if window_s else None,
     )
 
 
 def _connect_mean_ms(tally: Tally, loop_lag_ms: float | None) -> float:
     """Mean connect time over all turns, without the lag of the event loop."""
-    connect, lag = tally.sketches.get("connect_ms"), tally.sketches.get("lag_ms")
+    connect, lag = tally.sketches.get(CONNECT.key), tally.sketches.get(LAG.key)
     if connect is None or lag is None or connect.mean is None:
         return 0.0
     own_ms = _CONNECT_TURNS * (loop_lag_ms or 0.0)

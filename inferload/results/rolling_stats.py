@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from inferload.figures.rate_figures import INPUT, OFFERED, OUTPUT, TURNS
+from inferload.figures.rate_figures import rates as rates_of
+from inferload.figures.turn_figures import E2E, ITL, TTFT
 from inferload.measure.tally import Tally, TallySet
-from inferload.results import summary
 
 SPAN_S = 10
-_SHOWN = ("ttft_ms", "itl_ms", "e2e_ms")
+_SHOWN = (TTFT.key, ITL.key, E2E.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +83,15 @@ class Recent:
         """Return the figures of the complete seconds of the span before `at_s`."""
         known = self.total(at_s)
         total, span_s = known or Tally(), min(self._span_s, int(at_s))
-        rates = summary.rates(total, None if known is None else span_s)
+        rates = rates_of(total, None if known is None else span_s)
         ttft_ms, itl_ms, e2e_ms = (total.sketch(name) for name in _SHOWN)
         return RecentFigures(
             span_s,
-            rates["offered_sessions_per_s"],
+            rates[OFFERED.key],
             total.sessions_started / span_s if known is not None and span_s else None,
-            rates["turns_per_s"],
-            rates["output_tok_per_s"],
-            rates["input_tok_per_s"],
+            rates[TURNS.key],
+            rates[OUTPUT.key],
+            rates[INPUT.key],
             (ttft_ms.quantile(0.5), ttft_ms.quantile(0.95)),
             (itl_ms.quantile(0.5), itl_ms.quantile(0.95), itl_ms.quantile(0.99)),
             (e2e_ms.quantile(0.5), e2e_ms.quantile(0.95)),

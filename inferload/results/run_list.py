@@ -7,6 +7,8 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.figures.rate_figures import OUTPUT
+from inferload.figures.turn_figures import ITL, TTFT
 from inferload.numbers import short
 from inferload.results.summary import is_marked
 from inferload.verdict import outcome
@@ -46,12 +48,12 @@ class ListedRun:
 
 
 FIGURES: Mapping[str, tuple[str, ...]] = {
-    "TTFT p50, ms": ("latency", "ttft_ms", "p50"),
-    "TTFT p95, ms": ("latency", "ttft_ms", "p95"),
-    "TTFT p99, ms": ("latency", "ttft_ms", "p99"),
-    "ITL p50, ms": ("latency", "itl_ms", "p50"),
-    "ITL p99, ms": ("latency", "itl_ms", "p99"),
-    "output tok/s": ("rates", "output_tok_per_s"),
+    "TTFT p50, ms": ("latency", TTFT.key, "p50"),
+    "TTFT p95, ms": ("latency", TTFT.key, "p95"),
+    "TTFT p99, ms": ("latency", TTFT.key, "p99"),
+    "ITL p50, ms": ("latency", ITL.key, "p50"),
+    "ITL p99, ms": ("latency", ITL.key, "p99"),
+    "output tok/s": ("rates", OUTPUT.key),
     "failed turns": ("turns", "by_phase", "all", "failed"),
 }
 

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 from inferload.numbers import number
 
 # What each limit of one turn is about.
 LIMITS = MappingProxyType(
-    {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E", "itl_ms": "p99 of the gaps within the turn"}
+    {TTFT.key: TTFT.title, TPOT.key: TPOT.title, E2E.key: E2E.title, ITL.key: "p99 of the gaps within the turn"}
 )
 
 

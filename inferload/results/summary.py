@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferload.measure.client_health import HealthSet
-from inferload.measure.columns import BatchSums
-from inferload.measure.measures import MEASURES
+from inferload.figures.client_figures import BY_KEY as OF_CLIENT
+from inferload.figures.client_figures import CLIENT_FIGURES
+from inferload.figures.rate_figures import rates
+from inferload.figures.turn_figures import TURN_FIGURES
+from inferload.figures.turn_values import BatchSums
+from inferload.measure.client_health import ClientHealth, HealthSet
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch, rank
 from inferload.measure.tally import Tally, TallySet
@@ -33,7 +36,7 @@ from inferload.verdict.validity import Verdict
 FORMAT = 1
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 BEYOND = 10  # samples beyond a percentile; with fewer, it is marked and has an interval
-_LATENCIES = tuple(measure.name for measure in MEASURES if measure.name != "client_delay_ms")
+_LATENCIES = tuple(figure.key for figure in TURN_FIGURES)
 # Counts of turns of a class, a step or the whole.
 _OF_PART = {
     *("sent", "ok", "cancelled", "failed", "unfinished", "by_failure", "by_finish_reason"),
@@ -246,29 +249,6 @@ def _turns(tally: Tally) -> dict[str, Any]:
     }
 
 
-def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
-    """Rates over a window: sessions planned and started in it, turns that ended in it, tokens that streamed in it.
-
-    Token rates are of turns that reported their tokens; a note of the summary names the others. `slo_attainment` is the
-    share of the turns planned in the window that met the SLO.
-    """
-
-    def per_s(count: int | None) -> float | None:
-        return count / window_s if window_s and count is not None else None
-
-    judged = tally.slo_judged > 0 and tally.slo_judged == tally.ended
-    ended_judged = tally.slo_judged > 0 and tally.window_slo_judged == tally.window_turns
-    return {
-        "offered_sessions_per_s": per_s(tally.sessions_planned),
-        "achieved_sessions_per_s": per_s(tally.window_sessions),
-        "turns_per_s": per_s(tally.window_turns),
-        "output_tok_per_s": per_s(streamed_tokens(tally)),
-        "input_tok_per_s": per_s(_input_tokens(tally)),
-        "goodput_turns_per_s": per_s(tally.window_slo_met) if ended_judged else None,
-        "slo_attainment": tally.slo_met / (tally.ended + tally.sessions_dropped) if judged else None,
-    }
-
-
 def _slo(tally: Tally, limits: Mapping[str, float | None]) -> dict[str, Any] | None:
     """Return `slo`: how many turns missed each limit; None without an SLO, or if the result of a turn is unknown."""
     if not tally.slo_judged or tally.slo_judged != tally.ended:
@@ -286,35 +266,14 @@ def _common_limits(data: SummaryInput) -> dict[str, float | None]:
     return {name: next(iter(each)) if len(each) == 1 else None for name, each in values.items()}
 
 
-def streamed_tokens(tally: Tally) -> int | None:
-    """Tokens of the events in the window with a known number of tokens; None if it has events, but none of these."""
-    known = tally.window_events_uncounted < tally.window_events
-    return tally.window_output_tokens if known or not tally.window_events else None
-
-
-def _input_tokens(tally: Tally) -> int | None:
-    """Prompt tokens of turns with their first output in the window and a known number; None if there are only others."""
-    known = tally.window_firsts_uncounted < tally.window_firsts
-    return tally.window_input_tokens if known or not tally.window_firsts else None
-
-
 def _client(health: HealthSet, stamps: Stamps | None, reader: str | None) -> dict[str, Any]:
     total = health.total("measure")
-    each = health.by_worker("measure").values()
-
-    def worst(figures: Iterable[float | None]) -> float | None:
-        return max((figure for figure in figures if figure is not None), default=None)
-
-    return {
-        "delay_ms": block_of(total.delay_ms),
-        "loop_lag_ms": block_of(total.loop_lag_ms),
-        "gc_pause_ms": block_of(total.gc_pause_ms),
-        "longest_pause_ms": _tidy(worst(worker.longest_pause_ms for worker in each)),
-        "cpu_share": worst(worker.cpu_share for worker in each),
-        "steal_share": worst(worker.steal_share for worker in each),
-        "stamps": stamps,
-        "reader": reader,
+    workers = health.by_worker("measure").values()
+    figures = {
+        figure.field: _tidy(figure.worst(workers)) if figure.sketch is None else block_of(figure.sketch(total))
+        for figure in CLIENT_FIGURES
     }
+    return figures | {"stamps": stamps, "reader": reader}
 
 
 def _by_class(data: SummaryInput, exact: Mapping[str | None, _Latency]) -> dict[str, Any]:
@@ -338,7 +297,9 @@ def _steps(data: SummaryInput) -> list[dict[str, Any]]:
     ]
 
 
-def sketch_quantile(measured: Tally, delay_ms: Sketch, exact: Callable[[str], Floats] | None = None) -> gating.Quantile:
+def sketch_quantile(
+    measured: Tally, health: ClientHealth, exact: Callable[[str], Floats] | None = None
+) -> gating.Quantile:
     """Return the source of a gate's percentiles: `exact` values if possible, else sketches; None without a sample."""
 
     def quantile(name: str, q: float) -> float | None:
@@ -346,7 +307,8 @@ def sketch_quantile(measured: Tally, delay_ms: Sketch, exact: Callable[[str], Fl
         if len(values):
             at = rank(q, len(values)) - 1
             return float(np.partition(values, at)[at])
-        sketch = delay_ms if name == "client_delay_ms" else measured.sketches.get(name)
+        of_client = OF_CLIENT[name].sketch if name in OF_CLIENT else None
+        sketch = measured.sketches.get(name) if of_client is None else of_client(health)
         return None if sketch is None else sketch.quantile(q)
 
     return quantile
@@ -390,7 +352,7 @@ def _evaluated(
     if name is not None:
         measured = data.tallies.by_class("measure").get(name, Tally())
     values = None if name not in exact or all_values is None else (lambda measure: all_values(measure, name))
-    quantile = sketch_quantile(measured, data.health.total("measure").delay_ms, values)
+    quantile = sketch_quantile(measured, data.health.total("measure"), values)
     intervals = None if data.batches is None else _intervals(data.batches, name)
     if data.sums is not None:
         intervals = _intervals_of_sums(data.sums, name, measured)

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferload.escaping import escaped, mapped
+from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
+from inferload.figures.rate_figures import ACHIEVED, INPUT, OFFERED, OUTPUT, TURNS
+from inferload.figures.turn_figures import HEADLINES
 from inferload.numbers import percent, short
 from inferload.results.cache_table import against_earlier
 from inferload.results.terminal_tables import figure, interval_and_note, no_latency, slo_lines
 from inferload.text_table import align
 from inferload.verdict import failures, outcome
 
-_MEASURES = {"ttft_ms": "TTFT ms", "itl_ms": "ITL ms", "tpot_ms": "TPOT ms", "e2e_ms": "E2E ms"}
+_MEASURES = {figure.key: f"{figure.title} {figure.unit}" for figure in HEADLINES}
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 _SERVERS, _REQUESTS = 2, 3  # lines
 
@@ -91,15 +94,15 @@ def _load_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [
         (
             "load",
-            f"{short(rates['offered_sessions_per_s'])} sessions/s offered, {short(rates['achieved_sessions_per_s'])} achieved, "
+            f"{short(rates[OFFERED.key])} sessions/s offered, {short(rates[ACHIEVED.key])} achieved, "
             f"{sessions['dropped']} dropped",
         ),
         (
             "turns",
-            f"{short(rates['turns_per_s'])}/s; {turns['sent']} sent, {turns['ok']} ok, {turns['failed']} failed, "
+            f"{short(rates[TURNS.key])}/s; {turns['sent']} sent, {turns['ok']} ok, {turns['failed']} failed, "
             f"{turns['unfinished']} unfinished, {stalls['turns_with_stall']} with a stall",
         ),
-        ("tokens", f"{short(rates['output_tok_per_s'])}/s output, {short(rates['input_tok_per_s'])}/s input"),
+        ("tokens", f"{short(rates[OUTPUT.key])}/s output, {short(rates[INPUT.key])}/s input"),
     ]
     return [*rows, *(("" if number else "SLO", line) for number, line in enumerate(slo_lines(summary)))]
 
@@ -122,8 +125,8 @@ def _request(request: Mapping[str, Any]) -> str:
 
 
 def _client(client: Mapping[str, Any]) -> str:
-    delay, lag = (figure(client[name], "p99", "ms") for name in ("delay_ms", "loop_lag_ms"))
-    return f"CPU {percent(client['cpu_share'], '-')} of a core; p99: client delay {delay}, event loop lag {lag}"
+    delay, lag = (figure(client[name], "p99", "ms") for name in (DELAY.field, LOOP_LAG.field))
+    return f"CPU {percent(client[CPU_SHARE.field], '-')} of a core; p99: client delay {delay}, event loop lag {lag}"
 
 
 def _server_rows(servers: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferload.escaping import escaped, escaped_lines, mapped
-from inferload.measure.measures import MEASURES
+from inferload.figures.client_figures import CPU_SHARE, DISTRIBUTIONS, STEAL_SHARE
+from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TURNS
+from inferload.figures.turn_figures import HEADLINES, ITL, TTFT, TURN_FIGURES
 from inferload.numbers import percent, short
 from inferload.results.cache_table import cache_table
 from inferload.results.slo_text import LIMITS, limit_text
@@ -125,9 +127,9 @@ def _gates_error(gates: Sequence[Mapping[str, Any]]) -> str:
 def _latency(summary: Mapping[str, Any]) -> str:
     latency = summary["latency"]
     rows = [
-        [measure.name, *(figure(latency[measure.name], column) for column in _COLUMNS)]
-        for measure in MEASURES
-        if latency.get(measure.name, {}).get("count")
+        [measure.key, *(figure(latency[measure.key], column) for column in _COLUMNS)]
+        for measure in TURN_FIGURES
+        if latency.get(measure.key, {}).get("count")
     ]
     if not rows:
         return no_latency(summary)
@@ -148,19 +150,19 @@ def _load(summary: Mapping[str, Any]) -> str:
     rows = [
         [
             "sessions",
-            f"{short(rates['offered_sessions_per_s'])}/s offered, {short(rates['achieved_sessions_per_s'])}/s achieved; "
+            f"{short(rates[OFFERED.key])}/s offered, {short(rates[ACHIEVED.key])}/s achieved; "
             f"{sessions['planned']} planned, {sessions['dropped']} dropped, {sessions['completed']} completed",
         ],
         [
             "turns",
-            f"{short(rates['turns_per_s'])}/s; {turns['sent']} sent, {turns['ok']} ok"
+            f"{short(rates[TURNS.key])}/s; {turns['sent']} sent, {turns['ok']} ok"
             + (f" ({turns['cancelled']} of them cancelled)" if turns.get("cancelled") else "")
             + f", {turns['failed']} failed"
             + (f" ({by_failure})" if by_failure else "")
             + f", {turns['unfinished']} unfinished",
         ],
         ["finish reasons", failures.counts_by_name(turns.get("by_finish_reason") or {}) or "none reported"],
-        ["tokens", f"{short(rates['output_tok_per_s'])}/s out, {short(rates['input_tok_per_s'])}/s in"],
+        ["tokens", f"{short(rates[OUTPUT.key])}/s out, {short(rates[INPUT.key])}/s in"],
         ["stalls", _stalls(summary["stalls"])],
     ]
     rows += [["" if number else "SLO", line] for number, line in enumerate(slo_lines(summary))]
@@ -174,9 +176,9 @@ def slo_lines(summary: Mapping[str, Any]) -> list[str]:
     """
     rates, block = summary["rates"], summary.get("slo")
     lines = []
-    if rates["slo_attainment"] is not None:
-        goodput = short(rates["goodput_turns_per_s"])
-        lines.append(f"{percent(rates['slo_attainment'])} of turns met it; goodput {goodput} turns/s")
+    if rates[ATTAINMENT.key] is not None:
+        goodput = short(rates[GOODPUT.key])
+        lines.append(f"{percent(rates[ATTAINMENT.key])} of turns met it; goodput {goodput} turns/s")
     if block and None not in (block.get("limits") or {}).values():
         return [*lines, _missed(block)]
     classes = {name: part["slo"] for name, part in (summary.get("by_class") or {}).items() if part["slo"]}
@@ -216,9 +218,9 @@ def _steps(summary: Mapping[str, Any]) -> str:
     rows = [
         [
             f"{step['step']}: {step_level(step)}",
-            *(short(step["rates"][rate]) for rate in ("achieved_sessions_per_s", "turns_per_s", "output_tok_per_s")),
+            *(short(step["rates"][rate]) for rate in (ACHIEVED.key, TURNS.key, OUTPUT.key)),
             *(str(step["turns"][count]) for count in ("failed", "unfinished")),
-            *(figure(step["latency"][measure], q) for measure in ("ttft_ms", "itl_ms") for q in ("p50", "p99")),
+            *(figure(step["latency"][measure], q) for measure in (TTFT.key, ITL.key) for q in ("p50", "p99")),
         ]
         for step in summary["steps"]
     ]
@@ -231,9 +233,9 @@ def _steps(summary: Mapping[str, Any]) -> str:
         "out tok/s",
         "failed",
         "unfinished",
-        "ttft_ms p50",
+        f"{TTFT.key} p50",
         "p99",
-        "itl_ms p50",
+        f"{ITL.key} p50",
         "p99",
     ]
     return f"by step{_warning(summary)}\n" + align([heads, *rows])
@@ -254,19 +256,15 @@ def _split(summary: Mapping[str, Any], column: str) -> str:
         [
             name,
             *(str(block["turns"][count]) for count in ("ok", "failed", "unfinished")),
-            *(
-                figure(block["latency"][measure], q)
-                for measure in ("ttft_ms", "itl_ms")
-                for q in ("mean", "p50", "p99")
-            ),
+            *(figure(block["latency"][measure], q) for measure in (TTFT.key, ITL.key) for q in ("mean", "p50", "p99")),
         ]
         for name, block in blocks.items()
     ]
-    heads = ["", "ok", "failed", "unfinished", "ttft_ms mean", "p50", "p99", "itl_ms mean", "p50", "p99"]
+    heads = ["", "ok", "failed", "unfinished", f"{TTFT.key} mean", "p50", "p99", f"{ITL.key} mean", "p50", "p99"]
     return f"by {column}{_warning(summary)}\n" + align([heads, *rows])
 
 
-_CLASS_MEASURES = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms")
+_CLASS_MEASURES = tuple(measure.key for measure in HEADLINES)
 _CLASS_STATISTICS = ("mean", "p50", "p95")
 
 
@@ -345,11 +343,11 @@ def _client(summary: Mapping[str, Any]) -> str:
     rows = [
         *(
             [name, *(figure(client[name], statistic) for statistic in ("p50", "p99", "max"))]
-            for name in ("delay_ms", "loop_lag_ms", "gc_pause_ms")
+            for name in (row.field for row in DISTRIBUTIONS)
         ),
     ]
-    stolen = f", {percent(client['steal_share'])} stolen by the hypervisor" if client["steal_share"] else ""
-    core, stamps = percent(client["cpu_share"], "-"), client["stamps"] or "no"
+    stolen = f", {percent(client[STEAL_SHARE.field])} stolen by the hypervisor" if client[STEAL_SHARE.field] else ""
+    core, stamps = percent(client[CPU_SHARE.field], "-"), client["stamps"] or "no"
     title = f"client: {core} of a core (worst worker){stolen}, {stamps} receive stamps"
     return f"{title}\n" + align([["", "p50", "p99", "max"], *rows])
 

@@ -22,9 +22,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from inferload.figures.turn_values import Read
 from inferload.measure.arrow import pc
 from inferload.measure.clock import NS_PER_S
-from inferload.measure.columns import Read
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.sketch import rank
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from inferload.figures.turn_figures import HEADLINES
+from inferload.figures.turn_values import turn_columns
 from inferload.measure.arrow import pa, pc
-from inferload.measure.columns import turn_columns
 from inferload.measure.record import CANCELLED
 
-COLUMNS = ("turn_id", "phase", "failure", "finish_reason", "sent_ns", "first_ns", "last_ns")
-_MEASURES = ("ttft_ms", "e2e_ms")
+_FIGURES = tuple(figure for figure in HEADLINES if not figure.by_event)
+_MEASURES = tuple(figure.key for figure in _FIGURES)
+COLUMNS = tuple(
+    dict.fromkeys(("turn_id", "phase", "failure", "finish_reason", *chain(*(figure.columns for figure in _FIGURES))))
+)
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from inferload.figures.turn_figures import TTFT
 from inferload.measure.sketch import Sketch
 from inferload.measure.tally import TallySet
 
@@ -48,8 +49,8 @@ class Steadiness:
         block = self._blocks[-1]
         block.in_flight.append(in_flight)
         for _, tally in delta.items():
-            if "ttft_ms" in tally.sketches:
-                block.ttft_ms.absorb(tally.sketches["ttft_ms"])
+            if TTFT.key in tally.sketches:
+                block.ttft_ms.absorb(tally.sketches[TTFT.key])
 
     @property
     def now(self) -> bool:

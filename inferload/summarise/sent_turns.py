@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from inferload.figures.turn_values import Read
 from inferload.measure.arrow import pa, pc
-from inferload.measure.columns import Read
 from inferload.measure.record import CANCELLED
 from inferload.workload.prefix_cache.sent import SentTurn
 

@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inferload.figures.turn_figures import BY_KEY
+from inferload.figures.turn_values import ExactValues, coded, measured
 from inferload.measure.arrow import pa, pc
-from inferload.measure.columns import ExactValues, coded, measured
 from inferload.measure.record import Failure
 from inferload.measure.sketch import Sketch
 from inferload.results import summary
 from inferload.summarise.turns import Turns
 
-_MEASURES = ("ttft_ms", "ttft_planned_ms", "itl_ms", "tpot_ms", "e2e_ms")
+_MEASURES = tuple(BY_KEY)
 _TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
 _Blocks = dict[str, dict[str, Any]]  # by value of the column
 

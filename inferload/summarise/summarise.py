@@ -9,9 +9,9 @@ import numpy as np
 
 from inferload import rundir, scrapes_file, turns_file
 from inferload.errors import UsageError
+from inferload.figures.turn_values import BatchSums, ExactValues, batch_sums, batched_values
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_MS, NS_PER_S
-from inferload.measure.columns import BatchSums, ExactValues, batch_sums, batched_values
 from inferload.measure.record import PHASES, Phase
 from inferload.results import agent_tasks, phase_evidence, summary
 from inferload.server_metrics import window_figures

@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Any, Literal
 
-from inferload.measure.measures import MEASURES
+from inferload.figures import client_figures, rate_figures, turn_figures
 from inferload.numbers import number
 from inferload.server_metrics import gate_metrics
 from inferload.statistics.intervals import Interval
@@ -29,26 +28,14 @@ Intervals = Callable[[str, float | None], Interval | None]
 # Result of a gate whose interval contains the limit. `warn`: a note, and the value decides.
 Policy = Literal["warn", "pass", "fail"]
 
-MEASURE_NAMES = tuple(measure.name for measure in MEASURES)
-RATE_NAMES = (
-    "offered_sessions_per_s",
-    "achieved_sessions_per_s",
-    "turns_per_s",
-    "output_tok_per_s",
-    "input_tok_per_s",
-    "goodput_turns_per_s",
-    "slo_attainment",
-)
-# Figures that need the usage of a server, by the tokens that they count.
-_FROM_USAGE = MappingProxyType(
-    {"output": ("output_tok_per_s", "tpot_ms", "itl_token_ms"), "input": ("input_tok_per_s",)}
-)
-RATIO_NAMES = ("failed_ratio", "dropped_ratio")
+MEASURE_NAMES = (*turn_figures.BY_KEY, *(figure.key for figure in client_figures.DISTRIBUTIONS))
+RATE_NAMES = tuple(rate_figures.BY_KEY)
+_CLIENT_NAMES = tuple(figure.key for figure in client_figures.CLIENT_FIGURES if figure.sketch is None)
 _GAUGE_NAMES = tuple(metric.name for metric in gate_metrics.SERVER_METRICS if metric.statistics)
 NAMES_WITH_STATISTIC = (*MEASURE_NAMES, *_GAUGE_NAMES)
 PLAIN_NAMES = (
-    *RATIO_NAMES,
     *RATE_NAMES,
+    *_CLIENT_NAMES,
     *(metric.name for metric in gate_metrics.SERVER_METRICS if not metric.statistics),
 )
 STATISTICS = ("mean", "min", "max")
@@ -184,8 +171,8 @@ def _value(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None) ->
 
 def _partly_reported(name: str, turns: Mapping[str, Any]) -> str | None:
     """Return a note on a token rate that leaves out turns without a usage."""
-    counted = turns.get(f"{name.partition('_')[0]}_tokens_from")
-    if not name.endswith("_tok_per_s") or not counted:
+    counted = turns.get(f"{_needs(name)}_from")
+    if not counted:
         return None
     ended = turns["ok"] + turns["failed"] + turns["unfinished"]
     if counted == ended:
@@ -198,12 +185,17 @@ def _why_unknown(name: str, part: Mapping[str, Any]) -> str:
     turns = part.get("turns") or {}
     if turns.get("ok") == 0:
         return ": no turn succeeded"
-    for tokens, names in _FROM_USAGE.items():
-        if name in names and turns.get(f"{tokens}_tokens_from") == 0:
-            return f": no turn reported its {tokens} tokens (usage)"
-    if name in ("goodput_turns_per_s", "slo_attainment"):
-        return ": there is no SLO, or turns lack a figure that it limits"
-    return ""
+    needs = _needs(name)
+    if needs is not None and turns.get(f"{needs}_from") == 0:
+        return f": no turn reported its {needs.replace('_', ' ')} (usage)"
+    return ": there is no SLO, or turns lack a figure that it limits" if needs == "slo" else ""
+
+
+def _needs(name: str) -> rate_figures.Needs | None:
+    """Return what a figure is computed from that a run may lack."""
+    if name in turn_figures.BY_KEY:
+        return "output_tokens" if "output_tokens" in turn_figures.BY_KEY[name].columns else None
+    return rate_figures.BY_KEY[name].needs if name in rate_figures.BY_KEY else None
 
 
 def _server_value(gate: Gate, servers: Sequence[Mapping[str, Any]]) -> tuple[float | None, str | None]:
@@ -233,7 +225,7 @@ def _request_value(gate: Gate, requests: Mapping[str, Any]) -> tuple[float | Non
     """Return the failed ratio of a request other than a turn, over the whole run."""
     for row in requests.get("by_name") or []:
         if f"{row['type']} {row['name']}" == gate.selector and row["sent"]:
-            return _ratio(row["failed"], row["sent"]), None
+            return row["failed"] / row["sent"], None
     return None, f"no request {gate.selector} was sent"
 
 
@@ -246,17 +238,15 @@ def _few_samples(q: float, count: object) -> str | None:
 
 
 def _plain_value(name: str, summary: Mapping[str, Any]) -> float | None:
-    if name == "failed_ratio":
-        turns = summary["turns"]
-        return _ratio(turns["failed"], turns["ok"] + turns["failed"])
-    if name == "dropped_ratio":
-        return _ratio(summary["sessions"]["dropped"], summary["sessions"]["planned"])
+    if name in client_figures.BY_KEY:
+        return _number(summary["client"].get(client_figures.BY_KEY[name].field))
     return _number(summary["rates"].get(name))
 
 
 def _block(name: str, summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    block = summary["client"].get("delay_ms") if name == "client_delay_ms" else summary["latency"].get(name)
-    return block or {}
+    if name in client_figures.BY_KEY:
+        return summary["client"].get(client_figures.BY_KEY[name].field) or {}
+    return summary["latency"].get(name) or {}
 
 
 def _largest(gate: Gate, summary: Mapping[str, Any]) -> float | None:
@@ -264,10 +254,6 @@ def _largest(gate: Gate, summary: Mapping[str, Any]) -> float | None:
     return _number(
         _block(gate.name, summary if gate.selector is None else summary["by_class"][gate.selector]).get("max")
     )
-
-
-def _ratio(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 def _number(value: object) -> float | None:
@@ -316,10 +302,10 @@ def _check_selector(gate: Gate, text: str) -> None:
     at, braces = text.index("{"), f"{{{gate.selector}}}"
     if gate.name in gate_metrics.BY_NAME:
         raise GateError(text, at, f"{gate.name} is a server metric and has no classes; remove {braces}")
-    if gate.name == "client_delay_ms":
-        raise GateError(text, at, f"client_delay_ms is not recorded by class; remove {braces}")
-    if gate.of_request and gate.name != "failed_ratio":
-        problem = "other requests have only failed_ratio; the name of a class has no space"
+    if gate.name in client_figures.BY_KEY:
+        raise GateError(text, at, f"{gate.name} is not recorded by class; remove {braces}")
+    if gate.of_request and gate.name != rate_figures.FAILED_RATIO.key:
+        problem = f"other requests have only {rate_figures.FAILED_RATIO.key}; the name of a class has no space"
         raise GateError(text, at, problem)
 
 

@@ -7,8 +7,9 @@ from typing import Self
 
 from inferload.client.turn_record import TurnResult
 from inferload.content.messages import ToolCall
+from inferload.figures.turn_batch import Floats
+from inferload.figures.turn_figures import E2E, ITL, TTFT, TurnFigure
 from inferload.locust.adapters.statistics import TurnFailed
-from inferload.measure.measures import Floats, by_name
 from inferload.measure.record import TurnRecord
 from inferload.worker.user_turns import TaskSession
 
@@ -76,19 +77,17 @@ class _Answered:
     @property
     def ttft_ms(self) -> float | None:
         """Time to first token."""
-        return _value("ttft_ms", self.record)
+        return _value(TTFT, self.record)
 
     @property
     def itl_ms(self) -> Floats:
         """Inter-token latencies as an array; empty for fewer than two events."""
-        per_event = by_name("itl_ms").per_event
-        assert per_event is not None
-        return per_event(self.record)
+        return ITL.of(self.record)
 
     @property
     def e2e_ms(self) -> float | None:
         """End-to-end latency."""
-        return _value("e2e_ms", self.record)
+        return _value(E2E, self.record)
 
 
 class Reply(_Answered):
@@ -162,7 +161,5 @@ class CaughtReply(_Answered):
         self._session.release(self.record.turn_id, self._rejected)
 
 
-def _value(name: str, record: TurnRecord) -> float | None:
-    per_turn = by_name(name).per_turn
-    assert per_turn is not None
-    return per_turn(record)
+def _value(figure: TurnFigure, record: TurnRecord) -> float | None:
+    return next(iter(figure.of(record).tolist()), None)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from inferload.client.client import Client
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn_record import TurnResult
+from inferload.figures.counting import count_delays, count_turns
+from inferload.figures.slo import Slo
 from inferload.locust.adapters.statistics import LocustStats
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
-from inferload.measure.slo import Slo
 from inferload.measure.tally import Pause, TallySet
-from inferload.measure.tally_batch import count_delays, count_turns
 from inferload.measure.turn_columns import TurnColumns
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema.endpoints import Endpoint
@@ -192,8 +192,8 @@ class TurnCounts:
     def _count_one(self, result: TurnResult, batch: _Batch) -> None:
         """Count one turn, or raise and count nothing."""
         record, tallies, health = result.record, TallySet(), HealthSet()
-        tallies.count_turn(record, batch.windows, self._slos[record.class_name], batch.pauses)
-        health.count_delays(record, result.reads_unstamped)
+        count_turns(tallies, [record], batch.windows, self._slos, batch.pauses)
+        count_delays(health, [record], [result.reads_unstamped])
         columns = TurnColumns()
         columns.append(record)
         columns.arrays(0)

@@ -440,7 +440,7 @@ _LATENCIES = {
 }  # fmt: skip
 _RATES = {
     *("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s", "output_tok_per_s", "input_tok_per_s"),
-    *("goodput_turns_per_s", "slo_attainment"),
+    *("total_tok_per_s", "goodput_turns_per_s", "slo_attainment", "failed_ratio", "dropped_ratio"),
 }  # fmt: skip
 _SERVER = {
     *("target", "kv_cache_usage", "requests_waiting", "requests_running", "prefix_cache_hit_rate", "preemptions"),

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from turn_reference import count_turn
 
 from inferload import rundir
 from inferload.measure.clock import Anchor
@@ -262,7 +263,7 @@ def _tallies(size: Size, group: _Group, windows: tuple[PhaseWindow, ...]) -> Tal
     one = TallySet()
     for record in _records(group):
         one.turn_begun(record.phase, record.class_name)
-        one.count_turn(record, windows, None)
+        count_turn(one, record, windows, None)
     tallies = TallySet()
     for _ in range(size.groups * size.workers):
         tallies.absorb(one)

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inferload import rundir
+from inferload.figures.turn_figures import TURN_FIGURES
+from inferload.figures.turn_values import values_by_turn
 from inferload.measure.clock import Anchor
-from inferload.measure.columns import values_by_turn
-from inferload.measure.measures import MEASURES
 from inferload.measure.record import PHASES, Phase, PhaseWindow
 from inferload.measure.tally import TallySet
 from inferload.measure.turn_columns import SCHEMA
@@ -191,11 +191,10 @@ def _count_turns(tallies: TallySet, phase: Phase, class_name: str, turns: pa.Tab
         setattr(tally, name, getattr(tally, name) + pc.sum(turns[name]).as_py())
         setattr(tally, f"{name}_from", getattr(tally, f"{name}_from") + pc.count(turns[name]).as_py())
     tally.window_turns += len(well)
-    for measure in MEASURES:
-        if measure.name != "client_delay_ms":
-            values, _rows = values_by_turn(well, measure.name)
-            if len(values):
-                tally.sketch(measure.name).add_many(values)
+    for figure in TURN_FIGURES:
+        values, _rows = values_by_turn(well, figure.key)
+        if len(values):
+            tally.sketch(figure.key).add_many(values)
 
 
 def _counts(size: LongRun, tallies: TallySet, workers: list[EndedWorker]) -> Counts:

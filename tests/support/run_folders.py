@@ -23,7 +23,13 @@ def write_run(folder: Path, seed: int, ttft_ms: float, prompt: int = 20, name: s
         "verdict": {"measurement": "valid", "reasons": []},
         "turns": turns,
         "sessions": {"planned": 10, "dropped": 0},
-        "rates": {"turns_per_s": 2.0, "output_tok_per_s": 100.0, "input_tok_per_s": 40.0},
+        "rates": {
+            "turns_per_s": 2.0,
+            "output_tok_per_s": 100.0,
+            "input_tok_per_s": 40.0,
+            "total_tok_per_s": 140.0,
+            "failed_ratio": 0.0,
+        },
         "latency": {"ttft_ms": {"count": 10, "mean": ttft_ms}},
         "client": {},
     }

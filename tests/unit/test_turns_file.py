@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from paths import ROOT
 from records import MS, S, turn, turns
+from turn_reference import VALUES
 
 from inferload import rundir, turns_file
 from inferload.errors import UsageError
+from inferload.figures.turn_figures import TURN_FIGURES
+from inferload.figures.turn_values import ExactValues, Read, batched_values, turn_columns
 from inferload.measure import turn_columns as turn_columns_page
 from inferload.measure.clock import Anchor
-from inferload.measure.columns import ExactValues, Read, batched_values, turn_columns
-from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, TurnRecord
 from inferload.measure.turn_columns import SCHEMA, TurnColumns, to_table
 from inferload.rundir import TURNS
@@ -60,7 +61,7 @@ def test_a_row_equals_its_record(records: list[TurnRecord], mono_ns: int) -> Non
     assert table.schema.metadata == stamps
 
 
-NAMES = [measure.name for measure in MEASURES if measure.name != "client_delay_ms"]
+NAMES = [figure.key for figure in TURN_FIGURES]
 
 
 def reading(table: pa.Table) -> Read:
@@ -68,34 +69,26 @@ def reading(table: pa.Table) -> Read:
     return lambda columns: [table.select(list(columns))]
 
 
-def by_the_table_of_measures(records: list[TurnRecord], name: str) -> list[float]:
-    measure = next(measure for measure in MEASURES if measure.name == name)
-    values: list[float] = []
-    for record in records:
-        if measure.per_turn is not None:
-            value = measure.per_turn(record)
-            values += [] if value is None else [value]
-        elif measure.per_event is not None:
-            values += [float(value) for value in measure.per_event(record)]
-    return sorted(values)
+def in_plain_python(records: list[TurnRecord], name: str) -> list[float]:
+    return sorted(value for record in records for value in VALUES[name](record))
 
 
 @given(st.lists(turns(), max_size=8), st.sampled_from([None, "chat", "agent"]))
-def test_exact_values_equal_the_table_of_measures(records: list[TurnRecord], class_name: str | None) -> None:
+def test_exact_values_equal_those_in_plain_python(records: list[TurnRecord], class_name: str | None) -> None:
     table = to_table(columns_of(records), ANCHOR, "w1")
     values = ExactValues(reading(table))
     selected = [r for r in records if r.ok and r.phase == "measure" and class_name in (None, r.class_name)]
     for name in NAMES:
         measured = values.of(name) if class_name is None else values.of(name, "class", class_name)
-        assert sorted(measured.tolist()) == by_the_table_of_measures(selected, name), name
+        assert sorted(measured.tolist()) == in_plain_python(selected, name), name
 
 
 @given(st.lists(turns(), max_size=8))
 def test_measure_columns_have_the_value_of_each_turn(records: list[TurnRecord]) -> None:
     table = to_table(columns_of(records), ANCHOR, "w1")
-    of_turns = {measure.name: measure.per_turn for measure in MEASURES if measure.per_turn is not None}
-    for name, column in turn_columns(table, of_turns).items():
-        expected = [of_turns[name](record) for record in records]
+    names = [figure.key for figure in TURN_FIGURES if not figure.by_event]
+    for name, column in turn_columns(table, names).items():
+        expected = [next(iter(VALUES[name](record)), None) for record in records]
         assert [None if np.isnan(value) else value for value in column.tolist()] == expected, name
 
 

@@ -12,7 +12,7 @@ import msgspec
 from inferload.client.answers import lenient
 from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds, refusal
 from inferload.content.messages import ToolCall
-from inferload.measure.measures import LEAST_TOKENS_PER_EVENT
+from inferload.figures.turn_figures import LEAST_TOKENS_PER_EVENT
 from inferload.measure.record import Failure
 from inferload.measure.remarks import Remark
 

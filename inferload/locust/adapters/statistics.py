@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from inferload.client.turn_record import TurnResult
+from inferload.figures.turn_batch import TurnBatch
+from inferload.figures.turn_figures import ITL, TTFT
 from inferload.locust.adapters import events
 from inferload.locust.adapters.tables import OWN_ROWS, log_many, only_locust_listens
 from inferload.measure.clock import NS_PER_MS
-from inferload.measure.measures import span_ms
 from inferload.measure.record import Failure, TurnRecord
-from inferload.measure.tally_batch import gaps_of_many_ms
 from inferload.verdict.failures import message
 
 
@@ -48,16 +48,18 @@ class LocustStats:
         in_batches = only_locust_listens(self._environment)
         if in_batches:
             self._add_requests([result.record for result in results if result.record.ok])
-        for result in results:
+        values, rows = TTFT.values(TurnBatch.of_records([result.record for result in results]))
+        ttft_ms = dict(zip(rows.tolist(), values.tolist(), strict=True))
+        for row, result in enumerate(results):
             if result.record.finished and not (result.record.ok and in_batches):
                 self._fire_request(result)
-            self._fire_own(result)
+            self._fire_own(result, ttft_ms.get(row) if result.record.ok else None)
 
     def _fill_rows(self, records: Sequence[TurnRecord]) -> None:
         for name, members in _by_class(records).items():
-            ttft_ms = [span_ms(record.sent_ns, record.first_ns) for record in members]
-            log_many(self._environment.stats.get(name, "TTFT"), np.array(ttft_ms))
-            log_many(self._environment.stats.get(name, "ITL"), gaps_of_many_ms(members))
+            turns = TurnBatch.of_records(members)
+            for figure in (TTFT, ITL):
+                log_many(self._environment.stats.get(name, figure.title), figure.values(turns)[0])
 
     def _add_requests(self, records: Sequence[TurnRecord]) -> None:
         """Add many successful requests at once, as Locust's own listener adds each."""
@@ -77,9 +79,8 @@ class LocustStats:
             context={"turn_id": record.turn_id},
         )
 
-    def _fire_own(self, result: TurnResult) -> None:
+    def _fire_own(self, result: TurnResult, ttft_ms: float | None) -> None:
         record = result.record
-        ttft_ms = span_ms(record.sent_ns, record.first_ns) if record.ok else None
         if ttft_ms is not None:
             events.first_token.fire(record=record, ttft_ms=ttft_ms)
         events.turn_end.fire(record=record, detail=result.detail)

@@ -6,16 +6,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferload.measure.measures import MEASURES
+from inferload.figures.rate_figures import FAILED_RATIO
+from inferload.figures.turn_figures import BY_KEY, ITL_BY_TOKEN, TURN_FIGURES
 from inferload.verdict import gates
 from inferload.verdict.gate import Gate
 from inferload.verdict.gates import GateError
 
-FAILED = "failed_ratio"
+FAILED = FAILED_RATIO.key
 _EXAMPLE = 'write it as "p95(ttft_ms) < 800 and p95(tpot_ms) < 50"'
-# Measures that are the client's own, or of which a turn does not keep which value was whose.
-_NOT_BY_TURN = ("client_delay_ms", "itl_token_ms")
-_OF_EVENTS = tuple(measure.name for measure in MEASURES if measure.per_event is not None)
+# Measures of which a turn does not keep which value was whose.
+_NOT_BY_TURN = (ITL_BY_TOKEN.key,)
+_OF_EVENTS = tuple(figure.key for figure in TURN_FIGURES if figure.by_event)
 _MEAN_SHARE = 0.99  # of the turns that must not fail for a mean, unless the SLO says how many may
 _AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 
@@ -84,7 +85,7 @@ def _condition(part: str) -> Condition:
         raise SloError(f"{gate.text}: an SLO is of all turns; remove {{{gate.selector}}}")
     if gate.statistic is None:
         return _of_ratio(gate)
-    if gate.name in _NOT_BY_TURN or gate.name not in gates.MEASURE_NAMES:
+    if gate.name in _NOT_BY_TURN or gate.name not in BY_KEY:
         raise SloError(f"{gate.text}: {gate.name} is not known turn by turn; use ttft_ms, tpot_ms, itl_ms or e2e_ms")
     if gate.statistic == "mean":
         return Condition(gate.text, gate.name, gate.limit, None)

@@ -9,9 +9,10 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from inferload.figures.turn_figures import BY_KEY
+from inferload.figures.turn_values import coded, values_by_turn
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
-from inferload.measure.columns import coded, needed, values_by_turn
 from inferload.measure.search.slo import FAILED, Condition
 from inferload.statistics import overload
 from inferload.statistics.overload import Growth
@@ -80,7 +81,7 @@ def _elapsed_s(instants_s: Floats, at_s: Floats) -> Floats:
 
 def columns(conditions: Sequence[Condition]) -> list[str]:
     """Return the columns of the turns that `of_turns` needs."""
-    of_measures = [needed(condition.measure) for condition in conditions if condition.measure != FAILED]
+    of_measures = [BY_KEY[condition.measure].columns for condition in conditions if condition.measure != FAILED]
     return [*dict.fromkeys(("worker", "planned_ns", "closed_ns", "failure", *chain(*of_measures)))]
 
 

@@ -390,7 +390,7 @@ def test_a_figure_without_a_unit_has_no_comma() -> None:
     baseline, candidate = sides(0.10, 8)
     comparison = compare(baseline, candidate, figure("failed_ratio"), ALL)
     names = [row[0] for row in output.effects_table(comparison)]
-    assert "failed_ratio (primary)" in names
+    assert "Failed turns (primary)" in names
     assert "Mean TTFT, ms" in names
 
 

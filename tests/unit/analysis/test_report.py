@@ -30,10 +30,11 @@ from records import S, turns
 from inferload import rundir, turns_file
 from inferload.cli import main
 from inferload.errors import UsageError
+from inferload.figures.turn_batch import TurnBatch
+from inferload.figures.window_counts import within
 from inferload.measure.clock import Anchor
 from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.turn_columns import TurnColumns, to_table
-from inferload.measure.window_counts import within
 from inferload.numbers import NOT_KNOWN
 from inferload.results.summary import exact_block
 from inferload.scrapes_file import write_part
@@ -109,10 +110,10 @@ def test_a_second_of_the_timeline_equals_a_window_of_the_summary(records: list[T
         table = timeline.build(frames.load(path))
     for second, row in enumerate(table.to_dict("records")):
         window = PhaseWindow("measure", second * S, (second + 1) * S)
-        counts = [share for record in records if (share := within(record, window)) is not None]
-        assert row["turns_ended"] - row["turns_failed"] == sum(share.ended_ok for share in counts)
+        counts = within(TurnBatch.of_records(records), window)
+        assert row["turns_ended"] - row["turns_failed"] == counts.ended_ok.sum()
         if not np.isnan(row["output_tok"]):
-            assert row["output_tok"] == sum(share.output_tokens or 0 for share in counts)
+            assert row["output_tok"] == counts.output_tokens.sum()
 
 
 def test_latencies_are_in_the_second_of_their_end(table: pd.DataFrame) -> None:
@@ -448,7 +449,7 @@ def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
     )
     (row,) = [row for row in tables["Tasks: agent"].rows if row[0].startswith("whole task")]
     assert ["~" in cell for cell in row[1:]] == [False, True, True, True, False, False]
-    (delay,) = [row for row in tables["Load generator"].rows if row[0].startswith("client delay")]
+    (delay,) = [row for row in tables["Load generator"].rows if row[0].startswith("Client delay")]
     assert ["~" in cell for cell in delay[1:]] == [True, True, False]
 
 

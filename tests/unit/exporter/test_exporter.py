@@ -15,6 +15,7 @@ from paths import ROOT
 from ports import unused_port
 from prometheus_client.parser import text_string_to_metric_families
 from records import merged, turn, turns
+from turn_reference import count_turn
 
 from inferload.client.connection.redaction import Redaction
 from inferload.errors import UsageError
@@ -57,7 +58,7 @@ def tallies_of(records: Iterable[TurnRecord]) -> TallySet:
     tallies = TallySet()
     for record in records:
         tallies.turn_begun(record.phase, record.class_name, record.step)
-        tallies.count_turn(record, WINDOWS, None)
+        count_turn(tallies, record, WINDOWS, None)
     return tallies
 
 

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from records import S, turn, turns
+from turn_reference import count_turn
 
+from inferload.figures.slo import Slo
 from inferload.live import tables
 from inferload.live.recorder import MOST_CLASSES, MOST_TARGETS, Instant, Recorder
 from inferload.live.tables import SoFar
 from inferload.measure.client_health import Beat, HealthSet
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
-from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.results.rolling_stats import Recent
 from inferload.results.summary import SummaryInput, build
@@ -36,7 +37,7 @@ def delta_of(records: list[TurnRecord]) -> TallySet:
         tallies.session_planned(record.phase, record.class_name)
         tallies.session_started(record.phase, record.class_name)
         tallies.turn_begun(record.phase, record.class_name)
-        tallies.count_turn(record, WINDOWS, Slo(ttft_ms=100.0))
+        count_turn(tallies, record, WINDOWS, Slo(ttft_ms=100.0))
     return tallies
 
 

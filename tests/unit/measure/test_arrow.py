@@ -15,7 +15,7 @@ from inferload import scrapes_file, turns_file
 from inferload.results import agent_tasks
 from inferload.server_metrics import series
 from inferload.measure.clock import Anchor
-from inferload.measure.columns import ExactValues
+from inferload.figures.turn_values import ExactValues
 from inferload.measure.turn_columns import TurnColumns, to_table
 columns = TurnColumns()
 columns.append(turn())

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import MS, merged, turn
 
+from inferload.figures.counting import count_delays
 from inferload.measure import clock
 from inferload.measure.client_health import Beat, ClientHealth, HealthSet
 
@@ -74,8 +75,8 @@ def test_with_a_reading_thread_only_its_pauses_count() -> None:
 
 def test_delays_of_a_turn_belong_to_its_worker_and_phase() -> None:
     health = HealthSet()
-    health.count_delays(turn(delay_ns=array("q", [MS, 3 * MS, 2 * MS])), reads_unstamped=1)
-    health.count_delays(turn(delay_ns=None, phase="warmup"), reads_unstamped=4)
+    count_delays(health, [turn(delay_ns=array("q", [MS, 3 * MS, 2 * MS]))], [1])
+    count_delays(health, [turn(delay_ns=None, phase="warmup")], [4])
     observed = health.at("w1", "measure")
     assert (observed.delay_ms.count, observed.delay_ms.max, observed.stamped_share) == (3, 3.0, 0.75)
     assert health.at("w1", "warmup").stamped_share == 0

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import MS, S, merged, turn, turns
+from turn_reference import VALUES, count_turn, met
 
-from inferload.measure.measures import MEASURES
+from inferload.figures.counting import count_turns
+from inferload.figures.slo import Slo
 from inferload.measure.record import PHASES, Failure, PhaseWindow, TurnRecord
-from inferload.measure.slo import Slo
 from inferload.measure.tally import Tally, TallySet, count_faults
-from inferload.measure.tally_batch import count_turns
 
 SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
 WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 40 * S), PhaseWindow("drain", 40 * S))
@@ -28,7 +28,7 @@ def folded(records: Sequence[TurnRecord], slo: Slo | None = SLO) -> TallySet:
     tallies = TallySet()
     for record in records:
         tallies.turn_begun(record.phase, record.class_name, record.step)
-        tallies.count_turn(record, WINDOWS, slo)
+        count_turn(tallies, record, WINDOWS, slo)
     return tallies
 
 
@@ -55,7 +55,7 @@ def test_deltas_add_up_to_the_total(a: list[TurnRecord], b: list[TurnRecord]) ->
     for part in (a, b):
         for record in part:
             worker.turn_begun(record.phase, record.class_name, record.step)
-            worker.count_turn(record, WINDOWS, SLO)
+            count_turn(worker, record, WINDOWS, SLO)
         message = json.dumps(worker.take().to_wire())
         master.absorb(TallySet.from_wire(json.loads(message)))
         assert worker == TallySet()
@@ -89,17 +89,12 @@ def test_every_turn_is_counted_once(records: list[TurnRecord]) -> None:
 def test_sketches_have_the_values_of_answered_turns(records: list[TurnRecord]) -> None:
     sketches = folded(records).total().sketches
     answered = [record for record in records if record.ok]
-    for measure in MEASURES:
-        if measure.per_turn is not None:
-            values = [measure.per_turn(record) for record in answered]
-            values = [value for value in values if value is not None]
-        else:
-            assert measure.per_event is not None
-            values = [float(value) for record in answered for value in measure.per_event(record)]
-        if measure.name == "client_delay_ms" or not values:
-            assert measure.name not in sketches
+    for name, values_of in VALUES.items():
+        values = [value for record in answered for value in values_of(record)]
+        if not values:
+            assert name not in sketches
             continue
-        sketch = sketches[measure.name]
+        sketch = sketches[name]
         assert (sketch.count, sketch.min, sketch.max) == (len(values), min(values), max(values))
         assert sketch.mean == pytest.approx(np.mean(values), abs=1e-6)
 
@@ -131,12 +126,12 @@ def test_an_end_counts_in_its_window(records: list[TurnRecord]) -> None:
     slo = Slo(ttft_ms=300)
     tallies = TallySet()
     for record in records:
-        tallies.count_turn(record, WINDOWS, slo)
+        count_turn(tallies, record, WINDOWS, slo)
     for window in WINDOWS:
         ended = [r for r in records if r.ok and r.sent_ns is not None and window.holds(r.closed_ns)]
         tally = tallies.total(window.phase)
         assert (tally.window_turns, tally.window_slo_judged) == (len(ended), len(ended))
-        assert tally.window_slo_met == sum(bool(slo.met(record)) for record in ended)
+        assert tally.window_slo_met == sum(bool(met(slo, record)) for record in ended)
 
 
 @given(turns())
@@ -166,7 +161,7 @@ def test_tokens_are_divided_between_windows() -> None:
         closed_ns=9 * S,
     )
     tallies = TallySet()
-    tallies.count_turn(record, [PhaseWindow("warmup", 0, 4 * S), PhaseWindow("measure", 4 * S, None)], None)
+    count_turn(tallies, record, [PhaseWindow("warmup", 0, 4 * S), PhaseWindow("measure", 4 * S, None)], None)
     warm, measured = tallies.total("warmup"), tallies.total("measure")
     assert (warm.window_output_tokens, measured.window_output_tokens) == (10, 15)
     assert (warm.window_input_tokens, measured.window_input_tokens) == (100, 0)
@@ -190,7 +185,7 @@ def test_a_session_is_achieved_if_planned_and_begun_in_a_window(changes: dict[st
     instants = {"planned_ns": 4 * S, "closed_ns": 9 * S, "first_ns": 6 * S, "last_ns": 6 * S}
     record = turn(**{**instants, "phase": "warmup", **changes})
     tallies = TallySet()
-    tallies.count_turn(record, [PhaseWindow("warmup", 0, 5 * S), PhaseWindow("measure", 5 * S)], None)
+    count_turn(tallies, record, [PhaseWindow("warmup", 0, 5 * S), PhaseWindow("measure", 5 * S)], None)
     begun = {at[0]: tally.window_sessions for at, tally in tallies.items() if tally.window_sessions}
     assert begun == ({} if phase is None else {phase: 1})
 
@@ -200,7 +195,7 @@ def test_a_session_counts_in_its_planned_step() -> None:
     late = turn(planned_ns=10 * S - MS, sent_ns=10 * S + MS, closed_ns=11 * S, first_ns=11 * S, last_ns=11 * S)
     steps = (PhaseWindow("measure", 0, 10 * S, 0), PhaseWindow("measure", 10 * S, 20 * S, 1))
     tallies, many = TallySet(), TallySet()
-    tallies.count_turn(late, steps, None)
+    count_turn(tallies, late, steps, None)
     count_turns(many, [late], steps, {"chat": None})
     assert tallies == many
     assert (tallies.at("measure", "chat", 0).window_sessions, tallies.at("measure", "chat", 1).window_sessions) == (
@@ -218,7 +213,7 @@ def test_a_failed_turn_has_no_sketch_values_or_stalls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slo", "changes", "met"),
+    ("slo", "changes", "expected"),
     [
         (Slo(ttft_ms=50), {}, True),
         (Slo(ttft_ms=49.9), {}, False),
@@ -244,11 +239,10 @@ def test_a_failed_turn_has_no_sketch_values_or_stalls() -> None:
         (Slo(e2e_ms=400), {"finish_reason": "cancelled", "closed_ns": S + 402 * MS}, True),
     ],
 )
-def test_slo_of_one_turn(slo: Slo, changes: dict[str, object], met: bool | None) -> None:
+def test_slo_of_one_turn(slo: Slo, changes: dict[str, object], expected: bool | None) -> None:
     record = turn(**changes)
-    assert slo.met(record) is met
     tally = folded([record], slo).total()
-    assert (tally.slo_judged, tally.slo_met) == (met is not None, met is True)
+    assert (tally.slo_judged, tally.slo_met) == (expected is not None, expected is True)
 
 
 def test_without_an_slo_no_turn_is_judged() -> None:
@@ -273,7 +267,7 @@ def test_count_mismatches_are_listed() -> None:
     tallies.session_dropped("measure", "chat", 2)
     tallies.session_completed("measure", "chat", 3)
     tallies.turn_begun("measure", "chat")
-    tallies.count_turn(turn(), WINDOWS, None)
+    count_turn(tallies, turn(), WINDOWS, None)
     assert count_faults(tallies) == []
     tallies.session_dropped("measure", "chat")
     tallies.turn_begun("drain", "chat")
@@ -313,7 +307,7 @@ def test_a_stall_during_a_client_pause_is_attributed_to_the_client(
         event_ns=array("q", [50 * MS, 60 * MS, 460 * MS]), sent_ns=S, last_ns=S + 460 * MS, closed_ns=S + 460 * MS
     )
     tallies = TallySet()
-    tallies.count_turn(record, [], None, pauses)
+    count_turn(tallies, record, [], None, pauses)
     tally = tallies.total()
     assert (tally.turns_with_stall, tally.longest_stall_ms) == server
     assert tally.turns_with_client_stall == client

@@ -13,15 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from records import MS, S, turn
+from turn_reference import count_turn
 
+from inferload.figures.counting import count_delays
+from inferload.figures.slo import Slo
+from inferload.figures.turn_figures import TURN_FIGURES
+from inferload.figures.turn_values import ExactValues
 from inferload.measure.client_health import Beat, HealthSet
 from inferload.measure.clock import Anchor
-from inferload.measure.columns import ExactValues
-from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord, stepped
 from inferload.measure.remarks import MEANINGS, Remark
 from inferload.measure.sketch import rank
-from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.results.phase_evidence import RunFacts, evidence_by_phase
@@ -86,8 +88,8 @@ def given_by(records: list[TurnRecord], slo: Slo | None = None, **changes: Any) 
             tallies.session_planned(record.phase, record.class_name)
             tallies.session_started(record.phase, record.class_name)
         tallies.turn_begun(record.phase, record.class_name)
-        tallies.count_turn(record, WINDOWS, slo)
-        health.count_delays(record, 0)
+        count_turn(tallies, record, WINDOWS, slo)
+        count_delays(health, [record], [0])
     health.at("w1", "measure").beat(Beat([0.1, 0.2], [], 15.0, 60.0, 0.0))
     health.at("w2", "measure").beat(Beat([0.1, 0.4], [], 18.0, 60.0, 0.0))
     plain = SummaryInput(RUN, tallies, health, SECONDS, VALID, "kernel", servers=[SERVER])
@@ -133,9 +135,9 @@ def test_the_document_has_the_documented_keys() -> None:
     assert set(summary["stalls"]) == {"turns_with_stall", "longest_ms", "turns_with_client_stall"}
     assert set(summary["rates"]) == {
         *("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s", "output_tok_per_s", "input_tok_per_s"),
-        *("goodput_turns_per_s", "slo_attainment"),
+        *("total_tok_per_s", "goodput_turns_per_s", "slo_attainment", "failed_ratio", "dropped_ratio"),
     }
-    assert list(summary["latency"]) == [measure.name for measure in MEASURES if measure.name != "client_delay_ms"]
+    assert list(summary["latency"]) == [figure.key for figure in TURN_FIGURES]
     for block in [*summary["latency"].values(), summary["client"]["delay_ms"], summary["client"]["loop_lag_ms"]]:
         assert list(block)[:9] == ["count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max"]
         few = [name for name, q in QUANTILES.items() if block[name] is not None and not steady(block["count"], q)]
@@ -158,7 +160,10 @@ def test_every_rate_is_a_count_divided_by_its_window() -> None:
         "output_tok_per_s": (1200 * 5 - 4) / 60,  # only the first event of the last turn is before the drain
         "input_tok_per_s": 1200 * 100 / 60,
         "goodput_turns_per_s": 10.0,
+        "total_tok_per_s": pytest.approx((1200 * 5 - 4) / 60 + 1200 * 100 / 60),
         "slo_attainment": 0.5,
+        "failed_ratio": 0.0,
+        "dropped_ratio": 0.0,
     }
     assert summary["window_s"] == 60.0
     assert summary["tokens_per_event"]["mean"] == 1.0
@@ -361,7 +366,7 @@ def test_steps_have_the_keys_of_the_document() -> None:
     tallies = TallySet()
     for record in records:
         tallies.turn_begun("measure", record.class_name, record.step)
-        tallies.count_turn(record, stepped(WINDOWS, (0, 2.5)), None)
+        count_turn(tallies, record, stepped(WINDOWS, (0, 2.5)), None)
     summary = build(SummaryInput(RUN, tallies, HealthSet(), SECONDS, VALID, "kernel", step_windows={0: 2.5, 1: 57.5}))
     assert [(step["step"], step["window_s"], step["turns"]["ok"]) for step in summary["steps"]] == [
         (0, 2.5, 50),

@@ -18,6 +18,7 @@ import pytest
 import summary_reference
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from turn_reference import count_turn
 
 from inferload import cli, rundir, turns_file
 from inferload.errors import UsageError
@@ -67,7 +68,7 @@ def counts(turns: list[TurnRecord], **changes: Any) -> Counts:
     tallies, windows = TallySet(), (PhaseWindow("measure", 0, 10_000_000_000),)
     for turn in turns:
         tallies.turn_begun(turn.phase, turn.class_name)
-        tallies.count_turn(turn, windows, None)
+        count_turn(tallies, turn, windows, None)
     worker = EndedWorker("w0", turns=len(turns), at_hand=len(turns), written=len(turns))
     scenario = scenarios.from_text(SCENARIO, "small.yaml")
     ended = ended_counts.ended({"id": RUN, "scenario": "small"}, scenario, tallies, windows, (worker,))

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from records import MS, S, turn
 
+from inferload.figures.counting import count_turns
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import Anchor
 from inferload.measure.record import Failure, Phase, PhaseWindow, TurnRecord
 from inferload.measure.search import slo
 from inferload.measure.search.window import of_turns
 from inferload.measure.tally import Tally, TallySet, count_faults
-from inferload.measure.tally_batch import count_turns
 from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.results import phase_evidence, summary
 from inferload.verdict.evidence import token_balance

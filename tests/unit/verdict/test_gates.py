@@ -13,6 +13,9 @@ from inferload.analysis.pages import gate_reference
 from paths import ROOT
 
 from inferload.errors import UsageError
+from inferload.figures.client_figures import BY_KEY as CLIENT
+from inferload.figures.rate_figures import rates
+from inferload.measure.tally import Tally
 from inferload.process import run_spec
 from inferload.results.summary import exact_block
 from inferload.results.terminal_tables import interval_and_note
@@ -35,16 +38,19 @@ from inferload.verdict.gates import (
 SUMMARY: dict[str, Any] = {
     "turns": {"sent": 210, "ok": 190, "failed": 10, "unfinished": 10},
     "sessions": {"planned": 50, "dropped": 5, "started": 45, "completed": 40},
-    "rates": {"output_tok_per_s": 1234.5, "slo_attainment": None, "turns_per_s": 3},
+    "rates": {
+        **{"output_tok_per_s": 1234.5, "slo_attainment": None, "turns_per_s": 3},
+        **{"failed_ratio": 0.05, "dropped_ratio": 0.1},
+    },
     "latency": {
         "ttft_ms": {"count": 190, "mean": 80.0, "p50": 70.0, "p90": 150.0, "p99": None, "min": 20.0, "max": 400.0},
     },
-    "client": {"delay_ms": {"count": 10_000, "mean": 0.1, "p99": 0.4, "max": 2.0}},
+    "client": {"delay_ms": {"count": 10_000, "mean": 0.1, "p99": 0.4, "max": 2.0}, "cpu_share": 0.7},
     "by_class": {
         "agent": {
             "turns": {"sent": 20, "ok": 15, "failed": 5, "unfinished": 0},
             "sessions": {"planned": 10, "dropped": 1},
-            "rates": {"turns_per_s": 0.5},
+            "rates": {"turns_per_s": 0.5, "failed_ratio": 0.25, "dropped_ratio": 0.1},
             "latency": {"ttft_ms": {"count": 15, "mean": 800.0, "p95": 1200.0, "max": 1500.0}},
         }
     },
@@ -91,6 +97,7 @@ def second_server(**changes: Any) -> dict[str, Any]:
         ("output_tok_per_s > 1000", 1234.5, True),
         ("turns_per_s >= 3", 3.0, True),
         ("p99(client_delay_ms) < 1", 0.4, True),
+        ("client_cpu_share < 0.8", 0.7, True),
         ("min(ttft_ms) > -1", 20.0, True),
         ("failed_ratio == 0.05", 0.05, True),
         ("max(requests_waiting) < 5", 4.0, True),
@@ -190,7 +197,7 @@ def test_gpu_exporters_are_excluded_from_engine_metrics() -> None:
 
 
 def test_ratios_without_turns_are_unknown() -> None:
-    empty = SUMMARY | {"turns": {"ok": 0, "failed": 0}, "sessions": {"planned": 0, "dropped": 0}}
+    empty = SUMMARY | {"rates": rates(Tally(), 60.0)}
     assert [evaluate(parse(f"{name} < 1"), empty).passed for name in ("failed_ratio", "dropped_ratio")] == [
         False,
         False,
@@ -292,7 +299,7 @@ TURN_TERMS = st.sampled_from(MEASURE_NAMES).flatmap(
     lambda name: st.tuples(
         st.sampled_from(["p50", "p999", "mean", "max"]),
         st.just(name),
-        st.none() if name == "client_delay_ms" else st.none() | CLASSES,
+        st.none() if name in CLIENT else st.none() | CLASSES,
         st.sampled_from(SIGNS),
     )
 )
@@ -380,7 +387,12 @@ def test_a_value_far_from_its_limit_needs_no_interval_on_either_side(
         gate = parse(f"{statistic or 'mean'}({name}) {sign} {limit!r}")
         most = {"at the limit": gate.limit, "above the limit": gate.limit * 1.001, "not known": None}[largest]
         block = {"max": most, gate.statistic: value}
-        document = {"latency": {name: block}, "client": {"delay_ms": block}, "turns": {"ok": 9}, "window_s": 9.0}
+        document = {
+            "latency": {name: block},
+            "client": {name.removeprefix("client_"): block},
+            "turns": {"ok": 9},
+            "window_s": 9.0,
+        }
         found = evaluate(gate, document, None, lambda measure, q: interval)
         assert found.passed == gate.holds(value)
         return found

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import ROOT
 from records import MS, S, turn
+from turn_reference import count_turn
 
 from inferload.measure.client_health import Beat, HealthSet
 from inferload.measure.tally import TallySet
@@ -224,7 +225,7 @@ def test_evidence_is_from_tallies_and_client_health() -> None:
         tallies.session_planned("measure", "chat")
         tallies.session_started("measure", "chat")
         tallies.turn_begun("measure", "chat")
-        tallies.count_turn(turn(turn_id=f"t{number}"), (), None)
+        count_turn(tallies, turn(turn_id=f"t{number}"), (), None)
     health.at("w1", "measure").beat(Beat([1.0, 2.0] * 50, [0.5], 0.5, 1.0, 0.02), processors=2)
     health.at("w2", "measure").beat(Beat([9.0] * 50, [], 0.9, 1.0, 0.2), processors=2)
     tallies.turn_begun("drain", "chat")
@@ -259,7 +260,7 @@ def test_slow_connects_are_not_client_delay(loop_lag_ms: float, blamed: bool) ->
     for number in range(20):
         tallies.turn_begun("measure", "chat")
         late = turn(turn_id=f"t{number}", planned_ns=sent_ns - 102 * MS, connect_ns=100 * MS)
-        tallies.count_turn(late, (), None)
+        count_turn(tallies, late, (), None)
     health.at("w1", "measure").beat(Beat([loop_lag_ms] * 50, [], 0.1, 1.0, None, read_pauses_ms=[]))
     (measured,) = evidence_by_phase(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
     assert ("client_lag" in {reason.code for reason in judge([measured]).reasons}) == blamed
@@ -270,7 +271,7 @@ def test_event_loop_lag_counts_only_if_it_delays_turns(upload_ms: int, lag_ms: f
     tallies, health = TallySet(), HealthSet()
     sent_ns = turn().sent_ns
     assert sent_ns is not None
-    tallies.count_turn(turn(written_ns=sent_ns + upload_ms * MS), (), None)
+    count_turn(tallies, turn(written_ns=sent_ns + upload_ms * MS), (), None)
     health.at("w1", "measure").beat(Beat([40.0] * 50, [], 0.5, 1.0, None, read_pauses_ms=[300.0]))
     (measured,) = evidence_by_phase(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
     assert (measured.loop_lag_p99_ms, measured.pause_max_ms) == (lag_ms, 300.0)
@@ -292,7 +293,7 @@ def test_event_loop_lag_counts_only_if_it_delays_turns(upload_ms: int, lag_ms: f
 def test_a_few_late_samples_prove_no_late_p99(late: int, count: int, blamed: bool) -> None:
     tallies, health = TallySet(), HealthSet()
     tallies.turn_begun("measure", "chat")
-    tallies.count_turn(turn(), (), None)
+    count_turn(tallies, turn(), (), None)
     client = health.at("w1", "measure")
     values = [0.05] * (count - late) + [60.0] * late
     client.beat(Beat(values, [], 0.1, 1.0, None))

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from records import turn, turns
 
 from inferload.client.turn_record import TurnResult
+from inferload.figures.counting import count_delays, count_turns
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
-from inferload.measure.tally_batch import count_delays, count_turns
 from inferload.measure.turn_columns import TurnColumns
 from inferload.worker.turn_counter import TurnCounts
 

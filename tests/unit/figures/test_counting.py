@@ -1,4 +1,4 @@
-"""Counting of turns in batches against counting each turn."""
+"""Counting of turns in batches against counting each turn in plain Python."""
 
 from array import array
 from collections import defaultdict
@@ -8,13 +8,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from records import MS, S, turn, turns
+from turn_reference import count_turn, counted, met, missed
 
+from inferload.figures.counting import count_delays, count_turns
+from inferload.figures.slo import Slo
+from inferload.figures.turn_batch import TurnBatch
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import Anchor
-from inferload.measure.record import Failure, PhaseWindow, TurnRecord
-from inferload.measure.slo import Slo
+from inferload.measure.record import PHASES, PhaseWindow, TurnRecord
+from inferload.measure.sketch import Sketch
 from inferload.measure.tally import TallySet
-from inferload.measure.tally_batch import count_delays, count_turns
 from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.results.slo_text import LIMITS
 
@@ -57,26 +60,31 @@ def plain_turns(draw: st.DrawFn) -> TurnRecord:
 many = st.lists(turns() | plain_turns() | plain_turns(), max_size=12)
 
 
-@given(many, st.none() | st.just(SLO))
+slos = st.builds(Slo, *[st.none() | st.floats(1, 400)] * 4, from_plan=st.booleans())
+
+
+@given(many, st.none() | st.just(SLO) | slos)
 def test_counting_a_batch_equals_counting_each_turn(records: list[TurnRecord], slo: Slo | None) -> None:
-    one_by_one, together = TallySet(), TallySet()
-    for record in records:
-        one_by_one.count_turn(record, WINDOWS, slo, PAUSES)
+    together, one_by_one = TallySet(), TallySet()
     count_turns(together, records, WINDOWS, defaultdict(lambda: slo), PAUSES)
+    assert together == counted(records, WINDOWS, slo, PAUSES)
+    for record in records:
+        count_turn(one_by_one, record, WINDOWS, slo, PAUSES)
     assert together == one_by_one
 
 
-@given(many, st.builds(Slo, *[st.none() | st.floats(1, 400)] * 4, from_plan=st.booleans()))
+@given(many, slos)
 def test_a_turn_misses_the_limits_that_it_misses_alone(records: list[TurnRecord], slo: Slo) -> None:
     """Any turns and limits: a missed limit hides no other one."""
     for record in records:
         alone = {
-            name: replace(Slo(from_plan=slo.from_plan), **{name: getattr(slo, name)}).missed(record) for name in LIMITS
+            name: missed(replace(Slo(from_plan=slo.from_plan), **{name: getattr(slo, name)}), record) for name in LIMITS
         }
-        known = {name for missed in alone.values() for name in missed or ()}
-        missed = slo.missed(record)
-        assert (set(missed) if missed is not None else None) == (known if known or None not in alone.values() else None)
-        assert slo.met(record) == (None if missed is None else not missed)
+        known = {name for late in alone.values() for name in late or ()}
+        judged = slo.judge(TurnBatch.of_records([record]))
+        assert {name for name, late in judged.missed.items() if late[0]} == known
+        assert bool(judged.known[0]) == (bool(known) or None not in alone.values())
+        assert bool(judged.met[0]) == (met(slo, record) is True)
     tallies = TallySet()
     count_turns(tallies, records, WINDOWS, defaultdict(lambda: slo))
     total = tallies.total()
@@ -84,25 +92,17 @@ def test_a_turn_misses_the_limits_that_it_misses_alone(records: list[TurnRecord]
     assert total.slo_judged <= total.slo_met + sum(total.slo_missed.values())
 
 
-def test_only_unusual_turns_are_counted_singly() -> None:
-    records = [turn(planned_ns=index * S, sent_ns=index * S + MS) for index in range(3)]
-    folded: list[TurnRecord] = []
-
-    class Watching(TallySet):
-        def count_turn(self, record: TurnRecord, *_rest: object) -> None:
-            folded.append(record)
-
-    count_turns(Watching(), [*records, turn(failure=Failure.CUT)], WINDOWS, {"chat": None})
-    assert [record.failure for record in folded] == [Failure.CUT]
-
-
 @given(many)
 def test_counting_delays_of_a_batch_equals_counting_each(records: list[TurnRecord]) -> None:
-    one_by_one, together = HealthSet(), HealthSet()
-    for number, record in enumerate(records):
-        one_by_one.count_delays(record, number)
-    count_delays(together, records, range(len(records)))
-    assert together == one_by_one
+    health = HealthSet()
+    count_delays(health, records, range(len(records)))
+    for phase in PHASES:
+        delays = [delay / MS for record in records if record.phase == phase for delay in record.delay_ns or ()]
+        total, expected = health.total(phase), Sketch()
+        expected.add_many(np.array(delays))
+        assert total.delay_ms == expected
+        assert total.reads_stamped == len(delays)
+        assert total.reads_unstamped == sum(n for n, record in enumerate(records) if record.phase == phase)
 
 
 @given(many, many)

@@ -3,26 +3,39 @@
 import math
 from array import array
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
+from hypothesis import strategies as st
 from paths import ROOT
 from records import MS, turn, turns
+from turn_reference import VALUES
 
-from inferload.measure import measures
-from inferload.measure.measures import MEASURES, PEERS, by_name
+from inferload.figures import measures_page
+from inferload.figures.figure import PEERS
+from inferload.figures.turn_batch import TurnBatch
+from inferload.figures.turn_figures import BY_KEY, LEAST_TOKENS_PER_EVENT, TURN_FIGURES
 from inferload.measure.record import TurnRecord
+from inferload.measure.turn_columns import SCHEMA
 
 
 def value(name: str, record: TurnRecord) -> float | None:
-    per_turn = by_name(name).per_turn
-    assert per_turn is not None
-    return per_turn(record)
+    assert not BY_KEY[name].by_event
+    return next(iter(samples(name, record)), None)
 
 
 def samples(name: str, record: TurnRecord) -> list[float]:
-    per_event = by_name(name).per_event
-    assert per_event is not None
-    return list(per_event(record))
+    return BY_KEY[name].of(record).tolist()
+
+
+@given(st.lists(turns(), max_size=6))
+def test_values_of_a_batch_are_those_of_each_turn_in_plain_python(records: list[TurnRecord]) -> None:
+    batch = TurnBatch.of_records(records)
+    for figure in TURN_FIGURES:
+        values, rows = figure.values(batch)
+        expected = [(value, row) for row, record in enumerate(records) for value in VALUES[figure.key](record)]
+        assert sorted(zip(values.tolist(), rows.tolist(), strict=True)) == sorted(expected), figure.key
+        assert figure.by_event or (np.diff(rows) > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -50,8 +63,7 @@ def test_measures_of_a_known_turn(name: str, expected: float) -> None:
 
 def test_measures_of_missing_events_are_none() -> None:
     record = TurnRecord("t", "s", 0, "chat", "w", "measure", planned_ns=5, closed_ns=9)
-    assert [m.name for m in MEASURES if m.per_turn is not None and m.per_turn(record) is not None] == []
-    assert [m.name for m in MEASURES if m.per_event is not None and len(m.per_event(record))] == []
+    assert [figure.key for figure in TURN_FIGURES if len(figure.of(record))] == []
 
 
 @pytest.mark.parametrize("figure", [math.nan, math.inf])
@@ -61,13 +73,11 @@ def test_a_server_figure_that_is_not_finite_is_none(figure: float) -> None:
 
 def test_a_cancelled_turn_has_no_measures_of_its_end() -> None:
     cancelled = turn(finish_reason="cancelled")
-    known = {
-        measure.name for measure in MEASURES if measure.per_turn is not None and measure.per_turn(cancelled) is not None
-    }
+    known = {figure.key for figure in TURN_FIGURES if len(figure.of(cancelled))}
     assert cancelled.ok
     assert {"ttft_ms", "ttfo_ms", "lag_ms"} <= known
     assert not known & {"e2e_ms", "e2e_planned_ms", "tpot_ms"}
-    assert len(measures.gaps_ms(cancelled)) == 4
+    assert len(samples("itl_ms", cancelled)) == 4
 
 
 def test_each_event_after_the_first_has_a_gap() -> None:
@@ -113,7 +123,7 @@ def test_the_number_of_gaps_by_token(record: TurnRecord) -> None:
     if record.event_tokens is not None:
         carrying = [count for count in record.event_tokens if count]
         assert len(shared) == (sum(carrying[1:]) if len(record.event_ns) > 1 else 0)
-    elif record.output_tokens and record.output_tokens >= measures.LEAST_TOKENS_PER_EVENT * len(record.event_ns):
+    elif record.output_tokens and record.output_tokens >= LEAST_TOKENS_PER_EVENT * len(record.event_ns):
         first = record.output_tokens // len(record.event_ns)
         assert len(shared) == (record.output_tokens - first if len(record.event_ns) > 1 else 0)
     else:
@@ -136,14 +146,14 @@ def test_tpot_excludes_tokens_of_the_first_event(changes: dict[str, object], exp
     assert value("tpot_ms", turn(**changes)) == expected
 
 
-def test_every_measure_has_one_kind_and_names_of_other_tools() -> None:
-    for measure in MEASURES:
-        assert (measure.per_turn is None) != (measure.per_event is None), measure.name
-        assert tuple(measure.called) == PEERS, measure.name
-        assert measure.name.endswith(f"_{measure.unit}")
-    assert len({measure.name for measure in MEASURES}) == len(MEASURES) == 16
+def test_every_measure_has_its_unit_in_its_key_and_names_of_known_tools() -> None:
+    for figure in TURN_FIGURES:
+        assert set(figure.called) <= set(PEERS), figure.key
+        assert figure.key.endswith(f"_{figure.unit}")
+        assert set(figure.columns) <= set(SCHEMA.names)
+    assert len(BY_KEY) == len(TURN_FIGURES) == len(VALUES)
 
 
 def test_the_page_is_generated_from_the_table() -> None:
     page = (ROOT / "docs/measures.md").read_text(encoding="utf-8")
-    assert page == measures.document(), "python -m inferload.measure.measures > docs/measures.md"
+    assert page == measures_page.document(), "python -m inferload.figures.measures_page > docs/measures.md"

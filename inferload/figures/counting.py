@@ -1,0 +1,170 @@
+"""Counting of ended turns into tallies, many at a time: a batch costs a fraction of its turns one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from inferload.figures.slo import Judged, Slo
+from inferload.figures.turn_batch import TurnBatch
+from inferload.figures.turn_figures import STALL_MS, TURN_FIGURES
+from inferload.figures.window_counts import touched, within
+from inferload.measure.client_health import HealthSet
+from inferload.measure.clock import NS_PER_MS
+from inferload.measure.record import PhaseWindow, TurnRecord
+from inferload.measure.tally import Key, Pause, Tally, TallySet, add_counts
+
+
+def count_turns(
+    tallies: TallySet,
+    records: Iterable[TurnRecord],
+    windows: Sequence[PhaseWindow],
+    slos: Mapping[str, Slo | None],
+    pauses: Sequence[Pause] = (),
+) -> None:
+    """Count ended turns, and their events in each window.
+
+    `slos`: limits by class. `pauses`: times in which this client was blocked.
+    """
+    by_key: dict[Key, list[TurnRecord]] = {}
+    for record in records:
+        by_key.setdefault((record.phase, record.class_name, record.step), []).append(record)
+    for key, members in by_key.items():
+        turns, tally = TurnBatch.of_records(members), tallies.at(*key)
+        _count_ends(tally, members, turns)
+        well = turns if turns.ok.all() else TurnBatch.of_records([record for record in members if record.ok])
+        _count_figures(tally, well)
+        _count_stalls(tally, well, pauses)
+        slo = slos[key[1]]
+        judged = None if slo is None else slo.judge(turns)
+        if judged is not None:
+            _count_judged(tally, judged)
+        for record, begun_ns in zip(members, turns.begun_ns.tolist(), strict=True):
+            if record.opens_session:
+                _count_session(tallies, record, begun_ns, windows)
+        for window in windows:
+            _count_window(tallies, key[1], turns, window, judged)
+
+
+def count_delays(health: HealthSet, records: Iterable[TurnRecord], reads_unstamped: Iterable[int]) -> None:
+    """Count the reads of turns, and the client delay of each stamped read."""
+    by_key: dict[tuple[str, str], list[tuple[TurnRecord, int]]] = {}
+    for record, unstamped in zip(records, reads_unstamped, strict=True):
+        by_key.setdefault((record.worker, record.phase), []).append((record, unstamped))
+    for turns in by_key.values():
+        first = turns[0][0]
+        at = health.at(first.worker, first.phase)
+        delays = np.frombuffer(b"".join([record.delay_ns for record, _ in turns if record.delay_ns]), dtype=np.int64)
+        at.delay_ms.gather(delays / NS_PER_MS)
+        at.reads_stamped += len(delays)
+        at.reads_unstamped += sum(unstamped for _, unstamped in turns)
+
+
+def _count_ends(tally: Tally, records: Sequence[TurnRecord], turns: TurnBatch) -> None:
+    """Count how the turns ended, and their tokens."""
+    unfinished = sum(not record.finished for record in records)
+    tally.ok += int(turns.ok.sum())
+    tally.cancelled += int(turns.cancelled.sum())
+    tally.unfinished += unfinished
+    tally.failed += int((~turns.ok).sum()) - unfinished
+    failures = [record.failure.value for record in records if record.failure is not None and record.finished]
+    add_counts(tally.by_failure, Counter(failures))
+    reasons = [record.finish_reason for record in records if record.ok and record.finish_reason is not None]
+    add_counts(tally.by_finish_reason, Counter(reasons))
+    add_counts(tally.by_status, Counter([record.status for record in records if record.status is not None]))
+    add_counts(tally.by_remark, Counter([remark.value for record in records for remark in record.remarks]))
+    output, prompts = turns.numbers["output_tokens"], turns.numbers["input_tokens"]
+    tally.output_tokens += int(output.values.sum())
+    tally.output_tokens_from += int(output.known.sum())
+    whole = (turns.ok & ~turns.cancelled & output.known).tolist()
+    limited = [
+        (tokens, record.max_tokens)
+        for record, tokens, answered in zip(records, output.values.tolist(), whole, strict=True)
+        if answered and record.max_tokens is not None
+    ]
+    tally.answer_tokens += sum(tokens for tokens, _ in limited)
+    tally.answer_limit_tokens += sum(limit for _, limit in limited)
+    tally.input_tokens += int(prompts.values.sum())
+    tally.input_tokens_from += int(prompts.known.sum())
+    cached = [record.cached_tokens for record in records if record.cached_tokens is not None]
+    tally.cached_tokens += sum(cached)
+    tally.cached_tokens_from += len(cached)
+    tally.events += len(turns.at_ns)
+    sent, closed = turns.numbers["sent_ns"], turns.numbers["closed_ns"]
+    tally.turn_ns += int((closed.values - sent.values)[sent.known].sum())
+
+
+def _count_figures(tally: Tally, turns: TurnBatch) -> None:
+    """Add each measure of turns that ended well to its sketch."""
+    for figure in TURN_FIGURES:
+        values = figure.values(turns)[0]
+        if len(values):
+            tally.sketch(figure.key).gather(values)
+
+
+def _count_stalls(tally: Tally, turns: TurnBatch, pauses: Sequence[Pause]) -> None:
+    """Count stalls. A gap in which this client was blocked for at least half of the time is a client stall."""
+    gaps_ms, turn = turns.gaps_ms
+    stalls = np.flatnonzero(gaps_ms > STALL_MS)
+    if not len(stalls):
+        return
+    rows, sent_ns = turn[stalls], turns.numbers["sent_ns"].values
+    ends = np.flatnonzero(turns.turn[1:] == turns.turn[:-1])[stalls] + 1  # the events that end them
+    starts_ns, ends_ns = (sent_ns[rows] + turns.at_ns[events] for events in (ends - 1, ends))
+    client = [
+        2 * _overlap_ns(start_ns, end_ns, pauses) >= end_ns - start_ns
+        for start_ns, end_ns in zip(starts_ns.tolist(), ends_ns.tolist(), strict=True)
+    ]
+    of_client = np.array(client, dtype=np.bool_)
+    tally.turns_with_client_stall += len(np.unique(rows[of_client]))
+    tally.turns_with_stall += len(np.unique(rows[~of_client]))
+    own = gaps_ms[stalls[~of_client]]
+    if len(own):
+        tally.stalled(float(own.max()))
+
+
+def _overlap_ns(start_ns: int, end_ns: int, pauses: Sequence[Pause]) -> int:
+    """Return the part of an interval that is inside pauses."""
+    return sum(max(0, min(end_ns, until_ns) - max(start_ns, from_ns)) for from_ns, until_ns in pauses)
+
+
+def _count_judged(tally: Tally, judged: Judged) -> None:
+    """Count the limits of the SLO that turns missed."""
+    tally.slo_judged += int(judged.known.sum())
+    tally.slo_met += int(judged.met.sum())
+    missed = {name: int(late.sum()) for name, late in judged.missed.items()}
+    add_counts(tally.slo_missed, {name: count for name, count in missed.items() if count})
+
+
+def _count_session(tallies: TallySet, record: TurnRecord, begun_ns: int, windows: Sequence[PhaseWindow]) -> None:
+    """Count the session of a first turn in the window in which it was planned, if it also began in that phase."""
+    planned = next((window for window in windows if window.holds(record.planned_ns)), None)
+    begun = next((window for window in windows if window.holds(begun_ns)), None)
+    if planned is not None and begun is not None and planned.phase == begun.phase:
+        tallies.at(planned.phase, record.class_name, planned.step).window_sessions += 1
+
+
+def _count_window(
+    tallies: TallySet, class_name: str, turns: TurnBatch, window: PhaseWindow, judged: Judged | None
+) -> None:
+    """Count turns in a window. `judged`: None without an SLO."""
+    if not touched(turns, window).any():
+        return
+    tally, counts = tallies.at(window.phase, class_name, window.step), within(turns, window)
+    prompts = turns.numbers["input_tokens"]
+    tally.window_events += int(counts.events.sum())
+    tally.window_events_uncounted += int(counts.events[counts.uncounted].sum())
+    tally.window_output_tokens += int(counts.output_tokens.sum())
+    tally.window_ended_counted += int((counts.ended_ok & ~counts.ended_uncounted).sum())
+    tally.window_ended_tokens += int(counts.ended_tokens.sum())
+    tally.window_edge_tokens += int(counts.edge_tokens.sum())
+    tally.window_firsts += int(counts.first_output.sum())
+    tally.window_firsts_uncounted += int((counts.first_output & ~prompts.known).sum())
+    tally.window_input_tokens += int(prompts.values[counts.first_output].sum())
+    tally.window_in_flight_ns += int(counts.in_flight_ns.sum())
+    tally.window_turns += int(counts.ended_ok.sum())
+    if judged is not None:
+        tally.window_slo_judged += int((counts.ended_ok & judged.known).sum())
+        tally.window_slo_met += int((counts.ended_ok & judged.met).sum())

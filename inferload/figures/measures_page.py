@@ -1,0 +1,50 @@
+"""Text of docs/measures.md: `python -m inferload.figures.measures_page`."""
+
+from inferload.figures.client_figures import CLIENT_FIGURES
+from inferload.figures.figure import PEERS
+from inferload.figures.rate_figures import RATE_FIGURES
+from inferload.figures.turn_figures import STALL_MS, TURN_FIGURES
+
+_HEAD = f"""# Measures
+
+<!-- Generated: python -m inferload.figures.measures_page > docs/measures.md -->
+
+All instants of a turn are on one monotonic clock: `planned`, `sent` (just before the first byte goes out on a connected
+socket), `written`, `first_event`, `first` (first event that carries output), `first_visible`, `last` (last event that
+carried output), `closed`. `planned` of a session's first turn is its arrival; of a later turn, the previous turn's
+`closed` + think or tool time. A turn belongs to the phase of its `planned`.
+
+* **Latencies include only successful turns.** Failed and unfinished turns are counted, but have no sample in a
+  percentile: check `failed_ratio` as well.
+* **A cancelled turn** (cancelled by its caller on purpose, `finish_reason` cancelled) counts as `ok`, and separately as
+  `cancelled`. It has TTFT and gaps between events, but no E2E and no TPOT, which need the whole answer. Its tokens are known
+  only if the server sends a running count (`request.continuous_usage`).
+* **A missing value is never 0.** A turn without a value for a measure adds no sample; `count` is the number of samples.
+* **Percentiles** are nearest-rank. A percentile with fewer than 10 samples beyond it (p99 of fewer than 1,000) is marked with
+  ~. `intervals` has its 95 % interval, computed as if the samples were independent; null is an end that is not known.
+  Percentiles are exact if all turn records are in the run directory and the run is not [too long](machines.md#long-runs)
+  (`percentiles_from: records`); otherwise they come from sketches, within 0.25 % of the value.
+* **Rates count events inside the window**, without regard to the phase in which a turn was planned: successful turns that
+  ended in it, tokens whose event is in it. Achieved sessions were planned and started in the window. Tokens are the server's count
+  (`usage`); tokens of each event are known if the server sends a running count, otherwise shared evenly.
+* A stall is a gap over {STALL_MS:.0f} ms between two output events of a successful turn.
+* **Goodput** is the rate of successful turns that ended in the window and met every limit of the scenario's `slo`. **SLO
+  attainment** is the share of turns that met them among all turns planned in the window: failed, unfinished and dropped ones
+  count as not met (a dropped session as one turn). In an open loop TTFT and E2E count from the planned instant; a turn too
+  short for a TPOT cannot break that limit.
+
+## Definitions, and names in other tools
+
+"""
+
+
+def document() -> str:
+    """Return the text of docs/measures.md."""
+    rows = [["measure", "unit", "definition", *PEERS], ["---"] * (3 + len(PEERS))]
+    for figure in (*TURN_FIGURES, *RATE_FIGURES, *CLIENT_FIGURES):
+        rows.append([f"`{figure.key}`", figure.unit, figure.text, *(figure.called.get(peer, "-") for peer in PEERS)])
+    return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+if __name__ == "__main__":
+    print(document(), end="")

@@ -1,0 +1,185 @@
+"""Rates and shares of a window: the table. Each row has the one formula of its figure, over a tally and the window's length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from inferload.figures.figure import Figure
+from inferload.measure.tally import Tally
+
+# What a figure is computed from that a run may lack: the server's counts of tokens, or an SLO.
+Needs = Literal["output_tokens", "input_tokens", "slo"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RateFigure(Figure):
+    """Single number of a window. `value`: its formula, over a tally and the length of its window in s; None: not known.
+
+    `compared`: comparisons of runs test it.
+    """
+
+    value: Callable[[Tally, float | None], float | None]
+    needs: Needs | None = None
+    compared: bool = False
+
+
+def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
+    """Return each rate of a window by its key."""
+    return {figure.key: figure.value(tally, window_s) for figure in RATE_FIGURES}
+
+
+def streamed_tokens(tally: Tally) -> int | None:
+    """Tokens of the events in the window with a known number of tokens; None if it has events, but none of these."""
+    known = tally.window_events_uncounted < tally.window_events
+    return tally.window_output_tokens if known or not tally.window_events else None
+
+
+def _input_tokens(tally: Tally) -> int | None:
+    """Prompt tokens of turns with their first output in the window and a known number; None if there are only others."""
+    known = tally.window_firsts_uncounted < tally.window_firsts
+    return tally.window_input_tokens if known or not tally.window_firsts else None
+
+
+def _all_tokens(tally: Tally) -> int | None:
+    output, prompt = streamed_tokens(tally), _input_tokens(tally)
+    return None if output is None or prompt is None else output + prompt
+
+
+def _goodput_turns(tally: Tally) -> int | None:
+    judged = tally.slo_judged > 0 and tally.window_slo_judged == tally.window_turns
+    return tally.window_slo_met if judged else None
+
+
+def _attainment(tally: Tally, _window_s: float | None) -> float | None:
+    judged = tally.slo_judged > 0 and tally.slo_judged == tally.ended
+    return tally.slo_met / (tally.ended + tally.sessions_dropped) if judged else None
+
+
+def _per_s(count: Callable[[Tally], int | None]) -> Callable[[Tally, float | None], float | None]:
+    """Formula of a count per second."""
+
+    def value(tally: Tally, window_s: float | None) -> float | None:
+        counted = count(tally)
+        return counted / window_s if window_s and counted is not None else None
+
+    return value
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+RATE_FIGURES: tuple[RateFigure, ...] = (
+    RateFigure(
+        key="offered_sessions_per_s",
+        title="Offered sessions",
+        unit="sessions/s",
+        text="sessions planned for the window / its length",
+        value=_per_s(lambda tally: tally.sessions_planned),
+    ),
+    RateFigure(
+        key="achieved_sessions_per_s",
+        title="Achieved sessions",
+        unit="sessions/s",
+        text="sessions planned and started in the window / its length, without sub-agents",
+        better="higher",
+        value=_per_s(lambda tally: tally.window_sessions),
+    ),
+    RateFigure(
+        key="turns_per_s",
+        title="Requests",
+        unit="req/s",
+        compared=True,
+        text="successful turns that ended in the window / its length",
+        better="higher",
+        headline=True,
+        value=_per_s(lambda tally: tally.window_turns),
+    ),
+    RateFigure(
+        key="output_tok_per_s",
+        title="Output",
+        compared=True,
+        unit="tok/s",
+        text="output tokens received in the window / its length",
+        better="higher",
+        headline=True,
+        needs="output_tokens",
+        value=_per_s(streamed_tokens),
+    ),
+    RateFigure(
+        key="input_tok_per_s",
+        title="Input",
+        unit="tok/s",
+        text="prompt tokens of turns with their first token in the window / its length",
+        better="higher",
+        needs="input_tokens",
+        value=_per_s(_input_tokens),
+    ),
+    RateFigure(
+        key="total_tok_per_s",
+        title="Input + output",
+        unit="tok/s",
+        text="sum of the rates of input and output tokens",
+        better="higher",
+        compared=True,
+        needs="output_tokens",
+        value=_per_s(_all_tokens),
+    ),
+    RateFigure(
+        key="goodput_turns_per_s",
+        title="Goodput",
+        unit="turns/s",
+        compared=True,
+        text="successful turns that ended in the window within all limits of the SLO / its length",
+        better="higher",
+        needs="slo",
+        value=_per_s(_goodput_turns),
+    ),
+    RateFigure(
+        key="slo_attainment",
+        title="SLO attainment",
+        unit="",
+        text="turns within all limits of the SLO / turns planned in the window, including dropped and failed ones. In an open "
+        "loop TTFT and E2E are measured from the planned start",
+        better="higher",
+        form="share",
+        needs="slo",
+        value=_attainment,
+    ),
+    RateFigure(
+        key="failed_ratio",
+        title="Failed turns",
+        unit="",
+        text="failed / ended turns (ok + failed) of the measure phase",
+        better="lower",
+        form="share",
+        value=lambda tally, _window_s: _ratio(tally.failed, tally.ok + tally.failed),
+    ),
+    RateFigure(
+        key="dropped_ratio",
+        title="Dropped sessions",
+        unit="",
+        text="dropped / planned sessions of the measure phase",
+        better="lower",
+        form="share",
+        value=lambda tally, _window_s: _ratio(tally.sessions_dropped, tally.sessions_planned),
+    ),
+)
+
+BY_KEY: Mapping[str, RateFigure] = MappingProxyType({figure.key: figure for figure in RATE_FIGURES})
+# Rates that a definition, a rule or a default elsewhere is about.
+OFFERED, ACHIEVED, TURNS, OUTPUT, INPUT = (
+    BY_KEY[key]
+    for key in (
+        "offered_sessions_per_s",
+        "achieved_sessions_per_s",
+        "turns_per_s",
+        "output_tok_per_s",
+        "input_tok_per_s",
+    )
+)
+TOTAL, GOODPUT, ATTAINMENT = BY_KEY["total_tok_per_s"], BY_KEY["goodput_turns_per_s"], BY_KEY["slo_attainment"]
+FAILED_RATIO, DROPPED_RATIO = BY_KEY["failed_ratio"], BY_KEY["dropped_ratio"]

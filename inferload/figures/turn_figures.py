@@ -1,0 +1,282 @@
+"""Measures of a turn: the table. Each row has the one formula of its measure, over a batch of turns.
+
+A new measure is a new row; every file, page and interface that lists measures reads this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from inferload.figures.figure import PEERS, Better, Figure
+from inferload.figures.turn_batch import Bools, Floats, Ints, TurnBatch, gaps_by_turn_ms
+from inferload.measure.clock import NS_PER_MS
+from inferload.measure.record import TurnRecord
+
+STALL_MS = 250.0  # a longer gap between two output events is a stall
+# A usage with fewer tokens per output event leaves tokens out, such as those of the reasoning: events carry one or more each.
+LEAST_TOKENS_PER_EVENT = 0.25
+
+# Values of a measure, and the row of the turn of each, in ascending order for a measure with one value per turn.
+Valued = tuple[Floats, Ints]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TurnFigure(Figure):
+    """Measure of a turn. `values`: its formula. `columns`: of the turn files that the formula reads, beside `failure`.
+
+    `by_event`: a turn has several values, one for each gap, event or token. `ends`: the instant to which a value belongs in
+    a timeline. `compared`: statistics that comparisons of runs test.
+    """
+
+    values: Callable[[TurnBatch], Valued]
+    columns: tuple[str, ...]
+    ends: str = "closed_ns"
+    by_event: bool = False
+    compared: tuple[str, ...] = ()
+    better: Better = "lower"
+
+    def of(self, record: TurnRecord) -> Floats:
+        """Return the values of one turn. For many turns, a batch costs a fraction of it."""
+        return self.values(TurnBatch.of_records([record]))[0]
+
+
+def _where(has: Bools, values: Floats) -> Valued:
+    """Select the turns that have a value."""
+    return values[has], np.flatnonzero(has)
+
+
+def _span(start: str, end: str) -> dict[str, Any]:
+    """Formula of a time between two instants."""
+
+    def values(turns: TurnBatch) -> Valued:
+        span_ms, known = turns.span_ms(start, end)
+        return _where(known, span_ms)
+
+    return {"values": values, "columns": (start, end), "ends": end, "unit": "ms"}
+
+
+def _answer(start: str, end: str) -> dict[str, Any]:
+    """Formula of a time that spans a whole answer, which a cancelled turn does not have."""
+
+    def values(turns: TurnBatch) -> Valued:
+        span_ms, known = turns.span_ms(start, end)
+        return _where(known & ~turns.cancelled, span_ms)
+
+    return {"values": values, "columns": (start, end, "finish_reason"), "ends": end, "unit": "ms"}
+
+
+def _reported(name: str) -> dict[str, Any]:
+    """Formula of a time that the server reported: its value, if it is finite."""
+
+    def values(turns: TurnBatch) -> Valued:
+        reported = turns.server_times[name]
+        return _where(np.isfinite(reported), reported)
+
+    return {"values": values, "columns": (name,), "unit": "ms"}
+
+
+def _connect(turns: TurnBatch) -> Valued:
+    connect = turns.numbers["connect_ns"]
+    return _where(connect.known, connect.values / NS_PER_MS)
+
+
+def _token_gaps(turns: TurnBatch) -> Valued:
+    """Gaps shared among tokens.
+
+    If the server reported the tokens of each event, a gap is shared among the tokens of the event that ends it, and the
+    time to an event without tokens counts for the next event with tokens. Otherwise every event has
+    k = output_tokens / events tokens: each sample is gap / k, and samples are spread evenly over the events.
+    """
+    output = turns.numbers["output_tokens"].values
+    if not turns.counted.any() and np.array_equal(turns.events, output):  # one token per event
+        return turns.gaps_ms
+    counted = turns.counted[turns.turn]
+    known, of_known = _shared_as_reported(turns.at_ns[counted], turns.turn[counted], turns.tokens[counted])
+    shared = ~turns.counted & (output > 0)
+    even, number = _shared_evenly(turns.at_ns[shared[turns.turn]], turns.events[shared], output[shared])
+    return np.concatenate([known, even]), np.concatenate([of_known, np.flatnonzero(shared)[number]])
+
+
+def _shared_as_reported(at_ns: Ints, turn: Ints, tokens: Ints) -> Valued:
+    carries = tokens > 0
+    at_ns, turn, tokens = at_ns[carries], turn[carries], tokens[carries]
+    gaps, turn_of_gap = gaps_by_turn_ms(at_ns, turn)
+    each = tokens[1:][turn[1:] == turn[:-1]]
+    return np.repeat(gaps / each, each), np.repeat(turn_of_gap, each)
+
+
+def _shared_evenly(at_ns: Ints, events: Ints, output_tokens: Ints) -> Valued:
+    turn = np.repeat(np.arange(len(events)), events)
+    gaps, turn_of_gap = gaps_by_turn_ms(at_ns, turn)
+    number = np.arange(1, len(turn) + 1) - (np.cumsum(events) - events)[turn]  # of the event in its turn, from 1
+    upto = number * output_tokens[turn] // events[turn]
+    whole = _all_tokens(output_tokens / np.maximum(events, 1))
+    each = np.where(whole[turn[1:]], upto[1:] - upto[:-1], 0)[turn[1:] == turn[:-1]]
+    return np.repeat(gaps * (events / output_tokens)[turn_of_gap], each), np.repeat(turn_of_gap, each)
+
+
+def _all_tokens(per_event: Floats) -> Bools:
+    """Return False for turns whose usage cannot be that of all tokens. `per_event`: tokens of an event of each turn."""
+    return per_event >= LEAST_TOKENS_PER_EVENT
+
+
+def _tpot(turns: TurnBatch) -> Valued:
+    span_ms, answered = turns.span_ms("first_ns", "last_ns")
+    output = turns.numbers["output_tokens"]
+    has_events = turns.events > 0
+    of_first: Floats = output.values / np.maximum(turns.events, 1)
+    reported = turns.counted & has_events
+    of_first[reported] = turns.tokens[turns.starts[reported]]
+    after = output.values - of_first
+    has = answered & output.known & has_events & ~turns.cancelled & (after > 0) & _all_tokens(of_first)
+    return span_ms[has] / after[has], np.flatnonzero(has)
+
+
+def _called(vllm: str, guidellm: str, aiperf: str, genai_bench: str) -> Mapping[str, str]:
+    names = zip(PEERS, (vllm, guidellm, aiperf, genai_bench), strict=True)
+    return MappingProxyType({peer: name for peer, name in names if name != "-"})
+
+
+TURN_FIGURES: tuple[TurnFigure, ...] = (
+    TurnFigure(
+        key="lag_ms",
+        title="Lag",
+        text="sent - planned: delay of the request behind its plan, connection set-up included",
+        called=_called("client queue time", "request dispatch delay", "credit drop latency (in part)", "-"),
+        **_span("planned_ns", "sent_ns"),
+    ),
+    TurnFigure(
+        key="connect_ms",
+        title="Connect",
+        unit="ms",
+        text="DNS + TCP + TLS of a turn that opened a connection; a turn on a reused connection has none",
+        called=_called("- (part of its TTFT)", "-", "http_req_connection_overhead", "- (part of its TTFT)"),
+        values=_connect,
+        columns=("connect_ns",),
+        ends="sent_ns",
+    ),
+    TurnFigure(
+        key="upload_ms",
+        title="Upload",
+        text="written - sent: until the whole request was handed to the kernel",
+        called=_called("-", "-", "http_req_sending", "-"),
+        **_span("sent_ns", "written_ns"),
+    ),
+    TurnFigure(
+        key="ttft_ms",
+        title="TTFT",
+        text="time to first token: first - sent, where `first` is the first event that carries output (content, reasoning or a "
+        "tool call)",
+        called=_called("- (see first_event_ms)", "TTFT", "Time to First Token", "TTFT"),
+        headline=True,
+        compared=("mean", "p50", "p95", "p99"),
+        panel="TTFT, ms",
+        **_span("sent_ns", "first_ns"),
+    ),
+    TurnFigure(
+        key="first_event_ms",
+        title="First event",
+        text="first_event - sent: the first event of any kind, also one that contains only the role",
+        called=_called("TTFT", "-", "-", "-"),
+        **_span("sent_ns", "first_event_ns"),
+    ),
+    TurnFigure(
+        key="ttft_planned_ms",
+        title="TTFT from plan",
+        text="first - planned: TTFT from the planned instant, so that delays of the client are included",
+        **_span("planned_ns", "first_ns"),
+    ),
+    TurnFigure(
+        key="ttfo_ms",
+        title="TTFO",
+        text="time to first visible output: first_visible - sent; reasoning is not visible",
+        called=_called("-", "Time to First Output Token", "Time to First Output Token", "-"),
+        **_span("sent_ns", "first_visible_ns"),
+    ),
+    TurnFigure(
+        key="itl_ms",
+        title="ITL",
+        unit="ms",
+        text="inter-token latency: the gap between two consecutive output events of a turn, one sample for each gap. A gap over "
+        f"{STALL_MS:.0f} ms is a stall",
+        called=_called("ITL", "- (its ITL is a mean for each request)", "Inter Chunk Latency", "-"),
+        headline=True,
+        compared=("p99",),
+        panel="ITL, ms",
+        values=lambda turns: turns.gaps_ms,
+        columns=("event_ns",),
+        ends="event_ns",
+        by_event=True,
+    ),
+    TurnFigure(
+        key="itl_token_ms",
+        title="ITL by token",
+        unit="ms",
+        text="the same gap shared evenly among the tokens of the event that ends it, one sample for each token: for comparison "
+        "with and without speculative decoding. If tokens per event are unknown, all events share output_tokens evenly",
+        values=_token_gaps,
+        columns=("event_ns", "event_tokens", "output_tokens"),
+        ends="event_ns",
+        by_event=True,
+    ),
+    TurnFigure(
+        key="tpot_ms",
+        title="TPOT",
+        unit="ms",
+        text="time per output token, one for each turn: (last - first) / (output_tokens - tokens in the first event); a turn "
+        "without a token after its first event, or with a usage of less than 0.25 tokens per event, has none",
+        called=_called("TPOT", "ITL (its TPOT includes TTFT)", "Inter Token Latency", "TPOT"),
+        headline=True,
+        compared=("mean",),
+        ends="last_ns",
+        values=_tpot,
+        columns=("first_ns", "last_ns", "finish_reason", "output_tokens", "event_ns", "event_tokens"),
+    ),
+    TurnFigure(
+        key="e2e_ms",
+        title="E2E",
+        text="last - sent: until the last event that carried output",
+        called=_called("E2EL", "Request Latency", "Request Latency", "E2E Latency"),
+        headline=True,
+        compared=("mean",),
+        **_answer("sent_ns", "last_ns"),
+    ),
+    TurnFigure(
+        key="e2e_planned_ms",
+        title="E2E from plan",
+        text="last - planned: E2E from the planned instant",
+        called=_called("E2EL including client queue", "request scheduled latency", "effective latency", "-"),
+        **_answer("planned_ns", "last_ns"),
+    ),
+    TurnFigure(
+        key="server_queue_ms",
+        title="Server queue",
+        text="time until the turn was first scheduled, reported by the server",
+        **_reported("server_queue_ms"),
+    ),
+    TurnFigure(
+        key="server_ttft_ms",
+        title="Server TTFT",
+        text="time to the first token without the queue, reported by the server",
+        **_reported("server_ttft_ms"),
+    ),
+    TurnFigure(
+        key="server_generation_ms",
+        title="Server generation",
+        text="time from the first token to the last, reported by the server",
+        **_reported("server_generation_ms"),
+    ),
+)
+
+BY_KEY: Mapping[str, TurnFigure] = MappingProxyType({figure.key: figure for figure in TURN_FIGURES})
+# Measures that a definition, a rule or a default elsewhere is about.
+TTFT, ITL, TPOT, E2E = (BY_KEY[key] for key in ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms"))
+LAG, CONNECT, UPLOAD = (BY_KEY[key] for key in ("lag_ms", "connect_ms", "upload_ms"))
+TTFT_PLANNED, E2E_PLANNED = BY_KEY["ttft_planned_ms"], BY_KEY["e2e_planned_ms"]
+FIRST_EVENT, ITL_BY_TOKEN = BY_KEY["first_event_ms"], BY_KEY["itl_token_ms"]
+HEADLINES = tuple(figure for figure in TURN_FIGURES if figure.headline)

@@ -1,0 +1,77 @@
+"""Where a new measure appears: `python new_row.py FOLDER` adds a row to the table, as text, and prints the places as JSON."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+KEY, TITLE = "normalized_e2e_ms", "Normalized E2E"
+ROW = f'''
+    TurnFigure(
+        key="{KEY}",
+        title="{TITLE}",
+        unit="ms",
+        text="E2E / output tokens",
+        headline=True,
+        compared=("mean",),
+        panel="{TITLE}, ms",
+        values=lambda turns: (
+            (e2e := E2E.values(turns))[0] / turns.numbers["output_tokens"].values[e2e[1]].clip(1), e2e[1]
+        ),
+        columns=(*_answer("sent_ns", "last_ns")["columns"], "output_tokens"),
+        ends="last_ns",
+    ),
+)
+
+BY_KEY: '''
+
+
+def add_row() -> None:
+    """Load the table with the row, before any module that reads the table."""
+    name = "inferload.figures.turn_figures"
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    head, end, tail = Path(spec.origin).read_text(encoding="utf-8").partition("\n)\n\nBY_KEY: ")
+    assert end
+    module = sys.modules[name] = ModuleType(name)
+    exec(compile(head + ROW + tail, spec.origin, "exec"), module.__dict__)
+
+
+def places(folder: Path) -> dict[str, object]:
+    """Return what each page says of the measure, for a run in a folder."""
+    import long_run
+    import synthetic_run
+    from inferload.analysis.charts.over_time import PANELS
+    from inferload.analysis.data import figures, frames, timeline
+    from inferload.analysis.data.partial_run import Notes
+    from inferload.analysis.pages.glossary import DEFINITIONS
+    from inferload.analysis.pages.tables import run_tables
+
+    from inferload.figures import measures_page
+    from inferload.results import terminal_summary, terminal_tables
+    from inferload.summarise.summarise import summarise
+
+    gated = long_run.SCENARIO.replace("gates: [", f'gates: ["p95({KEY}) < 1000", ')
+    summary = summarise(long_run.write(folder / "long", long_run.LongRun(2000, scenario=gated)))
+    table = timeline.build(frames.load(synthetic_run.write(folder / "short")))
+    return {
+        "summary": summary["latency"][KEY],
+        "class": summary["by_class"]["chat"]["latency"][KEY],
+        "target": summary["by_target"][long_run.TARGETS[0]]["latency"][KEY],
+        "gates": [gate for gate in summary["verdict"]["gates"] if KEY in gate["gate"]],
+        "terminal": TITLE in terminal_summary.brief(summary),
+        "details": KEY in terminal_tables.tables(summary),
+        "report": [table.key for table in run_tables(summary, Notes([])) for row in table.rows if row[0] == TITLE],
+        "timeline": int(table[f"{KEY}_p50"].notna().sum()),
+        "chart": any(panel.measure == KEY for panel in PANELS),
+        "comparison": {term.title: figures.value_of(term.name, summary) for term in figures.ALL if KEY in term.name},
+        "glossary": any(term == KEY for term, _, _ in DEFINITIONS),
+        "measures": f"| `{KEY}` | ms | E2E / output tokens |" in measures_page.document(),
+    }
+
+
+if __name__ == "__main__":
+    add_row()
+    print(json.dumps(places(Path(sys.argv[1]))))
