@@ -6,10 +6,13 @@ they are read, so that later code finds a value of its type, null where that mea
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Required, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Required, TypedDict, get_type_hints
 
 import msgspec
 from msgspec import Meta
+
+from inferload.figures.server_figures import SERVER_FIGURES, ServerFigure
+from inferload.figures.server_formulas import HistogramMean
 
 Count = Annotated[int, Meta(ge=0, le=10**18)]
 # Sums, products and quotients of such numbers are finite.
@@ -187,42 +190,38 @@ class Client(TypedDict, total=False):
     reader: str | None
 
 
-class Server(TypedDict, total=False):
+class _ServerFacts(TypedDict, total=False):
     target: Required[str]
     scrapes: Count
     window_s: Number | None
     longest_gap_s: Number | None
     gap_limit_s: Number
-    restarts: Count | None
     samples_unusable: Count
-    kv_cache_usage: Means | None
-    requests_running: Means | None
-    requests_waiting: Means | None
-    waiting_by_reason: dict[str, Means] | None
-    prefix_cache_hit_rate: Number | None
     prefix_cache_hit_rate_from: str | None
-    prefix_cache_queries: Count | None
-    prefix_cache_hits: Count | None
-    cached_tokens: Count | None
-    preemptions: Count | None
-    requests_finished: Count | None
-    rejections: Count | None
-    prompt_tokens: Count | None
-    generation_tokens: Count | None
-    prompt_tok_per_s: Number | None
-    prompt_tok_computed_per_s: Number | None
-    generation_tok_per_s: Number | None
-    process_cpu_share: Number | None
     kv_cache_size_tokens: Count | None
-    spec_decode: dict[str, Number | list[Number | None] | None] | None
-    ttft_ms: Histogram | None
-    itl_ms: Histogram | None
-    queue_ms: Histogram | None
-    prefill_ms: Histogram | None
-    decode_ms: Histogram | None
-    e2e_ms: Histogram | None
     engines: list[dict[str, Means | str | None]]
-    gpu: dict[str, Means | None] | None
+
+
+def _figure_type(row: ServerFigure) -> Any:
+    if isinstance(row.formula, HistogramMean):
+        return Histogram | None
+    return (Means if row.statistics else Count if row.form == "count" else Number) | None
+
+
+if TYPE_CHECKING:
+    Server = _ServerFacts
+else:
+    Server = TypedDict(
+        "Server",
+        {
+            row.block: dict[str, Means | Number | list[Number | None] | None] | None
+            for row in SERVER_FIGURES
+            if row.block
+        }
+        | {row.entry_key: _figure_type(row) for row in SERVER_FIGURES if row.block is None}
+        | get_type_hints(_ServerFacts, include_extras=True),
+        total=False,
+    )
 
 
 class Stopped(TypedDict):

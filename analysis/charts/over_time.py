@@ -1,13 +1,14 @@
 """Chart of the timeline: panels of client and server figures on a common time axis."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from inferload.figures.server_figures import SERVER_FIGURES, ServerFigure
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results.latency_limits import LatencyLimit
 
@@ -62,7 +63,8 @@ class Panel:
     measure: str = ""
 
 
-PANELS = (
+# Panels of clients. Figures of servers with the same heading are added to them.
+_OF_CLIENTS = (
     Panel(
         "Locust, per s",
         (PanelLine("locust_requests_per_s", "requests", BLUE), PanelLine("locust_failures_per_s", "failures", RED)),
@@ -80,51 +82,27 @@ PANELS = (
         for figure in HEADLINES
         if figure.panel is not None
     ),
-    Panel(
-        "output, tok/s",
-        (
-            PanelLine("output_tok", "client", BLUE),
-            PanelLine("generation_tok_per_s", "server", ORANGE, server=True),
-        ),
-    ),
-    Panel(
-        "prompt, tok/s",
-        (
-            PanelLine("prompt_tok_per_s", "including cached", PALE_ORANGE, server=True),
-            PanelLine("prompt_tok_computed_per_s", "computed", ORANGE, server=True),
-        ),
-    ),
-    Panel(
-        "requests",
-        (
-            PanelLine("in_flight", "in flight", BLUE),
-            PanelLine("requests_running", "running", ORANGE, server=True),
-            PanelLine("requests_waiting", "waiting", RED, server=True),
-            PanelLine("users", "users", GREY, steps=True),
-        ),
-    ),
-    Panel(
-        "KV cache, %",
-        (
-            PanelLine("kv_cache_usage", "usage", ORANGE, server=True, share=True),
-            PanelLine("prefix_cache_hit_rate", "prefix hits", GREEN, server=True, share=True),
-            PanelLine("mm_cache_hit_rate", "multi-modal hits", TEAL, server=True, share=True),
-        ),
-    ),
-    Panel("preemptions", (PanelLine("preemptions", "preemptions", RED, server=True, steps=True),)),
-    Panel(
-        "speculation",
-        (
-            PanelLine("draft_acceptance_rate", "drafts accepted, %", VIOLET, server=True, share=True),
-            PanelLine("mean_acceptance_length", "tokens per step", TEAL, server=True),
-        ),
-    ),
-    Panel("GPU, %", (PanelLine("gpu_use", "busy", GREEN, server=True, share=True),)),
-    Panel("GPU memory, GiB", (PanelLine("gpu_memory_gib", "used", TEAL, server=True),)),
-    Panel("GPU power, W", (PanelLine("gpu_power_w", "drawn", ORANGE, server=True),)),
-    Panel("GPU clock, MHz", (PanelLine("gpu_sm_clock_mhz", "SM", VIOLET, server=True),)),
+    Panel("output, tok/s", (PanelLine("output_tok", "client", BLUE),)),
+    Panel("requests", (PanelLine("in_flight", "in flight", BLUE), PanelLine("users", "users", GREY, steps=True))),
 )
-_UNLESS_ZERO = ("preemptions",)
+_SERVER_COLOURS = (ORANGE, GREEN, TEAL, VIOLET, PALE_ORANGE)
+
+
+def panels() -> tuple[Panel, ...]:
+    """Return all panels: those of clients, with figures of servers, and then those of servers alone."""
+    by_title = {panel.title: panel for panel in _OF_CLIENTS}
+    for row in SERVER_FIGURES:
+        if row.panel is not None:
+            panel = by_title.setdefault(row.panel, Panel(row.panel, ()))
+            by_title[row.panel] = replace(panel, lines=(*panel.lines, _server_line(row, panel)))
+    return tuple(by_title.values())
+
+
+def _server_line(row: ServerFigure, panel: Panel) -> PanelLine:
+    """Return the line of a server's figure: red if high values are bad, otherwise the next colour of the panel."""
+    beside = sum(line.server and line.colour != RED for line in panel.lines)
+    colour = RED if row.better == "lower" else _SERVER_COLOURS[beside % len(_SERVER_COLOURS)]
+    return PanelLine(row.key, row.label, colour, True, row.form == "share", row.form == "count")
 
 
 def picture(
@@ -140,10 +118,10 @@ def picture(
         suffixes |= {LOG: LOG}
     every = max(1, -(-len(timeline) // _MAX_POINTS))
     thinned = _thinned(timeline, every)
-    panels = [(panel, lines) for panel in PANELS if (lines := _lines(thinned, panel, suffixes))]
-    if not panels:
+    shown = [(panel, lines) for panel in panels() if (lines := _lines(thinned, panel, suffixes))]
+    if not shown:
         return None
-    height = 40 + _PANEL_PX * len(panels) + 50
+    height = 40 + _PANEL_PX * len(shown) + 50
     plan: PlotlyDict = layout(
         height, {"title": title("time since the start of the run, s"), "range": [0, len(timeline)]}, {}
     )
@@ -151,7 +129,7 @@ def picture(
     data: list[PlotlyDict] = []
     drawn: list[tuple[PlotlyDict, PlotlyDict]] = []
     hidden: list[str] = []
-    for number, (panel, lines) in enumerate(panels):
+    for number, (panel, lines) in enumerate(shown):
         name = "" if number == 0 else str(number + 1)
         top, bottom = 1 - (number * _PANEL_PX + _GAP_PX) / inner, 1 - (number + 1) * _PANEL_PX / inner
         domain = [round(max(0.0, bottom), 5), round(top, 5)]
@@ -163,7 +141,7 @@ def picture(
         if near:
             plan[f"yaxis{name}"]["range"] = [0, 1.08 * max(_most(lines), *(limit.limit_ms for limit in near))]
         data += [_trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
-    plan["xaxis"] |= {"anchor": f"y{len(panels)}" if len(panels) > 1 else "y"}
+    plan["xaxis"] |= {"anchor": f"y{len(shown)}" if len(shown) > 1 else "y"}
     plan |= {"hovermode": "x unified", "hoversubplots": "axis"}
     plan["shapes"] = [*_shades(phases, len(timeline)), *(instant_line(float(mark["t_s"])) for mark in marks)]
     plan["shapes"] += [shape for shape, _ in drawn]
@@ -177,11 +155,8 @@ def picture(
     if hidden:
         note += f" Limits far above all values are not drawn: {'; '.join(hidden)}."
     terms = (
-        *(panel.measure for panel in PANELS if panel.measure),
-        "KV cache usage",
-        "requests running",
-        "requests waiting",
-        "prefix cache hit rate",
+        *(panel.measure for panel in _OF_CLIENTS if panel.measure),
+        *(row.key for row in SERVER_FIGURES if row.headline and row.panel is not None),
     )
     return Picture("over-time", "Timeline", note, {"data": data, "layout": plan}, terms)
 
@@ -221,7 +196,7 @@ def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) ->
             column = line.column + suffix
             if column not in timeline or timeline[column].isna().all():
                 continue
-            if line.column in _UNLESS_ZERO and not (timeline[column] > 0).any():
+            if line.server and line.steps and not (timeline[column] > 0).any():  # a count of events without one
                 continue
             values = timeline[column].to_numpy(dtype=np.float64) * (100 if line.share else 1)
             dash = _DASHES[index % len(_DASHES)]

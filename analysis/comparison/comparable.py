@@ -4,10 +4,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from inferload.figures.metric_names import PROCESS_START
 from inferload.numbers import plural, short
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.tasks import REACTING
-from inferload.server_metrics.metric_names import PROCESS_START
 
 from ..data.figures import SLO_FIGURES
 from ..interop.imported import OUR_EXPORT

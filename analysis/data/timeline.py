@@ -1,10 +1,10 @@
 """`timeline.csv`: one row per second of a run, client and server on one clock. Unknown values are empty.
 
 A row covers [t_s, t_s + 1) since the start of the run. TTFT is assigned to the second of the first token, ITL to that of the later
-event, TPOT and E2E to that of the last token; successful turns only. `in_flight` is the count at the end of the second. Server
-gauges are means over the scrapes of the second; token rates are linearly interpolated from counters; counts (preemptions, hits,
-queries) and cumulative counters are values at scrapes. A killed run lacks turns in flight, so its client columns end where they
-would be incomplete.
+event, TPOT and E2E to that of the last token; successful turns only. `in_flight` is the count at the end of the second. Of a
+server the row has each figure of `inferload.figures.server_figures`: gauges are means over the scrapes of the second, rates are
+linearly interpolated from counters, counts and what is made of them are increases from scrape to scrape. A killed run lacks turns
+in flight, so its client columns end where they would be incomplete.
 """
 
 from dataclasses import dataclass
@@ -16,35 +16,16 @@ import numpy.typing as npt
 import pandas as pd
 
 from inferload import rundir
+from inferload.figures.server_figures import GPU, SERVER_FIGURES, is_gpu_page
+from inferload.figures.server_formulas import Floats, Reading, Statistic
 from inferload.figures.turn_figures import HEADLINES, ITL
-from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
 
 from . import vllm_log
 from .frames import OTHERS, UNFINISHED, RunFrames
 
-Floats = npt.NDArray[np.float64]
-
 CLIENT_COUNTS = ("turns_started", "turns_ended", "turns_failed", "in_flight")
 QUANTILES = (("p50", 0.50), ("p95", 0.95))
-SERVER_COLUMNS = (
-    "kv_cache_usage",
-    "requests_running",
-    "requests_waiting",
-    "waiting_capacity",
-    "waiting_deferred",
-    "prefix_cache_hit_rate",
-    "preemptions",
-    "prompt_tok_per_s",
-    "prompt_tok_computed_per_s",
-    "generation_tok_per_s",
-    "prompt_tokens_total",
-    "generation_tokens_total",
-    "draft_acceptance_rate",
-    "mean_acceptance_length",
-    "mm_cache_hit_rate",
-)
-GPU_COLUMNS = ("gpu_use", "gpu_memory_gib", "gpu_power_w", "gpu_sm_clock_mhz")
 SAMPLED = "latencies_from"  # column of a large run: the sessions whose turns the percentiles are of
 LOG = "@log"  # suffix of columns from a server log
 # Columns of what is known at the end of a turn.
@@ -53,7 +34,7 @@ _AT_END = (
     "turns_failed",
     *(figure.key for figure in HEADLINES if figure.ends in ("last_ns", "closed_ns")),
 )
-_WHOLE = (*CLIENT_COUNTS, "users", "preemptions", "prompt_tokens_total", "generation_tokens_total")
+_WHOLE = (*CLIENT_COUNTS, "users", *(row.key for row in SERVER_FIGURES if row.form == "count"))
 
 # Gaps between scrapes over this multiple of the median, at least 1 s, are unknown.
 _GAP_FACTOR = 2.5
@@ -99,11 +80,6 @@ def write(table: pd.DataFrame, path: Path) -> None:
         elif rounded[column].dtype == np.float64:
             rounded[column] = rounded[column].round(4)
     rundir.write_text(path, rounded.to_csv(index=False))
-
-
-def is_gpu_exporter(server: ServerSeries) -> bool:
-    """Return True for the metrics page of a GPU exporter."""
-    return any(name in server.metrics for name in names.GPU) and names.RUNNING not in server.metrics
 
 
 def server_suffixes(targets: tuple[str, ...]) -> dict[str, str]:
@@ -216,107 +192,85 @@ def _last_in_second(at_s: Floats, values: Floats, seconds: int) -> Floats:
     return result
 
 
-def _mean_in_second(at_s: Floats, values: Floats | None, seconds: int) -> Floats:
-    if values is None:
-        return np.full(seconds, np.nan)
+def _in_second(statistic: Statistic, at_s: Floats, values: Floats, seconds: int) -> Floats:
+    """Return mean or maximum of the known values of each second; NaN without one."""
+    second, _ = _seconds_of(at_s, seconds)
     known = ~np.isnan(values)
-    counts = _count(at_s[known], seconds)
-    sums = _count(at_s[known], seconds, values[known])
-    means: Floats = np.divide(sums, counts, out=np.full(seconds, np.nan), where=counts > 0)
-    return means
+    counts = np.bincount(second[known], minlength=seconds)
+    result = np.full(seconds, np.nan)
+    if statistic == "max":
+        np.fmax.at(result, second[known], values[known])
+        return result
+    sums = np.bincount(second[known], weights=values[known], minlength=seconds)
+    return np.asarray(np.divide(sums, counts, out=result, where=counts > 0))
 
 
 @dataclass(frozen=True, slots=True)
-class _Counters:
-    """Counters of a server at the bounds of the seconds; NaN in gaps between scrapes."""
+class SecondsWindow:
+    """Each second of a run at a server, as a window of figures: gauges over its scrapes, counters at its bounds.
+
+    Counters are unknown in gaps between scrapes. `at_s`: of the scrapes since the start of the run.
+    """
 
     server: ServerSeries
     at_s: Floats
-    bounds_s: Floats
+    seconds: int
+
+    def publishes(self, metric: str) -> bool:
+        """Return True if the page has the metric."""
+        return metric in self.server.metrics
+
+    def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
+        """Return mean or maximum over the scrapes of each second."""
+        values = self.server.read(reading)
+        return self._unknown if values is None else _in_second(statistic, self.at_s, values, self.seconds)
+
+    def per_s(self, reading: Reading) -> Floats:
+        """Return the increase of a counter per second, linearly interpolated between scrapes."""
+        grown = self._grown(reading)
+        if grown is None:
+            return self._unknown
+        return np.diff(np.where(self._known(), np.interp(self._bounds_s, self.at_s, grown), np.nan))
+
+    def delta(self, reading: Reading) -> Floats:
+        """Return the increase of a counter within each second at scrapes, without interpolation."""
+        grown = self._grown(reading)
+        if grown is None:
+            return self._unknown
+        before = np.clip(np.searchsorted(self.at_s, self._bounds_s, side="right") - 1, 0, len(self.at_s) - 1)
+        return np.diff(np.where(self._known(), grown[before], np.nan))
+
+    def restarts(self) -> Floats:
+        """Return the number of restarts that the scrapes of each second show; NaN in gaps."""
+        known = self._known()
+        return np.where(known[:-1] & known[1:], _count(self.at_s[self.server.restarted], self.seconds), np.nan)
+
+    @property
+    def _unknown(self) -> Floats:
+        return np.full(self.seconds, np.nan)
+
+    @property
+    def _bounds_s(self) -> Floats:
+        return np.arange(self.seconds + 1, dtype=np.float64)
+
+    def _grown(self, reading: Reading) -> Floats | None:
+        labels = dict([reading.label] if reading.label else ())
+        return self.server.grown(reading.metric, **labels) if len(self.at_s) else None
 
     def _known(self) -> npt.NDArray[np.bool_]:
+        """Return True for the bounds that are not in a gap between scrapes."""
+        bounds_s = self._bounds_s
         if len(self.at_s) < 2:
-            return np.zeros(len(self.bounds_s), dtype=np.bool_)
+            return np.zeros(len(bounds_s), dtype=np.bool_)
         gaps = np.diff(self.at_s)
         limit_s = max(1.0, _GAP_FACTOR * float(np.median(gaps)))
-        after = np.searchsorted(self.at_s, self.bounds_s, side="left")
-        inside = (self.bounds_s >= self.at_s[0]) & (self.bounds_s <= self.at_s[-1])
+        after = np.searchsorted(self.at_s, bounds_s, side="left")
+        inside = (bounds_s >= self.at_s[0]) & (bounds_s <= self.at_s[-1])
         near = gaps[np.clip(after - 1, 0, len(gaps) - 1)] <= limit_s
         return np.asarray(inside & near)
 
-    def rate(self, metric: str, **labels: str) -> Floats:
-        """Increase per second, linearly interpolated between scrapes."""
-        grown = self.server.grown(metric, **labels)
-        if grown is None or not len(self.at_s):
-            return np.full(len(self.bounds_s) - 1, np.nan)
-        return np.diff(np.where(self._known(), np.interp(self.bounds_s, self.at_s, grown), np.nan))
-
-    def step(self, metric: str) -> Floats:
-        """Increase within each second at scrapes, without interpolation."""
-        grown = self.server.grown(metric)
-        if grown is None or not len(self.at_s):
-            return np.full(len(self.bounds_s) - 1, np.nan)
-        before = np.clip(np.searchsorted(self.at_s, self.bounds_s, side="right") - 1, 0, len(self.at_s) - 1)
-        return np.diff(np.where(self._known(), grown[before], np.nan))
-
-
-def _hit_rate(server: ServerSeries, counters: _Counters, at_s: Floats, seconds: int) -> Floats:
-    """Hits over queries; without these counters cached over prompt tokens, else the gauge."""
-    queries, hits = names.PREFIX_QUERIES, names.PREFIX_HITS
-    if names.HIT_RATE in server.metrics and queries not in server.metrics:
-        queries, hits = names.PROMPT_TOKENS, names.PROMPT_TOKENS_CACHED
-        if not {queries, hits} <= server.metrics.keys():
-            return _mean_in_second(at_s, server.highest(names.HIT_RATE), seconds)
-    return _share(counters, hits, queries)
-
-
-def _share(counters: _Counters, part: str, whole: str) -> Floats:
-    """Ratio of the increases of two counters by second; NaN without an increase of the second."""
-    of, growth = counters.step(whole), counters.step(part)
-    shares: Floats = np.divide(growth, of, out=np.full(len(of), np.nan), where=np.nan_to_num(of) > 0)
-    return shares
-
-
-def _gpu(server: ServerSeries, at_s: Floats, seconds: int) -> pd.DataFrame:
-    """Figures over all GPUs of an exporter: highest use, total memory and power, lowest clock."""
-    use, memory, power = server.highest(names.GPU_USE), server.summed(names.GPU_MEMORY), server.summed(names.GPU_POWER)
-    clocks = [series.values for series in server.series(names.GPU_SM_CLOCK)]
-    columns = (
-        None if use is None else use / 100,
-        None if memory is None else memory / 1024,
-        power,
-        np.fmin.reduce(clocks) if clocks else None,
-    )
-    return pd.DataFrame(
-        {name: _mean_in_second(at_s, values, seconds) for name, values in zip(GPU_COLUMNS, columns, strict=True)}
-    )
-
 
 def _server(server: ServerSeries, at_s: Floats, seconds: int) -> pd.DataFrame:
-    if is_gpu_exporter(server):
-        return _gpu(server, at_s, seconds)
-    counters = _Counters(server, at_s, np.arange(seconds + 1, dtype=np.float64))
-    by_reason = {why: server.summed(names.WAITING_BY_REASON, reason=why) for why in (names.CAPACITY, names.DEFERRED)}
-    gauges = {
-        "kv_cache_usage": server.highest(names.KV_CACHE_USAGE),
-        "requests_running": server.summed(names.RUNNING),
-        "requests_waiting": server.summed(names.WAITING),
-        "waiting_capacity": by_reason[names.CAPACITY],
-        "waiting_deferred": by_reason[names.DEFERRED],
-    }
-    columns = {name: _mean_in_second(at_s, values, seconds) for name, values in gauges.items()}
-    columns["prefix_cache_hit_rate"] = _hit_rate(server, counters, at_s, seconds)
-    columns["mm_cache_hit_rate"] = _share(counters, names.MM_HITS, names.MM_QUERIES)
-    columns["draft_acceptance_rate"] = _share(counters, names.SPEC_ACCEPTED, names.SPEC_DRAFT_TOKENS)
-    columns["mean_acceptance_length"] = 1 + _share(counters, names.SPEC_ACCEPTED, names.SPEC_DRAFTS)
-    columns["preemptions"] = counters.step(names.PREEMPTIONS)
-    columns["prompt_tok_per_s"] = counters.rate(names.PROMPT_TOKENS)
-    columns["prompt_tok_computed_per_s"] = counters.rate(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE)
-    columns["generation_tok_per_s"] = counters.rate(names.GENERATION_TOKENS)
-    for name, metric in (
-        ("prompt_tokens_total", names.PROMPT_TOKENS),
-        ("generation_tokens_total", names.GENERATION_TOKENS),
-    ):
-        values = server.summed(metric)
-        columns[name] = np.full(seconds, np.nan) if values is None else _last_in_second(at_s, values, seconds)
-    return pd.DataFrame(columns)[list(SERVER_COLUMNS)]
+    """Return a column for each figure of the server's kind of page."""
+    window, of_gpus = SecondsWindow(server, at_s, seconds), is_gpu_page(server.metrics)
+    return pd.DataFrame({row.key: row.formula.value(window) for row in SERVER_FIGURES if (row.block == GPU) == of_gpus})

@@ -6,45 +6,82 @@ nearest to the run and the zone of this machine are assumed.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from inferload.errors import UsageError
+from inferload.figures import server_figures as figures
+from inferload.figures.figure import Figure
 
 _STAMP = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
 _NUMBER = r"(-?\d+(?:\.\d+)?|nan)"
-_FIELDS = {
-    "prompt_tok_computed_per_s": (re.compile(rf"Avg prompt throughput: {_NUMBER} tokens/s"), 1.0),
-    "generation_tok_per_s": (re.compile(rf"Avg generation throughput: {_NUMBER} tokens/s"), 1.0),
-    "requests_running": (re.compile(rf"Running: {_NUMBER} reqs"), 1.0),
-    "requests_waiting": (re.compile(rf"Waiting: {_NUMBER} reqs"), 1.0),
-    "waiting_deferred": (re.compile(rf"Deferred: {_NUMBER} reqs"), 1.0),
-    "preemptions": (re.compile(rf"Preemptions: {_NUMBER}"), 1.0),
-    "kv_cache_usage": (re.compile(rf"KV cache usage: {_NUMBER}%"), 0.01),
-    "prefix_cache_hit_rate": (re.compile(rf"(?<!External )(?<!external )[Pp]refix cache hit rate: {_NUMBER}%"), 0.01),
-    "external_cache_hit_rate": (re.compile(rf"External prefix cache hit rate: {_NUMBER}%"), 0.01),
-    "mm_cache_hit_rate": (re.compile(rf"MM cache hit rate: {_NUMBER}%"), 0.01),
-}
-_SPECULATION = {
-    "mean_acceptance_length": (re.compile(rf"Mean acceptance length: {_NUMBER}"), 1.0),
-    "accepted_tok_per_s": (re.compile(rf"Accepted throughput: {_NUMBER} tokens/s"), 1.0),
-    "drafted_tok_per_s": (re.compile(rf"Drafted throughput: {_NUMBER} tokens/s"), 1.0),
-    "accepted_tokens": (re.compile(rf"Accepted: {_NUMBER} tokens"), 1.0),
-    "drafted_tokens": (re.compile(rf"Drafted: {_NUMBER} tokens"), 1.0),
-    "draft_acceptance_rate": (re.compile(rf"[Aa]vg Draft acceptance rate: {_NUMBER}%"), 0.01),
-}
+
+
+@dataclass(frozen=True, slots=True)
+class LogField:
+    """A figure in a line of the log. `engines`: how those of several engines are combined; `mean`: since the previous line."""
+
+    figure: Figure
+    pattern: re.Pattern[str]
+    engines: Literal["sum", "max", "mean"]
+    mean: bool = False
+
+    @property
+    def factor(self) -> float:
+        """Factor of the number in the line: shares are percentages there."""
+        return 0.01 if self.figure.form == "share" else 1.0
+
+
+EXTERNAL_HIT_RATE = Figure(
+    key="external_cache_hit_rate",
+    title="external prefix cache hit rate",
+    unit="",
+    form="share",
+    text="prompt tokens found in a cache outside the engine / tokens looked up there",
+)
+ACCEPTED_RATE = Figure(
+    key="accepted_tok_per_s",
+    title="accepted",
+    unit="tok/s",
+    text="draft tokens accepted per second, without the regular token of each step",
+)
+DRAFTED_RATE = Figure(key="drafted_tok_per_s", title="drafted", unit="tok/s", text="draft tokens proposed per second")
+LOG_FIGURES = (EXTERNAL_HIT_RATE, ACCEPTED_RATE, DRAFTED_RATE)  # that only a log has
+
+
+def _field(figure: Figure, text: str, engines: Literal["sum", "max", "mean"] = "sum", mean: bool = False) -> LogField:
+    return LogField(figure, re.compile(text), engines, mean)
+
+
+_THROUGHPUT = (
+    _field(figures.COMPUTED_RATE, rf"Avg prompt throughput: {_NUMBER} tokens/s", mean=True),
+    _field(figures.GENERATION_RATE, rf"Avg generation throughput: {_NUMBER} tokens/s", mean=True),
+    _field(figures.RUNNING, rf"Running: {_NUMBER} reqs"),
+    _field(figures.WAITING, rf"Waiting: {_NUMBER} reqs"),
+    _field(figures.WAITING_DEFERRED, rf"Deferred: {_NUMBER} reqs"),
+    _field(figures.PREEMPTIONS, rf"Preemptions: {_NUMBER}"),
+    _field(figures.KV_CACHE_USAGE, rf"KV cache usage: {_NUMBER}%", "max"),
+    _field(figures.HIT_RATE, rf"(?<!External )(?<!external )[Pp]refix cache hit rate: {_NUMBER}%", "mean"),
+    _field(EXTERNAL_HIT_RATE, rf"External prefix cache hit rate: {_NUMBER}%", "mean"),
+    _field(figures.MM_HIT_RATE, rf"MM cache hit rate: {_NUMBER}%", "mean"),
+)
+_SPECULATION = (
+    _field(figures.ACCEPTANCE_LENGTH, rf"Mean acceptance length: {_NUMBER}", "mean", mean=True),
+    _field(ACCEPTED_RATE, rf"Accepted throughput: {_NUMBER} tokens/s", mean=True),
+    _field(DRAFTED_RATE, rf"Drafted throughput: {_NUMBER} tokens/s", mean=True),
+    _field(figures.ACCEPTED_TOKENS, rf"Accepted: {_NUMBER} tokens"),
+    _field(figures.DRAFTED_TOKENS, rf"Drafted: {_NUMBER} tokens"),
+    _field(figures.ACCEPTANCE_RATE, rf"[Aa]vg Draft acceptance rate: {_NUMBER}%", "mean", mean=True),
+)
+FIELDS = (*_THROUGHPUT, *_SPECULATION)
 _POSITIONS = re.compile(r"Per-position acceptance rate: ([0-9., ]+?)(?:, [A-Z]|$)")
 
-# Aggregation over several engines: sums; else the maximum of KV-cache usage, and means.
-_SUMMED = ("prompt_tok_computed_per_s", "generation_tok_per_s", "requests_running", "requests_waiting", "waiting_deferred",
-           "preemptions", "accepted_tok_per_s", "drafted_tok_per_s", "accepted_tokens", "drafted_tokens")  # fmt: skip
-_MEANS = ("prompt_tok_computed_per_s", "generation_tok_per_s", "accepted_tok_per_s", "drafted_tok_per_s",
-          "draft_acceptance_rate", "mean_acceptance_length")  # fmt: skip  # since the previous line
 _LONGEST_S = 60.0  # longest time that the means of a line cover
 _INTERVAL_S = 10.0  # time between throughput lines, assumed before the first line and after a gap
 
@@ -68,7 +105,7 @@ def parse(text: str) -> list[LogLine]:
                 month, day, hour, minute, second = (int(part) for part in stamp.groups())
                 if not _is_instant(month, day, hour, minute, second):
                     continue
-                lines.append(LogLine((month, day, hour, minute, second), _figures(row, _FIELDS)))
+                lines.append(LogLine((month, day, hour, minute, second), _figures(row, _THROUGHPUT)))
         elif "SpecDecoding metrics" in row and lines:
             last = lines[-1]
             match = _POSITIONS.search(row.strip())
@@ -85,9 +122,9 @@ def _is_instant(*day: int) -> bool:
     return True
 
 
-def _figures(row: str, fields: dict[str, tuple[re.Pattern[str], float]]) -> dict[str, float]:
-    matches = {name: (pattern.search(row), factor) for name, (pattern, factor) in fields.items()}
-    return {name: float(match[1]) * factor for name, (match, factor) in matches.items() if match is not None}
+def _figures(row: str, fields: Sequence[LogField]) -> dict[str, float]:
+    matches = [(field, field.pattern.search(row)) for field in fields]
+    return {field.figure.key: float(match[1]) * field.factor for field, match in matches if match is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +170,9 @@ def on_run_clock(name: str, lines: Iterable[LogLine], start_wall_ns: int) -> Vll
             positions.append((t_s, line.per_position))
     table = pd.DataFrame(rows)
     kinds = {
-        column: _sum if column in _SUMMED else "max" if column == "kv_cache_usage" else "mean"
-        for column in table.columns
-        if column != "t_s"
+        field.figure.key: _sum if field.engines == "sum" else field.engines
+        for field in FIELDS
+        if field.figure.key in table.columns
     }
     return VllmLog(name, table.groupby("t_s", as_index=False).agg(kinds), tuple(positions))
 
@@ -159,6 +196,7 @@ def _wall_s(day: tuple[int, int, int, int, int], near_s: float) -> float:
 def columns(log: VllmLog, seconds: int) -> pd.DataFrame:
     """Return the columns of the timeline: means in all seconds since the previous line, other values in the second of the line."""
     names = [name for name in log.rows.columns if name != "t_s"]
+    means = {field.figure.key for field in FIELDS if field.mean}
     table = {name: np.full(seconds, np.nan) for name in names}
     before = np.nan
     for row in log.rows.to_dict("records"):
@@ -167,7 +205,7 @@ def columns(log: VllmLog, seconds: int) -> pd.DataFrame:
         span = slice(max(0, int(np.ceil(start_s))), max(0, int(np.ceil(at_s))))
         own = int(np.floor(at_s))
         for name in names:
-            if name in _MEANS:
+            if name in means:
                 table[name][span] = row[name]
             elif 0 <= own < seconds:
                 table[name][own] = row[name]

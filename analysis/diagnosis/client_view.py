@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inferload.figures import metric_names as names
 from inferload.figures.turn_figures import TTFT
-from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
 
 from ..data.frames import RunFrames

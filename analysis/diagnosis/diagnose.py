@@ -10,11 +10,11 @@ import pandas as pd
 from inferload.bottleneck.finding import Finding
 from inferload.bottleneck.history import WINDOW_S
 from inferload.bottleneck.rules import KEPT_UP, RULES
+from inferload.figures.server_figures import is_gpu_page
 from inferload.numbers import number, time_of_day
 
 from ..data.frames import RunFrames
 from ..data.manifest import arrivals_of
-from ..data.timeline import is_gpu_exporter
 from .advice import ADVICE, Advice, Cause, advice_on
 from .evidence import as_document
 from .measured_load import MeasuredLoad
@@ -51,7 +51,7 @@ def diagnose(run: RunFrames, timeline: pd.DataFrame) -> Diagnoses:
         else tuple(
             of_server(run, server, timeline, load, measured)
             for server in run.servers.values()
-            if len(server.wall_ns) > 2 and not is_gpu_exporter(server)
+            if len(server.wall_ns) > 2 and not is_gpu_page(server.metrics)
         )
     )
     return Diagnoses(run_findings(run, [server.whole.evidence for server in servers], load), servers)

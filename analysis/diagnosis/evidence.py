@@ -18,10 +18,11 @@ from inferload.bottleneck.evidence import (
     max_num_seqs,
     stream_interval,
 )
+from inferload.figures import metric_names as names
+from inferload.figures import server_figures
 from inferload.numbers import whole
-from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
-from inferload.server_metrics.window_figures import View
+from inferload.server_metrics.window_figures import ServerWindow
 
 from ..data.frames import RunFrames
 from ..data.turn_frames import Events
@@ -37,9 +38,9 @@ def collect(
 ) -> WindowEvidence:
     """Collect the evidence of a window at a server."""
     wall = [run.start_wall_ns + round(at_s * 1e9) for at_s in (start_s, end_s)]
-    view = View.of(server, wall[0], wall[1])
+    window = ServerWindow.of(server, wall[0], wall[1])
     if not ((server.wall_ns >= wall[0]) & (server.wall_ns < wall[1])).any():
-        view = View(server, None, None, wall[0], wall[1])  # the nearest scrapes are outside the window
+        window = ServerWindow(server, None, None, wall[0], wall[1])  # the nearest scrapes are outside the window
     summary = run.summary or {}
     client = summary.get("client") or {}
     expected, counted = ((summary.get("cache") or {}).get(name) or {} for name in ("expected", "counted"))
@@ -52,7 +53,7 @@ def collect(
         start_s=start_s,
         end_s=end_s,
         target=server.target,
-        scrapes=_scrapes(run, view, client_view),
+        scrapes=_scrapes(run, window, client_view),
         max_num_seqs=max_num_seqs(run.manifest),
         engines=len(server.engines(names.KV_CACHE_USAGE)),
         stream_interval=stream_interval(run.manifest),
@@ -64,25 +65,25 @@ def collect(
         gpus=((run.manifest.get("variant") or {}).get("hardware") or {}).get("gpus"),
         command=command_of(run.manifest.get("variant") or {}),
         cache_config=config,
-        preemptions=whole(view.delta(names.PREEMPTIONS)),
-        finished=whole(view.delta(names.FINISHED)),
-        computed_tok_per_s=view.per_s(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE),
-        generation_tok_per_s=view.per_s(names.GENERATION_TOKENS),
-        queue_ms=view.mean_ms(names.QUEUE),
-        prefill_ms=view.mean_ms(names.PREFILL),
-        decode_ms=view.mean_ms(names.DECODE),
-        server_ttft_ms=view.mean_ms(names.TTFT),
-        server_itl_ms=view.mean_ms(names.ITL),
-        server_cpu_share=view.per_s(names.PROCESS_CPU),
-        **_speculation(view),
-        **_engines(view),
+        preemptions=whole(server_figures.PREEMPTIONS.number(window)),
+        finished=whole(server_figures.FINISHED.number(window)),
+        computed_tok_per_s=server_figures.COMPUTED_RATE.number(window),
+        generation_tok_per_s=server_figures.GENERATION_RATE.number(window),
+        queue_ms=server_figures.QUEUE.number(window),
+        prefill_ms=server_figures.PREFILL.number(window),
+        decode_ms=server_figures.DECODE.number(window),
+        server_ttft_ms=server_figures.TTFT.number(window),
+        server_itl_ms=server_figures.ITL.number(window),
+        server_cpu_share=server_figures.PROCESS_CPU.number(window),
+        **_speculation(window),
+        **_engines(window),
         client_ttft_ms=float(np.mean(ttft_ms)) if len(ttft_ms) else None,
         client_itl_p50_ms=float(np.median(gaps_ms)) if len(gaps_ms) else None,
         client_delay_p99_ms=(client.get("delay_ms") or {}).get("p99"),
         client_cpu_share=client.get("cpu_share"),
         client_reasons=_client_reasons(summary),
         tokens_per_event=(summary.get("tokens_per_event") or {}).get("mean"),
-        itl_by_running=_itl_by_running(run, events, view),
+        itl_by_running=_itl_by_running(run, events, window),
         itl_alone_ms=client_view.itl_alone_ms,
         expected_hit_rate=expected.get("hit_rate"),
         counted_hit_rate=counted.get("hit_rate"),
@@ -102,18 +103,18 @@ def _client_reasons(summary: Mapping[str, Any]) -> tuple[ClientReason, ...]:
     )
 
 
-def _scrapes(run: RunFrames, view: View, client_view: ClientView) -> Scrapes:
-    server = view.server
-    if view.first is None or view.last is None:
+def _scrapes(run: RunFrames, window: ServerWindow, client_view: ClientView) -> Scrapes:
+    server = window.server
+    if window.first is None or window.last is None:
         empty = np.array([], dtype=np.float64)
         return Scrapes(empty, empty, empty, empty, empty, empty)
-    window = slice(view.first, view.last + 1)
+    inside = slice(window.first, window.last + 1)
 
     def of(values: Floats | None) -> Floats:
-        return np.full(view.last + 1 - view.first, np.nan) if values is None else values[window]  # type: ignore[operator]
+        return np.full(window.last + 1 - window.first, np.nan) if values is None else values[inside]  # type: ignore[operator]
 
     return Scrapes(
-        at_s=run.since_start_s(server.wall_ns[window]),
+        at_s=run.since_start_s(server.wall_ns[inside]),
         running=of(server.summed(names.RUNNING)),
         capacity=of(capacity(server)),
         deferred=of(server.summed(names.WAITING_BY_REASON, reason=names.DEFERRED)),
@@ -132,21 +133,20 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
-def _speculation(view: View) -> dict[str, Any]:
-    drafts, drafted, accepted = (
-        view.delta(m) for m in (names.SPEC_DRAFTS, names.SPEC_DRAFT_TOKENS, names.SPEC_ACCEPTED)
-    )
-    if not drafts or drafted is None or accepted is None:
+def _speculation(window: ServerWindow) -> dict[str, Any]:
+    drafts, drafted = server_figures.DRAFTS.number(window), server_figures.DRAFTED_TOKENS.number(window)
+    length = server_figures.ACCEPTANCE_LENGTH.number(window)
+    if not drafts or drafted is None or length is None:
         return {}
-    return {"mean_acceptance_length": 1 + accepted / drafts, "draft_tokens": round(drafted / drafts)}
+    return {"mean_acceptance_length": length, "draft_tokens": round(drafted / drafts)}
 
 
-def _engines(view: View) -> dict[str, Any]:
-    labels = view.server.engines(names.KV_CACHE_USAGE)
-    if len(labels) < 2:
+def _engines(window: ServerWindow) -> dict[str, Any]:
+    engines = window.by_engine()
+    if len(engines) < 2:
         return {}
-    usage = [view.gauge(view.server.highest(names.KV_CACHE_USAGE, **label))["mean"] for label in labels]
-    waiting = [view.gauge(view.server.summed(names.WAITING, **label))["mean"] for label in labels]
+    usage = [server_figures.KV_CACHE_USAGE.number(engine) for engine in engines]
+    waiting = [server_figures.WAITING.number(engine) for engine in engines]
     known = [value for value in usage if value is not None]
     return {
         "engines_kv_spread": max(known) - min(known) if known else None,
@@ -154,18 +154,18 @@ def _engines(view: View) -> dict[str, Any]:
     }
 
 
-def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, float] | None:
+def _itl_by_running(run: RunFrames, events: Events, window: ServerWindow) -> tuple[float, float] | None:
     """Return mean ITL in the third of gaps with the fewest running requests, and in the third with the most."""
-    running = view.server.summed(names.RUNNING)
-    if running is None or view.first is None or view.last is None:
+    running = window.server.summed(names.RUNNING)
+    if running is None or window.first is None or window.last is None:
         return None
-    window = slice(view.first, view.last + 1)
-    at_s = run.since_start_s(view.server.wall_ns[window])
-    known = ~np.isnan(running[window])
+    inside = slice(window.first, window.last + 1)
+    at_s = run.since_start_s(window.server.wall_ns[inside])
+    known = ~np.isnan(running[inside])
     gaps = ~np.isnan(events.gap_ms)
     if gaps.sum() < 30 or known.sum() < 6:
         return None
-    load = np.interp(events.at_s[gaps], at_s[known], running[window][known])
+    load = np.interp(events.at_s[gaps], at_s[known], running[inside][known])
     low, high = np.quantile(load, (1 / 3, 2 / 3))
     if high - low < 0.2 * max(high, 1.0):
         return None  # too little variation of the load

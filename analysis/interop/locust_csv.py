@@ -16,12 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from inferload.errors import UsageError
 from inferload.escaping import escaped
+from inferload.figures.server_figures import KEPT_PREFIXES
 from inferload.measure.clock import NS_PER_S
 from inferload.numbers import number
 from inferload.plan.load_text import LoadText
 from inferload.scenario.schema.arrivals import user_range
 from inferload.scrapes_file import SCHEMA, ScrapeColumns
-from inferload.server_metrics import metric_names, window_figures
+from inferload.server_metrics import window_figures
 from inferload.server_metrics.series import ServerSeries, by_target
 
 from ..data.frames import RunFrames
@@ -208,7 +209,7 @@ def _page(path: Path) -> pa.Table:
     try:
         for family in text_string_to_metric_families(path.read_text(encoding="utf-8", errors="replace")):
             for sample in family.samples:
-                if sample.name.startswith(metric_names.KEPT_PREFIXES):
+                if sample.name.startswith(KEPT_PREFIXES):
                     labels = tuple(sorted(sample.labels.items()))
                     columns.append(wall_ns, path.stem, sample.name, labels, float(sample.value))
     except ValueError as error:

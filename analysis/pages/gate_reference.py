@@ -2,7 +2,7 @@
 
 from inferload.figures import client_figures, rate_figures, turn_figures
 from inferload.figures.figure import Figure
-from inferload.server_metrics.gate_metrics import SERVER_METRICS
+from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.verdict import gates
 
 from .glossary import DEFINITIONS, SAME
@@ -20,7 +20,7 @@ def document() -> str:
     ]
     turns += [_of(figure, _STATISTICS, classes) for figure in turn_figures.TURN_FIGURES]
     turns += [_of(figure, _STATISTICS if figure.sketch else "", "") for figure in client_figures.CLIENT_FIGURES]
-    servers = [_row(metric.name, ", ".join(metric.statistics), "") for metric in SERVER_METRICS]
+    servers = [_row(row.key, ", ".join(row.statistics), "") for row in SERVER_FIGURES]
     head = ["name", "statistics", "selector", "unit", "definition"]
     return "\n".join(
         [

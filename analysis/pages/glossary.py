@@ -5,12 +5,15 @@ import re
 from inferload.bottleneck import rules as causes
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.rate_figures import RATE_FIGURES
+from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.figures.turn_figures import LAG, TURN_FIGURES
 from inferload.results.slo_text import LIMITS
 from inferload.results.terminal_tables import TASK_ROWS
 from inferload.verdict import reasons
 
 from ..data.figures import ALL
+from ..data.vllm_log import LOG_FIGURES
+from .tables import OBSERVED
 from .wording import words
 
 _STATISTICS = (
@@ -44,35 +47,8 @@ _COUNTS = (
 )
 
 _SERVERS = (
-    ("KV cache usage", "%", "vllm:kv_cache_usage_perc, mean and maximum over the scrapes: blocks in use by requests; cached unused "
-     "blocks count as free. Maximum over engines"),
-    ("requests running", "", "vllm:num_requests_running, summed over engines"),
-    ("requests waiting", "", "vllm:num_requests_waiting, summed over engines"),
-    ("prefix cache hit rate", "%", "prompt tokens found in the prefix cache / prompt tokens looked up at admission"),
-    ("cached prompt tokens", "", "vllm:prompt_tokens_cached_total over the window"),
-    ("preemptions", "", "preempted requests, which are recomputed"),
-    ("prompt tok/s", "tok/s", "vllm:prompt_tokens_total per second, including cached tokens"),
-    ("prompt tok/s computed", "tok/s", "prompt tokens per second that were computed (source local_compute)"),
-    ("generation tok/s", "tok/s", "vllm:generation_tokens_total per second"),
-    ("drafts accepted (speculation)", "%", "accepted / drafted tokens; mean length = 1 + accepted tokens / drafts"),
-    ("server TTFT, ms", "ms", "histogram of the server, from receipt of the request; p50 and p99: bounds of the bucket"),
-    ("server ITL, ms", "ms", "histogram of the server, one sample per output of a request; p50 and p99: bounds of the bucket"),
-    ("queue mean, ms", "ms", "arrival to first scheduling, requests that ended in the window"),
-    ("front end CPU, cores", "", "CPU time per second of the process that serves the metrics"),
-    ("restarts", "", "decreases of counters and changes of the process start time; those in one gap of scrapes are one restart"),
-    ("observed, s", "s", "time between the scrapes nearest to the ends of the window"),
-    ("GPU use", "%", "DCGM_FI_DEV_GPU_UTIL: share of time in which a kernel ran on the GPU, not its load"),
-    ("GPU memory, GiB", "GiB", "DCGM_FI_DEV_FB_USED, summed over GPUs"),
-    ("GPU power, W", "W", "DCGM_FI_DEV_POWER_USAGE, summed over GPUs"),
-    ("GPU clock, MHz", "MHz", "DCGM_FI_DEV_SM_CLOCK, minimum over GPUs"),
-    ("waiting, deferred", "", "requests waiting for something other than capacity: LoRA adapter, grammar, KV transfer"),
-    ("external prefix cache hit rate", "%", "prompt tokens found in a cache outside the engine / tokens looked up there"),
-    ("MM cache hit rate", "%", "multi-modal inputs found in the processor cache"),
-    ("mean acceptance length", "", "tokens per step with speculation: 1 + accepted tokens / drafts"),
-    ("accepted tok/s", "tok/s", "draft tokens accepted per second, without the regular token of each step"),
-    ("drafted tok/s", "tok/s", "draft tokens proposed per second"),
-    ("accepted tokens", "", "draft tokens accepted since the previous line"),
-    ("drafted tokens", "", "draft tokens proposed since the previous line"),
+    *((row.heading, "%" if row.form == "share" else row.unit, row.text) for row in (*SERVER_FIGURES, *LOG_FIGURES)),
+    (OBSERVED, "s", "time between the scrapes nearest to the ends of the window"),
     ("accepted at position", "%", "acceptance rate of the draft token at this position, from 0"),
     ("lines", "", "lines of the log with a value"),
 )  # fmt: skip
@@ -194,17 +170,6 @@ _TITLES = {
     )
 }
 
-# Server metrics as gates name them.
-SERVER_METRICS = {
-    "kv_cache_usage": "KV cache usage", "requests_running": "requests running", "requests_waiting": "requests waiting",
-    "prefix_cache_hit_rate": "prefix cache hit rate", "cached_tokens": "cached prompt tokens", "preemptions": "preemptions",
-    "restarts": "restarts", "prompt_tok_per_s": "prompt tok/s", "prompt_tok_computed_per_s": "prompt tok/s computed",
-    "generation_tok_per_s": "generation tok/s", "queue_ms": "queue", "prefill_ms": "prefill", "decode_ms": "decode",
-    "process_cpu_share": "front end CPU, cores", "acceptance_rate": "drafts accepted (speculation)",
-    "mean_acceptance_length": "mean acceptance length", "gpu_use": "GPU use", "gpu_power_w": "GPU power, W",
-    "gpu_sm_clock_mhz": "GPU clock, MHz",
-}  # fmt: skip
-
 # Synonyms of defined terms.
 SAME = {
     **_FIGURES, **_TITLES,
@@ -216,13 +181,11 @@ SAME = {
     "sessions/s": "load", "users": "load", "goodput, turns/s": "goodput turns per s",
     "Seed": "seed", "Workers": "workers", "Phases": "phases", "Measured window": "window, s", "Percentiles from": "p50",
     **{figure.key: words(figure.key) for figure in RATE_FIGURES},
-    **{figure.key: figure.heading for figure in CLIENT_FIGURES}, **SERVER_METRICS,
+    **{figure.key: figure.heading for figure in (*CLIENT_FIGURES, *SERVER_FIGURES)},
     **{f"{text}, {unit}": text for text in TASK_ROWS.values() for unit in ("s", "turns")},
 }  # fmt: skip
 # Synonyms that are valid in one table only.
 IN_TABLE: dict[str, dict[str, str]] = {
-    "servers": {f"{name} {q}, ms": f"server {name}, ms" for name in ("TTFT", "ITL") for q in ("mean", "p50", "p99")}
-    | {"queue mean, ms": "queue mean, ms"},
     "agreement": {"output tokens": "output tokens, both"},
     "server-log": {f"accepted at position {position}": "accepted at position" for position in range(64)},
     "failures": {"turns": "failures by class", "in the measure phase": "failures by class"},

@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 from inferload.escaping import escaped
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, RATE_FIGURES
+from inferload.figures.server_figures import SERVER_FIGURES, ServerFigure
 from inferload.figures.turn_figures import HEADLINES, ITL, TTFT, TURN_FIGURES
 from inferload.numbers import NOT_KNOWN, number, percent
 from inferload.results.terminal_tables import TASK_ROWS, gate_mark, interval_and_note, step_level, step_range
@@ -288,15 +289,20 @@ def _servers(summary: Mapping[str, Any]) -> Table | None:
     return servers_table(summary.get("servers") or [])
 
 
+OBSERVED = "observed, s"
+
+
 def servers_table(servers: Sequence[Mapping[str, Any]]) -> Table | None:
     """Return the table of the scraped servers. `servers`: entries of `server_metrics.window_figures`; None without one."""
     if not servers:
         return None
-    rows = [(label, *(say(server) for server in servers)) for label, say in _SERVER_ROWS]
+    rows = [(row.heading, *(_server_cell(row, server) for server in servers)) for row in SERVER_FIGURES]
+    rows.append((OBSERVED, *(number(server.get("window_s")) for server in servers)))
     known = tuple(row for row in rows if any(cell != NOT_KNOWN for cell in row[1:]))
     note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
     if len(known) < len(rows):
-        missing = "; ".join(row[0] for row in rows if row not in known and not row[0].startswith("GPU"))
+        at_the_top = {OBSERVED, *(row.heading for row in SERVER_FIGURES if row.block is None)}
+        missing = "; ".join(row[0] for row in rows if row not in known and row[0] in at_the_top)
         note += f" Not published: {missing}."
     unusable = sum(server.get("samples_unusable") or 0 for server in servers)
     if unusable:
@@ -304,48 +310,14 @@ def servers_table(servers: Sequence[Mapping[str, Any]]) -> Table | None:
     return Table("servers", "Servers", ("", *(str(server.get("target")) for server in servers)), known, note)
 
 
-def _of(name: str, part: str) -> Any:
-    return lambda server: number((server.get(name) or {}).get(part))
-
-
-def _speculation(server: Mapping[str, Any]) -> str:
-    spec = server.get("spec_decode")
-    if not spec:
-        return NOT_KNOWN
-    return f"{percent(spec.get('acceptance_rate'))}, mean length {number(spec.get('mean_acceptance_length'))}"
-
-
-def _gib(gauge: Mapping[str, Any] | None) -> str:
-    scaled = {name: None if value is None else value / 1024 for name, value in (gauge or {}).items()}
-    return mean_max(scaled)
-
-
-_SERVER_ROWS: tuple[tuple[str, Any], ...] = (
-    ("KV cache usage", lambda server: mean_max(server.get("kv_cache_usage"), as_percent=True)),
-    ("requests running", lambda server: mean_max(server.get("requests_running"))),
-    ("requests waiting", lambda server: mean_max(server.get("requests_waiting"))),
-    ("prefix cache hit rate", lambda server: percent(server.get("prefix_cache_hit_rate"))),
-    ("cached prompt tokens", lambda server: number(server.get("cached_tokens"))),
-    ("preemptions", lambda server: number(server.get("preemptions"))),
-    ("prompt tok/s", lambda server: number(server.get("prompt_tok_per_s"))),
-    ("prompt tok/s computed", lambda server: number(server.get("prompt_tok_computed_per_s"))),
-    ("generation tok/s", lambda server: number(server.get("generation_tok_per_s"))),
-    ("drafts accepted (speculation)", _speculation),
-    ("TTFT mean, ms", _of("ttft_ms", "mean")),
-    ("TTFT p50, ms", lambda server: bracket((server.get("ttft_ms") or {}).get("p50"))),
-    ("TTFT p99, ms", lambda server: bracket((server.get("ttft_ms") or {}).get("p99"))),
-    ("ITL mean, ms", _of("itl_ms", "mean")),
-    ("ITL p50, ms", lambda server: bracket((server.get("itl_ms") or {}).get("p50"))),
-    ("ITL p99, ms", lambda server: bracket((server.get("itl_ms") or {}).get("p99"))),
-    ("queue mean, ms", _of("queue_ms", "mean")),
-    ("front end CPU, cores", lambda server: number(server.get("process_cpu_share"))),
-    ("GPU use", lambda server: mean_max((server.get("gpu") or {}).get("use"), as_percent=True)),
-    ("GPU memory, GiB", lambda server: _gib((server.get("gpu") or {}).get("memory_mib"))),
-    ("GPU power, W", lambda server: mean_max((server.get("gpu") or {}).get("power_w"))),
-    ("GPU clock, MHz", lambda server: mean_max((server.get("gpu") or {}).get("sm_clock_mhz"))),
-    ("restarts", lambda server: number(server.get("restarts"))),
-    ("observed, s", lambda server: number(server.get("window_s"))),
-)
+def _server_cell(row: ServerFigure, server: Mapping[str, Any]) -> str:
+    """Format the figure of a server: a number, mean and maximum of a gauge, or mean and buckets of a histogram."""
+    value, share = row.in_entry(server), row.form == "share"
+    if not isinstance(value, Mapping):
+        return percent(value) if share else number(value)
+    if "max" in row.statistics:
+        return mean_max(value, as_percent=share)
+    return f"{number(value['mean'])} (p50 {bracket(value['p50'])}, p99 {bracket(value['p99'])})"
 
 
 _CACHE_ROWS = (

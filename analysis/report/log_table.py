@@ -4,27 +4,8 @@ import numpy as np
 
 from inferload.numbers import NOT_KNOWN, number, percent
 
-from ..data.vllm_log import VllmLog
+from ..data.vllm_log import FIELDS, VllmLog
 from ..pages.tables import Table
-
-_ROWS = (
-    ("prompt tok/s computed", "prompt_tok_computed_per_s", False),
-    ("generation tok/s", "generation_tok_per_s", False),
-    ("requests running", "requests_running", False),
-    ("requests waiting", "requests_waiting", False),
-    ("waiting, deferred", "waiting_deferred", False),
-    ("preemptions", "preemptions", False),
-    ("KV cache usage", "kv_cache_usage", True),
-    ("prefix cache hit rate", "prefix_cache_hit_rate", True),
-    ("external prefix cache hit rate", "external_cache_hit_rate", True),
-    ("MM cache hit rate", "mm_cache_hit_rate", True),
-    ("mean acceptance length", "mean_acceptance_length", False),
-    ("accepted tok/s", "accepted_tok_per_s", False),
-    ("drafted tok/s", "drafted_tok_per_s", False),
-    ("accepted tokens", "accepted_tokens", False),
-    ("drafted tokens", "drafted_tokens", False),
-    ("drafts accepted (speculation)", "draft_acceptance_rate", True),
-)
 
 
 def table(log: VllmLog | None) -> Table | None:
@@ -32,13 +13,14 @@ def table(log: VllmLog | None) -> Table | None:
     if log is None:
         return None
     rows = []
-    for label, column, share in _ROWS:
+    for field in FIELDS:
+        column = field.figure.key
         if column in log.rows and log.rows[column].notna().any():
-            form = percent if share else number
+            form = percent if field.figure.form == "share" else number
             values = log.rows[column].dropna()
             rows.append(
                 (
-                    label,
+                    field.figure.heading,
                     form(float(values.mean())),
                     form(float(values.min())),
                     form(float(values.max())),

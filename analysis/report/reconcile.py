@@ -12,11 +12,13 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from inferload.figures import metric_names as names
+from inferload.figures import server_figures
+from inferload.figures.server_formulas import Reading, known
 from inferload.measure.record import CANCELLED
 from inferload.numbers import number, whole
-from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
-from inferload.server_metrics.window_figures import View
+from inferload.server_metrics.window_figures import ServerWindow
 
 from ..data.breakdown import PARTS, SERVER_PARTS, TITLES, bands, parts
 from ..data.frames import RunFrames
@@ -193,7 +195,7 @@ def _plus(total: int | None, turns: pd.DataFrame, name: str) -> int | None:
 
 
 def _idle_span(frames: RunFrames, server: ServerSeries, first: int, last: int) -> IdleSpan:
-    view = View(server, first, last, int(server.wall_ns[first]), int(server.wall_ns[last]))
+    window = ServerWindow(server, first, last, int(server.wall_ns[first]), int(server.wall_ns[last]))
     start_s, end_s = (float(at) for at in frames.since_start_s(server.wall_ns[[first, last]]))
     sums = _SpanSums()
     for turns in _turns_of(frames, server, "sent_s", "failure", "finish_reason", "input_tokens", "output_tokens"):
@@ -205,9 +207,13 @@ def _idle_span(frames: RunFrames, server: ServerSeries, first: int, last: int) -
         start_s=start_s,
         end_s=end_s,
         complete=frames.turns_until_s is None and sums.all_ok,
-        requests=Counted(sums.turns, whole(view.delta(names.E2E + "_count"))),
-        input_tokens=Counted(sums.input_tokens if sums.turns else None, whole(view.delta(names.PROMPT_TOKENS))),
-        output_tokens=Counted(sums.output_tokens if sums.turns else None, whole(view.delta(names.GENERATION_TOKENS))),
+        requests=Counted(sums.turns, whole(known(window.delta(Reading(names.E2E + "_count"))))),
+        input_tokens=Counted(
+            sums.input_tokens if sums.turns else None, whole(server_figures.PROMPT_TOKENS.number(window))
+        ),
+        output_tokens=Counted(
+            sums.output_tokens if sums.turns else None, whole(server_figures.GENERATION_TOKENS.number(window))
+        ),
     )
 
 

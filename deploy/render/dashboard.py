@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from inferload.server_metrics import metric_names as vllm
+from inferload.figures import metric_names as vllm
 
 DATASOURCE = "prometheus"
 _COLUMNS, _WIDTH, _HEIGHT = 3, 8, 8

@@ -15,10 +15,10 @@ from inferload.client.refusals import REMEDIES
 from inferload.client.turn import TurnTimeouts
 from inferload.errors import UsageError
 from inferload.escaping import escaped
+from inferload.figures import metric_names
 from inferload.machine import network_checks
 from inferload.machine.checks import MachineCheck
 from inferload.run_options import API_KEY_VARIABLE
-from inferload.server_metrics import metric_names
 
 _TIMEOUTS = TurnTimeouts(connect_s=10, first_event_s=60, between_events_s=30, turn_s=120)
 

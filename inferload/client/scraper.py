@@ -32,9 +32,11 @@ from inferload.client.connection.redaction import Redaction
 from inferload.client.scrape_http import MetricsClient, MetricsUrl, tls_context
 from inferload.errors import UsageError
 from inferload.escaping import escaped
+from inferload.figures import metric_names as names
+from inferload.figures.server_figures import KEPT_PREFIXES, READINGS
+from inferload.figures.server_formulas import Reading
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.rundir import reason
-from inferload.server_metrics import metric_names as names
 from inferload.server_metrics import parts
 from inferload.server_metrics.exposition import PromParser, Sample
 
@@ -60,11 +62,10 @@ class Scrape:
     error: str | None = None
 
 
-def gauges(samples: list[Sample]) -> dict[str, float]:
-    """Return the figures of the live display over all engines.
+def readings(samples: Sequence[Sample]) -> dict[str, float]:
+    """Return the readings of all server figures, by name, for the live view. What the server does not publish is absent.
 
-    They are sums over the parts of a metric, but of KV usage and GPU use the maximum, and of the cache's size the minimum. Metrics
-    that the server does not publish are absent; `_total` values are counters since its start.
+    Besides: the number of engines, and the sizes of the smallest KV cache.
     """
     meaning = names.current_names({sample.metric for sample in samples})
     found: dict[str, list[Sample]] = {}
@@ -72,56 +73,31 @@ def gauges(samples: list[Sample]) -> dict[str, float]:
     for sample in samples:
         metric = meaning[sample.metric] or ""
         found.setdefault(metric, []).append(sample)
-        if metric in _BY_LABEL:
-            found.setdefault(f"{metric} {dict(sample.labels).get(_BY_LABEL[metric])}", []).append(sample)
         if metric == names.CACHE_CONFIG:
             for name, text in sample.labels:
                 if name in _CACHE_SIZES and _NUMBER.fullmatch(text):
                     sizes.setdefault(name, []).append(float(text))
-    figures = {name: _summed(found[metric]) for name, metric in _SUMS.items() if metric in found}
-    figures |= {name: min(values) for name, values in sizes.items()}
+    values = {name: min(each) for name, each in sizes.items()}
+    for reading in READINGS:
+        of = [sample for sample in found.get(reading.metric, ()) if reading.label in (None, *sample.labels)]
+        if of:
+            values[reading.name] = _read(reading, of)
     if usage := found.get(names.KV_CACHE_USAGE):
-        figures["kv_cache_usage"] = max(sample.value for sample in usage)
-        figures["engines"] = sum(len(whole.parts) for whole in parts.wholes(tuple(sample.labels for sample in usage)))
-    if names.GPU_USE in found:
-        figures["gpu_use"] = max(sample.value for sample in found[names.GPU_USE]) / 100
-    return figures
+        values["engines"] = sum(len(whole.parts) for whole in parts.wholes(tuple(sample.labels for sample in usage)))
+    return values
 
 
-def _summed(samples: Sequence[Sample]) -> float:
-    if len(samples) == 1:
-        return samples[0].value
-    values = [np.array([sample.value]) for sample in samples]
-    return float(parts.summed([sample.labels for sample in samples], values)[0])
+def _read(reading: Reading, samples: Sequence[Sample]) -> float:
+    values = [sample.value for sample in samples]
+    if len(values) == 1:
+        return values[0]
+    if reading.over == "sum":
+        return float(parts.summed([sample.labels for sample in samples], [np.array([value]) for value in values])[0])
+    return max(values) if reading.over == "highest" else min(values)
 
 
-_BY_LABEL = {names.WAITING_BY_REASON: "reason", names.PROMPT_TOKENS_BY_SOURCE: "source"}
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]+)?")  # "None" if unknown
 _CACHE_SIZES = ("kv_cache_size_tokens", "kv_cache_max_concurrency", "block_size", "num_gpu_blocks")
-_SUMS = {
-    "requests_running": names.RUNNING,
-    "requests_waiting": names.WAITING,
-    "waiting_capacity": f"{names.WAITING_BY_REASON} {names.CAPACITY}",
-    "waiting_deferred": f"{names.WAITING_BY_REASON} {names.DEFERRED}",
-    "requests_finished_total": names.FINISHED,
-    "prefix_cache_queries_total": names.PREFIX_QUERIES,
-    "prefix_cache_hits_total": names.PREFIX_HITS,
-    "preemptions_total": names.PREEMPTIONS,
-    "prompt_tokens_total": names.PROMPT_TOKENS,
-    "prompt_tokens_computed_total": f"{names.PROMPT_TOKENS_BY_SOURCE} {names.LOCAL_COMPUTE}",
-    "generation_tokens_total": names.GENERATION_TOKENS,
-    "gpu_power_w": names.GPU_POWER,
-    **{
-        f"{name}_{part}": f"{family}_{part}"
-        for name, family in (
-            ("queue_s", names.QUEUE),
-            ("prefill_s", names.PREFILL),
-            ("decode_s", names.DECODE),
-            ("itl_s", names.ITL),
-        )
-        for part in ("sum", "count")
-    },
-}
 
 
 def line_of(scrape: Scrape) -> str:
@@ -131,7 +107,7 @@ def line_of(scrape: Scrape) -> str:
         "target": scrape.target,
         "up": scrape.error is None,
         "skipped": scrape.skipped,
-        "gauges": {name: value for name, value in gauges(scrape.samples).items() if abs(value) < float("inf")},
+        "gauges": {name: value for name, value in readings(scrape.samples).items() if abs(value) < float("inf")},
     }
     if scrape.error is not None:
         document["error"] = scrape.error
@@ -212,7 +188,7 @@ class Scraper:
     def run(self) -> None:
         """Scrape at start, start + interval, ... until `stop` is set, then once more."""
         start_ns, tick, skipped = now_ns(), 0, 0
-        parser = PromParser(names.KEPT_PREFIXES, self.buffer.redact)
+        parser = PromParser(KEPT_PREFIXES, self.buffer.redact)
         while not self.stop.wait(max(0, start_ns + tick * self.interval_ns - now_ns()) / NS_PER_S):
             self.buffer.add(self._scrape(parser, TIMEOUT_S, skipped))
             due = tick + 1

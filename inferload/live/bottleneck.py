@@ -19,13 +19,23 @@ from inferload.bottleneck.history import LEAST_S, WINDOW_S, History
 from inferload.bottleneck.queue_phases import QueuePhases
 from inferload.bottleneck.queue_rules import head_could_refute
 from inferload.bottleneck.rules import judge
-from inferload.numbers import number, percent
+from inferload.figures import server_figures as figures
+from inferload.live.scrape_window import LiveWindow, Values
+from inferload.numbers import number, percent, whole
 
 _SCRAPES = round(WINDOW_S) + 1  # one per second
-_FINISHED = "requests_finished_total"
+_RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED = (
+    row.formula.readings[0].name
+    for row in (
+        figures.RUNNING,
+        figures.WAITING,
+        figures.WAITING_CAPACITY,
+        figures.WAITING_DEFERRED,
+        figures.KV_CACHE_USAGE,
+        figures.FINISHED,
+    )
+)
 _QUEUED = "queued"  # without a cause that can be stated during the run
-
-Gauges = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +50,26 @@ class ClientFigures:
 
 @dataclass(slots=True)
 class LiveDiagnosis:
-    """Diagnosis of one server. `add` takes one scrape per second; without `requests_waiting` nothing is stated."""
+    """Diagnosis of one server. `add` takes one scrape per second; without waiting requests nothing is stated."""
 
     max_num_seqs: int | None = None
     slo: Mapping[str, float] = field(default_factory=dict)
-    _scrapes: deque[tuple[float, Gauges]] = field(default_factory=lambda: deque(maxlen=_SCRAPES))  # wall time (s)
+    _scrapes: deque[tuple[float, Values]] = field(default_factory=lambda: deque(maxlen=_SCRAPES))  # wall time (s)
     _failed: deque[int] = field(default_factory=lambda: deque(maxlen=_SCRAPES))
     _phases: QueuePhases = field(default_factory=QueuePhases)
     _history: History = field(default_factory=History)
 
-    def add(self, wall_s: float, gauges: Gauges, client: ClientFigures) -> None:
+    def add(self, wall_s: float, gauges: Values, client: ClientFigures) -> None:
         """Add the newest gauges and counters, and evaluate the rules."""
         self._scrapes.append((wall_s, gauges))
         self._failed.append(client.failed)
-        fresh = "requests_waiting" in gauges
+        fresh = _WAITING in gauges
         if fresh:
-            self._phases.add(wall_s, gauges.get("waiting_capacity", gauges["requests_waiting"]) > 0)
+            self._phases.add(wall_s, gauges.get(_CAPACITY, gauges[_WAITING]) > 0)
         phase = self._phases.newest
         if phase is None:
             return
-        answered = [number for number, (_, known) in enumerate(self._scrapes) if "requests_waiting" in known]
+        answered = [number for number, (_, known) in enumerate(self._scrapes) if _WAITING in known]
         of_phase = answered[phase.first - self._phases.count :]
         evidence = self._evidence(of_phase, client)
         finding = self._judged(evidence) if fresh and self._phases.count >= LEAST_S else None
@@ -84,11 +94,11 @@ class LiveDiagnosis:
         gauges = self._scrapes[-1][1]
         words = [
             f"{number(gauges[name])} {label}"
-            for name, label in (("requests_running", "running"), ("requests_waiting", "waiting"))
+            for name, label in ((_RUNNING, figures.RUNNING.label), (_WAITING, figures.WAITING.label))
             if name in gauges
         ]
-        if "kv_cache_usage" in gauges:
-            words.append(f"KV {percent(gauges['kv_cache_usage'])}")
+        if _KV_USAGE in gauges:
+            words.append(f"KV {percent(gauges[_KV_USAGE])}")
         return ", ".join(words)
 
     def _judged(self, evidence: WindowEvidence) -> Finding | None:
@@ -108,7 +118,8 @@ class LiveDiagnosis:
         """Return the figures of the scrapes with these numbers."""
         answered = [self._scrapes[number] for number in numbers]
         known = [gauges for _, gauges in answered]
-        oldest, newest = (known[0], known[-1]) if known else ({}, {})
+        newest = known[-1] if known else {}
+        window = LiveWindow(answered)
         at_s = np.array([at_s for at_s, _ in answered], dtype=np.float64)
         lasts_s = max(1.0, at_s[-1] - at_s[0]) if known else 1.0  # the wall clock can step back
 
@@ -118,28 +129,15 @@ class LiveDiagnosis:
                 dtype=np.float64,
             )
 
-        def increase(name: str) -> float | None:
-            first, last = oldest.get(name), newest.get(name)
-            return None if first is None or last is None or last < first else last - first
-
-        def mean_ms(name: str) -> float | None:
-            total, count = increase(f"{name}_s_sum"), increase(f"{name}_s_count")
-            return total / count * 1e3 if total is not None and count else None
-
-        def per_s(name: str) -> float | None:
-            more = increase(name)
-            return None if more is None else more / lasts_s
-
         kv = KvBlocks.of(*(newest.get(name) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks")))
         scrapes = Scrapes(
             at_s=at_s,
-            running=column("requests_running"),
-            capacity=column("waiting_capacity", "requests_waiting"),
-            deferred=column("waiting_deferred"),
-            kv_usage=column("kv_cache_usage"),
+            running=column(_RUNNING),
+            capacity=column(_CAPACITY, _WAITING),
+            deferred=column(_DEFERRED),
+            kv_usage=column(_KV_USAGE),
             head_tokens=np.full(len(known), math.nan),
         )
-        preemptions, finished = increase("preemptions_total"), increase(_FINISHED)
         return WindowEvidence(
             start_s=0.0,
             end_s=lasts_s,
@@ -148,14 +146,14 @@ class LiveDiagnosis:
             max_num_seqs=self.max_num_seqs,
             engines=round(newest.get("engines", 1)),
             kv=kv,
-            preemptions=None if preemptions is None else round(preemptions),
-            finished=None if finished is None else round(finished),
-            computed_tok_per_s=per_s("prompt_tokens_computed_total"),
-            generation_tok_per_s=per_s("generation_tokens_total"),
-            queue_ms=mean_ms("queue"),
-            prefill_ms=mean_ms("prefill"),
-            decode_ms=mean_ms("decode"),
-            server_itl_ms=mean_ms("itl"),
+            preemptions=whole(figures.PREEMPTIONS.number(window)),
+            finished=whole(figures.FINISHED.number(window)),
+            computed_tok_per_s=figures.COMPUTED_RATE.number(window),
+            generation_tok_per_s=figures.GENERATION_RATE.number(window),
+            queue_ms=figures.QUEUE.number(window),
+            prefill_ms=figures.PREFILL.number(window),
+            decode_ms=figures.DECODE.number(window),
+            server_itl_ms=figures.ITL.number(window),
             client_itl_p50_ms=client.itl_p50_ms,
             client_delay_p99_ms=client.delay_p99_ms,
             client_cpu_share=client.cpu_share,
@@ -164,7 +162,7 @@ class LiveDiagnosis:
         )
 
 
-def _heads(scrapes: Scrapes, gauges: Gauges, kv: KvBlocks | None) -> Floats:
+def _heads(scrapes: Scrapes, gauges: Values, kv: KvBlocks | None) -> Floats:
     """Return an upper bound of the prompt of the queue's head; NaN unless it fits into the free KV cache at most scrapes."""
     tokens, prompts = gauges.get("kv_cache_size_tokens"), gauges.get("kv_cache_max_concurrency")
     heads = np.full(len(scrapes.kv_usage), math.nan)

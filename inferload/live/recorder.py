@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferload.figures.rate_figures import ATTAINMENT
+from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.live.bottleneck import ClientFigures, LiveDiagnosis
+from inferload.live.scrape_window import LiveWindow, ServersWindow, Values
 from inferload.live.series import Series
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_S
@@ -39,10 +41,9 @@ CLIENT = (
     "input_tok",
 )
 LOAD = ("in_flight", "users")  # of all classes
-SERVER = ("kv_cache", "running", "waiting", "hit_rate", "preemptions", "gpu_use", "gpu_power")
+_OF_SERVERS = tuple(row for row in SERVER_FIGURES if row.headline)
+SERVER = tuple(row.key for row in _OF_SERVERS)
 FAILED = "failed:"  # prefix of the columns of failures per second, by class of failure
-
-Gauges = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class _Target:
     """Scrapes of a target in the rolling span, oldest first, as (seconds since the load began, gauges)."""
 
     diagnosis: LiveDiagnosis
-    gauges: deque[tuple[float, Gauges]] = field(default_factory=lambda: deque(maxlen=SPAN_S + 1))
+    gauges: deque[tuple[float, Values]] = field(default_factory=lambda: deque(maxlen=SPAN_S + 1))
 
     def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int, client: ClientFigures) -> None:
         fresh = line.get("up") and wall_ns - line.get("wall_ns", 0) <= STALE_S * NS_PER_S
@@ -68,16 +69,9 @@ class _Target:
         self.gauges.append((at_s, gauges))
         self.diagnosis.add(wall_ns / NS_PER_S, gauges, client)
 
-    def now(self, name: str) -> float | None:
-        """Return the newest value of a gauge."""
-        return self.gauges[-1][1].get(name) if self.gauges else None
-
-    def increase(self, name: str, seconds: int = SPAN_S) -> float | None:
-        """Return the increase of a counter over the last seconds; None if unknown or reset."""
-        known = [gauges[name] for _, gauges in list(self.gauges)[-seconds - 1 :] if name in gauges]
-        if len(known) < 2 or self.now(name) is None or known[-1] < known[0]:
-            return None
-        return known[-1] - known[0]
+    def window(self, seconds: int) -> LiveWindow:
+        """Return the scrapes of the last seconds."""
+        return LiveWindow(list(self.gauges)[-seconds - 1 :])
 
 
 @dataclass(slots=True)
@@ -207,31 +201,14 @@ def _client(figures: RecentFigures) -> dict[str, float | None]:
 
 
 def _figures(targets: Iterable[_Target]) -> dict[str, float | None]:
-    """Return the server columns of targets together. A column that no target publishes is absent."""
+    """Return the server columns of targets together: counts of the last second, others over the rolling span.
+
+    A column that no target publishes is absent.
+    """
     each = list(targets)
-    hits, queries = (_sum(target.increase(f"prefix_cache_{name}_total") for target in each) for name in _CACHE)
-    values = {
-        "kv_cache": max(_known(target.now("kv_cache_usage") for target in each), default=None),
-        "running": _sum(target.now("requests_running") for target in each),
-        "waiting": _sum(target.now("requests_waiting") for target in each),
-        "hit_rate": hits / queries if hits is not None and queries else None,
-        "preemptions": _sum(target.increase("preemptions_total", 1) for target in each),
-        "gpu_use": max(_known(target.now("gpu_use") for target in each), default=None),
-        "gpu_power": _sum(target.now("gpu_power_w") for target in each),
-    }
+    second, span = (ServersWindow([target.window(seconds) for target in each]) for seconds in (1, SPAN_S))
+    values = {row.key: row.number(second if row.form == "count" else span) for row in _OF_SERVERS}
     return {name: value for name, value in values.items() if value is not None}
-
-
-_CACHE = ("hits", "queries")
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = _known(values)
-    return sum(known) if known else None
 
 
 def _scoped(values: Mapping[str, float | None], scope: str) -> dict[str, float | None]:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferload.escaping import escaped
+from inferload.figures import server_figures
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, TURNS
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import Phase
 from inferload.measure.tally import Tally, TallySet
 from inferload.results import ci, summary
-from inferload.server_metrics import gate_metrics
 from inferload.verdict import gates as gating
 from inferload.verdict.failures import count_text
 from inferload.verdict.gate import Gate
@@ -87,7 +87,7 @@ def gates_so_far(counts: SoFar, document: Mapping[str, Any]) -> list[dict[str, A
 
 def _gate(text: str, counts: SoFar, document: Mapping[str, Any]) -> dict[str, Any]:
     gate = gating.parse(text)
-    if counts.phase != "measure" or gate.name in gate_metrics.BY_NAME or gate.of_request:
+    if counts.phase != "measure" or gate.name in server_figures.BY_KEY or gate.of_request:
         return {
             "gate": gate.text,
             "value": None,

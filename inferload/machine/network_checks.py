@@ -19,11 +19,12 @@ from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import FirstTurn, Proof
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.errors import UsageError
+from inferload.figures import metric_names
 from inferload.machine.checks import Stamps
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, now_ns, wall_ns
 from inferload.measure.record import Failure
 from inferload.scenario.scenario import RequestOptions
-from inferload.server_metrics import exposition, metric_names
+from inferload.server_metrics import exposition
 
 _TICK_NS = 5 * NS_PER_MS
 _READS = 20

@@ -9,7 +9,9 @@ from typing import Any
 
 import gevent
 
+from inferload.figures import server_figures
 from inferload.live import tables
+from inferload.live.scrape_window import LiveWindow, ServersWindow
 from inferload.live.tables import SoFar
 from inferload.master.lifecycle.master_run import MasterRun
 from inferload.measure.clock import NS_PER_S, now_ns
@@ -127,9 +129,8 @@ def begin(run: MasterRun, status_lines: bool) -> Callable[[], None]:
 
 def snapshot(run: MasterRun) -> Snapshot:
     """Return the current state of a run."""
-    gauges = [] if run.scraping is None else [line.get("gauges") or {} for line in run.scraping.latest.values()]
-    usages = [values["kv_cache_usage"] for values in gauges if "kv_cache_usage" in values]
-    queues = [values["requests_waiting"] for values in gauges if "requests_waiting" in values]
+    lines = [] if run.scraping is None else run.scraping.latest.values()
+    servers = ServersWindow([LiveWindow([(0.0, line.get("gauges") or {})]) for line in lines])
     return Snapshot(
         phase=run.phase() if run.windows and run.windows[0].start_ns <= now_ns() else None,
         elapsed_s=run.elapsed_s(),
@@ -140,8 +141,8 @@ def snapshot(run: MasterRun) -> Snapshot:
         recent=run.recorder.recent.figures(run.elapsed_s()),
         at_most=run.phase() == "drain" or (run.phase() == "warmup" and run.spec.scenario.phases.adaptive),
         steady="steady" if run.steadiness.now else None,
-        kv_cache_usage=max(usages, default=None),
-        waiting=sum(queues) if queues else None,
+        kv_cache_usage=server_figures.KV_CACHE_USAGE.number(servers),
+        waiting=server_figures.WAITING.number(servers),
         scraped=run.scraping is not None,
         lost=tuple(member.name for member in run.roster.gone),
     )

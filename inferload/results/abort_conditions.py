@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferload.figures import client_figures
+from inferload.figures import client_figures, server_figures
 from inferload.figures.rate_figures import ATTAINMENT, FAILED_RATIO
 from inferload.measure.client_health import ClientHealth
 from inferload.measure.tally import Tally, TallySet
 from inferload.results.summary import figures_of, sketch_quantile
-from inferload.server_metrics import gate_metrics
 from inferload.verdict import gates
 from inferload.verdict.gate import Gate
 from inferload.verdict.gates import GateError, GateResult
@@ -59,7 +58,7 @@ def parse(text: str) -> AbortCondition:
     if not 1 <= span_s <= LONGEST_S:
         raise GateError(text, match.start("count"), f"{span_s} s is out of range; use 1s to {LONGEST_S}s")
     gate = gates.parse(match["gate"])
-    if gate.name in client_figures.BY_KEY or gate.name in gate_metrics.BY_NAME:
+    if gate.name in client_figures.BY_KEY or gate.name in server_figures.BY_KEY:
         raise GateError(text, 0, f"{gate.name} is not known during a run; use a gate instead")
     if gate.selector is not None:
         raise GateError(text, text.index("{"), f"a condition applies to all turns; remove {{{gate.selector}}}")

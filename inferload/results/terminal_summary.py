@@ -9,16 +9,18 @@ from typing import Any
 from inferload.escaping import escaped, mapped
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.rate_figures import ACHIEVED, INPUT, OFFERED, OUTPUT, TURNS
+from inferload.figures.server_figures import GPU, SERVER_FIGURES
 from inferload.figures.turn_figures import HEADLINES
 from inferload.numbers import percent, short
 from inferload.results.cache_table import against_earlier
-from inferload.results.terminal_tables import figure, interval_and_note, no_latency, slo_lines
+from inferload.results.terminal_tables import figure, interval_and_note, no_latency, server_value, slo_lines
 from inferload.text_table import align
 from inferload.verdict import failures, outcome
 
 _MEASURES = {figure.key: f"{figure.title} {figure.unit}" for figure in HEADLINES}
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 _SERVERS, _REQUESTS = 2, 3  # lines
+_SERVER_WIDTH = 78  # characters for the figures of a server
 
 
 def brief(summary: Mapping[str, Any], load: str = "") -> str:
@@ -138,13 +140,15 @@ def _server_rows(servers: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _server(server: Mapping[str, Any]) -> str:
-    return (
-        f"KV {_mean_max(server.get('kv_cache_usage'), 100)} %, running {_mean_max(server.get('requests_running'))}, "
-        f"waiting {_mean_max(server.get('requests_waiting'))} (mean/max), "
-        f"hits {percent(server.get('prefix_cache_hit_rate'), '-')}, preemptions {short(server.get('preemptions'))}"
-    )
-
-
-def _mean_max(block: Mapping[str, float | None] | None, times: float = 1) -> str:
-    known = [None, None] if block is None else [block["mean"], block["max"]]
-    return "/".join(short(None if value is None else value * times) for value in known)
+    """Return the known figures of a server, in the order of the table, as many as fit into the line."""
+    shown = [row for row in SERVER_FIGURES if row.headline and (row.block == GPU) == bool(server.get(GPU))]
+    line = ""
+    for row in shown:
+        value = server_value(row, server)
+        text = f"{row.label} {value}{' %' if row.form == 'share' else ''}"
+        if not any(letter.isdigit() for letter in value):
+            continue
+        if len(line) + len(text) > _SERVER_WIDTH:
+            break
+        line += f", {text}" if line else text
+    return f"{line} (gauges: mean/max)" if line else "no figures are known"

@@ -8,6 +8,7 @@ from typing import Any
 from inferload.escaping import escaped, escaped_lines, mapped
 from inferload.figures.client_figures import CPU_SHARE, DISTRIBUTIONS, STEAL_SHARE
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TURNS
+from inferload.figures.server_figures import GPU, SERVER_FIGURES, ServerFigure
 from inferload.figures.turn_figures import HEADLINES, ITL, TTFT, TURN_FIGURES
 from inferload.numbers import percent, short
 from inferload.results.cache_table import cache_table
@@ -353,32 +354,26 @@ def _client(summary: Mapping[str, Any]) -> str:
 
 
 def _servers(summary: Mapping[str, Any]) -> str:
-    rows = []
-    for server in summary["servers"]:
-        hit_rate = server.get("prefix_cache_hit_rate")
-        rows.append(
-            [
-                server["target"],
-                _pair(server.get("kv_cache_usage"), 100),
-                _pair(server.get("requests_running"), 1),
-                _pair(server.get("requests_waiting"), 1),
-                short(None if hit_rate is None else hit_rate * 100),
-                *(short(server.get(name)) for name in ("preemptions", "prompt_tok_per_s", "generation_tok_per_s")),
-            ]
-        )
-    if not rows:
+    if not summary["servers"]:
         return "server: nothing was scraped"
-    heads = ["", "KV % mean/max", "running", "waiting", "hit %", "preempt", "prompt tok/s", "gen tok/s"]
+    gpus = any(server.get(GPU) for server in summary["servers"])
+    shown = [row for row in SERVER_FIGURES if row.headline and (gpus or row.block != GPU)]
+    rows = [[server["target"], *(server_value(row, server) for row in shown)] for server in summary["servers"]]
+    heads = ["", *(row.label + (" %" if row.form == "share" else "") for row in shown)]
     unusable = sum(server.get("samples_unusable") or 0 for server in summary["servers"])
     note = f"\n{unusable} samples were not usable numbers and are unknown" if unusable else ""
-    return "server\n" + align([heads, *rows]) + note
+    return "server (gauges: mean/max)\n" + align([heads, *rows]) + note
+
+
+def server_value(row: ServerFigure, server: Mapping[str, Any]) -> str:
+    """Return the figure of a server: mean/max of a gauge, the mean of a histogram; a share in per cent."""
+    value = row.in_entry(server)
+    statistics = row.statistics or (None,)
+    parts = [value if name is None else (value or {}).get(name) for name in statistics]
+    times = 100 if row.form == "share" else 1
+    return "/".join(short(None if part is None else part * times) for part in parts)
 
 
 def _warning(summary: Mapping[str, Any]) -> str:
     """Mark in the titles of an invalid measurement."""
     return " [INVALID]" if summary["verdict"]["measurement"] == "invalid" else ""
-
-
-def _pair(block: Mapping[str, float | None] | None, times: float) -> str:
-    known = [None, None] if block is None else [block["mean"], block["max"]]
-    return "/".join(short(None if value is None else value * times) for value in known)

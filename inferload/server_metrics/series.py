@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from inferload import json_text
+from inferload.figures import metric_names as names
+from inferload.figures.server_formulas import Floats, Reading
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
-from inferload.server_metrics import metric_names as names
 from inferload.server_metrics import parts
 from inferload.server_metrics.exposition import Labels
 
-Floats = npt.NDArray[np.float64]
 Instants = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -88,6 +88,16 @@ class ServerSeries:
         """Return the maximum over all series, per scrape, NaN as in `summed`; None without a series."""
         every = self.series(metric, **labels)
         return _usable(np.fmax.reduce([series.values for series in every]), every) if every else None
+
+    def lowest(self, metric: str, **labels: str) -> Floats | None:
+        """Return the minimum over all series, per scrape, NaN as in `summed`; None without a series."""
+        every = self.series(metric, **labels)
+        return _usable(np.fmin.reduce([series.values for series in every]), every) if every else None
+
+    def read(self, reading: Reading, **labels: str) -> Floats | None:
+        """Return a reading per scrape, of the series with these labels; None without a series."""
+        of = {"sum": self.summed, "highest": self.highest, "lowest": self.lowest}[reading.over]
+        return of(reading.metric, **labels, **dict([reading.label] if reading.label else ()))
 
     def engines(self, *metrics: str) -> tuple[dict[str, str], ...]:
         """Return the label of each engine that these metrics name, as a selector; one without labels if they name none."""

@@ -8,56 +8,44 @@ work on the same requests are one value (see `parts`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from inferload.figures import metric_names as names
+from inferload.figures import server_figures
+from inferload.figures.server_figures import (
+    DRAFTS,
+    ENGINE_GAUGES,
+    HIT_RATE,
+    PREFIX_QUERIES,
+    SERVER_FIGURES,
+    ServerFigure,
+)
+from inferload.figures.server_formulas import (
+    MS_PER_S,
+    UNKNOWN,
+    Floats,
+    HistogramMean,
+    HitRate,
+    Reading,
+    Statistic,
+    known,
+)
 from inferload.measure.arrow import pa
 from inferload.measure.clock import NS_PER_S
-from inferload.server_metrics import metric_names as names
-from inferload.server_metrics.series import TOO_LARGE, Floats, Instants, ServerSeries, by_target
+from inferload.server_metrics.series import TOO_LARGE, Instants, ServerSeries, by_target
 
-_HISTOGRAMS = {
-    "ttft_ms": names.TTFT,
-    "itl_ms": names.ITL,
-    "queue_ms": names.QUEUE,
-    "prefill_ms": names.PREFILL,
-    "decode_ms": names.DECODE,
-    "e2e_ms": names.E2E,
-}
-_GAUGES = (
-    names.KV_CACHE_USAGE,
-    names.RUNNING,
-    names.WAITING,
+# Metrics to read for an entry.
+USED = (
+    *server_figures.READ,
+    *(f"{row.formula.family}_bucket" for row in SERVER_FIGURES if isinstance(row.formula, HistogramMean)),
     names.WAITING_BY_REASON,
     names.CACHE_CONFIG,
-    names.HIT_RATE,
     names.KV_CACHE_TOKENS,
-)
-_COUNTERS = (
-    names.PREFIX_QUERIES,
-    names.PREFIX_HITS,
-    names.PREEMPTIONS,
-    names.PROMPT_TOKENS,
-    names.PROMPT_TOKENS_BY_SOURCE,
-    names.PROMPT_TOKENS_CACHED,
-    names.GENERATION_TOKENS,
-    names.FINISHED,
-    names.REJECTIONS,
-    names.SPEC_DRAFTS,
-    names.SPEC_DRAFT_TOKENS,
-    names.SPEC_ACCEPTED,
     names.SPEC_ACCEPTED_PER_POS,
-    names.PROCESS_CPU,
 )
-USED = (
-    *_GAUGES,
-    *names.GPU,
-    *_COUNTERS,
-    *(family + end for family in _HISTOGRAMS.values() for end in names.HISTOGRAM_SUFFIXES),
-)
-
 
 # Longest time without a scrape in a window whose figures are complete: the greater of both.
 _GAP_S = 5.0
@@ -123,8 +111,9 @@ def _between(servers: Sequence[ServerSeries]) -> tuple[int, int] | None:
 
 def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
     grown = [server.grown(metric) for server in servers]
-    known = [values for values in grown if values is not None and len(values)]
-    return round(sum(float(values[-1] - values[0]) for values in known)) if known and len(known) == len(grown) else None
+    counted = [values for values in grown if values is not None and len(values)]
+    total = sum(float(values[-1] - values[0]) for values in counted)
+    return round(total) if counted and len(counted) == len(grown) else None
 
 
 def gap_limit_s(interval_s: float) -> float:
@@ -151,14 +140,15 @@ def entries(
     servers: Mapping[str, ServerSeries], start_wall_ns: int, end_wall_ns: int, interval_s: float | None = None
 ) -> list[dict[str, Any]]:
     """Return one entry per server by target, as `servers_block`."""
-    return [_entry(View.of(server, start_wall_ns, end_wall_ns, interval_s)) for _, server in sorted(servers.items())]
+    windows = [ServerWindow.of(server, start_wall_ns, end_wall_ns, interval_s) for _, server in sorted(servers.items())]
+    return [_entry(window) for window in windows]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ServerWindow:
     """One server between two of its scrapes. `first`, `last`: their indices; None if the window does not have two.
 
-    `interval_s`: configured interval of the scrapes; None: their median interval.
+    `interval_s`: configured interval of the scrapes; None: their median interval. `labels`: only of series with these.
     """
 
     server: ServerSeries
@@ -167,10 +157,13 @@ class View:
     start_wall_ns: int
     end_wall_ns: int
     interval_s: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, server: ServerSeries, start_wall_ns: int, end_wall_ns: int, interval_s: float | None = None) -> "View":
-        """Return the view between the scrapes nearest to the two ends."""
+    def of(
+        cls, server: ServerSeries, start_wall_ns: int, end_wall_ns: int, interval_s: float | None = None
+    ) -> "ServerWindow":
+        """Return the window between the scrapes nearest to the two ends."""
         interval_s = server.interval_s if interval_s is None else interval_s
         if len(server.wall_ns) == 0:
             return cls(server, None, None, start_wall_ns, end_wall_ns, interval_s)
@@ -225,182 +218,139 @@ class View:
         inside = np.clip(self.server.wall_ns, self.start_wall_ns, self.end_wall_ns)
         return float(np.max(np.diff(np.r_[self.start_wall_ns, inside, self.end_wall_ns]))) / NS_PER_S
 
-    def delta(self, metric: str, **labels: str) -> float | None:
-        """Increase of a counter between the two scrapes."""
-        grown = self.server.grown(metric, **labels)
+    def publishes(self, metric: str) -> bool:
+        """Return True if the page has the metric."""
+        return metric in self.server.metrics
+
+    def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
+        """Return mean or maximum over the window's scrapes."""
+        values = self.server.read(reading, **self.labels)
+        if values is None:
+            return UNKNOWN
+        inside = values[self.scrapes]
+        inside = inside[~np.isnan(inside)]
+        return np.asarray(inside.mean() if statistic == "mean" else inside.max()) if len(inside) else UNKNOWN
+
+    def delta(self, reading: Reading) -> Floats:
+        """Return the increase of a counter between the two scrapes."""
+        labels = dict([reading.label] if reading.label else ())
+        grown = self.server.grown(reading.metric, **labels, **self.labels)
         if grown is None or self.ends is None:
-            return None
+            return UNKNOWN
         first, last = self.ends
-        return float(grown[last] - grown[first])
+        return np.asarray(grown[last] - grown[first])
 
-    def per_s(self, metric: str, **labels: str) -> float | None:
-        """Mean rate of a counter between the two scrapes."""
-        delta, window_s = self.delta(metric, **labels), self.window_s
-        return None if delta is None or window_s is None else delta / window_s
+    def per_s(self, reading: Reading) -> Floats:
+        """Return the mean rate of a counter between the two scrapes."""
+        return UNKNOWN if self.window_s is None else np.asarray(self.delta(reading) / self.window_s)
 
-    def mean_ms(self, family: str) -> float | None:
-        """Return the mean of a histogram of seconds, in ms; None without samples in the window."""
-        count, total = self.delta(family + "_count"), self.delta(family + "_sum")
-        return total / count * 1e3 if count and total is not None else None
+    def restarts(self) -> Floats:
+        """Return the number of restarts between the two scrapes."""
+        if self.ends is None:
+            return UNKNOWN
+        first, last = self.ends
+        return np.asarray(np.count_nonzero(self.server.restarted[first + 1 : last + 1]), dtype=np.float64)
 
-    def gauge(self, values: Floats | None) -> dict[str, float | None]:
-        """Mean and maximum over the window's scrapes; None without a value."""
-        if values is not None:
-            known = values[self.scrapes]
-            known = known[~np.isnan(known)]
-            if len(known):
-                return {"mean": float(known.mean()), "max": float(known.max())}
-        return {"mean": None, "max": None}
+    def by_engine(self) -> list["ServerWindow"]:
+        """Return the window of each engine that the gauges name; one without labels if they name none."""
+        metrics = [reading.metric for row in ENGINE_GAUGES for reading in row.formula.readings]
+        return [replace(self, labels=selector) for selector in self.server.engines(*metrics)]
 
 
-def _entry(view: View) -> dict[str, Any]:
-    server = view.server
-    return {
+def _entry(window: ServerWindow) -> dict[str, Any]:
+    """Return the facts on the scrapes and the server, and all figures."""
+    server = window.server
+    entry: dict[str, Any] = {
         "target": server.target,
-        "scrapes": len(view.scrapes),
-        "window_s": view.window_s,
-        "longest_gap_s": view.longest_gap_s,
-        "gap_limit_s": view.gap_limit_s,
-        "restarts": _restarts(view),
+        "scrapes": len(window.scrapes),
+        "window_s": window.window_s,
+        "longest_gap_s": window.longest_gap_s,
+        "gap_limit_s": window.gap_limit_s,
         "samples_unusable": server.samples_unusable,
-        **_gauges(view),
-        **_prefix_cache(view),
-        **_work(view),
         "kv_cache_size_tokens": _cache_size(server),
-        "spec_decode": _spec_decode(view),
-        **{name: _histogram(view, family) for name, family in _HISTOGRAMS.items()},
-        "engines": _engines(view),
-        "gpu": _gpu(view),
+        **_prefix_cache(window),
     }
+    for row in SERVER_FIGURES:
+        block = entry if row.block is None else entry.setdefault(row.block, {})
+        block[row.entry_key] = _value(row, window)
+    entry[server_figures.SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
+    for key in {row.block for row in SERVER_FIGURES if row.block is not None}:
+        if not any(map(_says_something, entry[key].values())):
+            entry[key] = None
+    return entry | {"engines": _engines(window)}
 
 
-def _gpu(view: View) -> dict[str, Any] | None:
-    """Gauges of a GPU exporter: highest use (0..1), sum of memory and power, lowest clock; None on other pages."""
-    server = view.server
-    if not any(name in server.metrics for name in names.GPU):
-        return None
-    use = server.highest(names.GPU_USE)
-    clocks = [series.values for series in server.series(names.GPU_SM_CLOCK)]
-    return {
-        "use": view.gauge(None if use is None else use / 100),
-        "memory_mib": view.gauge(server.summed(names.GPU_MEMORY)),
-        "power_w": view.gauge(server.summed(names.GPU_POWER)),
-        "sm_clock_mhz": view.gauge(np.fmin.reduce(clocks) if clocks else None),
-    }
+def _value(row: ServerFigure, window: ServerWindow) -> Any:
+    """Return the value of an entry: of several statistics, or one number; None if unknown."""
+    if isinstance(row.formula, HistogramMean):
+        return _histogram(window, row.formula)
+    if row.statistics:
+        return _statistics(row, window)
+    number = row.number(window)
+    return _whole(number) if row.form == "count" else number
 
 
-def _restarts(view: View) -> int | None:
-    if view.ends is None:
-        return None
-    first, last = view.ends
-    return int(np.count_nonzero(view.server.restarted[first + 1 : last + 1]))
+def _statistics(row: ServerFigure, window: ServerWindow) -> dict[str, float | None]:
+    return {statistic: row.number(window, statistic) for statistic in row.formula.statistics}
 
 
-def _gauges(view: View) -> dict[str, Any]:
-    server = view.server
-    reasons = sorted({series.labels.get("reason", "") for series in server.series(names.WAITING_BY_REASON)})
-    by_reason = {why: view.gauge(server.summed(names.WAITING_BY_REASON, reason=why)) for why in reasons if why}
-    return {
-        "kv_cache_usage": view.gauge(server.highest(names.KV_CACHE_USAGE)),
-        "requests_running": view.gauge(server.summed(names.RUNNING)),
-        "requests_waiting": view.gauge(server.summed(names.WAITING)),
-        "waiting_by_reason": by_reason or None,
-    }
+def _says_something(value: Any) -> bool:
+    """Return True if a value of a group is known, and is no count of 0, such as the drafts of a server without speculation."""
+    return any(part is not None for part in value.values()) if isinstance(value, dict) else bool(value)
 
 
-def _prefix_cache(view: View) -> dict[str, Any]:
-    """Prefix cache figures; hits and queries are tokens.
+def _prefix_cache(window: ServerWindow) -> dict[str, Any]:
+    """Facts on the prefix cache, in tokens.
 
     `_before`: from the server's start to the window. `_at_first_scrape`: to the first scrape, before this run's load.
     `_from`: source of the rate; "gauge" is the mean of the server's own gauge.
     """
-    queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
-    shown = view.server.summed(names.PREFIX_QUERIES)
-    rate, source = _hit_rate(view)
+    shown = window.server.summed(names.PREFIX_QUERIES)
     return {
-        "prefix_cache_hit_rate": rate,
-        "prefix_cache_hit_rate_from": source,
-        "prefix_cache_queries": _whole(queries),
-        "prefix_cache_hits": _whole(hits),
-        "prefix_cache_queries_before": _at(shown, None if view.ends is None else view.ends[0]),
-        "prefix_cache_queries_at_first_scrape": _at(shown, 0),
-        "cached_tokens": _whole(view.delta(names.PROMPT_TOKENS_CACHED)),
-    }
-
-
-def _hit_rate(view: View) -> tuple[float | None, str | None]:
-    """Hits over tokens looked up; without that counter, over prompt tokens, else the server's gauge."""
-    if view.server.series(names.PREFIX_QUERIES):
-        queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
-        return (hits / queries, "queries") if queries and hits is not None else (None, None)
-    if names.HIT_RATE not in view.server.metrics:
-        return None, None
-    prompt, cached = view.delta(names.PROMPT_TOKENS), view.delta(names.PROMPT_TOKENS_CACHED)
-    if prompt and cached is not None:
-        return cached / prompt, "prompt tokens"
-    gauge = view.gauge(view.server.highest(names.HIT_RATE))["mean"]
-    return gauge, None if gauge is None else "gauge"
-
-
-def _work(view: View) -> dict[str, Any]:
-    return {
-        "preemptions": _whole(view.delta(names.PREEMPTIONS)),
-        "requests_finished": _whole(view.delta(names.FINISHED)),
-        "rejections": _whole(view.delta(names.REJECTIONS)),
-        "prompt_tokens": _whole(view.delta(names.PROMPT_TOKENS)),
-        "generation_tokens": _whole(view.delta(names.GENERATION_TOKENS)),
-        "prompt_tok_per_s": view.per_s(names.PROMPT_TOKENS),
-        "prompt_tok_computed_per_s": view.per_s(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE),
-        "generation_tok_per_s": view.per_s(names.GENERATION_TOKENS),
-        "process_cpu_share": view.per_s(names.PROCESS_CPU),  # of one core, of the process that serves the page
+        f"{HIT_RATE.key}_from": HitRate().source(window) if HIT_RATE.number(window) is not None else None,
+        f"{PREFIX_QUERIES.key}_before": _at(shown, None if window.ends is None else window.ends[0]),
+        f"{PREFIX_QUERIES.key}_at_first_scrape": _at(shown, 0),
     }
 
 
 def _cache_size(server: ServerSeries) -> int | None:
     """Size of the KV cache of one engine in tokens, from a label or a gauge; None: not reported."""
     sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
-    known = [number for size in sizes if (number := _number(size)) is not None]
+    found = [number for size in sizes if (number := _number(size)) is not None]
     gauges = [series.values[~np.isnan(series.values)] for series in server.series(names.KV_CACHE_TOKENS)]
-    known += [round(float(values[-1])) for values in gauges if len(values)]
-    return min(known) if known else None
+    found += [round(float(values[-1])) for values in gauges if len(values)]
+    return min(found, default=None)
 
 
-def _spec_decode(view: View) -> dict[str, Any] | None:
-    """Speculative decoding; None without drafts. Mean length = 1 + accepted / drafts, the bonus token included."""
-    drafts, drafted, accepted = (
-        view.delta(metric) for metric in (names.SPEC_DRAFTS, names.SPEC_DRAFT_TOKENS, names.SPEC_ACCEPTED)
-    )
-    if not drafts or not drafted or accepted is None:
-        return None
-    series = view.server.series(names.SPEC_ACCEPTED_PER_POS)
+def _by_position(window: ServerWindow) -> list[float | None]:
+    """Acceptance rate of each draft position; empty without drafts."""
+    drafts = DRAFTS.number(window)
+    if not drafts:
+        return []
+    series = window.server.series(names.SPEC_ACCEPTED_PER_POS)
     texts = {entry.labels.get("position", "") for entry in series}
     positions = sorted((text for text in texts if _number(text) is not None), key=int)
-    per_position = [view.delta(names.SPEC_ACCEPTED_PER_POS, position=position) for position in positions]
-    return {
-        "drafts": _whole(drafts),
-        "draft_tokens": _whole(drafted),
-        "accepted_tokens": _whole(accepted),
-        "acceptance_rate": accepted / drafted,
-        "mean_acceptance_length": 1 + accepted / drafts,
-        "acceptance_by_position": [None if count is None else count / drafts for count in per_position],
-    }
+    accepted = [Reading(names.SPEC_ACCEPTED_PER_POS, label=("position", position)) for position in positions]
+    counts = [known(window.delta(reading)) for reading in accepted]
+    return [None if count is None else count / drafts for count in counts]
 
 
-def _histogram(view: View, family: str) -> dict[str, Any] | None:
+def _histogram(window: ServerWindow, formula: HistogramMean) -> dict[str, Any] | None:
     """Count, mean and the brackets of quantiles, in ms; None without a sample in the window.
 
     A bracket is [low, high] of the bucket; high is None in the last bucket, which has no upper bound.
     """
-    count, total = view.delta(family + "_count"), view.delta(family + "_sum")
-    if not count or total is None:
+    mean_ms = known(formula.value(window))
+    if mean_ms is None:
         return None
-    texts = {series.labels.get("le", "") for series in view.server.series(family + "_bucket")} - {""}
+    buckets = f"{formula.family}_bucket"
+    texts = {series.labels.get("le", "") for series in window.server.series(buckets)} - {""}
     bounds = sorted((bound, text) for text in texts if (bound := _bound(text)) is not None)
-    cumulative = [view.delta(family + "_bucket", le=text) or 0.0 for _, text in bounds]
+    cumulative = [known(window.delta(Reading(buckets, label=("le", text)))) or 0.0 for _, text in bounds]
     brackets = {
         name: _bracket([bound for bound, _ in bounds], cumulative, q) for name, q in (("p50", 0.5), ("p99", 0.99))
     }
-    return {"count": _whole(count), "mean": total / count * 1e3, **brackets}
+    return {"count": _whole(known(window.delta(formula.count))), "mean": mean_ms, **brackets}
 
 
 def _bracket(bounds_s: list[float], cumulative: list[float], q: float) -> list[float | None] | None:
@@ -410,23 +360,20 @@ def _bracket(bounds_s: list[float], cumulative: list[float], q: float) -> list[f
     rank = max(1.0, float(np.ceil(q * cumulative[-1])))
     at = min(int(np.searchsorted(cumulative, rank)), len(cumulative) - 1)
     low, high = bounds_s[at - 1] if at else 0.0, bounds_s[at]
-    return [low * 1e3, None if high == float("inf") else high * 1e3]
+    return [low * MS_PER_S, None if high == float("inf") else high * MS_PER_S]
 
 
-def _engines(view: View) -> list[dict[str, Any]]:
+def _engines(window: ServerWindow) -> list[dict[str, Any]]:
     """Gauges of each engine, by its label; None on a server without the label."""
-    gauges = {
-        "kv_cache_usage": names.KV_CACHE_USAGE,
-        "requests_running": names.RUNNING,
-        "requests_waiting": names.WAITING,
-    }
-    entries: list[dict[str, Any]] = []
-    for selector in view.server.engines(*gauges.values()):
-        read = {name: view.gauge(view.server.summed(metric, **selector)) for name, metric in gauges.items()}
-        read["kv_cache_usage"] = view.gauge(view.server.highest(names.KV_CACHE_USAGE, **selector))
-        if selector or any(view.server.series(metric) for metric in gauges.values()):
-            entries.append({"engine": next(iter(selector.values()), None), **read})
-    return entries
+    published = any(window.publishes(reading.metric) for row in ENGINE_GAUGES for reading in row.formula.readings)
+    return [
+        {
+            "engine": next(iter(engine.labels.values()), None),
+            **{row.key: _statistics(row, engine) for row in ENGINE_GAUGES},
+        }
+        for engine in window.by_engine()
+        if published
+    ]
 
 
 def _bound(text: str) -> float | None:

@@ -9,13 +9,14 @@ import numpy as np
 
 from inferload import rundir, scrapes_file, turns_file
 from inferload.errors import UsageError
+from inferload.figures import server_figures
+from inferload.figures.server_figures import too_long_gap_s
 from inferload.figures.turn_values import BatchSums, ExactValues, batch_sums, batched_values
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_MS, NS_PER_S
 from inferload.measure.record import PHASES, Phase
 from inferload.results import agent_tasks, phase_evidence, summary
 from inferload.server_metrics import window_figures
-from inferload.server_metrics.gate_metrics import too_long_gap_s
 from inferload.statistics.intervals import SLICES
 from inferload.statistics.overload import Ends, Growth, growth_of_turns, worst
 from inferload.summarise import cache_figures
@@ -143,7 +144,8 @@ def _facts(
     run: Counts, turns: Turns | None, entries: list[dict[str, Any]], cache: CacheFigures
 ) -> phase_evidence.RunFacts:
     remote = [worker.uncertainty_ns / NS_PER_MS for worker in run.workers if worker.uncertainty_ns is not None]
-    restarts = [entry["restarts"] for entry in entries if entry["restarts"] is not None]
+    counted = (server_figures.RESTARTS.in_entry(entry) for entry in entries)
+    restarts = [count for count in counted if count is not None]
     return phase_evidence.RunFacts(
         stamps=_stamps(run),
         workers=len(run.workers),
@@ -253,7 +255,8 @@ def _in_flight(entries: list[dict[str, Any]], targets: int) -> float | None:
     """Mean number of requests in all servers; None if a server does not report it over the whole window."""
     if len(entries) < targets or any(too_long_gap_s(entry) is not None for entry in entries):
         return None
-    means = [entry[name]["mean"] for entry in entries for name in ("requests_running", "requests_waiting")]
+    gauges = (server_figures.RUNNING, server_figures.WAITING)
+    means = [gauge.of(entry, "mean") for entry in entries for gauge in gauges]
     known = [mean for mean in means if mean is not None]
     return sum(known) if known and len(known) == len(means) else None
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from inferload.figures import client_figures, rate_figures, turn_figures
+from inferload.figures import client_figures, rate_figures, server_figures, turn_figures
 from inferload.numbers import number
-from inferload.server_metrics import gate_metrics
 from inferload.statistics.intervals import Interval
 from inferload.verdict import gate_decision
 from inferload.verdict.gate import COMPARE, Gate
@@ -31,12 +30,12 @@ Policy = Literal["warn", "pass", "fail"]
 MEASURE_NAMES = (*turn_figures.BY_KEY, *(figure.key for figure in client_figures.DISTRIBUTIONS))
 RATE_NAMES = tuple(rate_figures.BY_KEY)
 _CLIENT_NAMES = tuple(figure.key for figure in client_figures.CLIENT_FIGURES if figure.sketch is None)
-_GAUGE_NAMES = tuple(metric.name for metric in gate_metrics.SERVER_METRICS if metric.statistics)
+_GAUGE_NAMES = tuple(row.key for row in server_figures.SERVER_FIGURES if row.statistics)
 NAMES_WITH_STATISTIC = (*MEASURE_NAMES, *_GAUGE_NAMES)
 PLAIN_NAMES = (
     *RATE_NAMES,
     *_CLIENT_NAMES,
-    *(metric.name for metric in gate_metrics.SERVER_METRICS if not metric.statistics),
+    *(row.key for row in server_figures.SERVER_FIGURES if not row.statistics),
 )
 STATISTICS = ("mean", "min", "max")
 
@@ -150,7 +149,7 @@ def evaluate(
 
 def _value(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None) -> tuple[float | None, str | None]:
     """Return the value, None if unknown, and a note."""
-    if gate.name in gate_metrics.BY_NAME:
+    if gate.name in server_figures.BY_KEY:
         return _server_value(gate, summary.get("servers") or [])
     if gate.of_request:
         return _request_value(gate, summary.get("other_requests") or {})
@@ -200,7 +199,7 @@ def _needs(name: str) -> rate_figures.Needs | None:
 
 def _server_value(gate: Gate, servers: Sequence[Mapping[str, Any]]) -> tuple[float | None, str | None]:
     """Return the worst value of all servers; None if one of them was not measured."""
-    by_target = gate_metrics.values(gate.name, gate.statistic, servers)
+    by_target = server_figures.values(gate.name, gate.statistic, servers)
     if not by_target:
         return None, f"{gate.name} was not measured: no metrics page reported it"
     known = {target: value for target, value in by_target.items() if value is not None}
@@ -213,7 +212,7 @@ def _server_value(gate: Gate, servers: Sequence[Mapping[str, Any]]) -> tuple[flo
 
 def _why_missing(missing: Sequence[str], servers: Sequence[Mapping[str, Any]]) -> str:
     """Return targets without a value, and the reason: gaps between scrapes first."""
-    gaps_s = {str(entry.get("target")): gate_metrics.too_long_gap_s(entry) for entry in servers}
+    gaps_s = {str(entry.get("target")): server_figures.too_long_gap_s(entry) for entry in servers}
     silent = {target: gap_s for target in missing if (gap_s := gaps_s[target]) is not None}
     if not silent:
         return f"{', '.join(missing)}: its metrics page has no value of it for the window"
@@ -280,7 +279,7 @@ def _check_with_statistic(text: str, name: str, at: int, statistic: str, statist
     if name in PLAIN_NAMES:
         raise GateError(text, at, f"{name} has no statistic; write {name} alone")
     _check_name(text, name, at, NAMES_WITH_STATISTIC, "measure")
-    if name in _GAUGE_NAMES and statistic not in gate_metrics.BY_NAME[name].statistics:
+    if name in _GAUGE_NAMES and statistic not in server_figures.BY_KEY[name].statistics:
         raise GateError(text, statistic_at, f"{name} has no {statistic}; write {_with_statistics(name)}")
 
 
@@ -293,14 +292,14 @@ def _check_plain(text: str, name: str, at: int) -> None:
 def _with_statistics(name: str) -> str:
     if name in MEASURE_NAMES:
         return f"p99({name}), mean({name}) or the like"
-    return " or ".join(f"{statistic}({name})" for statistic in gate_metrics.BY_NAME[name].statistics)
+    return " or ".join(f"{statistic}({name})" for statistic in server_figures.BY_KEY[name].statistics)
 
 
 def _check_selector(gate: Gate, text: str) -> None:
     if gate.selector is None:
         return
     at, braces = text.index("{"), f"{{{gate.selector}}}"
-    if gate.name in gate_metrics.BY_NAME:
+    if gate.name in server_figures.BY_KEY:
         raise GateError(text, at, f"{gate.name} is a server metric and has no classes; remove {braces}")
     if gate.name in client_figures.BY_KEY:
         raise GateError(text, at, f"{gate.name} is not recorded by class; remove {braces}")

@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 from turn_reference import count_turn
 
 from inferload import rundir
+from inferload.figures import metric_names as names
 from inferload.measure.clock import Anchor
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
 from inferload.measure.turn_columns import SCHEMA
 from inferload.scenario import scenario as scenarios
 from inferload.scrapes_file import ScrapeColumns, write_part
-from inferload.server_metrics import metric_names as names
 from inferload.summarise.counts import Counts, EndedWorker
 
 NS = 1_000_000_000

@@ -30,8 +30,8 @@ CHARTS = {
     "Sessions and turns per second (/s)": ("offered", "achieved", "turns"),
     "Load": ("in_flight", "users"),
     "Tokens per second (tok/s)": ("output_tok", "input_tok"),
-    "Requests on the server": ("running", "waiting"),
-    "KV cache and prefix-cache hits (%)": ("kv_cache", "hit_rate"),
+    "Requests on the server": ("requests_running", "requests_waiting"),
+    "KV cache and prefix-cache hits (%)": ("kv_cache_usage", "prefix_cache_hit_rate"),
     "Preemptions per second (/s)": ("preemptions",),
 }
 # Cells of the table of classes, and tiles after the run, by their path in summary.json.

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inferload import rundir
+from inferload.figures import metric_names as names
 from inferload.measure.turn_columns import SCHEMA
 from inferload.scrapes_file import ScrapeColumns, write_part
-from inferload.server_metrics import metric_names as names
 
 NS = 1_000_000_000
 MS = 1_000_000

@@ -116,16 +116,24 @@ def test_cached_tokens_sum_to_the_cache_hits_of_the_server(turns: list[dict[str,
     assert server.grown("vllm:prefix_cache_queries_total")[-1] == total(turns, "input_tokens")
 
 
-def test_the_timeline_ends_at_the_counters_of_the_server(run_dir: Path, vllm_server: LocalServer) -> None:
+def test_the_counts_of_the_timeline_are_those_of_the_server(
+    run_dir: Path, server: ServerSeries, vllm_server: LocalServer
+) -> None:
     with (run_dir / "timeline.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["generation_tokens_total"]]
+        rows = list(csv.DictReader(file))
     connection = http.client.HTTPConnection(vllm_server.host, vllm_server.port, timeout=30)
     connection.request("GET", "/metrics")
     page = connection.getresponse().read().decode()
     connection.close()
-    for name in ("generation_tokens_total", "prompt_tokens_total"):
-        now = sum(float(line.rpartition(" ")[2]) for line in page.split("\n") if line.startswith(f"vllm:{name}{{"))
-        assert float(rows[-1][name]) == now
+    for name in ("generation_tokens", "prompt_tokens"):
+        metric = f"vllm:{name}_total"
+        now = sum(float(line.rpartition(" ")[2]) for line in page.split("\n") if line.startswith(f"{metric}{{"))
+        scraped, grown = server.summed(metric), server.grown(metric)
+        assert scraped is not None
+        assert grown is not None
+        assert scraped[-1] == now
+        # The last second is not complete: the scrapes end in it.
+        assert 0 < sum(int(row[name]) for row in rows if row[name]) <= grown[-1]
 
 
 def test_each_turn_has_the_times_reported_by_the_server(turns: list[dict[str, Any]]) -> None:

@@ -15,8 +15,8 @@
     ["Output", "output_tok", "tok/s"],
     ["In flight", "in_flight", ""],
     ["Users", "users", ""],
-    ["KV cache", "kv_cache", "%"],
-    ["Waiting", "waiting", ""],
+    ["KV cache", "kv_cache_usage", "%"],
+    ["Waiting", "requests_waiting", ""],
   ];
   const ROWS = [
     ["turns", "sent"],
@@ -356,7 +356,7 @@
       const measured = state.run.over ? (rowOf(this.filters.class || null) ?? state.rows[0]) : null;
       for (const { key, factor, text, box } of this.tileOf) {
         const value = measured ? (measured[key] ?? null) : store.newest(key);
-        box.hidden = measured ? !(key in measured) : ["kv_cache", "waiting"].includes(key) && !store.has(key);
+        box.hidden = measured ? !(key in measured) : ["kv_cache_usage", "requests_waiting"].includes(key) && !store.has(key);
         setText(text, number(value === null ? null : value * factor));
       }
       this.tiles.setAttribute("aria-label", measured ? "Figures of the measure phase" : "Figures of the last 10 s");

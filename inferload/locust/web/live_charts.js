@@ -19,17 +19,17 @@
       title: "Requests on the server",
       unit: "",
       server: true,
-      lines: [line("running", "running", 1), line("waiting", "waiting", 2)],
+      lines: [line("requests_running", "running", 1), line("requests_waiting", "waiting", 2)],
     },
     {
       title: "KV cache and prefix-cache hits",
       server: true,
       ...percent,
-      lines: [line("kv_cache", "KV usage", 1), line("hit_rate", "hit rate", 4)],
+      lines: [line("kv_cache_usage", "KV usage", 1), line("prefix_cache_hit_rate", "hit rate", 4)],
     },
     { title: "Preemptions per second", unit: "/s", server: true, lines: [line("preemptions", "preemptions", 2)] },
     { title: "GPU utilisation", server: true, optional: true, ...percent, lines: [line("gpu_use", "GPU", 1)] },
-    { title: "GPU power", unit: "W", server: true, optional: true, lines: [line("gpu_power", "power", 2)] },
+    { title: "GPU power", unit: "W", server: true, optional: true, lines: [line("gpu_power_w", "power", 2)] },
     { title: "Failed turns per second", unit: "/s", failures: true, optional: true, lines: [] },
   ];
 

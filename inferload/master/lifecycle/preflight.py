@@ -17,6 +17,7 @@ from inferload.content.data import DataContext, DataFindings, Opened
 from inferload.content.prompts import Tokenize, Vocabulary, approximate, calibrate
 from inferload.content.script import Ask
 from inferload.errors import UsageError
+from inferload.figures import metric_names
 from inferload.plan.first_asks import first_asks
 from inferload.plan.turn_checks import check_sendable, too_long
 from inferload.process.run_spec import RunSpec
@@ -24,7 +25,6 @@ from inferload.process.settings import ProcessSettings, client_settings
 from inferload.requests.bodies import BodySettings, BodyWriter, Texts, isolation
 from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS
-from inferload.server_metrics import metric_names
 from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from run_folders import write_run
 
 from inferload import cli
 from inferload.errors import UsageError
+from inferload.figures.metric_names import PROCESS_START
 from inferload.scrapes_file import ScrapeColumns, write_part
-from inferload.server_metrics.metric_names import PROCESS_START
 from inferload.statistics.baseline_stats import effect
 
 

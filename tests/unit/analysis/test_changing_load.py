@@ -18,8 +18,8 @@ from inferload.analysis.diagnosis.diagnose import Diagnoses, brief, causes, diag
 from inferload.analysis.diagnosis.measured_load import MeasuredLoad, Unmet
 
 from inferload.bottleneck.evidence import Scrapes, WindowEvidence
+from inferload.figures import metric_names as names
 from inferload.numbers import time_of_day
-from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import MetricSeries, ServerSeries
 
 SLOTS = 8

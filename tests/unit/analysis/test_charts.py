@@ -253,7 +253,7 @@ def test_every_number_in_a_table_links_to_its_definition(tmp_path: Path) -> None
     assert [cell for cell in numbers if not re.match(r'<a class="n" tabindex="-1" href="#def-[^"]+">', cell)] == []
     links = set(re.findall(r'href="#(def-[^"]+)"', body))
     assert links == set(re.findall(r'<tr id="([^"]+)"', definitions))
-    assert {"def-loop_lag", "def-p50", "def-first-call", "def-server-TTFT-ms", "def-failed-ratio"} <= links
+    assert {"def-loop_lag", "def-p50", "def-first-call", "def-engine-TTFT-ms", "def-failed-ratio"} <= links
 
 
 def test_every_term_has_one_definition() -> None:
@@ -266,5 +266,5 @@ def test_every_term_has_one_definition() -> None:
     assert meant("max(requests_waiting) < 5") == "requests waiting"
     assert all(meant(name) for name in (*gates.NAMES_WITH_STATISTIC, *gates.PLAIN_NAMES))
     assert meant("TTFT p50, ms") == "ttft_ms"
-    assert meant("TTFT p50, ms", "servers") == "server TTFT, ms"
+    assert meant("engine TTFT, ms", "servers") == meant("engine_ttft_ms") == "engine TTFT, ms"
     assert meant("requests at http://b:8000", "agreement") == "requests"

@@ -20,8 +20,8 @@ from inferload.analysis.report import report
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.figures import metric_names as names
 from inferload.scrapes_file import ScrapeColumns, join_parts, write_part
-from inferload.server_metrics import metric_names as names
 
 ENGINE = (("engine", "0"),)
 

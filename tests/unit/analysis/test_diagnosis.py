@@ -26,7 +26,7 @@ from inferload.bottleneck.evidence import (
     stream_interval,
 )
 from inferload.bottleneck.rules import RULES, judge
-from inferload.server_metrics import metric_names as names
+from inferload.figures import metric_names as names
 from inferload.server_metrics.series import Floats, MetricSeries
 
 DOCS = ROOT / "docs" / "report.md"

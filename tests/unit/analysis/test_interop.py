@@ -26,8 +26,9 @@ from paths import DATA
 from inferload import rundir
 from inferload.cli import main
 from inferload.errors import UsageError
+from inferload.figures import metric_names
+from inferload.figures.server_figures import GPU, KEPT_PREFIXES, KV_CACHE_USAGE, SERVER_FIGURES
 from inferload.scrapes_file import ScrapeColumns, write_part
-from inferload.server_metrics import metric_names
 from inferload.server_metrics.window_figures import servers_block
 
 START_S = synthetic.START_WALL_NS / 1e9
@@ -71,7 +72,7 @@ def test_every_field_of_the_vllm_log_is_read() -> None:
         "prompt_tok_computed_per_s": 120.5, "generation_tok_per_s": 84.0, "requests_running": 2, "requests_waiting": 1,
         "kv_cache_usage": 0.315, "prefix_cache_hit_rate": 0.25, "mm_cache_hit_rate": 0.5, "mean_acceptance_length": 2.5,
         "accepted_tok_per_s": 60.1, "drafted_tok_per_s": 160, "accepted_tokens": 601, "drafted_tokens": 1600,
-        "draft_acceptance_rate": 0.376})  # fmt: skip
+        "acceptance_rate": 0.376})  # fmt: skip
     assert first.per_position == (0.8, 0.45, 0.2, 0.05)
     assert second.figures == pytest.approx({
         "prompt_tok_computed_per_s": 99.9, "generation_tok_per_s": 80.0, "requests_running": 3, "requests_waiting": 2,
@@ -104,7 +105,7 @@ def test_figures_of_a_log_are_columns_of_the_timeline(run_dir: Path, tmp_path: P
     )
     files = make(run_dir, ReportOptions(server_log=log))
     assert "accepted at position 3" in files.markdown.read_text()
-    assert "usage @log" in files.html.read_text()
+    assert f"{KV_CACHE_USAGE.label} @log" in files.html.read_text()
 
 
 def test_acceptance_by_position_outside_the_run_is_left_out(run_dir: Path, tmp_path: Path) -> None:
@@ -265,10 +266,11 @@ def test_figures_of_a_gpu_exporter_are_in_timeline_and_report(tmp_path: Path) ->
     write_part(path / rundir.SERVER_METRICS, 1, columns.to_table())
     run = frames.load(path)
     table = timeline.build(run)
-    gpu = [f"{name}@127.0.0.1:9400" for name in timeline.GPU_COLUMNS]
-    assert table[gpu].iloc[4].tolist() == [0.9, 40.0, 600.0, 1410.0]
+    gpu = [f"{name}@127.0.0.1:9400" for name in ("gpu_use", "gpu_memory_mib", "gpu_power_w", "gpu_sm_clock_mhz")]
+    assert table[gpu].iloc[4].tolist() == [0.9, 40960.0, 600.0, 1410.0]
     assert not [name for name in table if str(name).endswith("@127.0.0.1:9400") and name not in gpu]
-    assert all(name.startswith(metric_names.KEPT_PREFIXES) for name in metric_names.GPU)
+    gpu_metrics = (reading.metric for row in SERVER_FIGURES if row.block == GPU for reading in row.formula.readings)
+    assert all(name.startswith(KEPT_PREFIXES) for name in gpu_metrics)
     files = make(path)
     assert "GPU power, W" in files.html.read_text()
     assert GPU_TARGET not in json.dumps(json.loads((path / rundir.DIAGNOSIS).read_text()))

@@ -16,8 +16,8 @@ from inferload.analysis.report import report
 from inferload.analysis.report.reconcile import reconcile, tables
 
 from inferload import rundir
+from inferload.figures import metric_names as names
 from inferload.scrapes_file import ScrapeColumns
-from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import by_target
 
 

@@ -139,8 +139,8 @@ def test_server_figures_of_the_timeline_have_gaps_without_scrapes(table: pd.Data
     assert table["preemptions"].tolist()[8] == 1
     assert table["prefix_cache_hit_rate"].dropna().tolist() == pytest.approx([0.25] * 9)
     assert table["waiting_capacity"].isna().all()
-    last_seen = table["generation_tokens_total"].iloc[4]
-    assert last_seen == 1_000_000 + 84 * 4.75
+    assert table["generation_tokens"][[0, 1, 2, 3]].tolist() == [84] * 4
+    assert table["generation_tokens"][[5, 6, 7]].isna().all()
 
 
 def test_each_of_several_servers_has_its_columns(tmp_path: Path) -> None:

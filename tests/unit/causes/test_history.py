@@ -11,6 +11,7 @@ from inferload.bottleneck.finding import Finding
 from inferload.bottleneck.history import LEAST_S, WINDOW_S, Span, spans_of, window_ends
 from inferload.bottleneck.queue_phases import phases_of
 from inferload.bottleneck.rules import judge
+from inferload.figures import metric_names as names
 from inferload.live.bottleneck import ClientFigures, LiveDiagnosis
 
 CAP = 4
@@ -78,7 +79,7 @@ def test_the_live_view_has_the_same_begins(lengths: list[int], first: bool) -> N
     waiting = waiting_of(lengths, first)
     live = LiveDiagnosis(max_num_seqs=CAP)
     for second, count in enumerate(waiting):
-        gauges = {"requests_running": CAP if count else 2.0, "requests_waiting": float(count), "kv_cache_usage": 0.2}
+        gauges = {names.RUNNING: CAP if count else 2.0, names.WAITING: float(count), names.KV_CACHE_USAGE: 0.2}
         live.add(float(second), gauges, ClientFigures())
         begun = np.flatnonzero(np.diff(waiting[: second + 1], prepend=-1))[-1]
         if second < LEAST_S or second - begun < 4:  # a phase has five scrapes

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from inferload.bottleneck.evidence import KvBlocks, Scrapes, WindowEvidence
 from inferload.bottleneck.rules import WindowDiagnosis, judge
+from inferload.figures import metric_names as names
 from inferload.live.bottleneck import ClientFigures, LiveDiagnosis
 
 
@@ -53,9 +54,9 @@ def test_the_live_view_states_free_kv_cache_only_if_the_blocks_of_any_prompt_are
     assume(used < pool and longest <= pool * size)
     live = LiveDiagnosis(max_num_seqs=64)
     gauges = {
-        "requests_running": 3.0,
-        "requests_waiting": 5.0,
-        "kv_cache_usage": used / (pool - 1),
+        names.RUNNING: 3.0,
+        names.WAITING: 5.0,
+        names.KV_CACHE_USAGE: used / (pool - 1),
         "kv_cache_size_tokens": float(pool * size),
         "kv_cache_max_concurrency": pool * size / longest,
         "block_size": float(size),

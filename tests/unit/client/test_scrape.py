@@ -29,15 +29,15 @@ from inferload import scrapes_file
 from inferload.cli.scrape import _duration_s, _interval_s
 from inferload.client.client import Credentials, TlsSettings
 from inferload.client.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
-from inferload.client.scraper import Scrape, ScrapeBuffer, gauges, line_of
+from inferload.client.scraper import Scrape, ScrapeBuffer, line_of, readings
 from inferload.errors import UsageError
+from inferload.figures import metric_names as names
+from inferload.figures.metric_names import SCRAPE_DURATION
 from inferload.master.lifecycle.scraper_process import Scraping
 from inferload.measure.clock import Anchor
 from inferload.process.settings import ProcessSettings
 from inferload.rundir import SERVER_METRICS
-from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.exposition import Sample, parse
-from inferload.server_metrics.metric_names import SCRAPE_DURATION
 from inferload.server_metrics.series import by_target
 from inferload.server_metrics.window_figures import servers_block
 
@@ -140,7 +140,13 @@ def test_relevant_metrics_are_stored_and_a_last_scrape_is_made_at_the_end(
     code, errors, table = child.end(how)
     assert (code, errors) == (0, "")
     assert all(line["up"] and line["target"] == url for line in lines)
-    figures = {"requests_running": 7, "kv_cache_usage": 0.75, "engines": 2, "generation_tokens_total": 1}
+    figures = {
+        names.RUNNING: 7,
+        names.KV_CACHE_USAGE: 0.75,
+        names.GENERATION_TOKENS: 1,
+        names.PROCESS_CPU: 1.5,
+        "engines": 2,
+    }
     assert lines[0]["gauges"] == figures
     assert set(page.keys) == {"Bearer sesame"}
     assert len(page.connections) == 1
@@ -254,7 +260,7 @@ def test_targets_are_named_without_the_metrics_path() -> None:
 
 def test_gauges_with_old_and_new_names_are_counted_once() -> None:
     page = "vllm:gpu_cache_usage_perc 0.5\nvllm:kv_cache_usage_perc 0.25\nvllm:gpu_prefix_cache_hits_total 3\n"
-    assert gauges(parse(page)) == {"kv_cache_usage": 0.25, "engines": 1, "prefix_cache_hits_total": 3}
+    assert readings(parse(page)) == {names.KV_CACHE_USAGE: 0.25, "engines": 1, names.PREFIX_HITS: 3}
 
 
 def test_the_size_of_the_cache_is_that_of_the_smallest_engine() -> None:
@@ -262,9 +268,9 @@ def test_the_size_of_the_cache_is_that_of_the_smallest_engine() -> None:
     usage = [f'vllm:kv_cache_usage_perc{{engine="{engine}"}} 0.{engine}' for engine in (0, 1)]
     page = [config % (0, "2.5", "4000"), config % (1, "3.0", "3000"), *usage]
     known = {"kv_cache_size_tokens": 3000, "kv_cache_max_concurrency": 2.5}
-    assert gauges(parse("\n".join([*page, ""]))) == known | {"kv_cache_usage": 0.1, "engines": 2}
+    assert readings(parse("\n".join([*page, ""]))) == known | {names.KV_CACHE_USAGE: 0.1, "engines": 2}
     for text in ("None", "", "nan", "-1", "1e400", "9" * 400):
-        assert gauges(parse(config % (0, text, text) + "\n")) == {}
+        assert readings(parse(config % (0, text, text) + "\n")) == {}
 
 
 def test_nan_values_are_left_out_of_the_line() -> None:
@@ -348,9 +354,9 @@ def ask(server: Simulator, times: int) -> tuple[int, int]:
 
 def test_scraped_counters_equal_the_requested_tokens(tmp_path: Path, served: Simulator) -> None:
     child = Child(tmp_path, "--interval-s", "0.05", "--target", f"{served.url}/metrics")
-    assert child.line()["gauges"]["requests_running"] == 0
+    assert child.line()["gauges"][names.RUNNING] == 0
     before = ask(served, 4)
-    while child.line()["gauges"]["generation_tokens_total"] != before[1]:
+    while child.line()["gauges"][names.GENERATION_TOKENS] != before[1]:
         pass
     served.chaos(kind="restart_counters")
     after = ask(served, 2)
@@ -490,4 +496,4 @@ def test_only_finite_times_in_range_are_accepted(value: float) -> None:
 
 def test_gpu_use_of_the_live_display_is_the_highest_as_in_the_summary() -> None:
     page = 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 100\nDCGM_FI_DEV_GPU_UTIL{gpu="1"} 20\n'
-    assert gauges(parse(page)) == {"gpu_use": 1.0}
+    assert readings(parse(page)) == {names.GPU_USE: 100}

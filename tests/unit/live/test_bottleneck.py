@@ -5,17 +5,18 @@ from typing import Any
 import pytest
 
 from inferload.bottleneck.history import WINDOW_S as WINDOW
+from inferload.figures import metric_names as names
 from inferload.live.bottleneck import ClientFigures, LiveDiagnosis
 
 WINDOW_S = round(WINDOW)
 CALM = ClientFigures()
-QUEUED = {"requests_running": 5, "requests_waiting": 14}
+QUEUED = {names.RUNNING: 5, names.WAITING: 14}
 CACHE = {
     "kv_cache_size_tokens": 100_000,
     "kv_cache_max_concurrency": 4.0,
     "block_size": 16,
 }  # a prompt has at most 25,000 tokens
-IDLE = {"requests_running": 2, "requests_waiting": 0, "kv_cache_usage": 0.1}
+IDLE = {names.RUNNING: 2, names.WAITING: 0, names.KV_CACHE_USAGE: 0.1}
 
 
 def state_after(
@@ -33,13 +34,13 @@ def state_after(
 def test_a_full_batch_with_a_queue_is_queue_bound() -> None:
     diagnosis = LiveDiagnosis(max_num_seqs=8)
     for second in range(WINDOW_S):
-        diagnosis.add(100.0 + second, {"requests_running": 2, "requests_waiting": 0, "kv_cache_usage": 0.1}, CALM)
+        diagnosis.add(100.0 + second, {names.RUNNING: 2, names.WAITING: 0, names.KV_CACHE_USAGE: 0.1}, CALM)
     quiet = diagnosis.state()
     assert quiet is not None
     assert quiet["code"] == "kept-up"
     assert quiet["since_s"] == 100.0
     for second in range(2 * WINDOW_S):
-        diagnosis.add(200.0 + second, {"requests_running": 8, "requests_waiting": 14, "kv_cache_usage": 0.31}, CALM)
+        diagnosis.add(200.0 + second, {names.RUNNING: 8, names.WAITING: 14, names.KV_CACHE_USAGE: 0.31}, CALM)
     state = diagnosis.state()
     assert state is not None
     assert (state["code"], state["probable"]) == ("queue-bound", False)
@@ -51,8 +52,8 @@ def test_a_full_batch_with_a_queue_is_queue_bound() -> None:
 def test_preemptions_are_detected_from_counters() -> None:
     diagnosis = LiveDiagnosis()
     for second in range(WINDOW_S):
-        gauges = {"requests_running": 4, "requests_waiting": 3, "kv_cache_usage": 0.99}
-        diagnosis.add(second, gauges | {"preemptions_total": 5 * second, "requests_finished_total": second}, CALM)
+        gauges = {names.RUNNING: 4, names.WAITING: 3, names.KV_CACHE_USAGE: 0.99}
+        diagnosis.add(second, gauges | {names.PREEMPTIONS: 5 * second, names.FINISHED: second}, CALM)
     state = diagnosis.state()
     assert state is not None
     assert state["code"] == "preemption-thrash"
@@ -61,9 +62,9 @@ def test_preemptions_are_detected_from_counters() -> None:
 def test_rates_are_over_the_time_between_the_scrapes_that_were_answered() -> None:
     diagnosis = LiveDiagnosis()
     for second in range(0, WINDOW_S, 3):
-        diagnosis.add(100.0 + second, IDLE | {"generation_tokens_total": 50.0 * second}, CALM)
+        diagnosis.add(100.0 + second, IDLE | {names.GENERATION_TOKENS: 50.0 * second}, CALM)
         diagnosis.add(101.0 + second, {}, CALM)  # no answer
-    diagnosis.add(100.0 + WINDOW_S, IDLE | {"generation_tokens_total": 50.0 * WINDOW_S}, CALM)
+    diagnosis.add(100.0 + WINDOW_S, IDLE | {names.GENERATION_TOKENS: 50.0 * WINDOW_S}, CALM)
     answered = [number for number, scrape in enumerate(diagnosis._scrapes) if scrape[1]]
     assert diagnosis._evidence(answered, CALM).generation_tok_per_s == pytest.approx(50.0)
 
@@ -71,10 +72,10 @@ def test_rates_are_over_the_time_between_the_scrapes_that_were_answered() -> Non
 def test_without_waiting_requests_or_fresh_scrapes_there_is_no_bottleneck() -> None:
     diagnosis = LiveDiagnosis()
     for second in range(WINDOW_S):
-        diagnosis.add(second, {"gpu_use": 0.5}, CALM)
+        diagnosis.add(second, {names.GPU_USE: 0.5}, CALM)
     assert diagnosis.state() is None
     for second in range(WINDOW_S):
-        diagnosis.add(second, {"requests_running": 1, "requests_waiting": 0}, CALM)
+        diagnosis.add(second, {names.RUNNING: 1, names.WAITING: 0}, CALM)
     assert diagnosis.state() is not None
     diagnosis.add(99.0, {}, CALM)
     assert diagnosis.state() is None
@@ -83,20 +84,20 @@ def test_without_waiting_requests_or_fresh_scrapes_there_is_no_bottleneck() -> N
 @pytest.mark.parametrize(
     ("gauges", "max_num_seqs", "code", "probable"),
     [
-        (QUEUED | CACHE | {"kv_cache_usage": 0.3}, 64, "prefill-bound", False),
-        (QUEUED | CACHE | {"kv_cache_usage": 0.3}, 5, "queue-bound", False),
-        (QUEUED | CACHE | {"kv_cache_usage": 0.3}, None, "queue-bound", True),
-        (QUEUED | CACHE | {"kv_cache_usage": 0.8}, 5, "queue-bound", False),
-        (QUEUED | CACHE | {"kv_cache_usage": 0.9}, 64, "kv-bound", True),
+        (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.3}, 64, "prefill-bound", False),
+        (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.3}, 5, "queue-bound", False),
+        (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.3}, None, "queue-bound", True),
+        (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.8}, 5, "queue-bound", False),
+        (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.9}, 64, "kv-bound", True),
         # the longest prompt may exceed the free cache, or its length is unknown
-        (QUEUED | CACHE | {"kv_cache_usage": 0.8}, 64, "queued", False),
-        (QUEUED | CACHE | {"kv_cache_usage": 0.8}, None, "queued", False),
-        (QUEUED | {"kv_cache_usage": 0.3}, 64, "queued", False),
-        (QUEUED | {"kv_cache_usage": 0.3}, None, "queued", False),
+        (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.8}, 64, "queued", False),
+        (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.8}, None, "queued", False),
+        (QUEUED | {names.KV_CACHE_USAGE: 0.3}, 64, "queued", False),
+        (QUEUED | {names.KV_CACHE_USAGE: 0.3}, None, "queued", False),
         (QUEUED, 5, "queue-bound", False),
         # two engines have 10 slots, and only the sum of their queues is known
-        (QUEUED | CACHE | {"kv_cache_usage": 0.3, "engines": 2}, 5, "queued", False),
-        (QUEUED | CACHE | {"kv_cache_usage": 0.3, "engines": 2, "requests_running": 10}, 5, "queue-bound", True),
+        (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.3, "engines": 2}, 5, "queued", False),
+        (QUEUED | CACHE | {names.KV_CACHE_USAGE: 0.3, "engines": 2, names.RUNNING: 10}, 5, "queue-bound", True),
     ],
 )
 def test_a_cause_that_the_head_of_the_queue_could_refute_is_stated_only_if_every_prompt_fits(
@@ -105,7 +106,7 @@ def test_a_cause_that_the_head_of_the_queue_could_refute_is_stated_only_if_every
     state = state_after(gauges, max_num_seqs=max_num_seqs)
     assert (state["code"], state["probable"]) == (code, probable)
     assert "100 % of the scrapes" in state["evidence"]
-    assert state["now"].startswith(f"{gauges['requests_running']} running, 14 waiting")
+    assert state["now"].startswith(f"{gauges[names.RUNNING]} running, 14 waiting")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_delay_and_load_of_the_client_are_those_of_its_rule(client: ClientFigure
 
 
 def test_a_client_delay_above_the_itl_is_the_primary_cause() -> None:
-    queued = QUEUED | {"kv_cache_usage": 0.3}
+    queued = QUEUED | {names.KV_CACHE_USAGE: 0.3}
     for delay_ms, code in ((9.0, "queue-bound"), (11.0, "client-bound")):
         client = ClientFigures(itl_p50_ms=10.0, delay_p99_ms=delay_ms)
         assert state_after(queued, client, max_num_seqs=5)["code"] == code
@@ -134,15 +135,15 @@ def test_a_client_delay_above_the_itl_is_the_primary_cause() -> None:
 @pytest.mark.parametrize(
     ("gauges", "client"),
     [
-        (IDLE | {"requests_finished_total": 9}, ClientFigures(failed=1)),
+        (IDLE | {names.FINISHED: 9}, ClientFigures(failed=1)),
         ({}, CALM),  # no answer
-        (IDLE | {"requests_finished_total": 3}, CALM),  # the counter fell: the server restarted
+        (IDLE | {names.FINISHED: 3}, CALM),  # the counter fell: the server restarted
     ],
 )
 def test_a_server_keeps_up_only_without_failures_gaps_and_restarts_in_the_window(
     gauges: dict[str, float], client: ClientFigures
 ) -> None:
-    diagnosis, calm = LiveDiagnosis(), IDLE | {"requests_finished_total": 9}
+    diagnosis, calm = LiveDiagnosis(), IDLE | {names.FINISHED: 9}
 
     def codes(gauges: dict[str, float], client: ClientFigures, seconds: int) -> list[object]:
         codes = []
@@ -162,6 +163,6 @@ def test_a_server_keeps_up_only_without_failures_gaps_and_restarts_in_the_window
 def test_a_page_without_finished_requests_is_no_restart() -> None:
     diagnosis = LiveDiagnosis()
     for second in range(WINDOW_S):
-        counters = {"requests_finished_total": 9} if second % 2 else {}
+        counters = {names.FINISHED: 9} if second % 2 else {}
         diagnosis.add(float(second), IDLE | counters, CALM)
     assert (diagnosis.state() or {}).get("code") == "kept-up"

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from records import S, turn, turns
 from turn_reference import count_turn
 
+from inferload.figures import metric_names as names
+from inferload.figures.server_figures import HIT_RATE, KV_CACHE_USAGE, PREEMPTIONS, RUNNING, WAITING
 from inferload.figures.slo import Slo
 from inferload.live import tables
 from inferload.live.recorder import MOST_CLASSES, MOST_TARGETS, Instant, Recorder
@@ -46,8 +48,13 @@ def newest(recorder: Recorder) -> dict[str, Any]:
     return {name: values[0] for name, values in points.columns.items()}
 
 
-def line(wall_ns: int, up: bool = True, **gauges: float) -> Mapping[str, Any]:
-    return {"wall_ns": wall_ns, "up": up, "gauges": gauges}
+def line(wall_ns: int, up: bool = True, **readings: float) -> Mapping[str, Any]:
+    """Return a line of the scraper; keys are the names in metric_names in lower case."""
+    return {
+        "wall_ns": wall_ns,
+        "up": up,
+        "gauges": {getattr(names, key.upper()): value for key, value in readings.items()},
+    }
 
 
 @given(st.lists(st.lists(turns(), max_size=4), max_size=8))
@@ -156,17 +163,17 @@ def test_server_figures_are_differences_of_counters() -> None:
         scrape = line(
             second * S,
             kv_cache_usage=0.25,
-            requests_running=3,
-            prefix_cache_hits_total=30 * second,
-            prefix_cache_queries_total=40 * second,
-            preemptions_total=second * second,
+            running=3,
+            prefix_hits=30 * second,
+            prefix_queries=40 * second,
+            preemptions=second * second,
         )
-        other = line(second * S, kv_cache_usage=0.5, requests_running=1)
+        other = line(second * S, kv_cache_usage=0.5, running=1)
         recorder.close_second(second + 1.0, Instant(0, 0, second * S, {"a": scrape, "b": other}))
     point = newest(recorder)
-    assert (point["kv_cache"], point["running"], point["hit_rate"], point["preemptions"]) == (0.5, 4, 0.75, 5)
-    assert (point["kv_cache@target:a"], point["running@target:b"]) == (0.25, 1)
-    assert "waiting" not in point
+    assert tuple(point[row.key] for row in (KV_CACHE_USAGE, RUNNING, HIT_RATE, PREEMPTIONS)) == (0.5, 4, 0.75, 5)
+    assert (point[f"{KV_CACHE_USAGE.key}@target:a"], point[f"{RUNNING.key}@target:b"]) == (0.25, 1)
+    assert WAITING.key not in point
 
 
 def health_of(worker: str, delays_ms: list[float], cpu_s: float, wall_s: float = 1.0) -> HealthSet:
@@ -179,14 +186,14 @@ def health_of(worker: str, delays_ms: list[float], cpu_s: float, wall_s: float =
 
 def test_gpu_use_of_several_targets_is_the_highest() -> None:
     recorder = Recorder()
-    scrapes = {"a": line(S, gpu_use=0.9, gpu_power_w=300), "b": line(S, gpu_use=0.1, gpu_power_w=100)}
+    scrapes = {"a": line(S, gpu_use=90, gpu_power=300), "b": line(S, gpu_use=10, gpu_power=100)}
     recorder.close_second(1.0, Instant(0, 0, S, scrapes))
-    points = recorder.series.newest(1, ("gpu_use", "gpu_power"))
-    assert points.columns == {"gpu_use": [0.9], "gpu_power": [400]}
+    points = recorder.series.newest(1, ("gpu_use", "gpu_power_w"))
+    assert points.columns == {"gpu_use": [0.9], "gpu_power_w": [400]}
 
 
 def test_the_bottleneck_has_delay_and_load_of_the_client_over_the_last_seconds() -> None:
-    recorder, scrape = Recorder(), {"requests_running": 1, "requests_waiting": 0}
+    recorder, scrape = Recorder(), {"running": 1, "waiting": 0}
 
     def codes(seconds: range, delay_ms: float, cpu_s: float) -> list[object]:
         for second in seconds:
@@ -210,28 +217,28 @@ def test_no_server_keeps_up_while_turns_fail() -> None:
     failed = turn(failure=Failure.HTTP_5XX, status=500, first_ns=None, last_ns=None, output_tokens=None)
     for second in range(10):
         recorder.add(second + 0.5, delta_of([failed if second == 9 else turn()]), HealthSet())
-        instant = Instant(0, 0, second * S, {"a": line(second * S, requests_running=1, requests_waiting=0)})
+        instant = Instant(0, 0, second * S, {"a": line(second * S, running=1, waiting=0)})
         recorder.close_second(second + 1.0, instant)
         assert [state["code"] for state in recorder.bottlenecks()] == (["kept-up"] if 4 <= second < 9 else [])
 
 
 def test_stale_scrapes_restarted_counters_and_servers_that_are_down_are_unknown() -> None:
     recorder = Recorder()
-    recorder.close_second(1.0, Instant(0, 0, S, {"a": line(S, requests_running=1, preemptions_total=9)}))
-    recorder.close_second(2.0, Instant(0, 0, 2 * S, {"a": line(2 * S, requests_running=1, preemptions_total=2)}))
+    recorder.close_second(1.0, Instant(0, 0, S, {"a": line(S, running=1, preemptions=9)}))
+    recorder.close_second(2.0, Instant(0, 0, 2 * S, {"a": line(2 * S, running=1, preemptions=2)}))
     assert newest(recorder).get("preemptions") is None
-    assert newest(recorder)["running"] == 1
-    recorder.close_second(3.0, Instant(0, 0, 30 * S, {"a": line(2 * S, requests_running=1)}))
-    assert newest(recorder)["running"] is None
-    recorder.close_second(4.0, Instant(0, 0, 30 * S, {"a": line(30 * S, up=False, requests_running=1)}))
-    assert newest(recorder)["running"] is None
+    assert newest(recorder)[RUNNING.key] == 1
+    recorder.close_second(3.0, Instant(0, 0, 30 * S, {"a": line(2 * S, running=1)}))
+    assert newest(recorder)[RUNNING.key] is None
+    recorder.close_second(4.0, Instant(0, 0, 30 * S, {"a": line(30 * S, up=False, running=1)}))
+    assert newest(recorder)[RUNNING.key] is None
 
 
 def test_the_number_of_columns_is_bounded() -> None:
     recorder = Recorder()
     for number in range(3 * MOST_CLASSES):
         recorder.add(0.5, delta_of([turn(class_name=f"c{number}")]), HealthSet())
-    scrapes = {f"t{number}": line(0, requests_running=1) for number in range(3 * MOST_TARGETS)}
+    scrapes = {f"t{number}": line(0, running=1) for number in range(3 * MOST_TARGETS)}
     recorder.close_second(1.0, Instant(0, 0, 0, scrapes))
     assert len(recorder.classes) == MOST_CLASSES
     assert len(recorder.targets) == MOST_TARGETS

@@ -126,13 +126,16 @@ def test_a_document_has_only_columns_of_its_class_and_target() -> None:
         {
             "ttft_p50": 1,
             "ttft_p50@class:rag": 2,
-            "kv_cache": 0.1,
-            "kv_cache@target:b": 0.2,
+            "kv_cache_usage": 0.1,
+            "kv_cache_usage@target:b": 0.2,
             "users": 3,
             "itl_p50": None,
         },
     )
-    assert series_document(series)["points"]["columns"] == {"ttft_p50": [1], "users": [3], "kv_cache": [0.1]}
+    assert series_document(series)["points"]["columns"] == {"ttft_p50": [1], "users": [3], "kv_cache_usage": [0.1]}
     chosen = series_document(series, None, "rag", "b")["points"]["columns"]
-    assert chosen == {"ttft_p50": [2], "users": [3], "kv_cache": [0.2]}
-    assert series_document(series, None, "no such class")["points"]["columns"] == {"users": [3], "kv_cache": [0.1]}
+    assert chosen == {"ttft_p50": [2], "users": [3], "kv_cache_usage": [0.2]}
+    assert series_document(series, None, "no such class")["points"]["columns"] == {
+        "users": [3],
+        "kv_cache_usage": [0.1],
+    }

@@ -13,12 +13,13 @@ from paths import DATA
 from inferload.client.client import Credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
+from inferload.figures import metric_names as names
+from inferload.figures.server_figures import KEPT_PREFIXES
 from inferload.master.lifecycle import preflight
 from inferload.process.run_spec import RunSpec
 from inferload.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
 from inferload.scrapes_file import ScrapeColumns
-from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.exposition import PromParser
 from inferload.server_metrics.series import by_target
 from inferload.server_metrics.window_figures import servers_block
@@ -30,7 +31,7 @@ ENGINES = ("sglang", "tensorrt-llm")
 
 def scraped(engine: str) -> Any:
     """Return two scrapes of an engine's pages, 10 s apart, as a table."""
-    columns, parser = ScrapeColumns(), PromParser(names.KEPT_PREFIXES)
+    columns, parser = ScrapeColumns(), PromParser(KEPT_PREFIXES)
     for number in (1, 2):
         for sample in parser.parse((PAGES / f"{engine}-{number}.prom").read_text()):
             columns.append((number - 1) * 10 * S, "http://server", sample.metric, sample.labels, sample.value)

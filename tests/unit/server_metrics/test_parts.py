@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.client.scraper import gauges
+from inferload.client.scraper import readings
+from inferload.figures import metric_names as names
 from inferload.scrapes_file import ScrapeColumns
-from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.exposition import Labels, parse
 from inferload.server_metrics.parts import wholes
 from inferload.server_metrics.text_format import pairs
@@ -107,10 +107,10 @@ def test_a_gauge_is_the_sum_over_its_parts(layout: Layout, data: st.DataObject) 
     entry = block(scrapes)
     truth = [sum(row) for row in values]
     assert entry["requests_running"] == {"mean": pytest.approx(np.mean(truth)), "max": max(truth)}
-    assert [gauges(parse(page(scrape)))["requests_running"] for scrape in scrapes] == truth
+    assert [readings(parse(page(scrape)))[names.RUNNING] for scrape in scrapes] == truth
     if not layout.totals:  # a share has no total
         assert block(shares)["kv_cache_usage"]["max"] == max(max(row) for row in values) / 10
-        assert gauges(parse(page(shares[0])))["engines"] == len(layout.parts)
+        assert readings(parse(page(shares[0])))["engines"] == len(layout.parts)
 
 
 @given(layouts(), st.data())
@@ -167,7 +167,7 @@ def test_copies_that_come_and_go_are_no_restart(layout: Layout, data: st.DataObj
 
 def test_running_requests_of_two_tensor_parallel_ranks_are_counted_once() -> None:
     lines = [(names.RUNNING, (("model_name", "m"), ("tp_rank", str(rank))), 4.0) for rank in range(2)]
-    assert gauges(parse(page(lines)))["requests_running"] == 4
+    assert readings(parse(page(lines)))[names.RUNNING] == 4
     assert block([lines, lines])["requests_running"] == {"mean": 4, "max": 4}
 
 

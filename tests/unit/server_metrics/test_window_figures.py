@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.figures import metric_names as names
+from inferload.figures.server_figures import BY_KEY, GPU, SERVER_FIGURES
 from inferload.scrapes_file import ScrapeColumns
-from inferload.server_metrics import metric_names as names
-from inferload.server_metrics.gate_metrics import BY_NAME, SERVER_METRICS
 from inferload.server_metrics.series import by_target, growth, names_on_pages
 from inferload.server_metrics.window_figures import USED, prefix_cache, servers_block
 
@@ -80,24 +80,30 @@ def test_gates_read_the_figures_of_a_server() -> None:
     }
     for name in ("prefix_queries", "prefix_hits", "preemptions", "prompt_tokens", "generation_tokens"):
         figures[name] = 10
+    for name in ("finished", "rejections", "mm_queries", "mm_hits"):
+        figures[name] = 1
     for name in ("spec_drafts", "spec_draft_tokens", "spec_accepted"):
         figures[name] = 1
     pages = []
     for number in range(3):
         shown = page(**{name: value for name, value in figures.items() if name != "queue_sum"})
-        for family in (names.QUEUE, names.PREFILL, names.DECODE):
+        for family in (names.TTFT, names.ITL, names.QUEUE, names.PREFILL, names.DECODE, names.E2E):
             shown |= {(family + end, ()): float(number) for end in ("_count", "_sum")}
         shown[names.PROMPT_TOKENS_BY_SOURCE, (("source", names.LOCAL_COMPUTE),)] = 1.0
-        gauges = (names.KV_CACHE_USAGE, names.RUNNING, names.WAITING)
+        for reason in (names.CAPACITY, names.DEFERRED):
+            shown[names.WAITING_BY_REASON, (("reason", reason),)] = 1.0
+        gauges = (names.KV_CACHE_USAGE, names.RUNNING, names.WAITING, names.WAITING_BY_REASON)
         pages.append({key: value if key[0] in gauges else value * (number + 1) for key, value in shown.items()})
-        pages[-1] |= {(name, ()): 50.0 for name in names.GPU}
+        pages[-1] |= {
+            (reading.metric, ()): 50.0 for row in SERVER_FIGURES if row.block == GPU for reading in row.formula.readings
+        }
     entry = block(table(*pages), 0, 2)
-    for metric in SERVER_METRICS:
+    for metric in SERVER_FIGURES:
         for statistic in metric.statistics or (None,):
-            assert metric.of(entry, statistic) is not None, metric.name
-    assert BY_NAME["gpu_use"].of(entry, "max") == 0.5
-    assert BY_NAME["queue_ms"].of(entry, "mean") == 1000
-    assert BY_NAME["preemptions"].of(entry, None) == 20
+            assert metric.of(entry, statistic) is not None, metric.key
+    assert BY_KEY["gpu_use"].of(entry, "max") == 0.5
+    assert BY_KEY["queue_ms"].of(entry, "mean") == 1000
+    assert BY_KEY["preemptions"].of(entry, None) == 20
 
 
 def test_without_prefix_cache_queries_there_is_no_hit_rate() -> None:
@@ -396,13 +402,11 @@ def test_short_windows_have_the_scrapes_nearest_to_their_ends(start_s: float, en
 
 def test_gates_do_not_read_means_and_maxima_of_a_part_of_the_window() -> None:
     (entry,) = servers_block(busy_at([*range(20), *range(40, 61)]), 0, 60 * S)
-    assert [BY_NAME["requests_waiting"].of(entry, statistic) for statistic in ("mean", "max")] == [None, None]
-    assert BY_NAME["preemptions"].of(entry, None) == 0
+    assert [BY_KEY["requests_waiting"].of(entry, statistic) for statistic in ("mean", "max")] == [None, None]
+    assert BY_KEY["preemptions"].of(entry, None) == 0
     by_gauge = {"prefix_cache_hit_rate": 0.5, "prefix_cache_hit_rate_from": "gauge"}
-    assert BY_NAME["prefix_cache_hit_rate"].of(entry | by_gauge, None) is None
-    assert (
-        BY_NAME["prefix_cache_hit_rate"].of(entry | by_gauge | {"prefix_cache_hit_rate_from": "queries"}, None) == 0.5
-    )
+    assert BY_KEY["prefix_cache_hit_rate"].of(entry | by_gauge, None) is None
+    assert BY_KEY["prefix_cache_hit_rate"].of(entry | by_gauge | {"prefix_cache_hit_rate_from": "queries"}, None) == 0.5
 
 
 @given(st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1, max_size=4))

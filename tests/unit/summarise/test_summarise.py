@@ -22,13 +22,13 @@ from turn_reference import count_turn
 
 from inferload import cli, rundir, turns_file
 from inferload.errors import UsageError
+from inferload.figures import metric_names as names
 from inferload.measure.clock import Anchor
 from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
 from inferload.measure.turn_columns import TurnColumns
 from inferload.scenario import scenario as scenarios
 from inferload.scrapes_file import ScrapeColumns, write_part
-from inferload.server_metrics import metric_names as names
 from inferload.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
 from inferload.summarise.summarise import refresh, summarise
 

@@ -15,13 +15,13 @@ from paths import ROOT
 from inferload.errors import UsageError
 from inferload.figures.client_figures import BY_KEY as CLIENT
 from inferload.figures.rate_figures import rates
+from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.measure.tally import Tally
 from inferload.process import run_spec
 from inferload.results.summary import exact_block
 from inferload.results.terminal_tables import interval_and_note
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema import tasks
-from inferload.server_metrics.gate_metrics import SERVER_METRICS
 from inferload.statistics.intervals import SLICES, Interval, mean_interval, quantile_interval
 from inferload.verdict.gate_decision import ABOVE, BELOW
 from inferload.verdict.gates import (
@@ -303,9 +303,9 @@ TURN_TERMS = st.sampled_from(MEASURE_NAMES).flatmap(
         st.sampled_from(SIGNS),
     )
 )
-SERVER_TERMS = st.sampled_from(SERVER_METRICS).flatmap(
+SERVER_TERMS = st.sampled_from(SERVER_FIGURES).flatmap(
     lambda metric: st.tuples(
-        st.sampled_from(metric.statistics or (None,)), st.just(metric.name), st.none(), st.sampled_from([*SIGNS, "=="])
+        st.sampled_from(metric.statistics or (None,)), st.just(metric.key), st.none(), st.sampled_from([*SIGNS, "=="])
     )
 )
 RATIO_TERMS = st.tuples(st.none(), st.just("failed_ratio"), CLASSES | REQUESTS, st.sampled_from([*SIGNS, "=="]))

@@ -49,10 +49,8 @@ CAPACITY, DEFERRED = "capacity", "deferred"
 # Gauges of NVIDIA's DCGM exporter, one series per GPU.
 GPU_USE = "DCGM_FI_DEV_GPU_UTIL"  # per cent
 GPU_MEMORY = "DCGM_FI_DEV_FB_USED"  # MiB
-GPU_MEMORY_FREE = "DCGM_FI_DEV_FB_FREE"  # MiB
 GPU_POWER = "DCGM_FI_DEV_POWER_USAGE"  # W
 GPU_SM_CLOCK = "DCGM_FI_DEV_SM_CLOCK"  # MHz
-GPU = (GPU_USE, GPU_MEMORY, GPU_MEMORY_FREE, GPU_POWER, GPU_SM_CLOCK)
 
 # Written by the scraper: duration of the scrape.
 SCRAPE_DURATION = "inferload_scrape_duration_seconds"
@@ -61,8 +59,8 @@ SCRAPE_DURATION = "inferload_scrape_duration_seconds"
 HIT_RATE = "inferload_prefix_cache_hit_rate"  # 0..1, over a recent interval that the server chooses
 KV_CACHE_TOKENS = "inferload_kv_cache_size_tokens"
 
-# Prefixes of the metrics that a scraper stores.
-KEPT_PREFIXES = ("vllm:", "sglang:", "trtllm_", "trtllm:", "inferload_simulator_", PROCESS_CPU, PROCESS_START, *GPU)
+# Prefixes of all metrics of an engine.
+PREFIXES = ("vllm:", "sglang:", "trtllm_", "trtllm:", "inferload_simulator_")
 
 HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 

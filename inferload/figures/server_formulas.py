@@ -1,0 +1,212 @@
+"""Formulas of server figures over the metrics of a page.
+
+A formula reads a `Window`, which is two scrapes of a run, each second of it, or the last lines of a live scraper. The values are
+arrays of the window's shape, without dimensions if it has one value. Unknown is NaN, so formulas are plain arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.figures import metric_names as names
+
+Floats = npt.NDArray[np.float64]
+Statistic = Literal["mean", "max"]
+# What is made of the series of a metric: their whole (see `server_metrics.parts`), or the highest or lowest of them.
+Over = Literal["sum", "highest", "lowest"]
+
+MS_PER_S = 1e3
+UNKNOWN = np.array(np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A metric of a page, over its series. `label`: name and value that a series must have."""
+
+    metric: str
+    over: Over = "sum"
+    label: tuple[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """Metric with its label, as on a page."""
+        return self.metric if self.label is None else f'{self.metric}{{{self.label[0]}="{self.label[1]}"}}'
+
+
+class Window(Protocol):
+    """A server, or several together, between two instants or in each of several spans."""
+
+    def publishes(self, metric: str) -> bool:
+        """Return True if the page has the metric."""
+
+    def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
+        """Return mean or maximum over the scrapes."""
+
+    def delta(self, reading: Reading) -> Floats:
+        """Return the increase of a counter. Restarts of the server are bridged."""
+
+    def per_s(self, reading: Reading) -> Floats:
+        """Return the mean rate of a counter."""
+
+    def restarts(self) -> Floats:
+        """Return the number of restarts of the server."""
+
+
+class Formula(Protocol):
+    """Value of a figure over a window. `statistics`: those that it has; none if it is a single number."""
+
+    statistics: ClassVar[tuple[Statistic, ...]]
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """Readings that the value is made of."""
+
+    def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
+        """Return the value; NaN if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A gauge over the scrapes of a window, multiplied by `scale`."""
+
+    statistics: ClassVar[tuple[Statistic, ...]] = ("mean", "max")
+    reading: Reading
+    scale: float = 1.0
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        return (self.reading,)
+
+    def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
+        return np.asarray(window.gauge(self.reading, statistic) * self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Increase of a counter."""
+
+    statistics: ClassVar[tuple[Statistic, ...]] = ()
+    reading: Reading
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        return (self.reading,)
+
+    def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
+        return window.delta(self.reading)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Increase of a counter per second."""
+
+    statistics: ClassVar[tuple[Statistic, ...]] = ()
+    reading: Reading
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        return (self.reading,)
+
+    def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
+        return window.per_s(self.reading)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """`plus` + increase of one counter / increase of another; unknown without an increase of the latter."""
+
+    statistics: ClassVar[tuple[Statistic, ...]] = ()
+    part: Reading
+    whole: Reading
+    plus: float = 0.0
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        return (self.part, self.whole)
+
+    def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
+        return np.asarray(self.plus + _quotient(window.delta(self.part), window.delta(self.whole)))
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramMean:
+    """Mean in ms of a histogram of seconds; unknown without a sample in the window."""
+
+    statistics: ClassVar[tuple[Statistic, ...]] = ("mean",)
+    family: str
+
+    @property
+    def total_s(self) -> Reading:
+        """Sum of the samples."""
+        return Reading(f"{self.family}_sum")
+
+    @property
+    def count(self) -> Reading:
+        """Number of samples."""
+        return Reading(f"{self.family}_count")
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        return (self.total_s, self.count)
+
+    def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
+        return np.asarray(_quotient(window.delta(self.total_s), window.delta(self.count)) * MS_PER_S)
+
+
+@dataclass(frozen=True, slots=True)
+class HitRate:
+    """Hits over tokens looked up; on a page without that counter, cached over prompt tokens, else the server's own gauge."""
+
+    statistics: ClassVar[tuple[Statistic, ...]] = ()
+    looked_up: ClassVar[Ratio] = Ratio(Reading(names.PREFIX_HITS), Reading(names.PREFIX_QUERIES))
+    cached: ClassVar[Ratio] = Ratio(Reading(names.PROMPT_TOKENS_CACHED), Reading(names.PROMPT_TOKENS))
+    gauge: ClassVar[Gauge] = Gauge(Reading(names.HIT_RATE, "highest"))
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        return (*self.looked_up.readings, *self.cached.readings, *self.gauge.readings)
+
+    def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
+        source = self.source(window)
+        if source is None:
+            return window.delta(self.looked_up.part) * np.nan
+        formulas: dict[str, Formula] = {"queries": self.looked_up, "prompt tokens": self.cached, GAUGE: self.gauge}
+        return formulas[source].value(window)
+
+    def source(self, window: Window) -> str | None:
+        """Return what the page has: `queries`, `prompt tokens` or `gauge`; None without any."""
+        if window.publishes(names.PREFIX_QUERIES):
+            return "queries"
+        if not window.publishes(names.HIT_RATE):
+            return None
+        return "prompt tokens" if all(window.publishes(reading.metric) for reading in self.cached.readings) else GAUGE
+
+
+GAUGE = "gauge"  # source of a hit rate that the server computed
+
+
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    """Restarts of the server."""
+
+    statistics: ClassVar[tuple[Statistic, ...]] = ()
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        return ()
+
+    def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
+        return window.restarts()
+
+
+def known(value: Floats) -> float | None:
+    """Return a single value as a number; None if unknown."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _quotient(part: Floats, whole: Floats) -> Floats:
+    return np.asarray(np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0))

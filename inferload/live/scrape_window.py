@@ -1,0 +1,84 @@
+"""Lines of the scraper as a window of server figures: the newest gauges, and counters over the last scrapes. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferload.figures.server_formulas import UNKNOWN, Floats, Over, Reading, Statistic, known
+
+# Values of a scrape by the name of their reading.
+Values = Mapping[str, float]
+
+_SHORTEST_S = 1.0  # between two scrapes; the wall clock can step back
+
+
+@dataclass(frozen=True, slots=True)
+class LiveWindow:
+    """Scrapes of one server, oldest first, as (seconds, values). A scrape without an answer has no values."""
+
+    scrapes: Sequence[tuple[float, Values]]
+
+    def publishes(self, metric: str) -> bool:
+        """Return True if the newest scrape has the metric."""
+        return bool(self.scrapes) and metric in self.scrapes[-1][1]
+
+    def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
+        """Return the newest value."""
+        return np.asarray(self.scrapes[-1][1].get(reading.name, np.nan)) if self.scrapes else UNKNOWN
+
+    def delta(self, reading: Reading) -> Floats:
+        """Return the increase of a counter; unknown if the newest scrape lacks it, or after a restart."""
+        ends = self._ends(reading)
+        return UNKNOWN if ends is None else np.asarray(ends[1][1] - ends[0][1])
+
+    def per_s(self, reading: Reading) -> Floats:
+        """Return the mean rate of a counter."""
+        ends = self._ends(reading)
+        return UNKNOWN if ends is None else self.delta(reading) / max(_SHORTEST_S, ends[1][0] - ends[0][0])
+
+    def restarts(self) -> Floats:
+        """Return that restarts are unknown: only figures over a whole phase count them."""
+        return UNKNOWN
+
+    def _ends(self, reading: Reading) -> tuple[tuple[float, float], tuple[float, float]] | None:
+        name = reading.name
+        found = [(at_s, values[name]) for at_s, values in self.scrapes if name in values]
+        fresh = len(found) > 1 and name in self.scrapes[-1][1]
+        return (found[0], found[-1]) if fresh and found[-1][1] >= found[0][1] else None
+
+
+@dataclass(frozen=True, slots=True)
+class ServersWindow:
+    """Several servers together: counters add up, gauges as those of several engines. Unknown values are left out."""
+
+    servers: Sequence[LiveWindow]
+
+    def publishes(self, metric: str) -> bool:
+        """Return True if a server has the metric."""
+        return any(server.publishes(metric) for server in self.servers)
+
+    def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
+        """Return the sum, maximum or minimum over the servers."""
+        return _combined(reading.over, (server.gauge(reading, statistic) for server in self.servers))
+
+    def delta(self, reading: Reading) -> Floats:
+        """Return the sum of the increases."""
+        return _combined("sum", (server.delta(reading) for server in self.servers))
+
+    def per_s(self, reading: Reading) -> Floats:
+        """Return the sum of the rates."""
+        return _combined("sum", (server.per_s(reading) for server in self.servers))
+
+    def restarts(self) -> Floats:
+        """Return that restarts are unknown."""
+        return UNKNOWN
+
+
+def _combined(over: Over, values: Iterable[Floats]) -> Floats:
+    found = [value for value in map(known, values) if value is not None]
+    if not found:
+        return UNKNOWN
+    return np.asarray(sum(found) if over == "sum" else max(found) if over == "highest" else min(found))

@@ -1,0 +1,98 @@
+"""Print where a row that is added to the module of server figures is found, as JSON.
+
+It is a program, since modules read the table when they are imported.
+"""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+METRIC = "vllm:num_requests_deferred"
+TEXT = f"""
+DEFERRED = ServerFigure(
+    key="requests_deferred",
+    title="requests deferred",
+    unit="",
+    label="deferred",
+    text="{METRIC}, summed over engines",
+    better="lower",
+    formula=Gauge(Reading("{METRIC}")),
+    headline=True,
+    panel="requests",
+)
+
+"""
+MODULE, END = "inferload.figures.server_figures", "# All rows above, in their order."
+spec = importlib.util.find_spec(MODULE)
+assert spec is not None
+assert spec.origin is not None
+rows, end, rest = Path(spec.origin).read_text(encoding="utf-8").partition(END)
+assert end
+server_figures = importlib.util.module_from_spec(spec)
+sys.modules[MODULE] = server_figures
+exec(compile(rows + TEXT + end + rest, spec.origin, "exec"), vars(server_figures))
+ROW = server_figures.DEFERRED
+
+from inferload.analysis.charts import over_time  # noqa: E402
+from inferload.analysis.data import timeline  # noqa: E402
+from inferload.analysis.pages import gate_reference, summary_reference, terms  # noqa: E402
+from inferload.analysis.pages.tables import servers_table  # noqa: E402
+
+from inferload.client.scraper import readings  # noqa: E402
+from inferload.document_shapes import faults  # noqa: E402
+from inferload.live.document import series_document  # noqa: E402
+from inferload.live.recorder import Instant, Recorder  # noqa: E402
+from inferload.results import terminal_summary, terminal_tables  # noqa: E402
+from inferload.scrapes_file import ScrapeColumns  # noqa: E402
+from inferload.server_metrics.exposition import parse  # noqa: E402
+from inferload.server_metrics.series import by_target  # noqa: E402
+from inferload.server_metrics.window_figures import servers_block  # noqa: E402
+from inferload.verdict import gates  # noqa: E402
+
+S = 1_000_000_000
+TARGET = "http://server:8000"
+
+
+def page(value: int) -> str:
+    return f'{METRIC}{{engine="0"}} {value}\n{METRIC}{{engine="1"}} 1\n'
+
+
+columns = ScrapeColumns()
+for second in range(5):
+    for sample in parse(page(second), server_figures.KEPT_PREFIXES):
+        columns.append(second * S, TARGET, sample.metric, sample.labels, sample.value)
+table = columns.to_table()
+servers = servers_block(table, 0, 4 * S)
+recorder = Recorder()
+for second in range(2):
+    line = {"up": True, "wall_ns": second * S, "gauges": readings(parse(page(7)))}
+    recorder.close_second(second + 1.0, Instant(0, 0, second * S, {TARGET: line}))
+seconds = timeline._server(by_target(table)[TARGET], pd.Series(range(5), dtype=float).to_numpy(), 5)
+report = servers_table(servers)
+assert report is not None
+summary = {"servers": servers}
+bad = [{"target": TARGET, ROW.key: "many"}]
+json.dump(
+    {
+        "summary": servers[0][ROW.key],
+        "engines": [engine[ROW.key]["max"] for engine in servers[0]["engines"]],
+        "shape": faults("summary.json", {"servers": bad}),
+        "gate": gates.evaluate(gates.parse(f"max({ROW.key}) <= 4"), summary).value,
+        "terminal": terminal_tables._servers(summary),
+        "brief": terminal_summary._server(servers[0]),
+        "report": [list(row) for row in report.rows if row[0] == ROW.heading],
+        "timeline": seconds[ROW.key].tolist(),
+        "chart": [line.label for panel in over_time.panels() if panel.title == "requests" for line in panel.lines],
+        "live": series_document(recorder.series)["points"]["columns"][ROW.key],
+        "live target": series_document(recorder.series, target=TARGET)["points"]["columns"][ROW.key],
+        "gate reference": [text for text in gate_reference.document().splitlines() if f"`{ROW.key}`" in text],
+        "summary reference": summary_reference.with_tables(Path(sys.argv[1]).read_text(encoding="utf-8")).count(
+            f"| `{ROW.key}` | [gauge](#gauge) | {ROW.text} |"
+        ),
+        "glossary": [terms.meant(ROW.key), terms.meant(ROW.heading, "servers")],
+    },
+    sys.stdout,
+)

@@ -1,0 +1,69 @@
+"""The table of server figures: an added row is in each place that lists them."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from inferload.analysis.pages import summary_reference
+from paths import ROOT
+
+from inferload.figures import metric_names
+from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.figures.turn_figures import TURN_FIGURES
+from inferload.verdict import gates
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """Where a row that the program adds to the table is found, and its value there."""
+    program = [sys.executable, str(ROOT / "tests/support/added_server_figure.py"), str(ROOT / "docs/summary.md")]
+    return dict(json.loads(subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stdout))
+
+
+def test_an_added_row_is_in_the_summary_with_its_type(found: dict[str, Any]) -> None:
+    assert found["summary"] == {"mean": 3, "max": 5}
+    assert found["engines"] == [4, 1]
+    assert "servers[0].requests_deferred" in found["shape"]["servers"]
+
+
+def test_an_added_row_is_a_gate(found: dict[str, Any]) -> None:
+    assert found["gate"] == 5
+    assert found["gate reference"] == [
+        "| `requests_deferred` | mean, max |  | vllm:num_requests_deferred, summed over engines |"
+    ]
+
+
+def test_an_added_row_is_on_the_terminal_and_in_the_report(found: dict[str, Any]) -> None:
+    heads, values = found["terminal"].splitlines()[1:3]
+    assert "deferred" in heads
+    assert "3/5" in values
+    assert "deferred 3/5" in found["brief"]
+    assert found["report"] == [["requests deferred", "3 (max 5)"]]
+    assert found["glossary"] == ["requests deferred", "requests deferred"]
+    assert found["summary reference"] == 2  # of a server and of an engine
+
+
+def test_an_added_row_is_in_timeline_chart_and_live_view(found: dict[str, Any]) -> None:
+    assert found["timeline"] == [1, 2, 3, 4, 5]
+    assert "deferred" in found["chart"]
+    assert found["live"] == found["live target"] == [8, 8]
+
+
+def test_figures_of_servers_and_measures_of_turns_have_different_names() -> None:
+    of_turns = {figure.key for figure in TURN_FIGURES} | set(gates.RATE_NAMES) | set(gates.RATIO_NAMES)
+    keys = [row.key for row in SERVER_FIGURES]
+    assert len(set(keys)) == len(keys)
+    assert not of_turns & set(keys)
+
+
+def test_other_engines_have_names_for_metrics_that_figures_read() -> None:
+    read = {metric_names.split_suffix(reading.metric)[0] for row in SERVER_FIGURES for reading in row.formula.readings}
+    meant = {now for other in metric_names.OTHERS for now in other.meaning.values()}
+    assert meant - read == {metric_names.KV_CACHE_TOKENS}
+
+
+def test_the_tables_of_the_summary_page_are_generated() -> None:
+    page = (ROOT / "docs/summary.md").read_text(encoding="utf-8")
+    assert summary_reference.with_tables(page) == page, "python -m inferload.analysis.pages.summary_reference"
