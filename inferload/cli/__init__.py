@@ -41,7 +41,7 @@ GROUPS = {
     },
     "results": {
         "report": "write report.html, report.md and timeline.csv of a run",
-        "compare": "compare configurations with a baseline, and name the best by goal",
+        "compare": "compare configurations with a baseline, best one by goal",
         "baseline": "maintain a baseline of earlier runs",
     },
     "campaigns": {

@@ -43,7 +43,7 @@ def places(folder: Path) -> dict[str, object]:
     """Return what each page says of the measure, for a run in a folder."""
     import long_run
     import synthetic_run
-    from inferload.analysis.charts.over_time import PANELS
+    from inferload.analysis.charts.over_time import panels
     from inferload.analysis.data import figures, frames, timeline
     from inferload.analysis.data.partial_run import Notes
     from inferload.analysis.pages.glossary import DEFINITIONS
@@ -65,7 +65,7 @@ def places(folder: Path) -> dict[str, object]:
         "details": KEY in terminal_tables.tables(summary),
         "report": [table.key for table in run_tables(summary, Notes([])) for row in table.rows if row[0] == TITLE],
         "timeline": int(table[f"{KEY}_p50"].notna().sum()),
-        "chart": any(panel.measure == KEY for panel in PANELS),
+        "chart": any(panel.measure == KEY for panel in panels()),
         "comparison": {term.title: figures.value_of(term.name, summary) for term in figures.ALL if KEY in term.name},
         "glossary": any(term == KEY for term, _, _ in DEFINITIONS),
         "measures": f"| `{KEY}` | ms | E2E / output tokens |" in measures_page.document(),

@@ -17,12 +17,13 @@ from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.page import of_comparisons
 from inferload.analysis.comparison.sides import NAMES, Run, Side, read_side
 from inferload.analysis.comparison.tables import ab_block
-from inferload.analysis.data.figures import ALL, GOODPUT, OUTPUT, TPOT, TTFT, figure
+from inferload.analysis.data.figures import ALL, GOALS, figure
 from run_folders import write_run
 
 from inferload import cli
 from inferload.results.cost import Prices
 
+TTFT, TPOT, OUTPUT, GOODPUT = GOALS
 MEDIAN = figure("p50(ttft_ms)")
 PAIRS = 8
 

@@ -52,7 +52,7 @@ def test_an_added_row_is_in_timeline_chart_and_live_view(found: dict[str, Any]) 
 
 
 def test_figures_of_servers_and_measures_of_turns_have_different_names() -> None:
-    of_turns = {figure.key for figure in TURN_FIGURES} | set(gates.RATE_NAMES) | set(gates.RATIO_NAMES)
+    of_turns = {figure.key for figure in TURN_FIGURES} | set(gates.RATE_NAMES)
     keys = [row.key for row in SERVER_FIGURES]
     assert len(set(keys)) == len(keys)
     assert not of_turns & set(keys)

@@ -211,7 +211,7 @@ def test_a_run_of_the_stated_length_has_an_interval(turns: int, q: float | None)
 
 
 def test_counts_have_no_interval() -> None:
-    summary = SUMMARY | {"turns": {"ok": 99, "failed": 1}}
+    summary = SUMMARY | {"rates": {"failed_ratio": 0.01}}
     result = evaluate(parse("failed_ratio < 0.02"), summary, None, lambda name, q: Interval(0, 1, 1))
     assert (result.answer, result.interval) == ("pass", None)
 

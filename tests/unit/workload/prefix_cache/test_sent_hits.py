@@ -7,6 +7,7 @@ import pytest
 
 from inferload.content.messages import text_message
 from inferload.content.script import Ask, Fork, Script
+from inferload.measure.turn_columns import SCHEMA
 from inferload.requests.bodies import Isolation
 from inferload.statistics import paired_turns
 from inferload.summarise.cache_figures import CacheFigures
@@ -151,9 +152,7 @@ def _table(**turns: tuple[float, float]) -> pa.Table:
         }
         for name, (ttft, e2e) in turns.items()
     ]
-    columns = {"failure": pa.string(), "finish_reason": pa.string()}
-    schema = pa.schema([(name, columns.get(name, pa.string() if name in ("turn_id", "phase") else pa.int64()))
-                        for name in paired_turns.COLUMNS])  # fmt: skip
+    schema = pa.schema([SCHEMA.field(name) for name in paired_turns.COLUMNS])
     return paired_turns.figures_of_turns(pa.Table.from_pylist(rows, schema=schema))
 
 
