@@ -1,4 +1,4 @@
-"""Types of the values of run.json and summary.json that are read again. No I/O.
+"""Types of the values of run.json and summary.json that are read again.
 
 A run directory may come from another machine, another version or an editor. Its documents are compared with these types where
 they are read, so that later code finds a value of its type, null where that means unknown, or no value. Further keys are valid.
@@ -6,11 +6,14 @@ they are read, so that later code finds a value of its type, null where that mea
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Required, TypedDict, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
+from inferload import rundir
+from inferload.errors import UsageError
 from inferload.figures.server_figures import SERVER_FIGURES, ServerFigure
 from inferload.figures.server_formulas import HistogramMean
 
@@ -411,6 +414,14 @@ class Mark(TypedDict, total=False):
 
 
 _SHAPES: Mapping[str, type] = {"run.json": Manifest, "summary.json": Summary}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a JSON document of a run. Raise UsageError if it is missing or invalid, or has a value of another type."""
+    document = rundir.read_object(path)
+    for problem in faults(path.name, document).values():
+        raise UsageError(f"{path}: {problem}; the file is damaged, or another version wrote it")
+    return document
 
 
 def faults(name: str, document: Mapping[str, Any]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from inferload import document_shapes, json_text
+from inferload import json_text
 from inferload.errors import UsageError
 
 FORMAT = 1
@@ -246,14 +246,6 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write a JSON document atomically."""
     write_text(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON document of a run. Raise UsageError if it is missing or invalid, or has a value of another type."""
-    document = read_object(path)
-    for problem in document_shapes.faults(path.name, document).values():
-        raise UsageError(f"{path}: {problem}; the file is damaged, or another version wrote it")
-    return document
 
 
 def read_object(path: Path) -> dict[str, Any]:

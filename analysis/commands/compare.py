@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferload.errors import UsageError
+from inferload.figures.gate_grammar import GateError
 from inferload.results import ci, prices
 from inferload.results.cost import UNPRICED, Prices
-from inferload.verdict.gates import GateError
 
 if TYPE_CHECKING:
     from ..comparison.compare import Comparison

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload import document_shapes, rundir
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.results import ci
@@ -109,7 +109,7 @@ def _named(paths: Sequence[Path]) -> dict[str, Path]:
 
 def _summary(path: Path) -> dict[str, Any]:
     """Read a summary with a complete verdict; UsageError names a missing key."""
-    summary = rundir.read_json(path)
+    summary = document_shapes.read(path)
     verdict = summary.get("verdict")
     if not isinstance(verdict, dict):
         raise UsageError(f"{path}: no verdict; is {path.parent} a finished run of inferload?")

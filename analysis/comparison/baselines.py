@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload import document_shapes, rundir
 from inferload.errors import UsageError
 from inferload.numbers import number, plural
 from inferload.statistics.baseline_stats import FEWEST
@@ -50,7 +50,7 @@ def is_baseline(path: Path) -> bool:
 
 def read(path: Path) -> Side:
     """Read the occasions as one side, one run each; UsageError if it is not a baseline file."""
-    document = rundir.read_json(path) if path.is_file() else {}
+    document = document_shapes.read(path) if path.is_file() else {}
     if document.get("kind") != KIND:
         raise UsageError(f"{path}: no baseline file; create it with: inferload baseline add {path} RUN...")
     if document.get("format") != FORMAT:

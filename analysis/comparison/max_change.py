@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferload.errors import UsageError
+from inferload.figures.gate_grammar import GateError
 from inferload.numbers import number
-from inferload.verdict.gates import GateError
 
 from ..data.figures import figure
 from .sides import Side

@@ -6,7 +6,7 @@ from math import exp, fsum, log
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload import document_shapes, rundir
 from inferload.errors import UsageError
 from inferload.figures.metric_names import PROCESS_START
 from inferload.figures.rate_figures import FAILED_RATIO, OUTPUT, TURNS
@@ -154,7 +154,7 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
     """Return a run with the figures of a class, without those known for all classes together only."""
     if not run.path.is_dir():
         raise UsageError(f"--class {name}: {run.path} has no classes; name run directories")
-    classes = rundir.read_json(run.path / rundir.SUMMARY).get("by_class") or {}
+    classes = document_shapes.read(run.path / rundir.SUMMARY).get("by_class") or {}
     if name not in classes:
         raise UsageError(f"--class {name}: no such class in {run.path}; it has {', '.join(classes) or 'none'}")
     summary = {"client": {}, **classes[name]}
@@ -242,10 +242,10 @@ def counted_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
 
 def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
     """Read a run directory; UsageError without a summary."""
-    manifest = rundir.read_json(path / rundir.MANIFEST)
+    manifest = document_shapes.read(path / rundir.MANIFEST)
     if not (path / rundir.SUMMARY).is_file():
         raise UsageError(f"{path}: no {rundir.SUMMARY}: the run ended before it was written; leave this run out")
-    summary = rundir.read_json(path / rundir.SUMMARY)
+    summary = document_shapes.read(path / rundir.SUMMARY)
     verdict = summary.get("verdict") or {}
     turns = summary.get("turns") or {}
     scenario = manifest.get("scenario") or {}

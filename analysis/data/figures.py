@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inferload.figures import gate_grammar
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import Better, Figure
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES
@@ -76,9 +77,9 @@ _BY_KEY: Mapping[str, Figure] = {figure.key: figure for figure in (*TURN_FIGURES
 
 def figure(name: str) -> Term:
     """Return the term of a name; GateError if it is none of a run's turns."""
-    term = gates.parse(f"{name} < 0")
+    term = gate_grammar.parse(f"{name} < 0")
     if term.selector is not None or term.name not in _BY_KEY:
-        raise gates.GateError(
+        raise gate_grammar.GateError(
             name, 0, f"comparisons use figures of all turns; use {DEFAULT_PRIMARY} or {TABLE[0].name}"
         )
     return Term(_BY_KEY[term.name], term.statistic)
@@ -87,13 +88,13 @@ def figure(name: str) -> Term:
 def value_of(name: str, summary: Mapping[str, Any]) -> float | None:
     """Return a figure of summary.json; None if unknown."""
     try:
-        return gates.evaluate(gates.parse(f"{name} < 0"), summary).value
+        return gates.evaluate(gate_grammar.parse(f"{name} < 0"), summary).value
     except (KeyError, TypeError):
         return None
 
 
 def steady_value_of(name: str, summary: Mapping[str, Any]) -> float | None:
     """Return a figure as `value_of`, but None for a percentile with fewer than 10 samples beyond it."""
-    term = gates.parse(f"{name} < 0")
+    term = gate_grammar.parse(f"{name} < 0")
     count = ((summary.get("latency") or {}).get(term.name) or {}).get("count") or 0
     return None if term.q is not None and not steady(count, term.q) else value_of(name, summary)

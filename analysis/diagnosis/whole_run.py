@@ -10,11 +10,10 @@ import pandas as pd
 
 from inferload.bottleneck.evidence import WindowEvidence
 from inferload.bottleneck.finding import QUEUED_SHARE, Finding
-from inferload.figures import rate_figures, turn_figures
+from inferload.figures import gate_grammar, rate_figures, turn_figures
 from inferload.figures.rate_figures import ATTAINMENT
 from inferload.numbers import number, percent
 from inferload.server_metrics.series import ServerSeries
-from inferload.verdict import gates
 from inferload.verdict.failures import lines, stopped_by_target
 
 from ..data.frames import UNFINISHED, RunFrames
@@ -215,7 +214,7 @@ def missed_limits(run: RunFrames) -> tuple[str, ...]:
     missed = [
         f"{gate['gate']} (it is {number(gate['value'])})"
         for gate in failed
-        if gates.parse(gate["gate"]).name in _LATENCY_LIMITS
+        if gate_grammar.parse(gate["gate"]).name in _LATENCY_LIMITS
     ]
     attainment = (summary.get("rates") or {}).get(ATTAINMENT.key)
     if attainment is not None and attainment < _SLO_MET:

@@ -1,14 +1,13 @@
 """Reference of gate terms as Markdown tables: `python -m inferload.analysis.pages.gate_reference`."""
 
-from inferload.figures import client_figures, rate_figures, turn_figures
+from inferload.figures import client_figures, gate_grammar, rate_figures, turn_figures
 from inferload.figures.figure import Figure
 from inferload.figures.server_figures import SERVER_FIGURES
-from inferload.verdict import gates
 
 from .glossary import DEFINITIONS, SAME
 
 _DEFINITIONS = {term: (unit, text) for term, unit, text in DEFINITIONS}
-_STATISTICS = ", ".join((*gates.STATISTICS, "any percentile"))
+_STATISTICS = ", ".join((*gate_grammar.STATISTICS, "any percentile"))
 
 
 def document() -> str:

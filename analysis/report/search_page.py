@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload import document_shapes, rundir
 from inferload.errors import UsageError
 from inferload.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural, short
 
@@ -29,7 +29,7 @@ _WORDS = {"invalid": "not valid", "failed": "run failed"}
 
 def make_search(folder: Path) -> tuple[str, Path, Path]:
     """Write the pages; return (answer, search.md, search.html). UsageError if they cannot be written."""
-    document = rundir.read_json(folder / rundir.SEARCH)
+    document = document_shapes.read(folder / rundir.SEARCH)
     text, page = folder / "search.md", folder / "search.html"
     try:
         rundir.write_text(text, markdown(document))
@@ -89,7 +89,7 @@ def _run_of(point: Mapping[str, Any] | None, folder: Path | None) -> tuple[Mappi
 
 def _document_of(point: Mapping[str, Any] | None, folder: Path | None, name: str) -> Mapping[str, Any] | None:
     path = None if point is None or folder is None or not point["runs"] else folder / point["runs"][-1] / name
-    return rundir.read_json(path) if path is not None and path.is_file() else None
+    return document_shapes.read(path) if path is not None and path.is_file() else None
 
 
 def _cause(point: Mapping[str, Any], document: Mapping[str, Any], folder: Path | None) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload import document_shapes, rundir
 from inferload.errors import UsageError
 from inferload.figures.rate_figures import INPUT, OUTPUT, TURNS
 from inferload.numbers import number, percent
@@ -118,7 +118,7 @@ def load_of(arguments: argparse.Namespace, served: RunRates | None) -> OfflineLo
 
 def read_run(path: Path) -> RunRates:
     """Read the rates and mean lengths of a run. Raise UsageError for a run without them."""
-    manifest, summary = rundir.read_json(path / rundir.MANIFEST), rundir.read_json(path / rundir.SUMMARY)
+    manifest, summary = document_shapes.read(path / rundir.MANIFEST), document_shapes.read(path / rundir.SUMMARY)
     try:
         return _served(path, manifest, summary)
     except (KeyError, TypeError, AttributeError) as error:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload import document_shapes, rundir
 from inferload.campaign import runner
 from inferload.campaign.journal import Journal
 from inferload.campaign.runner import Runner, RunTimeLimits
@@ -49,7 +49,7 @@ class Bench:
             late = call(port, "GET", "/simulator/stats").get("lateness_ms", {})
         if "cause" in entry:
             return RunFigures(reasons=(entry["cause"],))
-        return result_of(rundir.read_json(self._work / str(streams) / rundir.SUMMARY), late)
+        return result_of(document_shapes.read(self._work / str(streams) / rundir.SUMMARY), late)
 
     def _run(self, name: str, scenario: Path, port: int) -> dict[str, Any]:
         options = {"on_invalid": "warn", "metrics_url": ["none"], "no_report": True}

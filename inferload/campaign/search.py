@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir, turns_file
+from inferload import document_shapes, rundir, turns_file
 from inferload.campaign import runner
 from inferload.campaign.journal import Journal
 from inferload.campaign.runner import Runner, RunTimeLimits
@@ -129,7 +129,7 @@ class PointRunner:
         remarks: tuple[str, ...] = ()
         if cause is None:
             try:
-                summary = rundir.read_json(run_dir / rundir.SUMMARY)
+                summary = document_shapes.read(run_dir / rundir.SUMMARY)
                 cause = _client_fault(summary)
                 invalid = cause is not None
                 if not invalid:
@@ -164,7 +164,7 @@ class PointRunner:
 def _server_of(run_dir: Path) -> _Server | None:
     """Server of a run; None without a manifest, as of a run that failed at its start."""
     try:
-        manifest = rundir.read_json(run_dir / rundir.MANIFEST)
+        manifest = document_shapes.read(run_dir / rundir.MANIFEST)
     except UsageError:
         return None
     if "model" not in manifest:
@@ -175,7 +175,7 @@ def _server_of(run_dir: Path) -> _Server | None:
 
 def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -> Window:
     """Measure phase of a run with `dropped` sessions; UsageError if it is missing or not complete."""
-    manifest = rundir.read_json(run_dir / rundir.MANIFEST)
+    manifest = document_shapes.read(run_dir / rundir.MANIFEST)
     measure = next((phase for phase in manifest["phases"] if phase["phase"] == "measure"), None)
     if measure is None or measure["end_wall_ns"] is None:
         raise UsageError(f"{run_dir}: ended before its measure phase")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload import document_shapes, rundir
 from inferload.errors import UsageError
 from inferload.measure.search import slo
 from inferload.measure.search.bracket import Settings
@@ -97,7 +97,7 @@ def read(folder: Path, headers: Sequence[str] = ()) -> SearchPlan:
     """Read the stored arguments. `headers`: given with --resume, for headers whose values are not stored."""
     if not (folder / PLAN).is_file():
         raise UsageError(f"--resume {folder}: no search was started there")
-    stored = rundir.read_json(folder / PLAN)
+    stored = document_shapes.read(folder / PLAN)
     again = stored.pop("headers_again", [])
     given_names = {_name(header).lower() for header in headers}
     missing = " ".join(f"--header '{name}: ...'" for name in again if name.lower() not in given_names)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferload.escaping import escaped
-from inferload.figures import server_figures
+from inferload.figures import gate_grammar, server_figures
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, TURNS
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import Phase
@@ -86,7 +86,7 @@ def gates_so_far(counts: SoFar, document: Mapping[str, Any]) -> list[dict[str, A
 
 
 def _gate(text: str, counts: SoFar, document: Mapping[str, Any]) -> dict[str, Any]:
-    gate = gating.parse(text)
+    gate = gate_grammar.parse(text)
     if counts.phase != "measure" or gate.name in server_figures.BY_KEY or gate.of_request:
         return {
             "gate": gate.text,

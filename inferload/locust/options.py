@@ -20,6 +20,7 @@ from inferload.client.connection.target import Target
 from inferload.client.scrape_http import MetricsUrl
 from inferload.content.data import DataContext
 from inferload.errors import UsageError
+from inferload.figures import abort_condition, gate_grammar
 from inferload.locust.adapters import process
 from inferload.locust.adapters.web_page import AnyOf
 from inferload.process import listen_address, run_spec
@@ -27,7 +28,6 @@ from inferload.process.listen_address import ListenAddress
 from inferload.process.settings import ProcessSettings
 from inferload.process.trace_export import TraceExport
 from inferload.process.user_scenarios import LoadedScenario, Program
-from inferload.results import abort_conditions
 from inferload.results.ci import Outputs
 from inferload.run_options import (
     API_KEY_VARIABLE,
@@ -37,7 +37,6 @@ from inferload.run_options import (
 )
 from inferload.scenario import overrides
 from inferload.scenario.files import catalog
-from inferload.verdict import gates
 from inferload.verdict.outcome import FAILED, Policy
 from inferload.workload.sessions import Sessions
 
@@ -295,8 +294,8 @@ def abort_on(conditions: list[str] | None) -> tuple[str, ...] | None:
     """Check the conditions that stop the run early; None if there are none."""
     for text in conditions or ():
         try:
-            abort_conditions.parse(text)
-        except gates.GateError as error:
+            abort_condition.parse(text)
+        except gate_grammar.GateError as error:
             raise UsageError(f"--abort-on: {error}") from error
     return tuple(conditions) if conditions else None
 

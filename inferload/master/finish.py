@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload import document_shapes, rundir
 from inferload.client.scrape_http import MetricsUrl
 from inferload.errors import UsageError
 from inferload.escaping import escaped
@@ -138,7 +138,7 @@ def _show(text: str) -> None:
 def _show_diagnosis(folder: Path, detailed: bool) -> None:
     """Print the report's diagnosis, if there is one: the main cause, or all causes."""
     with contextlib.suppress(UsageError):
-        document = rundir.read_json(folder / rundir.DIAGNOSIS)
+        document = document_shapes.read(folder / rundir.DIAGNOSIS)
         lines, bottleneck = document.get("lines"), document.get("brief")
         if detailed and lines:
             _show("\n  ".join(["diagnosis", *map(escaped, lines)]) + "\n")

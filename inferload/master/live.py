@@ -6,7 +6,7 @@ from typing import Any
 
 import gevent
 
-from inferload import rundir
+from inferload import document_shapes, rundir
 from inferload.bottleneck.evidence import max_num_seqs
 from inferload.client.scrape_http import MetricsUrl
 from inferload.errors import UsageError
@@ -192,7 +192,7 @@ def _limits(scenario: Scenario) -> list[LatencyLimit]:
 def _max_num_seqs(run: MasterRun) -> int | None:
     """Return max_num_seqs of a server that `inferload deploy` started."""
     try:
-        return max_num_seqs(rundir.read_json(run.directory.path / rundir.MANIFEST))
+        return max_num_seqs(document_shapes.read(run.directory.path / rundir.MANIFEST))
     except UsageError:
         return None
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from inferload.client.connection.target import Target
 from inferload.errors import UsageError
+from inferload.figures import gate_grammar
 from inferload.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.workloads import Mix
-from inferload.verdict import gates
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def only_class(scenario: Scenario, only: str, users: int | None, more: Sequence[
             f"--only {only}: in a closed loop the number of users of a class depends on the length of its sessions; give "
             "it with --users, or use an open loop"
         )
-    for gate in map(gates.parse, (*scenario.gates, *more)):
+    for gate in map(gate_grammar.parse, (*scenario.gates, *more)):
         if gate.class_name not in (None, only):
             raise UsageError(
                 f"--only {only}: gate {gate.text!r} is on class {gate.class_name}, which sends no turns then; remove the gate "
@@ -128,8 +128,8 @@ def more_gates(scenario: Scenario, more: Sequence[str]) -> dict[str, Any]:
     """Return the change that adds gates to a scenario's. UsageError for a malformed gate, and for one of an unknown class."""
     for text in more:
         try:
-            gates.check_class(gates.parse(text), scenario.class_names)
-        except gates.GateError as error:
+            gate_grammar.check_class(gate_grammar.parse(text), scenario.class_names)
+        except gate_grammar.GateError as error:
             raise UsageError(f"--gate: {error}") from error
     return {"gates": list(dict.fromkeys([*scenario.gates, *more]))} if more else {}
 

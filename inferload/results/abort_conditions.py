@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferload.figures import client_figures, server_figures
+from inferload.figures.abort_condition import parse
 from inferload.figures.rate_figures import ATTAINMENT, FAILED_RATIO
 from inferload.measure.client_health import ClientHealth
 from inferload.measure.tally import Tally, TallySet
 from inferload.results.summary import figures_of, sketch_quantile
 from inferload.verdict import gates
-from inferload.verdict.gate import Gate
-from inferload.verdict.gates import GateError, GateResult
+from inferload.verdict.gates import GateResult
 from inferload.verdict.outcome import ABORTED
 
-LONGEST_S = 600
 LEAST_ENDED = 10  # turns: a share of fewer is not evaluated
-_EXAMPLE = "write it as failed_ratio > 0.5 for 5s"
-_FORM = re.compile(r"(?P<gate>.*\S)\s+for\s+(?P<count>\d{1,9})(?P<unit>[sm])\s*")
 _SHARES = (FAILED_RATIO.key, ATTAINMENT.key)  # of the ended turns
-_SECONDS = {"s": 1, "m": 60}
-
-
-@dataclass(frozen=True, slots=True)
-class AbortCondition:
-    """Condition that stops the run once the gate's comparison is true over the last `span_s` seconds."""
-
-    text: str
-    gate: Gate
-    span_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +32,6 @@ class AbortReached:
         """Return a failed gate for the verdict."""
         note = f"the run was stopped {self.at_s:.1f} s after the load began"
         return GateResult(f"{ABORTED}{self.condition}", self.value, False, note)
-
-
-def parse(text: str) -> AbortCondition:
-    """Parse a condition; GateError names the position of the error."""
-    match = _FORM.fullmatch(text)
-    if match is None:
-        raise GateError(text, len(text.rstrip()), f"a time such as `for 5s` is missing at the end; {_EXAMPLE}")
-    span_s = int(match["count"]) * _SECONDS[match["unit"]]
-    if not 1 <= span_s <= LONGEST_S:
-        raise GateError(text, match.start("count"), f"{span_s} s is out of range; use 1s to {LONGEST_S}s")
-    gate = gates.parse(match["gate"])
-    if gate.name in client_figures.BY_KEY or gate.name in server_figures.BY_KEY:
-        raise GateError(text, 0, f"{gate.name} is not known during a run; use a gate instead")
-    if gate.selector is not None:
-        raise GateError(text, text.index("{"), f"a condition applies to all turns; remove {{{gate.selector}}}")
-    return AbortCondition(text.strip(), gate, span_s)
 
 
 class AbortWatch:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload import document_shapes, rundir
 from inferload.errors import UsageError
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
@@ -156,7 +156,7 @@ def _at(document: Any, *keys: str) -> Any:
 def _document(path: Path) -> tuple[dict[str, Any], str | None]:
     """Return a document and None, or an empty one and the error."""
     try:
-        return rundir.read_json(path), None
+        return document_shapes.read(path), None
     except UsageError as error:
         return {}, str(error)
 

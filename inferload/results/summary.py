@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inferload.figures import gate_grammar
 from inferload.figures.client_figures import BY_KEY as OF_CLIENT
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.rate_figures import rates
@@ -347,7 +348,7 @@ def _evaluated(
     text: str, data: SummaryInput, summary: dict[str, Any], exact: Mapping[str | None, _Latency]
 ) -> gating.GateResult:
     """Result of a gate, from the turns of its class. `exact`: exact latencies by class."""
-    gate = gating.parse(text)
+    gate = gate_grammar.parse(text)
     name, measured, all_values = gate.class_name, data.tallies.total("measure"), data.exact
     if name is not None:
         measured = data.tallies.by_class("measure").get(name, Tally())

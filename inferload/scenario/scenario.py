@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from inferload.figures import gate_grammar
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError, faults_of
 from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
@@ -38,7 +39,6 @@ from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint, MaxTokensFi
 from inferload.scenario.schema.fields import AbortConditions, Gates, HeaderName, Headers, Json, Name, Salt, Version
 from inferload.scenario.schema.tasks import REACTING, Tasks
 from inferload.scenario.schema.workloads import Mix, Workload
-from inferload.verdict import gates
 
 
 class Phases(ScenarioPart):
@@ -279,7 +279,7 @@ class Scenario(ScenarioPart):
     def _classes_known(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if "workload" in info.data:
             for text in value:
-                gates.check_class(gates.parse(text), _class_names(info.data["workload"]))
+                gate_grammar.check_class(gate_grammar.parse(text), _class_names(info.data["workload"]))
         return value
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from inferload import rundir
+from inferload import document_shapes, rundir
 from inferload.content.chat_template import ChatTemplate
 from inferload.content.data import DataContext
 from inferload.errors import UsageError
@@ -226,6 +226,6 @@ def read_counts(run_dir: Path) -> Counts:
     """Read the counts of a run directory; UsageError if it has none."""
     path = run_dir / rundir.COUNTS
     try:
-        return Counts.from_wire(rundir.read_json(path))
+        return Counts.from_wire(document_shapes.read(path))
     except ValueError as error:
         raise UsageError(f"{path}: not the counts of a run ({error})") from error

@@ -1,56 +1,25 @@
-"""Gates: pass criteria of a run, as `p99(ttft_ms) < 2000` or `failed_ratio < 0.01`, parsed and evaluated on a summary.
-
-[statistic(]name[)] [{class or other request}] sign limit
-"""
+"""Results of gates, evaluated on a summary."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Literal
 
 from inferload.figures import client_figures, rate_figures, server_figures, turn_figures
+from inferload.figures.gate_grammar import MEASURE_NAMES
 from inferload.numbers import number
 from inferload.statistics.intervals import Interval
 from inferload.verdict import gate_decision
-from inferload.verdict.gate import COMPARE, Gate
+from inferload.verdict.gate import Gate
 from inferload.verdict.gate_decision import Answer, Ground
 
 # (measure, q) -> quantile of the sample at the nearest rank; None without a sample.
 Quantile = Callable[[str, float], float | None]
 # (measure, q, None for its mean) -> confidence interval; None if it cannot be computed.
 Intervals = Callable[[str, float | None], Interval | None]
-
 # Result of a gate whose interval contains the limit. `warn`: a note, and the value decides.
 Policy = Literal["warn", "pass", "fail"]
-
-MEASURE_NAMES = (*turn_figures.BY_KEY, *(figure.key for figure in client_figures.DISTRIBUTIONS))
-RATE_NAMES = tuple(rate_figures.BY_KEY)
-_CLIENT_NAMES = tuple(figure.key for figure in client_figures.CLIENT_FIGURES if figure.sketch is None)
-_GAUGE_NAMES = tuple(row.key for row in server_figures.SERVER_FIGURES if row.statistics)
-NAMES_WITH_STATISTIC = (*MEASURE_NAMES, *_GAUGE_NAMES)
-PLAIN_NAMES = (
-    *RATE_NAMES,
-    *_CLIENT_NAMES,
-    *(row.key for row in server_figures.SERVER_FIGURES if not row.statistics),
-)
-STATISTICS = ("mean", "min", "max")
-
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>\w[\w.]*)|(?P<sign><=|>=|==|\S))"
-)
-_EXAMPLE = "write it as p99(ttft_ms) < 2000 or failed_ratio < 0.01"
-
-
-class GateError(ValueError):
-    """Invalid gate: its text, the position of the error (from 0) and the nearest valid name."""
-
-    def __init__(self, text: str, position: int, problem: str) -> None:
-        super().__init__(f"gate {text!r}, character {position + 1}: {problem}")
-        self.position = position
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,46 +50,6 @@ class GateResult:
         if self.interval is not None:
             plain |= {"low": self.interval.low, "high": self.interval.high, "effective_n": self.interval.effective}
         return plain if self.note is None else plain | {"note": self.note}
-
-
-def parse(text: str) -> Gate:
-    """Parse a gate; GateError names the position of the error."""
-    tokens = _Tokens(text)
-    word, at = tokens.take("word", f"a name is missing; {_EXAMPLE}")
-    statistic, q = None, None
-    if tokens.sign() == "(":
-        statistic, q = word, _quantile_of(text, word, at)
-        tokens.step()
-        name, name_at = tokens.take("word", "a measure is missing")
-        _check_with_statistic(text, name, name_at, word, at)
-        if tokens.sign() != ")":
-            raise tokens.error(f"a closing bracket is missing after {name}")
-        tokens.step()
-    else:
-        name = word
-        _check_plain(text, name, at)
-    selector = tokens.selector()
-    signs = [sign for sign in COMPARE if sign != "==" or name not in MEASURE_NAMES]
-    sign = tokens.sign()
-    if sign is None or sign not in signs:
-        raise tokens.error(f"one of {' '.join(signs)} is missing")
-    tokens.step()
-    number, at = tokens.take("number", f"a number is missing after {sign}")
-    if not math.isfinite(float(number)):
-        raise GateError(text, at, f"{number} is too large for a limit")
-    if not tokens.at_end():
-        raise tokens.error(f"nothing may follow the limit {number}")
-    gate = Gate(text.strip(), statistic, name, sign, float(number), q, selector)
-    _check_selector(gate, text)
-    return gate
-
-
-def check_class(gate: Gate, classes: Sequence[str] | None) -> None:
-    """Raise GateError if a gate names an unknown class. `classes`: None if they are not known before the run."""
-    if gate.class_name is not None and classes is not None and gate.class_name not in classes:
-        nearest = get_close_matches(gate.class_name, classes, 1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]}?" if nearest else f"the scenario has {', '.join(classes)}"
-        raise GateError(gate.text, gate.text.index("{") + 1, f"unknown class {gate.class_name}; {hint}")
 
 
 def evaluate(
@@ -257,112 +186,3 @@ def _largest(gate: Gate, summary: Mapping[str, Any]) -> float | None:
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
-
-
-def _quantile_of(text: str, word: str, at: int) -> float | None:
-    """Parse the name of a percentile (p5, p99, p999, p99.9); None for mean, min and max."""
-    if word in STATISTICS:
-        return None
-    digits = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?|\d{3,6})", word)
-    if digits is None:
-        nearest = get_close_matches(word, [*STATISTICS, "p50", "p90", "p95", "p99", "p999"], 1)
-        hint = f"did you mean {nearest[0]}?" if nearest else "use mean, min, max or a percentile such as p99"
-        raise GateError(text, at, f"{word} is no statistic; {hint}")
-    number = digits.group(1)
-    q = float(number) / 100 if len(number) <= 2 or "." in number else int(number) / 10 ** len(number)
-    if q == 0 or word == "p100":
-        raise GateError(text, at, f"{word} is no percentile; use {'min' if q == 0 else 'max'}")
-    return q
-
-
-def _check_with_statistic(text: str, name: str, at: int, statistic: str, statistic_at: int) -> None:
-    if name in PLAIN_NAMES:
-        raise GateError(text, at, f"{name} has no statistic; write {name} alone")
-    _check_name(text, name, at, NAMES_WITH_STATISTIC, "measure")
-    if name in _GAUGE_NAMES and statistic not in server_figures.BY_KEY[name].statistics:
-        raise GateError(text, statistic_at, f"{name} has no {statistic}; write {_with_statistics(name)}")
-
-
-def _check_plain(text: str, name: str, at: int) -> None:
-    if name in NAMES_WITH_STATISTIC:
-        raise GateError(text, at, f"{name} needs a statistic; write {_with_statistics(name)}")
-    _check_name(text, name, at, PLAIN_NAMES, "name")
-
-
-def _with_statistics(name: str) -> str:
-    if name in MEASURE_NAMES:
-        return f"p99({name}), mean({name}) or the like"
-    return " or ".join(f"{statistic}({name})" for statistic in server_figures.BY_KEY[name].statistics)
-
-
-def _check_selector(gate: Gate, text: str) -> None:
-    if gate.selector is None:
-        return
-    at, braces = text.index("{"), f"{{{gate.selector}}}"
-    if gate.name in server_figures.BY_KEY:
-        raise GateError(text, at, f"{gate.name} is a server metric and has no classes; remove {braces}")
-    if gate.name in client_figures.BY_KEY:
-        raise GateError(text, at, f"{gate.name} is not recorded by class; remove {braces}")
-    if gate.of_request and gate.name != rate_figures.FAILED_RATIO.key:
-        problem = f"other requests have only {rate_figures.FAILED_RATIO.key}; the name of a class has no space"
-        raise GateError(text, at, problem)
-
-
-def _check_name(text: str, name: str, at: int, valid: tuple[str, ...], kind: str) -> None:
-    if name in valid:
-        return
-    nearest = get_close_matches(name, valid, 1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"valid are {', '.join(valid)}"
-    raise GateError(text, at, f"unknown {kind} {name}; {hint}")
-
-
-class _Tokens:
-    """Tokens of a gate: words, numbers and signs."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        # A selector may contain any character, braces included: it is blanked before the text is tokenized.
-        start, end = text.find("{"), text.rfind("}")
-        self._selector = text[start + 1 : end].strip() if 0 <= start < end else ""
-        blanked = text[: start + 1] + " " * (end - start - 1) + text[end:] if 0 <= start < end else text
-        self._matches = list(_TOKEN.finditer(blanked))
-        self._next = 0
-
-    def at_end(self) -> bool:
-        return self._next == len(self._matches)
-
-    def step(self) -> None:
-        self._next += 1
-
-    def sign(self) -> str | None:
-        """Return the next token if it is a sign, else None."""
-        return None if self.at_end() else self._matches[self._next].group("sign")
-
-    def selector(self) -> str | None:
-        """Parse the next text in braces; None if there are no braces."""
-        if self.sign() != "{":
-            return None
-        self.step()
-        if self.sign() != "}":
-            raise self.error("a closing brace is missing after {")
-        if not self._selector:
-            raise self.error("the name of a class or of a request is missing")
-        self.step()
-        return self._selector
-
-    def take(self, kind: str, problem: str) -> tuple[str, int]:
-        """Consume a token of a kind; return its text and position. GateError with `problem` if it is of another kind."""
-        token = None if self.at_end() else self._matches[self._next].group(kind)
-        if token is None:
-            raise self.error(problem)
-        position = self._matches[self._next].start(kind)
-        self.step()
-        return token, position
-
-    def error(self, problem: str) -> GateError:
-        """Return an error at the current position."""
-        at_end = self.at_end()
-        position = (
-            len(self._text) if at_end else self._matches[self._next].end() - len(self._matches[self._next][0].strip())
-        )
-        return GateError(self._text, position, problem)

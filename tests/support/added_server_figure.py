@@ -43,6 +43,7 @@ from inferload.analysis.pages.tables import servers_table  # noqa: E402
 
 from inferload.client.scraper import readings  # noqa: E402
 from inferload.document_shapes import faults  # noqa: E402
+from inferload.figures import gate_grammar  # noqa: E402
 from inferload.live.document import series_document  # noqa: E402
 from inferload.live.recorder import Instant, Recorder  # noqa: E402
 from inferload.results import terminal_summary, terminal_tables  # noqa: E402
@@ -80,7 +81,7 @@ json.dump(
         "summary": servers[0][ROW.key],
         "engines": [engine[ROW.key]["max"] for engine in servers[0]["engines"]],
         "shape": faults("summary.json", {"servers": bad}),
-        "gate": gates.evaluate(gates.parse(f"max({ROW.key}) <= 4"), summary).value,
+        "gate": gates.evaluate(gate_grammar.parse(f"max({ROW.key}) <= 4"), summary).value,
         "terminal": terminal_tables._servers(summary),
         "brief": terminal_summary._server(servers[0]),
         "report": [list(row) for row in report.rows if row[0] == ROW.heading],

@@ -17,7 +17,7 @@ from gevent.lock import BoundedSemaphore
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from inferload import rundir
+from inferload import document_shapes, rundir
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.locust.web.routes import Routes
@@ -189,7 +189,7 @@ class RunPages:
         path = self._path(name)
         seed = secrets.randbelow(_LARGEST_SEED) if request.form.get("seed") == "new" else None
         try:
-            self._controller.rerun(rundir.read_json(path / rundir.MANIFEST), seed)
+            self._controller.rerun(document_shapes.read(path / rundir.MANIFEST), seed)
         except UsageError as error:
             raise _Refusal(409, f"rerun {name}: {error}") from error
         return redirect(f"{self._base}/", 303)

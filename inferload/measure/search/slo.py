@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from inferload.figures import gate_grammar
+from inferload.figures.gate_grammar import GateError
 from inferload.figures.rate_figures import FAILED_RATIO
 from inferload.figures.turn_figures import BY_KEY, ITL_BY_TOKEN, TURN_FIGURES
-from inferload.verdict import gates
 from inferload.verdict.gate import Gate
-from inferload.verdict.gates import GateError
 
 FAILED = FAILED_RATIO.key
 _EXAMPLE = 'write it as "p95(ttft_ms) < 800 and p95(tpot_ms) < 50"'
@@ -74,7 +74,7 @@ def text_of(conditions: Sequence[Condition]) -> str:
 
 def _condition(part: str) -> Condition:
     try:
-        gate = gates.parse(part)
+        gate = gate_grammar.parse(part)
     except GateError as error:
         raise SloError(str(error).removeprefix("gate ")) from None
     if gate.sign not in ("<", "<="):

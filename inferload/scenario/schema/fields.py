@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, JsonValue, PlainSerializer
 
-from inferload.results import abort_conditions
-from inferload.verdict import gates
+from inferload.figures import abort_condition, gate_grammar
 
 
 class Frozen(Mapping[str, Any]):
@@ -88,12 +87,12 @@ def _version(value: int) -> int:
 
 
 def _gate(value: str) -> str:
-    gates.parse(value)
+    gate_grammar.parse(value)
     return value
 
 
 def _abort_condition(value: str) -> str:
-    abort_conditions.parse(value)
+    abort_condition.parse(value)
     return value
 
 

@@ -19,9 +19,9 @@ from inferload.analysis.pages.glossary import DEFINITIONS, IN_TABLE, SAME, ancho
 from inferload.analysis.pages.terms import meant
 from inferload.analysis.report import report
 
+from inferload.figures import gate_grammar
 from inferload.results.latency_limits import IN_RANGE, LatencyLimit, latency_limits
 from inferload.results.terminal_tables import TASK_ROWS
-from inferload.verdict import gates
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def test_every_term_has_one_definition() -> None:
     assert meant("p99(ttft_ms) < 2000") == meant("p99(ttft_ms){agent} < 2000") == "ttft_ms"
     assert meant("failed_ratio{chat} < 0.01") == "failed ratio"
     assert meant("max(requests_waiting) < 5") == "requests waiting"
-    assert all(meant(name) for name in (*gates.NAMES_WITH_STATISTIC, *gates.PLAIN_NAMES))
+    assert all(meant(name) for name in (*gate_grammar.NAMES_WITH_STATISTIC, *gate_grammar.PLAIN_NAMES))
     assert meant("TTFT p50, ms") == "ttft_ms"
     assert meant("engine TTFT, ms", "servers") == meant("engine_ttft_ms") == "engine TTFT, ms"
     assert meant("requests at http://b:8000", "agreement") == "requests"

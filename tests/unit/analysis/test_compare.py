@@ -23,8 +23,8 @@ from run_folders import write_run
 
 from inferload import cli
 from inferload.errors import UsageError
+from inferload.figures.gate_grammar import GateError
 from inferload.results.cost import Prices
-from inferload.verdict.gates import GateError
 
 PRIMARY = figure("mean(ttft_ms)")
 

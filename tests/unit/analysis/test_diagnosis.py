@@ -16,7 +16,7 @@ from inferload.analysis.diagnosis.diagnose import Diagnoses, causes, diagnose, d
 from inferload.analysis.diagnosis.server_diagnosis import Diagnosis
 from paths import ROOT
 
-from inferload import cli, rundir
+from inferload import cli, document_shapes, rundir
 from inferload.bottleneck.evidence import (
     ClientReason,
     KvBlocks,
@@ -328,26 +328,26 @@ def test_the_stream_interval_is_read_from_the_variant(argv: list[str] | None, in
 def test_the_report_writes_the_diagnosis(tmp_path: Path) -> None:
     synthetic_run.write(tmp_path / "run", summary=None)
     synthetic_run.write(tmp_path / "other")
-    summary = rundir.read_json(tmp_path / "other" / rundir.SUMMARY)
+    summary = document_shapes.read(tmp_path / "other" / rundir.SUMMARY)
     late = {"phase": "measure", "code": "client_delay", "level": "invalid", "text": "the client was late; use more"}
     summary["verdict"] |= {"measurement": "invalid", "reasons": [late]}
     rundir.write_json(tmp_path / "other" / rundir.SUMMARY, summary)
     assert cli.main(["report", str(tmp_path / "run"), str(tmp_path / "other")]) == 0
-    document = rundir.read_json(tmp_path / "run" / rundir.DIAGNOSIS)
+    document = document_shapes.read(tmp_path / "run" / rundir.DIAGNOSIS)
     assert synthetic_run.TARGET in document["lines"]
     assert document["servers"][0]["history"]
-    lines = "\n".join(rundir.read_json(tmp_path / "other" / rundir.DIAGNOSIS)["lines"])
+    lines = "\n".join(document_shapes.read(tmp_path / "other" / rundir.DIAGNOSIS)["lines"])
     assert "(client-bound)" in lines
     assert "use 30 s or more for a reliable diagnosis" in lines
 
 
 def test_a_run_without_turns_has_no_diagnosis(tmp_path: Path) -> None:
     synthetic_run.write(tmp_path)
-    summary = rundir.read_json(tmp_path / rundir.SUMMARY)
+    summary = document_shapes.read(tmp_path / rundir.SUMMARY)
     summary["turns"]["by_phase"]["all"] = {"sent": 0, "ok": 0, "failed": 0, "by_failure": {}}
     rundir.write_json(tmp_path / rundir.SUMMARY, summary)
     assert cli.main(["report", str(tmp_path)]) == 0
-    document = rundir.read_json(tmp_path / rundir.DIAGNOSIS)
+    document = document_shapes.read(tmp_path / rundir.DIAGNOSIS)
     assert (document["brief"], document["lines"]) == ("", [])
 
 

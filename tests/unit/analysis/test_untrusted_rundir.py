@@ -12,7 +12,7 @@ import synthetic_run as synthetic
 from inferload.analysis.data import frames
 from inferload.analysis.report import report
 
-from inferload import cli, rundir, scrapes_file, turns_file
+from inferload import cli, document_shapes, rundir, scrapes_file, turns_file
 from inferload.errors import UsageError
 
 WRITTEN = (rundir.TIMELINE, rundir.DIAGNOSIS, rundir.RECONCILE, rundir.REPORT_MD, rundir.REPORT_HTML)
@@ -105,7 +105,7 @@ def test_a_manifest_pipe_does_not_block(run: Path) -> None:
         os.mkfifo(run / name)
     assert "run.json is not a regular file" in " ".join(frames.load(run).notes)
     with pytest.raises(UsageError, match="not a regular file"):
-        rundir.read_json(run / rundir.MANIFEST)
+        document_shapes.read(run / rundir.MANIFEST)
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])

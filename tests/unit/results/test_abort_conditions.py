@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.errors import UsageError
+from inferload.figures.abort_condition import LONGEST_S, parse
+from inferload.figures.gate_grammar import GateError
 from inferload.locust import options
 from inferload.measure.tally import TallySet
-from inferload.results.abort_conditions import LEAST_ENDED, LONGEST_S, AbortWatch, parse
+from inferload.results.abort_conditions import LEAST_ENDED, AbortWatch
 from inferload.scenario import scenario as scenarios
-from inferload.verdict.gates import GateError
 
 CONDITION = "failed_ratio > 0.5 for 5s"
 

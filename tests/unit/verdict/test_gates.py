@@ -14,6 +14,14 @@ from paths import ROOT
 
 from inferload.errors import UsageError
 from inferload.figures.client_figures import BY_KEY as CLIENT
+from inferload.figures.gate_grammar import (
+    MEASURE_NAMES,
+    NAMES_WITH_STATISTIC,
+    PLAIN_NAMES,
+    GateError,
+    check_class,
+    parse,
+)
 from inferload.figures.rate_figures import rates
 from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.measure.tally import Tally
@@ -24,16 +32,7 @@ from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema import tasks
 from inferload.statistics.intervals import SLICES, Interval, mean_interval, quantile_interval
 from inferload.verdict.gate_decision import ABOVE, BELOW
-from inferload.verdict.gates import (
-    MEASURE_NAMES,
-    NAMES_WITH_STATISTIC,
-    PLAIN_NAMES,
-    GateError,
-    GateResult,
-    check_class,
-    evaluate,
-    parse,
-)
+from inferload.verdict.gates import GateResult, evaluate
 
 SUMMARY: dict[str, Any] = {
     "turns": {"sent": 210, "ok": 190, "failed": 10, "unfinished": 10},
