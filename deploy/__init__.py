@@ -1,0 +1,1 @@
+"""Servers: variants of vLLM, launcher, rendered configurations, sweeps, and the simulator."""

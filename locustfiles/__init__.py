@@ -1,0 +1,1 @@
+"""Bundled locustfiles: chat, agent, mixed, replay, and tasks with tools."""

@@ -19,8 +19,8 @@ from inferload.deploy.servers.engines import ServerSpec
 from ports import unused_port
 from simulator_process import Simulator
 
+from inferload.campaign.machine import network_checks
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS
-from inferload.machine import network_checks
 
 # Locust patches the standard library on import: not in the test process, but in the processes that tests start.
 os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferload.figures.turn_figures import E2E, E2E_PLANNED, TTFT, TTFT_PLANNED
-from inferload.measure.sketch import rank
 from inferload.results.latency_limits import LatencyLimit
+from inferload.turns.sketch import rank
 
 from ..data.frames import RunFrames
 from .chart import BLUE, ORANGE, Floats, Picture, PlotlyDict, decades, in_range, layout, limit_line, numbers, title

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.figures.gate_grammar import GateError
 from inferload.results import ci, prices
 from inferload.results.cost import UNPRICED, Prices

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inferload import document_shapes, rundir
-from inferload.errors import UsageError
-from inferload.escaping import escaped
-from inferload.results import ci
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
+from inferload.results import ci, document_shapes
 
 
 def register(subparsers: Any) -> None:
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _refresh_summaries(run_dirs: Sequence[Path]) -> None:
     """Write missing or outdated summaries; on an error print it and keep the old one."""
-    from inferload.summarise.summarise import refresh  # slow import
+    from inferload.results.summarise.summarise import refresh  # slow import
 
     for run_dir in run_dirs:
         try:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from ..data.figures import ALL, DEFAULT_PRIMARY, figure
 from .compare import Comparison, compare

@@ -12,10 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from inferload import document_shapes, rundir
-from inferload.errors import UsageError
-from inferload.numbers import number, plural
-from inferload.statistics.baseline_stats import FEWEST
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.numbers import number, plural
+from inferload.results import document_shapes
+from inferload.results.statistics.baseline_stats import FEWEST
 
 from .comparable import configuration, shared_starts
 from .sides import NAMES, Run, Side, complete_mean, read_side

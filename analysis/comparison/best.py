@@ -12,7 +12,7 @@ from typing import Literal
 from inferload.figures.figure import Figure
 from inferload.figures.rate_figures import OUTPUT
 from inferload.results.cost import per_million
-from inferload.statistics.paired_runs import pairs_needed
+from inferload.results.statistics.paired_runs import pairs_needed
 
 from ..data.figures import GOALS, Term
 from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, compare

@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from inferload.base.numbers import plural, short
 from inferload.figures.metric_names import PROCESS_START
-from inferload.numbers import plural, short
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.tasks import REACTING
 

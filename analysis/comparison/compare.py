@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from inferload.numbers import plural
-from inferload.statistics import baseline_stats as occasions
-from inferload.statistics import paired_runs
+from inferload.base.numbers import plural
+from inferload.results.statistics import baseline_stats as occasions
+from inferload.results.statistics import paired_runs
 
 from ..data.figures import SLO_FIGURES, Term
 from . import max_change, plausible

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
+from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, number, percent
 from inferload.figures.rate_figures import GOODPUT, OUTPUT
-from inferload.numbers import NOT_KNOWN, NOT_MEASURED, number, percent
 from inferload.results.cost import Prices, per_million, prompt_price_share
 
 from .sides import Side, TableRow, complete_mean

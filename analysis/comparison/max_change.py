@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
+from inferload.base.numbers import number
 from inferload.figures.gate_grammar import GateError
-from inferload.numbers import number
 
 from ..data.figures import figure
 from .sides import Side

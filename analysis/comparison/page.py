@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from inferload.numbers import short
+from inferload.base.numbers import short
 
 from ..charts import load
 from ..charts.chart import Picture

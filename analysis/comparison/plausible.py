@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from inferload.base.numbers import number, short
 from inferload.figures.rate_figures import OUTPUT, TOTAL, TURNS
 from inferload.figures.turn_figures import E2E, TTFT
-from inferload.numbers import number, short
 
 _TOLERANCE = 0.10
 

@@ -6,14 +6,14 @@ from math import exp, fsum, log
 from pathlib import Path
 from typing import Any
 
-from inferload import document_shapes, rundir
-from inferload.errors import UsageError
+from inferload.base import rundir
+from inferload.base.errors import UsageError
 from inferload.figures.metric_names import PROCESS_START
 from inferload.figures.rate_figures import FAILED_RATIO, OUTPUT, TURNS
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
-from inferload.results import prices
+from inferload.results import document_shapes, prices
 from inferload.results.cost import UNPRICED, Prices
-from inferload.scrapes_file import read_scrapes
+from inferload.servers.scrapes_file import read_scrapes
 
 from ..charts.load import FIGURES
 from ..data.figures import ALL, steady_value_of, value_of

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.files import catalog
 
 from ..data.figures import DEFAULT_PRIMARY

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from inferload.base.numbers import NOT_MEASURED, number
 from inferload.figures.rate_figures import OUTPUT, TURNS
 from inferload.figures.turn_figures import E2E, TPOT, TTFT
-from inferload.numbers import NOT_MEASURED, number
 
 from .compare import Comparison, table_rows
 from .sides import Side

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from inferload.escaping import markdown as plain
-from inferload.numbers import NOT_KNOWN, listed, number, plural
-from inferload.statistics.paired_runs import ALPHA, OTHERS_ALONE, POWER
-from inferload.text_table import align, piped
+from inferload.base.escaping import markdown as plain
+from inferload.base.numbers import NOT_KNOWN, listed, number, plural
+from inferload.base.text_table import align, piped
+from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE, POWER
 
 from ..data.figures import TABLE
 from ..pages import wording

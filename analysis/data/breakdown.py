@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from inferload.figures.turn_figures import CONNECT, E2E, E2E_PLANNED, LAG, UPLOAD
-from inferload.measure.record import SERVER_TIMES
+from inferload.turns.record import SERVER_TIMES
 
 Floats = npt.NDArray[np.float64]
 

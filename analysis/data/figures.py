@@ -12,7 +12,7 @@ from inferload.figures.figure import Better, Figure
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES
 from inferload.figures.turn_figures import TPOT, TTFT, TURN_FIGURES
 from inferload.results.summary import steady
-from inferload.verdict import gates
+from inferload.results.verdict import gates
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from inferload import document_shapes, json_text, rundir
-from inferload.errors import UsageError
-from inferload.scrapes_file import read_scrapes
-from inferload.server_metrics.series import ServerSeries, by_target
+from inferload.base import json_text, rundir
+from inferload.base.errors import UsageError
+from inferload.results import document_shapes
+from inferload.servers.scrapes_file import read_scrapes
+from inferload.servers.series import ServerSeries, by_target
 
 from . import turn_files, vllm_log
 from .turn_files import TurnFile

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 Result = TypeVar("Result")
 

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from inferload import rundir
+from inferload.base import rundir
 from inferload.figures.server_figures import GPU, SERVER_FIGURES, is_gpu_page
 from inferload.figures.server_formulas import Floats, Reading, Statistic
 from inferload.figures.turn_figures import HEADLINES, ITL
-from inferload.server_metrics.series import ServerSeries
+from inferload.servers.series import ServerSeries
 
 from . import vllm_log
 from .frames import OTHERS, UNFINISHED, RunFrames

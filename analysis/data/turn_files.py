@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from inferload import rundir, turns_file
-from inferload.errors import UsageError
-from inferload.measure.turn_columns import SCHEMA
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.turns import turns_file
+from inferload.turns.turn_columns import SCHEMA
 
 # A run with more is read as a sample of its sessions. The report of 10 million events needs about 1.3 GB.
 MOST_TURNS = 250_000

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.figures import server_figures as figures
 from inferload.figures.figure import Figure
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from inferload.bottleneck.evidence import WindowEvidence
+from inferload.servers.bottleneck.evidence import WindowEvidence
 
 from . import preconditions as only
 from .preconditions import Precondition

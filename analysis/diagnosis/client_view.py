@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from inferload.figures import metric_names as names
 from inferload.figures.turn_figures import TTFT
-from inferload.server_metrics.series import ServerSeries
+from inferload.servers.series import ServerSeries
 
 from ..data.frames import RunFrames
 from ..data.manifest import slo_of

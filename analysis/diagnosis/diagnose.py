@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from inferload.bottleneck.finding import Finding
-from inferload.bottleneck.history import WINDOW_S
-from inferload.bottleneck.rules import KEPT_UP, RULES
+from inferload.base.numbers import number, time_of_day
 from inferload.figures.server_figures import is_gpu_page
-from inferload.numbers import number, time_of_day
+from inferload.servers.bottleneck.finding import Finding
+from inferload.servers.bottleneck.history import WINDOW_S
+from inferload.servers.bottleneck.rules import KEPT_UP, RULES
 
 from ..data.frames import RunFrames
 from ..data.manifest import arrivals_of

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferload.bottleneck.evidence import (
+from inferload.base.numbers import whole
+from inferload.figures import metric_names as names
+from inferload.figures import server_figures
+from inferload.servers.bottleneck.evidence import (
     ClientReason,
     KvBlocks,
     Scrapes,
@@ -18,11 +21,8 @@ from inferload.bottleneck.evidence import (
     max_num_seqs,
     stream_interval,
 )
-from inferload.figures import metric_names as names
-from inferload.figures import server_figures
-from inferload.numbers import whole
-from inferload.server_metrics.series import ServerSeries
-from inferload.server_metrics.window_figures import ServerWindow
+from inferload.servers.series import ServerSeries
+from inferload.servers.window_figures import ServerWindow
 
 from ..data.frames import RunFrames
 from ..data.turn_frames import Events

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from inferload.bottleneck.evidence import WindowEvidence
-from inferload.bottleneck.finding import MIN_SHARE_FULL
-from inferload.numbers import number, percent, plural
-from inferload.server_metrics.window_figures import gap_limit_s
+from inferload.base.numbers import number, percent, plural
+from inferload.servers.bottleneck.evidence import WindowEvidence
+from inferload.servers.bottleneck.finding import MIN_SHARE_FULL
+from inferload.servers.window_figures import gap_limit_s
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

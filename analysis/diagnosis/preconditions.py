@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferload.bottleneck.evidence import WindowEvidence, mean_of, option_of
-from inferload.bottleneck.finding import HIGH_KV_USAGE
-from inferload.bottleneck.queue_rules import head_exceeds_free, preemption
-from inferload.verdict.evidence import has_idle_workers
+from inferload.results.verdict.evidence import has_idle_workers
+from inferload.servers.bottleneck.evidence import WindowEvidence, mean_of, option_of
+from inferload.servers.bottleneck.finding import HIGH_KV_USAGE
+from inferload.servers.bottleneck.queue_rules import head_exceeds_free, preemption
 
 _MOST_MEMORY = 0.95  # highest --gpu-memory-utilization that is advised
 

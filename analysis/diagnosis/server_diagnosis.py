@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from inferload.bottleneck.evidence import WindowEvidence
-from inferload.bottleneck.finding import Finding
-from inferload.bottleneck.history import WINDOW_S, Span, spans_of
-from inferload.bottleneck.rules import KEPT_UP, WindowDiagnosis, judge
-from inferload.server_metrics.series import ServerSeries
-from inferload.server_metrics.window_figures import gap_limit_s
+from inferload.servers.bottleneck.evidence import WindowEvidence
+from inferload.servers.bottleneck.finding import Finding
+from inferload.servers.bottleneck.history import WINDOW_S, Span, spans_of
+from inferload.servers.bottleneck.rules import KEPT_UP, WindowDiagnosis, judge
+from inferload.servers.series import ServerSeries
+from inferload.servers.window_figures import gap_limit_s
 
 from ..data.frames import RunFrames
 from .client_view import ClientView

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from inferload.bottleneck.evidence import WindowEvidence
-from inferload.bottleneck.finding import QUEUED_SHARE, Finding
+from inferload.base.numbers import number, percent
 from inferload.figures import gate_grammar, rate_figures, turn_figures
 from inferload.figures.rate_figures import ATTAINMENT
-from inferload.numbers import number, percent
-from inferload.server_metrics.series import ServerSeries
-from inferload.verdict.failures import lines, stopped_by_target
+from inferload.results.verdict.failures import lines, stopped_by_target
+from inferload.servers.bottleneck.evidence import WindowEvidence
+from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
+from inferload.servers.series import ServerSeries
 
 from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of

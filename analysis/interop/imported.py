@@ -16,11 +16,11 @@ from math import isinf
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
-from inferload.errors import UsageError
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.numbers import number
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
-from inferload.numbers import number
 
 Document = Mapping[str, Any]
 

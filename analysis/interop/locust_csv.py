@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from prometheus_client.parser import text_string_to_metric_families
 
-from inferload.errors import UsageError
-from inferload.escaping import escaped
+from inferload.base.clock import NS_PER_S
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
+from inferload.base.numbers import number
 from inferload.figures.server_figures import KEPT_PREFIXES
-from inferload.measure.clock import NS_PER_S
-from inferload.numbers import number
-from inferload.plan.load_text import LoadText
 from inferload.scenario.schema.arrivals import user_range
-from inferload.scrapes_file import SCHEMA, ScrapeColumns
-from inferload.server_metrics import window_figures
-from inferload.server_metrics.series import ServerSeries, by_target
+from inferload.servers import window_figures
+from inferload.servers.scrapes_file import SCHEMA, ScrapeColumns
+from inferload.servers.series import ServerSeries, by_target
+from inferload.workload.plan.load_text import LoadText
 
 from ..data.frames import RunFrames
 from ..data.turn_frames import empty_turns, in_time_order

@@ -2,14 +2,14 @@
 
 import re
 
-from inferload.bottleneck import rules as causes
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.rate_figures import RATE_FIGURES
 from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.figures.slo_text import LIMITS
 from inferload.figures.turn_figures import LAG, TURN_FIGURES
-from inferload.results.slo_text import LIMITS
 from inferload.results.terminal_tables import TASK_ROWS
-from inferload.verdict import reasons
+from inferload.results.verdict import reasons
+from inferload.servers.bottleneck import rules as causes
 
 from ..data.figures import ALL
 from ..data.vllm_log import LOG_FIGURES

@@ -12,8 +12,8 @@ import jinja2
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from inferload import escaping
-from inferload.numbers import NOT_KNOWN, NOT_MEASURED
+from inferload.base import escaping
+from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED
 
 from ..charts.chart import Picture
 from .terms import Terms

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from inferload.escaping import escaped
-from inferload.numbers import number, percent
-from inferload.results.slo_text import LIMITS
+from inferload.base.escaping import escaped
+from inferload.base.numbers import number, percent
+from inferload.figures.slo_text import LIMITS
 
 NOTE = (
     "A turn meets the SLO if it succeeds within every limit. Each cell: the limit, and the share of the turns that missed it; "

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeGuard
 
-from inferload.escaping import escaped
+from inferload.base.escaping import escaped
+from inferload.base.numbers import NOT_KNOWN, number, percent
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, RATE_FIGURES
 from inferload.figures.server_figures import SERVER_FIGURES, ServerFigure
 from inferload.figures.turn_figures import HEADLINES, ITL, TTFT, TURN_FIGURES
-from inferload.numbers import NOT_KNOWN, number, percent
 from inferload.results.terminal_tables import TASK_ROWS, gate_mark, interval_and_note, step_level, step_range
-from inferload.verdict.failures import counts_by_name
+from inferload.results.verdict.failures import counts_by_name
 
 from ..data.partial_run import Notes
 from . import slo_table

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from inferload.numbers import NOT_KNOWN, number, percent
+from inferload.base.numbers import NOT_KNOWN, number, percent
 
 
 def bracket(bounds: list[float | None] | None) -> str:

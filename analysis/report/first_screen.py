@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural
 from inferload.figures.rate_figures import ATTAINMENT, OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
-from inferload.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural
-from inferload.plan.load_text import LoadText
 from inferload.results.summary import is_marked
+from inferload.workload.plan.load_text import LoadText
 
 from ..pages.tables import statistic
 from ..pages.wording import bounds_text, is_simulated, simulated, stands_for

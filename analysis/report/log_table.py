@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from inferload.numbers import NOT_KNOWN, number, percent
+from inferload.base.numbers import NOT_KNOWN, number, percent
 
 from ..data.vllm_log import FIELDS, VllmLog
 from ..pages.tables import Table

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload.numbers import NOT_KNOWN, duration
-from inferload.plan.load_text import LoadText, recorded_load
-from inferload.verdict.outcome import of_summary
+from inferload.base.numbers import NOT_KNOWN, duration
+from inferload.results.verdict.outcome import of_summary
+from inferload.workload.plan.load_text import LoadText, recorded_load
 
 from ..data.partial_run import Notes
 from ..diagnosis.advice import Cause

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from inferload import rundir
-from inferload.errors import UsageError
-from inferload.numbers import plural, short
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.numbers import plural, short
 
 from ..charts.load import FIGURES
 from ..comparison import sweep_folder

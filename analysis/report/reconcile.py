@@ -12,13 +12,13 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from inferload.base.numbers import number, whole
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
 from inferload.figures.server_formulas import Reading, known
-from inferload.measure.record import CANCELLED
-from inferload.numbers import number, whole
-from inferload.server_metrics.series import ServerSeries
-from inferload.server_metrics.window_figures import ServerWindow
+from inferload.servers.series import ServerSeries
+from inferload.servers.window_figures import ServerWindow
+from inferload.turns.record import CANCELLED
 
 from ..data.breakdown import PARTS, SERVER_PARTS, TITLES, bands, parts
 from ..data.frames import RunFrames

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from inferload import rundir
-from inferload.errors import UsageError
+from inferload.base import rundir
+from inferload.base.errors import UsageError
 
 from ..charts.charts import Pictures, pictures
 from ..data import frames, timeline, vllm_log

@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inferload import document_shapes, rundir
-from inferload.errors import UsageError
-from inferload.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural, short
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural, short
+from inferload.results import document_shapes
 
 from ..charts import load
 from ..charts.chart import Picture

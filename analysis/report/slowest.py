@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
+from inferload.base.numbers import NOT_KNOWN, number
 from inferload.figures.turn_figures import E2E, E2E_PLANNED, LAG, TTFT
-from inferload.numbers import NOT_KNOWN, number
 
 from ..data.frames import RunFrames
 from ..data.turn_frames import LONGEST_GAP

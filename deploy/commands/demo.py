@@ -16,9 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-from inferload import rundir
-from inferload.errors import UsageError
-from inferload.measure import clock
+from inferload.base import clock, rundir
+from inferload.base.errors import UsageError
 
 from ..launcher import launch, paths, probe
 from ..servers import local

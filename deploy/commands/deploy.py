@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from inferload.argparse_ext import PassingParser
-from inferload.errors import UsageError
+from inferload.base.argparse_ext import PassingParser
+from inferload.base.errors import UsageError
 from inferload.results import prices
 from inferload.results.cost import UNPRICED
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from ..render import compose, container_plan, kubernetes, shell_script
 from ..render.container_plan import ContainerImages, ContainerPlan

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.escaping import markdown
+from inferload.base.numbers import plural
 from inferload.campaign.journal import JOURNAL, alone
-from inferload.errors import UsageError
-from inferload.escaping import markdown
-from inferload.numbers import plural
 from inferload.results import prices
 from inferload.results.cost import Prices
 from inferload.scenario import scenario as scenarios

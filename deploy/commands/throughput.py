@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload import document_shapes, rundir
-from inferload.errors import UsageError
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.numbers import number, percent
+from inferload.base.text_table import align
 from inferload.figures.rate_figures import INPUT, OUTPUT, TURNS
-from inferload.numbers import number, percent
-from inferload.text_table import align
+from inferload.results import document_shapes
 
 from ..launcher import launch
 from ..launcher.signals import Terminated

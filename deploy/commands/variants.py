@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from ..servers.engines import LINES, CommandLine, ServerSpec, is_generated, line_of
 from ..variants.settings import changed

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from ..vllm.log_cause import given_up, one_line
 from . import paths, probe, procfs, server_state

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from . import procfs
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from inferload.deployments import cache, repository, state_dir
+from inferload.base.deployments import cache, repository, state_dir
 
 __all__ = ["cache", "repository", "state_dir", "vllm_venv"]
 

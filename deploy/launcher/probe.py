@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from . import procfs
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from . import probe, procfs, server_state
 from .server_state import LocalServer

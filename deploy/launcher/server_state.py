@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from . import paths, procfs
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from . import machine_checks
 

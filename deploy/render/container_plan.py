@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from inferload import __version__
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.files import catalog
 from inferload.scenario.files.yaml_text import data_of
 from inferload.scenario.scenario import Scenario

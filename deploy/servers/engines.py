@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from ..launcher import machine_checks, paths, preflight
 from ..launcher.machine_checks import Hardware

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from inferload.base import clock
+from inferload.base.errors import UsageError
 from inferload.campaign.process import begin
-from inferload.errors import UsageError
-from inferload.measure import clock
 
 from ..launcher import paths
 from ..launcher.launch import ProgressCallback, tail

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from .command import register
 

@@ -10,7 +10,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from inferload.measure import clock
+from inferload.base import clock
 
 from . import flags
 from .answers.usage import UsageOptions

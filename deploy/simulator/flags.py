@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NoReturn
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from .options import add_known
 

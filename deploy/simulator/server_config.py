@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from . import flags
 from .core.hardware import Build, Preset, find, kv_blocks, kv_bytes_per_token, step_cost, with_noise

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.results.cost import Prices
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog

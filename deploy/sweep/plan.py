@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from inferload.numbers import percent, plural
-from inferload.statistics import paired_runs
+from inferload.base.numbers import percent, plural
+from inferload.results.statistics import paired_runs
 
 from ..variants.variant import check_name, label
 from .definition import Sweep

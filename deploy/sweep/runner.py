@@ -4,11 +4,11 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+from inferload.base import clock
+from inferload.base.errors import UsageError
+from inferload.base.numbers import duration
 from inferload.campaign import runner
 from inferload.campaign.runner import Runner
-from inferload.errors import UsageError
-from inferload.measure import clock
-from inferload.numbers import duration
 
 from ..launcher import launch, probe, server_state
 from ..launcher.launch import ProgressCallback

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from inferload.content.data import DataContext
-from inferload.numbers import duration, listed
-from inferload.plan.planned_load import SampleSize, planned_end_s
+from inferload.base.numbers import duration, listed
 from inferload.scenario.scenario import Scenario
+from inferload.workload.content.data import DataContext
+from inferload.workload.plan.planned_load import SampleSize, planned_end_s
 from inferload.workload.sessions import Sessions
 
 from .definition import Sweep

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.files.yaml_text import parse
 
 from ..vllm.arguments import refuse_elsewhere

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
 from inferload.scenario.files import catalog

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 Arguments = Mapping[str, Any]
 

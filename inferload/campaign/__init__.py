@@ -1,1 +1,1 @@
-"""Campaigns: many runs with one journal, which can be resumed. Used by search, sweep and calibrate."""
+"""Campaigns: many runs with one journal, which can be resumed; search, calibration, checks of a machine."""

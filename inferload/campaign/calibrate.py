@@ -10,16 +10,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from inferload import document_shapes, rundir
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.run_options import API_KEY_VARIABLE
 from inferload.campaign import runner
 from inferload.campaign.journal import Journal
+from inferload.campaign.machine.calibration import ReferencePace, RunFigures
 from inferload.campaign.runner import Runner, RunTimeLimits
-from inferload.errors import UsageError
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
-from inferload.machine.calibration import ReferencePace, RunFigures
+from inferload.results import document_shapes
 from inferload.results.summary import is_marked
-from inferload.run_options import API_KEY_VARIABLE
 
 _PROMPT_TOKENS = 32
 _BLOCKS_PER_STREAM = 16

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from inferload.base import clock
+from inferload.base.errors import UsageError
 from inferload.campaign.process import RunProcess
-from inferload.errors import UsageError
-from inferload.measure import clock
 
 JOURNAL = "journal.jsonl"
 _LOCK = ".lock"

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload import run_options, rundir
+from inferload.base import clock, run_options, rundir
 from inferload.campaign import process
 from inferload.campaign.journal import Journal
-from inferload.measure import clock
 
 USAGE = 2
 MADE = (0, 1, 3)  # exit codes of a run with a result: passed, a gate failed, not valid

@@ -8,23 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload import document_shapes, rundir, turns_file
+from inferload.base import clock, rundir
+from inferload.base.errors import UsageError
+from inferload.base.numbers import clock as elapsed
+from inferload.base.numbers import short
 from inferload.campaign import runner
+from inferload.campaign.attainment import window as windows_of
+from inferload.campaign.attainment.bracket import Settings
+from inferload.campaign.attainment.point import Look
+from inferload.campaign.attainment.slo import Condition
+from inferload.campaign.attainment.text import going
+from inferload.campaign.attainment.window import Window
 from inferload.campaign.journal import Journal
 from inferload.campaign.runner import Runner, RunTimeLimits
 from inferload.campaign.search_plan import SearchPlan, at
-from inferload.errors import UsageError
-from inferload.measure import clock
-from inferload.measure.search import window as windows_of
-from inferload.measure.search.bracket import Settings
-from inferload.measure.search.point import Look
-from inferload.measure.search.slo import Condition
-from inferload.measure.search.text import going
-from inferload.measure.search.window import Window
-from inferload.numbers import clock as elapsed
-from inferload.numbers import short
+from inferload.results import document_shapes
 from inferload.scenario.files import catalog
 from inferload.scenario.scenario import Scenario
+from inferload.turns import turns_file
 
 POINTS = "points"
 _END_S = 20.0  # for a run that is stopped

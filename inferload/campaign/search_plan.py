@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inferload import document_shapes, rundir
-from inferload.errors import UsageError
-from inferload.measure.search import slo
-from inferload.measure.search.bracket import Settings
-from inferload.measure.search.slo import Condition, SloError
-from inferload.numbers import seconds_of
-from inferload.run_options import RUN_OPTIONS, RunOption
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.numbers import seconds_of
+from inferload.base.run_options import RUN_OPTIONS, RunOption
+from inferload.campaign.attainment import slo
+from inferload.campaign.attainment.bracket import Settings
+from inferload.campaign.attainment.slo import Condition, SloError
+from inferload.results import document_shapes
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import data_files
 from inferload.scenario.files.yaml_text import as_yaml

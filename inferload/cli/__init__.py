@@ -11,11 +11,11 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TextIO, cast
 
 from inferload import __version__
-from inferload.argparse_ext import PassingParser, is_key
-from inferload.client.connection.redaction import safe_urls
-from inferload.errors import UsageError
-from inferload.escaping import escaped_lines
-from inferload.run_options import KEY_ON_COMMAND_LINE
+from inferload.base.argparse_ext import PassingParser, is_key
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped_lines
+from inferload.base.redaction import safe_urls
+from inferload.base.run_options import KEY_ON_COMMAND_LINE
 
 # Sub-commands of this package, with the module whose `register` adds them.
 BUILT_IN = {

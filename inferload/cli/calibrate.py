@@ -10,11 +10,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from inferload.errors import UsageError
-from inferload.machine import calibration
-from inferload.machine.calibration import Calibration, Machine, ReferencePace, RunFigures, SizeResult
-from inferload.numbers import percent, short
-from inferload.user_cache import user_cache
+from inferload.base.errors import UsageError
+from inferload.base.numbers import percent, short
+from inferload.base.user_cache import user_cache
+from inferload.campaign.machine import calibration
+from inferload.campaign.machine.calibration import Calibration, Machine, ReferencePace, RunFigures, SizeResult
 
 LADDER, SECONDS = (50, 100, 200, 400, 800), 8.0
 QUICK_LADDER, QUICK_SECONDS = (50, 200, 400), 4.0

@@ -5,12 +5,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from inferload import deployments
-from inferload.errors import UsageError
-from inferload.machine import calibration
-from inferload.numbers import short
-from inferload.text_table import align
-from inferload.user_cache import user_cache
+from inferload.base import deployments
+from inferload.base.errors import UsageError
+from inferload.base.numbers import short
+from inferload.base.text_table import align
+from inferload.base.user_cache import user_cache
+from inferload.campaign.machine import calibration
 
 
 def register(commands: Any) -> None:

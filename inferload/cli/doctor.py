@@ -4,9 +4,9 @@ import argparse
 import json
 from typing import Any
 
-from inferload.machine import checks
-from inferload.machine.checks import MachineCheck
-from inferload.run_options import RUN_OPTIONS
+from inferload.base.run_options import RUN_OPTIONS
+from inferload.campaign.machine import checks
+from inferload.campaign.machine.checks import MachineCheck
 
 _OPTIONS = ("--model", "--api-key-file", "--header", "--ca-file", "--insecure")
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from inferload.base.errors import UsageError
 from inferload.cli.scenario import write_new
-from inferload.errors import UsageError
+from inferload.cli.vllm_bench import Translation, translate
 from inferload.scenario.files.yaml_text import as_yaml
 from inferload.scenario.scenario import from_text
-from inferload.scenario.vllm_bench import Translation, translate
 
 
 def register(commands: Any) -> None:

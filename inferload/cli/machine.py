@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 from packaging.requirements import Requirement
 
+from inferload.base.clock import now_ns
+from inferload.campaign.machine import checks, network_checks
+from inferload.campaign.machine.checks import MachineCheck, Package, Ticks
 from inferload.client.connection import reader_choice
-from inferload.machine import checks, network_checks
-from inferload.machine.checks import MachineCheck, Package, Ticks
-from inferload.measure.clock import now_ns
 
 LOOK_S = 0.5
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable
 
-from inferload.numbers import seconds_of
+from inferload.base.numbers import seconds_of
 from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.overrides import Override

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from inferload.base.errors import UsageError
+from inferload.base.run_options import RUN_OPTIONS, words
 from inferload.cli import locust_options, quick_options
-from inferload.errors import UsageError
-from inferload.run_options import RUN_OPTIONS, words
 
 DEFAULT_SCENARIO = "chat"  # the one of the bundled locustfile
 _EXAMPLE = "example: inferload run smoke --host http://server:8000 --users 20 --duration 60s --processes 2"

@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from inferload.content.data import DataContext
-from inferload.errors import UsageError
-from inferload.escaping import escaped_lines
-from inferload.plan.describe import describe
-from inferload.plan.turn_checks import check_sendable
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped_lines
 from inferload.scenario.files import catalog, data_files
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.reference import json_schema
 from inferload.scenario.scenario import Scenario, load
+from inferload.workload.content.data import DataContext
+from inferload.workload.plan.describe import describe
+from inferload.workload.plan.turn_checks import check_sendable
 from inferload.workload.sessions import Sessions
 
 _SCENARIO_HELP = "a scenario file, or the name of a bundled scenario"

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from inferload.errors import UsageError
-from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.numbers import clock
-from inferload.run_options import API_KEY_VARIABLE, RUN_OPTIONS
+from inferload.base.clock import NS_PER_S, now_ns
+from inferload.base.errors import UsageError
+from inferload.base.numbers import clock
+from inferload.base.run_options import API_KEY_VARIABLE, RUN_OPTIONS
 
 EXIT_INCOMPLETE = 1
 PROGRESS_S = 1.0
@@ -76,10 +76,10 @@ def _seconds(text: str, least: float, most: float) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Scrape until the end; return the exit code."""
-    from inferload.client import scraper as scrape  # imports pyarrow
+    from inferload.base.clock import Anchor
+    from inferload.base.redaction import Redaction
     from inferload.client.connection import credentials
-    from inferload.client.connection.redaction import Redaction
-    from inferload.measure.clock import Anchor
+    from inferload.servers import scraper as scrape  # imports pyarrow
 
     _check_free(arguments.out)
     key = credentials.api_key(arguments.api_key_file, API_KEY_VARIABLE)

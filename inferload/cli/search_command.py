@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.numbers import duration
+from inferload.base.status_lines import StatusLines
+from inferload.campaign.attainment import bracket
+from inferload.campaign.attainment.answer import document
+from inferload.campaign.attainment.bracket import Settings, Why
+from inferload.campaign.attainment.point import Look, Point
+from inferload.campaign.attainment.text import line, summed_up
 from inferload.campaign.journal import JOURNAL, Journal, alone
 from inferload.campaign.search import PointRunner
 from inferload.campaign.search_plan import PASSED_ON, SearchPlan, cache_text, from_arguments, resumed
-from inferload.errors import UsageError
-from inferload.measure.search import bracket
-from inferload.measure.search.answer import document
-from inferload.measure.search.bracket import Settings, Why
-from inferload.measure.search.point import Look, Point
-from inferload.measure.search.text import line, summed_up
-from inferload.numbers import duration
 from inferload.scenario.scenario import Scenario
-from inferload.status_lines import StatusLines
 
 _EPILOG = """\
 Examples:

@@ -4,6 +4,11 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
+from inferload.base.run_options import API_KEY_VARIABLE
+from inferload.campaign.machine import network_checks
+from inferload.campaign.machine.checks import MachineCheck
 from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
@@ -13,12 +18,7 @@ from inferload.client.first_turn import Proof, prove
 from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list
 from inferload.client.refusals import REMEDIES
 from inferload.client.turn import TurnTimeouts
-from inferload.errors import UsageError
-from inferload.escaping import escaped
 from inferload.figures import metric_names
-from inferload.machine import network_checks
-from inferload.machine.checks import MachineCheck
-from inferload.run_options import API_KEY_VARIABLE
 
 _TIMEOUTS = TurnTimeouts(connect_s=10, first_event_s=60, between_events_s=30, turn_s=120)
 

@@ -8,6 +8,8 @@ from operator import attrgetter
 import gevent
 import msgspec
 
+from inferload.base.clock import now_ns
+from inferload.base.redaction import Redaction
 from inferload.client.answers.answer import Answer
 from inferload.client.answers.anthropic import MessagesAnswer
 from inferload.client.answers.chat import ChatAnswer
@@ -17,14 +19,12 @@ from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import Dialer, TlsSettings, reader_thread
 from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.http1 import request_head, with_body
-from inferload.client.connection.redaction import Redaction
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
 from inferload.client.turn import Turn, TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.measure.clock import now_ns
-from inferload.measure.record import CANCELLED, Failure, TurnRecord
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
+from inferload.turns.record import CANCELLED, Failure, TurnRecord
 
 # Parser of the event stream of each endpoint.
 ANSWERS: Mapping[Endpoint, type[Answer]] = {

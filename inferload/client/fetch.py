@@ -7,13 +7,14 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
+from inferload.base.redaction import without_userinfo
 from inferload.client.client import ClientSettings, standing_headers
 from inferload.client.connection.connect import Dialer, DialError
 from inferload.client.connection.http1 import Http1Error, request_bytes
-from inferload.client.connection.redaction import without_userinfo
 from inferload.client.connection.reply import HttpReply
-from inferload.client.scrape_http import MAX_PAGE_BYTES
-from inferload.measure.record import Failure
+from inferload.turns.record import Failure
+
+MAX_PAGE_BYTES = 32 * 1024 * 1024
 
 _SIZE_CHECK_S = 0.02
 

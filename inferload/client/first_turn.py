@@ -12,16 +12,16 @@ from typing import Any, Literal
 import gevent
 import msgspec
 
+from inferload.base.clock import NS_PER_S, now_ns
+from inferload.base.errors import UsageError
 from inferload.client import refusals
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
+from inferload.client.requests.dialects import limit_key
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.errors import UsageError
-from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import Failure, TurnRecord
-from inferload.requests.dialects import limit_key
 from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS, MaxTokensField
+from inferload.turns.record import Failure, TurnRecord
 
 logger = logging.getLogger(__name__)
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from inferload.base.errors import UsageError
 from inferload.client.answers.number_bounds import UNDECODABLE, TokenId
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetched, Fetcher, FetchError
 from inferload.client.first_turn import KEY_HINT, OTHER_KEY_HINT, SentTurns
 from inferload.client.model_list import ListedModel, listed, models_in, only_model
-from inferload.content.chat_template import TokenizeChat
-from inferload.errors import UsageError
-from inferload.measure.record import Failure
+from inferload.turns.record import Failure
+from inferload.workload.content.chat_template import TokenizeChat
 
 _OTHER_PATH = "give the address of an OpenAI-compatible API with --host"
 # Failures of the first page after which no request can be sent.

@@ -14,6 +14,7 @@ from typing import Protocol
 import gevent
 from gevent.event import Event
 
+from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client.answers.answer import Answer
 from inferload.client.answers.event_stream import ReplyParser, Scan
 from inferload.client.answers.sse import SseError
@@ -23,9 +24,8 @@ from inferload.client.connection.http1 import Http1Error
 from inferload.client.connection.reply import AnyConnection, ConnectionLost, HttpReply
 from inferload.client.connection.target import Target
 from inferload.client.turn_record import Attempt, TurnRequest, TurnResult, turn_record
-from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import Failure
-from inferload.measure.remarks import Remark
+from inferload.turns.record import Failure
+from inferload.turns.remarks import Remark
 
 _CHECK_NS = _QUIET_NS = NS_PER_S // 4
 _BODY_END_NS = NS_PER_S // 50  # time from the end marker within which the body must end for the connection to be reused

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from inferload.client.answers.answer import Answer
-from inferload.content.messages import ToolCall
-from inferload.measure.record import CANCELLED, Failure, Phase, TurnRecord
-from inferload.measure.remarks import Remark
+from inferload.turns.record import CANCELLED, Failure, Phase, TurnRecord
+from inferload.turns.remarks import Remark
+from inferload.workload.content.messages import ToolCall
 
 
 class TurnRequest(msgspec.Struct, frozen=True, gc=False):

@@ -1,1 +1,1 @@
-"""Figures: the measured quantities, one row each, and what pages need to name and to format them."""
+"""Figures: the measured quantities, one row each with its formula, and the grammar of gates on them."""

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from inferload.figures import client_figures, gate_grammar, server_figures
+from inferload.figures.gate import Gate
 from inferload.figures.gate_grammar import GateError
-from inferload.verdict.gate import Gate
 
 LONGEST_S = 600
 _EXAMPLE = "write it as failed_ratio > 0.5 for 5s"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from inferload.figures.figure import Better, Figure
-from inferload.measure.client_health import ClientHealth
-from inferload.measure.sketch import Sketch
+from inferload.turns.client_health import ClientHealth
+from inferload.turns.sketch import Sketch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from inferload.base.clock import NS_PER_MS
 from inferload.figures.slo import Judged, Slo
 from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.turn_figures import STALL_MS, TURN_FIGURES
 from inferload.figures.window_counts import touched, within
-from inferload.measure.client_health import HealthSet
-from inferload.measure.clock import NS_PER_MS
-from inferload.measure.record import PhaseWindow, TurnRecord
-from inferload.measure.tally import Key, Pause, Tally, TallySet, add_counts
+from inferload.turns.client_health import HealthSet
+from inferload.turns.record import PhaseWindow, TurnRecord
+from inferload.turns.tally import Key, Pause, Tally, TallySet, add_counts
 
 
 def count_turns(

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from inferload.figures.figure import Figure
-from inferload.measure.tally import Tally
+from inferload.turns.tally import Tally
 
 # What a figure is computed from that a run may lack: the server's counts of tokens, or an SLO.
 Needs = Literal["output_tokens", "input_tokens", "slo"]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inferload.base.clock import NS_PER_MS
 from inferload.figures.turn_batch import Bools, Ints, TurnBatch
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
-from inferload.measure.clock import NS_PER_MS
-from inferload.measure.sketch import rank
+from inferload.turns.sketch import rank
 
 FAILED = "failed"  # beside the names of limits: a turn that failed, or did not end
 

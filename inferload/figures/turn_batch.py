@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferload.measure.arrow import pa, pc
-from inferload.measure.clock import NS_PER_MS
-from inferload.measure.record import CANCELLED, INSTANTS, SERVER_TIMES, TurnRecord
+from inferload.base.arrow import pa, pc
+from inferload.base.clock import NS_PER_MS
+from inferload.turns.record import CANCELLED, INSTANTS, SERVER_TIMES, TurnRecord
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

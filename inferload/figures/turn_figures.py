@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from inferload.base.clock import NS_PER_MS
 from inferload.figures.figure import PEERS, Better, Figure
 from inferload.figures.turn_batch import Bools, Floats, Ints, TurnBatch, gaps_by_turn_ms
-from inferload.measure.clock import NS_PER_MS
-from inferload.measure.record import TurnRecord
+from inferload.turns.record import TurnRecord
 
 STALL_MS = 250.0  # a longer gap between two output events is a stall
 # A usage with fewer tokens per output event leaves tokens out, such as those of the reasoning: events carry one or more each.

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inferload.base.arrow import pa, pc
 from inferload.figures.turn_batch import Floats, Ints, TurnBatch
 from inferload.figures.turn_figures import BY_KEY
-from inferload.measure.arrow import pa, pc
-from inferload.measure.turn_columns import SCHEMA
+from inferload.turns.turn_columns import SCHEMA
 
 _AT_ONCE = 4096  # turns: temporary arrays are a multiple of their events
 

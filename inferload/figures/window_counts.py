@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferload.figures.turn_batch import Bools, Ints, TurnBatch
-from inferload.measure.record import PhaseWindow
+from inferload.turns.record import PhaseWindow
 
 _END_NS = np.iinfo(np.int64).max
 

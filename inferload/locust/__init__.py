@@ -1,0 +1,1 @@
+"""The Locust plugin: options, user classes and web pages."""

@@ -11,33 +11,28 @@ from typing import Any
 
 from locust.util.timespan import parse_timespan
 
-from inferload import rundir
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.redaction import without_userinfo
+from inferload.base.run_options import API_KEY_VARIABLE, DEFAULT_MAX_TURNS_MB, KEY_ON_COMMAND_LINE, RUN_OPTIONS
 from inferload.client.client import Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
-from inferload.client.connection.redaction import without_userinfo
 from inferload.client.connection.target import Target
-from inferload.client.scrape_http import MetricsUrl
-from inferload.content.data import DataContext
-from inferload.errors import UsageError
 from inferload.figures import abort_condition, gate_grammar
-from inferload.locust.adapters import process
-from inferload.locust.adapters.web_page import AnyOf
-from inferload.process import listen_address, run_spec
-from inferload.process.listen_address import ListenAddress
-from inferload.process.settings import ProcessSettings
-from inferload.process.trace_export import TraceExport
-from inferload.process.user_scenarios import LoadedScenario, Program
+from inferload.locust_adapters import process
+from inferload.locust_adapters.web_page import AnyOf
 from inferload.results.ci import Outputs
-from inferload.run_options import (
-    API_KEY_VARIABLE,
-    DEFAULT_MAX_TURNS_MB,
-    KEY_ON_COMMAND_LINE,
-    RUN_OPTIONS,
-)
+from inferload.results.verdict.outcome import FAILED, Policy
+from inferload.run.process import listen_address, run_spec
+from inferload.run.process.listen_address import ListenAddress
+from inferload.run.process.settings import ProcessSettings
+from inferload.run.process.trace_export import TraceExport
+from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario import overrides
 from inferload.scenario.files import catalog
-from inferload.verdict.outcome import FAILED, Policy
+from inferload.servers.scrape_http import MetricsUrl
+from inferload.workload.content.data import DataContext
 from inferload.workload.sessions import Sessions
 
 _ANY_SCENARIO = Program()  # without user classes

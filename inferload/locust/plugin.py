@@ -13,23 +13,23 @@ import gevent
 import locust.runners
 from locust import events
 
-from inferload.client.connection.redaction import safe_urls
-from inferload.errors import UsageError
-from inferload.escaping import escaped
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
+from inferload.base.redaction import safe_urls
 from inferload.locust import options, user_classes
-from inferload.locust.adapters import adaptations, logs, membership, messages, process
 from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
 from inferload.locust.web import page
-from inferload.master.controller import CTRL_C, Controller
-from inferload.process.listen_address import ListenAddress
-from inferload.process.run_spec import LoadOptions, RunOptions
-from inferload.process.settings import ProcessSettings
-from inferload.process.user_scenarios import Program
+from inferload.locust_adapters import adaptations, logs, membership, messages, process
+from inferload.results.verdict.outcome import USAGE
+from inferload.run.master.controller import CTRL_C, Controller
+from inferload.run.process.listen_address import ListenAddress
+from inferload.run.process.run_spec import LoadOptions, RunOptions
+from inferload.run.process.settings import ProcessSettings
+from inferload.run.process.user_scenarios import Program
+from inferload.run.worker.worker import Worker
 from inferload.scenario.overrides import parse_settings
-from inferload.verdict.outcome import USAGE
-from inferload.worker.worker import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
 
 
 def _export_metrics(controller: Controller, address: ListenAddress) -> None:
-    from inferload.exporter.exporter import Exporter  # of the master only
+    from inferload.run.exporter.exporter import Exporter  # of the master only
 
     runner = controller.environment.runner
     exporter = Exporter(lambda: controller.latest, lambda: int(runner.user_count))

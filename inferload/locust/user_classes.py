@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.locust.users import InferenceUser, ScenarioUser
-from inferload.process.user_scenarios import Program, ScenarioClass
+from inferload.run.process.user_scenarios import Program, ScenarioClass
 
 
 def program_of(user_classes: Iterable[type], default_option: str = "") -> Program:

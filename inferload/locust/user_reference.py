@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 from inferload.locust.users import Conversation, InferenceUser, ScenarioUser
-from inferload.worker.reply import CaughtReply, Reply
+from inferload.run.worker.reply import CaughtReply, Reply
 
 _HEAD = """\
 # Users: reference

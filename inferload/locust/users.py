@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Literal, overload
 import gevent
 from locust import User, task
 
-from inferload.errors import UsageError
-from inferload.locust.adapters.tasks import task_name
-from inferload.measure.clock import now_ns
-from inferload.requests.calls import Call, call_of, check_conversation
+from inferload.base.clock import now_ns
+from inferload.base.errors import UsageError
+from inferload.client.requests.calls import Call, call_of, check_conversation
+from inferload.locust_adapters.tasks import task_name
+from inferload.run.worker.reply import CaughtReply, Reply
+from inferload.run.worker.user_turns import TaskSession
 from inferload.scenario.schema.endpoints import Endpoint
-from inferload.worker.reply import CaughtReply, Reply
-from inferload.worker.user_turns import TaskSession
 
 Messages = str | Sequence[Mapping[str, Any]]
 

@@ -1,1 +1,1 @@
-"""A run directory's summary. Neither Locust nor pandas is imported here."""
+"""Results of a run: summary, verdict, gates, outcome and their texts; statistics of runs."""

@@ -9,12 +9,12 @@ from typing import Any
 
 from inferload.figures.abort_condition import parse
 from inferload.figures.rate_figures import ATTAINMENT, FAILED_RATIO
-from inferload.measure.client_health import ClientHealth
-from inferload.measure.tally import Tally, TallySet
 from inferload.results.summary import figures_of, sketch_quantile
-from inferload.verdict import gates
-from inferload.verdict.gates import GateResult
-from inferload.verdict.outcome import ABORTED
+from inferload.results.verdict import gates
+from inferload.results.verdict.gates import GateResult
+from inferload.results.verdict.outcome import ABORTED
+from inferload.turns.client_health import ClientHealth
+from inferload.turns.tally import Tally, TallySet
 
 LEAST_ENDED = 10  # turns: a share of fewer is not evaluated
 _SHARES = (FAILED_RATIO.key, ATTAINMENT.key)  # of the ended turns

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inferload.base.arrow import pa, pc
+from inferload.base.clock import NS_PER_S
 from inferload.figures.turn_figures import ITL, STALL_MS
 from inferload.figures.turn_values import values_by_turn
-from inferload.measure.arrow import pa, pc
-from inferload.measure.clock import NS_PER_S
-from inferload.measure.record import CANCELLED
 from inferload.results.summary import exact_block
+from inferload.turns.record import CANCELLED
 
 COLUMNS = (
     *(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inferload.numbers import short
-from inferload.text_table import align
+from inferload.base.numbers import short
+from inferload.base.text_table import align
 
 
 def cache_table(summary: Mapping[str, Any]) -> str:

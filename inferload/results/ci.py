@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from inferload.errors import UsageError
-from inferload.escaping import code_span, escaped, escaped_lines
-from inferload.escaping import markdown as plain
-from inferload.numbers import exact, short
+from inferload.base.errors import UsageError
+from inferload.base.escaping import code_span, escaped, escaped_lines
+from inferload.base.escaping import markdown as plain
+from inferload.base.numbers import exact, short
+from inferload.base.text_table import piped
 from inferload.results.terminal_tables import gate_mark, interval_and_note, interval_text
-from inferload.text_table import piped
-from inferload.verdict import failures
-from inferload.verdict.outcome import FAILED, USAGE, Outcome, State, of_summary
+from inferload.results.verdict import failures
+from inferload.results.verdict.outcome import FAILED, USAGE, Outcome, State, of_summary
 
 _GITHUB_ESCAPES = {"%": "%25", "\n": "%0A"}
 _PROPERTIES = ("scenario", "target", "model", "engine", "seed")

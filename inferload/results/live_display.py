@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from inferload.escaping import escaped
-from inferload.numbers import percent, plural, short
+from inferload.base.escaping import escaped
+from inferload.base.numbers import percent, plural, short
 from inferload.results.progress_lines import Snapshot, lines
-from inferload.verdict.gates import GateResult
+from inferload.results.verdict.gates import GateResult
 
 SPAN = 60  # samples, one per second
 _BARS = "▁▂▃▄▅▆▇█"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
+from inferload.base.clock import NS_PER_MS, NS_PER_S
 from inferload.figures.rate_figures import TURNS, streamed_tokens
 from inferload.figures.turn_figures import CONNECT, ITL, LAG, TTFT, UPLOAD
-from inferload.measure.client_health import HealthSet
-from inferload.measure.clock import NS_PER_MS, NS_PER_S
-from inferload.measure.record import PHASES, Phase
-from inferload.measure.sketch import Sketch
-from inferload.measure.tally import Tally, TallySet, count_faults
 from inferload.results import summary
-from inferload.statistics.intervals import order_interval
-from inferload.statistics.overload import Growth
-from inferload.verdict.evidence import Evidence, ScrapeGap, Stamps
+from inferload.results.statistics.intervals import order_interval
+from inferload.results.statistics.overload import Growth
+from inferload.results.verdict.evidence import Evidence, ScrapeGap, Stamps
+from inferload.turns.client_health import HealthSet
+from inferload.turns.record import PHASES, Phase
+from inferload.turns.sketch import Sketch
+from inferload.turns.tally import Tally, TallySet, count_faults
 
 _CONNECT_TURNS = 2  # iterations of the event loop per connection: start of connecting, and notification of its greenlet
 _UPLOAD_MS = 5.0  # a longer upload waited for the socket, and so for the event loop

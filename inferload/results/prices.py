@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.results.cost import Prices
 
 _FLAGS = {"gpu_hour": "--gpu-hour-price", "gpus": "--gpus", "cached_ratio": "--cached-price-ratio"}

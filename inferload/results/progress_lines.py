@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inferload.escaping import escaped
-from inferload.numbers import clock, percent, short
+from inferload.base.escaping import escaped
+from inferload.base.numbers import clock, percent, short
 from inferload.results.rolling_stats import RecentFigures
 
 _NAMED = 3  # workers

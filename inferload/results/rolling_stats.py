@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from inferload.figures.rate_figures import INPUT, OFFERED, OUTPUT, TURNS
 from inferload.figures.rate_figures import rates as rates_of
 from inferload.figures.turn_figures import E2E, ITL, TTFT
-from inferload.measure.tally import Tally, TallySet
+from inferload.turns.tally import Tally, TallySet
 
 SPAN_S = 10
 _SHOWN = (TTFT.key, ITL.key, E2E.key)

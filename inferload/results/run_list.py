@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload import document_shapes, rundir
-from inferload.errors import UsageError
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.numbers import short
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
-from inferload.numbers import short
+from inferload.results import document_shapes
 from inferload.results.summary import is_marked
-from inferload.verdict import outcome
+from inferload.results.verdict import outcome
 
 LONGEST = 200  # runs; a page of more would be slow
 _UNKNOWN = "-"

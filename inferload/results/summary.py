@@ -16,12 +16,7 @@ from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.rate_figures import rates
 from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.figures.turn_values import BatchSums
-from inferload.measure.client_health import ClientHealth, HealthSet
-from inferload.measure.record import PHASES, Phase
-from inferload.measure.sketch import Sketch, rank
-from inferload.measure.tally import Tally, TallySet
-from inferload.results.summary_notes import notes, remarks_block
-from inferload.statistics.intervals import (
+from inferload.results.statistics.intervals import (
     Interval,
     mean_interval,
     mean_of_sums,
@@ -29,10 +24,15 @@ from inferload.statistics.intervals import (
     quantile_interval,
     quantile_of_counts,
 )
-from inferload.statistics.overload import Growth
-from inferload.verdict import gates as gating
-from inferload.verdict.evidence import Stamps
-from inferload.verdict.validity import Verdict
+from inferload.results.statistics.overload import Growth
+from inferload.results.summary_notes import notes, remarks_block
+from inferload.results.verdict import gates as gating
+from inferload.results.verdict.evidence import Stamps
+from inferload.results.verdict.validity import Verdict
+from inferload.turns.client_health import ClientHealth, HealthSet
+from inferload.turns.record import PHASES, Phase
+from inferload.turns.sketch import Sketch, rank
+from inferload.turns.tally import Tally, TallySet
 
 FORMAT = 1
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from inferload.measure.bounded_names import MOST_NAMES, OTHER_NAMES
-from inferload.measure.remarks import MEANINGS, Remark
-from inferload.measure.tally import Tally
-from inferload.numbers import percent
+from inferload.base.numbers import percent
+from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES
+from inferload.turns.remarks import MEANINGS, Remark
+from inferload.turns.tally import Tally
 
 SHORT_ANSWERS = 0.5  # share of the limits, below which a note names it
 

@@ -6,16 +6,16 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inferload.escaping import escaped, mapped
+from inferload.base.escaping import escaped, mapped
+from inferload.base.numbers import percent, short
+from inferload.base.text_table import align
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.rate_figures import ACHIEVED, INPUT, OFFERED, OUTPUT, TURNS
 from inferload.figures.server_figures import GPU, SERVER_FIGURES
 from inferload.figures.turn_figures import HEADLINES
-from inferload.numbers import percent, short
 from inferload.results.cache_table import against_earlier
 from inferload.results.terminal_tables import figure, interval_and_note, no_latency, server_value, slo_lines
-from inferload.text_table import align
-from inferload.verdict import failures, outcome
+from inferload.results.verdict import failures, outcome
 
 _MEASURES = {figure.key: f"{figure.title} {figure.unit}" for figure in HEADLINES}
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inferload.escaping import escaped, escaped_lines, mapped
+from inferload.base.escaping import escaped, escaped_lines, mapped
+from inferload.base.numbers import percent, short
+from inferload.base.text_table import align
 from inferload.figures.client_figures import CPU_SHARE, DISTRIBUTIONS, STEAL_SHARE
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TURNS
 from inferload.figures.server_figures import GPU, SERVER_FIGURES, ServerFigure
+from inferload.figures.slo_text import LIMITS, limit_text
 from inferload.figures.turn_figures import HEADLINES, ITL, TTFT, TURN_FIGURES
-from inferload.numbers import percent, short
 from inferload.results.cache_table import cache_table
-from inferload.results.slo_text import LIMITS, limit_text
 from inferload.results.summary import QUANTILES, is_marked
-from inferload.text_table import align
-from inferload.verdict import failures, outcome
-from inferload.verdict.gate_decision import ONE_SIDED
+from inferload.results.verdict import failures, outcome
+from inferload.results.verdict.gate_decision import ONE_SIDED
 
 _COLUMNS = ("count", "mean", *QUANTILES, "max")
 _HEADS = {"p999": "p99.9"}

@@ -1,0 +1,1 @@
+"""The scenario: keys, files, overrides and their checks."""

@@ -14,11 +14,11 @@ from typing import Literal
 
 import msgspec
 
-from inferload.content.messages import SHARED, Message, Piece, ToolCall, text_message
-from inferload.content.script import Ask, Fork, Script, Sent, TurnReply
-from inferload.content.tool_text import tools_json
 from inferload.scenario.schema.agent import MIN_SUMMARY_TOKENS, SUMMARY_REQUEST_TOKENS, TIME, Agent, Prefix, Tool
 from inferload.scenario.schema.distributions import draw_count
+from inferload.workload.content.messages import SHARED, Message, Piece, ToolCall, text_message
+from inferload.workload.content.script import Ask, Fork, Script, Sent, TurnReply
+from inferload.workload.content.tool_text import tools_json
 
 _TIME_TOKENS = 19  # of a time such as 2026-01-15 09:30:00, one per character
 _ERROR_TOKENS = 30  # of the result of a failed call

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from inferload.content.data import DataContext, Notes
-from inferload.content.images import picture_url
-from inferload.content.messages import SHARED, Message, Piece
-from inferload.content.script import Ask, Script, TurnReply
 from inferload.scenario.schema.chat import ONE, Chat, Images
 from inferload.scenario.schema.distributions import Constant, Distribution, draw_count, mean_of
+from inferload.workload.content.data import DataContext, Notes
+from inferload.workload.content.images import picture_url
+from inferload.workload.content.messages import SHARED, Message, Piece
+from inferload.workload.content.script import Ask, Script, TurnReply
 from inferload.workload.context_limit import NextRequest, fit
 from inferload.workload.document_pool import DocumentPool
 from inferload.workload.sources.api import AnswerLengths, SourceTurn

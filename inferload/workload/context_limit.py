@@ -5,8 +5,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from inferload.content.messages import Message, Piece
 from inferload.scenario.schema.chat import ContextLimit
+from inferload.workload.content.messages import Message, Piece
 
 Note = Literal["stopped", "truncated", "compacted"]
 

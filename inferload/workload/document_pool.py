@@ -6,10 +6,10 @@ from functools import lru_cache
 from itertools import accumulate
 from random import Random
 
-from inferload.content.messages import SHARED, Piece
-from inferload.numbers import percent
+from inferload.base.numbers import percent
 from inferload.scenario.schema.chat import Documents
 from inferload.scenario.schema.distributions import draw_count
+from inferload.workload.content.messages import SHARED, Piece
 
 _TRIES = 64
 _CACHED = 4096  # documents

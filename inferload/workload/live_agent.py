@@ -26,13 +26,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from inferload.content.data import DataContext, Notes, Opened, same_as_master
-from inferload.content.messages import Message, Piece, ToolCall
-from inferload.content.script import Ask, Script, TurnReply, Work, Worked
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.files import catalog, data_files
 from inferload.scenario.schema.agent import LiveAgentWorkload
 from inferload.scenario.schema.distributions import draw_count
+from inferload.workload.content.data import DataContext, Notes, Opened, same_as_master
+from inferload.workload.content.messages import Message, Piece, ToolCall
+from inferload.workload.content.script import Ask, Script, TurnReply, Work, Worked
 
 MessageDict = Mapping[str, Any]  # message in the format of the chat API
 

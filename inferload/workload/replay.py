@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from inferload.content.data import DataContext, Notes, Opened, same_as_master
-from inferload.content.messages import BLOCK, Message, Piece, first_tokens
-from inferload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, Worked
-from inferload.numbers import plural
+from inferload.base.numbers import plural
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.replay import Replay
+from inferload.workload.content.data import DataContext, Notes, Opened, same_as_master
+from inferload.workload.content.messages import BLOCK, Message, Piece, first_tokens
+from inferload.workload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, Worked
 from inferload.workload.traces.formats import FORMATS, of_table
 from inferload.workload.traces.idle import IdleCap
 from inferload.workload.traces.index import TimeWindow, TraceIndex

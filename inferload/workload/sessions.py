@@ -7,17 +7,18 @@ from itertools import accumulate, count
 from random import Random
 from typing import Any
 
-from inferload.content.data import DataContext, Notes, Opened
-from inferload.content.messages import BLOCK, SHARED, Message
-from inferload.content.script import Script, Session, outline
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.tasks import REACTING, Tasks, TaskSessions
+from inferload.scenario.schema.tasks import REACTING, Tasks
 from inferload.scenario.schema.workloads import Mix, Single
 from inferload.workload.agent import agent
 from inferload.workload.chat import ChatSessions
+from inferload.workload.content.data import DataContext, Notes, Opened
+from inferload.workload.content.messages import BLOCK, SHARED, Message
+from inferload.workload.content.script import Script, Session, outline
 from inferload.workload.live_agent import LiveAgentSessions
 from inferload.workload.replay import ReplaySessions
+from inferload.workload.tasks import TaskSessions
 
 # Kinds of workload without data: (workload, session index, random numbers of the session) -> script.
 SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"agent": agent}

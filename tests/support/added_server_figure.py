@@ -41,17 +41,17 @@ from inferload.analysis.data import timeline  # noqa: E402
 from inferload.analysis.pages import gate_reference, summary_reference, terms  # noqa: E402
 from inferload.analysis.pages.tables import servers_table  # noqa: E402
 
-from inferload.client.scraper import readings  # noqa: E402
-from inferload.document_shapes import faults  # noqa: E402
 from inferload.figures import gate_grammar  # noqa: E402
-from inferload.live.document import series_document  # noqa: E402
-from inferload.live.recorder import Instant, Recorder  # noqa: E402
 from inferload.results import terminal_summary, terminal_tables  # noqa: E402
-from inferload.scrapes_file import ScrapeColumns  # noqa: E402
-from inferload.server_metrics.exposition import parse  # noqa: E402
-from inferload.server_metrics.series import by_target  # noqa: E402
-from inferload.server_metrics.window_figures import servers_block  # noqa: E402
-from inferload.verdict import gates  # noqa: E402
+from inferload.results.document_shapes import faults  # noqa: E402
+from inferload.results.verdict import gates  # noqa: E402
+from inferload.run.live.document import series_document  # noqa: E402
+from inferload.run.live.recorder import Instant, Recorder  # noqa: E402
+from inferload.servers.exposition import parse  # noqa: E402
+from inferload.servers.scraper import readings  # noqa: E402
+from inferload.servers.scrapes_file import ScrapeColumns  # noqa: E402
+from inferload.servers.series import by_target  # noqa: E402
+from inferload.servers.window_figures import servers_block  # noqa: E402
 
 S = 1_000_000_000
 TARGET = "http://server:8000"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from inferload.numbers import duration, number
+from inferload.base.numbers import duration, number
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.arrival_kind import LoadSummary, OpenArrivals, RecordedSessions
 from inferload.scenario.schema.base import AtLeastOne

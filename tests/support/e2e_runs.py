@@ -24,9 +24,10 @@ from ports import unused_port
 from scripted_server import Script, ScriptedServer
 from simulator_process import Simulator
 
-from inferload import document_shapes, rundir
-from inferload.summarise.summarise import summarise
-from inferload.verdict.outcome import INVALID
+from inferload.base import rundir
+from inferload.results import document_shapes
+from inferload.results.summarise.summarise import summarise
+from inferload.results.verdict.outcome import INVALID
 
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
 STREAM_S = 300.0 if SOAK else 3.0

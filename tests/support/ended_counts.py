@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from inferload.content.chat_template import NO_TEMPLATE
-from inferload.measure.client_health import HealthSet
-from inferload.measure.clock import Anchor
-from inferload.measure.record import PhaseWindow
-from inferload.measure.tally import TallySet
+from inferload.base.clock import Anchor
+from inferload.results.summarise.counts import Counts, EndedWorker, Others
+from inferload.results.verdict.outcome import Policy
 from inferload.scenario.scenario import Scenario
-from inferload.summarise.counts import Counts, EndedWorker, Others
-from inferload.verdict.outcome import Policy
+from inferload.turns.client_health import HealthSet
+from inferload.turns.record import PhaseWindow
+from inferload.turns.tally import TallySet
+from inferload.workload.content.chat_template import NO_TEMPLATE
 
 
 def ended(

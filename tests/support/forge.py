@@ -166,12 +166,12 @@ class Forge:
 
 # The imports of the scraper, not the scraper itself: runpy warns if the module to run is already imported.
 COMMANDS = Forge(
-    "inferload.scrapes_file",
-    "inferload.server_metrics.exposition",
-    "inferload.client.scrape_http",
+    "inferload.servers.scrapes_file",
+    "inferload.servers.exposition",
+    "inferload.servers.scrape_http",
     "inferload.analysis.report.report",
     "inferload.analysis.report.multi_run_page",
-    "inferload.summarise.summarise",
+    "inferload.results.summarise.summarise",
     "pyarrow.dataset",
 )
 LOCUST = Forge("locust.main", "inferload.locust.plugin", "scipy.special", children=COMMANDS)

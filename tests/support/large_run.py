@@ -19,15 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from turn_reference import count_turn
 
-from inferload import rundir
+from inferload.base import rundir
+from inferload.base.clock import Anchor
 from inferload.figures import metric_names as names
-from inferload.measure.clock import Anchor
-from inferload.measure.record import Failure, PhaseWindow, TurnRecord
-from inferload.measure.tally import TallySet
-from inferload.measure.turn_columns import SCHEMA
+from inferload.results.summarise.counts import Counts, EndedWorker
 from inferload.scenario import scenario as scenarios
-from inferload.scrapes_file import ScrapeColumns, write_part
-from inferload.summarise.counts import Counts, EndedWorker
+from inferload.servers.scrapes_file import ScrapeColumns, write_part
+from inferload.turns.record import Failure, PhaseWindow, TurnRecord
+from inferload.turns.tally import TallySet
+from inferload.turns.turn_columns import SCHEMA
 
 NS = 1_000_000_000
 MS = 1_000_000

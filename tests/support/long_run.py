@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from inferload import rundir
+from inferload.base import rundir
+from inferload.base.clock import Anchor
 from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.figures.turn_values import values_by_turn
-from inferload.measure.clock import Anchor
-from inferload.measure.record import PHASES, Phase, PhaseWindow
-from inferload.measure.tally import TallySet
-from inferload.measure.turn_columns import SCHEMA
+from inferload.results.summarise.counts import Counts, EndedWorker
 from inferload.scenario import scenario as scenarios
-from inferload.summarise.counts import Counts, EndedWorker
+from inferload.turns.record import PHASES, Phase, PhaseWindow
+from inferload.turns.tally import TallySet
+from inferload.turns.turn_columns import SCHEMA
 
 S, MS = 1_000_000_000, 1_000_000
 RUN = "long"

@@ -51,7 +51,7 @@ def places(folder: Path) -> dict[str, object]:
 
     from inferload.figures import measures_page
     from inferload.results import terminal_summary, terminal_tables
-    from inferload.summarise.summarise import summarise
+    from inferload.results.summarise.summarise import summarise
 
     gated = long_run.SCENARIO.replace("gates: [", f'gates: ["p95({KEY}) < 1000", ')
     summary = summarise(long_run.write(folder / "long", long_run.LongRun(2000, scenario=gated)))

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from inferload.measure.record import PHASES, Failure, TurnRecord
+from inferload.turns.record import PHASES, Failure, TurnRecord
 
 MS = 1_000_000
 S = 1_000_000_000

@@ -9,7 +9,7 @@ from typing import Any
 import synthetic_run as synthetic
 from inferload.analysis.report import multi_run_page, report, search_page
 
-from inferload import rundir
+from inferload.base import rundir
 
 LONG = "meta-llama/Llama-3.1-8B-Instruct-with-a-long-name-" * 3
 SIMULATED = [{"url": synthetic.TARGET, "engine": "simulator", "stands_for": "Llama-3.1-8B on NVIDIA A100-SXM4-80GB"}]

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inferload import rundir
+from inferload.base import rundir
 from inferload.figures import metric_names as names
-from inferload.measure.turn_columns import SCHEMA
-from inferload.scrapes_file import ScrapeColumns, write_part
+from inferload.servers.scrapes_file import ScrapeColumns, write_part
+from inferload.turns.turn_columns import SCHEMA
 
 NS = 1_000_000_000
 MS = 1_000_000

@@ -7,8 +7,8 @@ from math import ceil, isfinite
 
 from inferload.figures.counting import count_turns
 from inferload.figures.slo import FAILED, Slo
-from inferload.measure.record import PhaseWindow, TurnRecord
-from inferload.measure.tally import Pause, Tally, TallySet
+from inferload.turns.record import PhaseWindow, TurnRecord
+from inferload.turns.tally import Pause, Tally, TallySet
 
 MS = 1_000_000
 STALL_MS = 250

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inferload import deployments
+from inferload.base import deployments
 
 GONE = 2**22 + 1  # above the highest process id
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt  # a dependency of rich
 
-from inferload.client.connection.redaction import LEAST, Redaction, without_userinfo
+from inferload.base.errors import UsageError
+from inferload.base.escaping import code_span, escaped, escaped_lines, indented, mapped, markdown
+from inferload.base.redaction import LEAST, Redaction, without_userinfo
 from inferload.client.connection.target import Target
-from inferload.client.scrape_http import MetricsUrl
-from inferload.errors import UsageError
-from inferload.escaping import code_span, escaped, escaped_lines, indented, mapped, markdown
-from inferload.process.trace_export import TraceExport
+from inferload.run.process.trace_export import TraceExport
+from inferload.servers.scrape_http import MetricsUrl
 
 KEY_SIGNS = "".join(chr(code) for code in range(33, 127))
 KEYS = st.text(KEY_SIGNS, min_size=LEAST, max_size=60)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.numbers import NOT_KNOWN, clock, duration, exact, listed, number, percent, plural, short, spread
+from inferload.base.numbers import NOT_KNOWN, clock, duration, exact, listed, number, percent, plural, short, spread
 
 
 def test_unknown_values_are_not_zero() -> None:

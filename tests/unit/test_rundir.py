@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from inferload import document_shapes, rundir
-from inferload.client.connection.redaction import Redaction
-from inferload.master.lifecycle import cache_passes
-from inferload.master.lifecycle.marks import Marks
-from inferload.measure.clock import Anchor
+from inferload.base import rundir
+from inferload.base.clock import Anchor
+from inferload.base.redaction import Redaction
+from inferload.results import document_shapes
+from inferload.run.master.lifecycle import cache_passes
+from inferload.run.master.lifecycle.marks import Marks
 from inferload.scenario.scenario import Cache
 
 HALF = "\ud83d"  # half of a character: UTF-8 cannot represent it

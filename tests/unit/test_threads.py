@@ -6,8 +6,8 @@ from pathlib import Path
 import gevent
 import pytest
 
-from inferload import threads
-from inferload.threads import AppendedFile
+from inferload.base import threads
+from inferload.base.threads import AppendedFile
 
 
 def test_texts_are_appended_in_order_and_gathered_while_the_disk_is_slow(

@@ -16,15 +16,16 @@ from paths import ROOT
 from records import MS, S, turn, turns
 from turn_reference import VALUES
 
-from inferload import rundir, turns_file
-from inferload.errors import UsageError
+from inferload.base import rundir
+from inferload.base.clock import Anchor
+from inferload.base.errors import UsageError
+from inferload.base.rundir import TURNS
 from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.figures.turn_values import ExactValues, Read, batched_values, turn_columns
-from inferload.measure import turn_columns as turn_columns_page
-from inferload.measure.clock import Anchor
-from inferload.measure.record import Failure, TurnRecord
-from inferload.measure.turn_columns import SCHEMA, TurnColumns, to_table
-from inferload.rundir import TURNS
+from inferload.turns import turn_columns as turn_columns_page
+from inferload.turns import turns_file
+from inferload.turns.record import Failure, TurnRecord
+from inferload.turns.turn_columns import SCHEMA, TurnColumns, to_table
 
 ANCHOR = Anchor(wall_ns=1_790_000_000 * S, mono_ns=3 * S)
 
@@ -247,7 +248,7 @@ def test_batched_values_are_all_values(records: list[TurnRecord]) -> None:
 
 
 def test_the_page_of_the_columns_is_generated() -> None:
-    command = "python -m inferload.measure.turn_columns > docs/turns.md"
+    command = "python -m inferload.turns.turn_columns > docs/turns.md"
     assert (ROOT / "docs" / "turns.md").read_text(encoding="utf-8") == turn_columns_page.document(), command
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from inferload.base.user_cache import user_cache
 from inferload.scenario.files import data_files
-from inferload.user_cache import user_cache
 
 NAMELESS = ("unshare", "--user", "--map-user=12345", "--map-group=12345", "env", "-u", "HOME", "-u", "XDG_CACHE_HOME")
-PRINT = "from inferload.user_cache import user_cache; print(user_cache())"
+PRINT = "from inferload.base.user_cache import user_cache; print(user_cache())"
 
 
 def can_be_nameless() -> bool:

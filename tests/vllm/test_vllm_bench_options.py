@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from inferload.deploy.launcher import paths
 
-from inferload.scenario.vllm_bench import OPTIONS
+from inferload.cli.vllm_bench import OPTIONS
 
 pytestmark = pytest.mark.vllm
 

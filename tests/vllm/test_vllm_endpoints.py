@@ -6,18 +6,19 @@ import gevent
 import pytest
 from inferload.deploy.launcher.server_state import LocalServer
 
+from inferload.base.clock import now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, SentTurns, prove
+from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.content.messages import Message, Piece, ToolCall, text_message
-from inferload.content.prompts import approximate
-from inferload.content.script import Ask
-from inferload.measure.clock import now_ns
-from inferload.plan.first_asks import PLAIN
-from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
 from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
+from inferload.workload.content.messages import Message, Piece, ToolCall, text_message
+from inferload.workload.content.prompts import approximate
+from inferload.workload.content.script import Ask
+from inferload.workload.isolation import Isolation
+from inferload.workload.plan.first_asks import PLAIN
 
 pytestmark = pytest.mark.vllm
 

@@ -15,8 +15,8 @@ from inferload.analysis.report.reconcile import reconcile
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 
-from inferload import scrapes_file
-from inferload.server_metrics.series import ServerSeries, by_target
+from inferload.servers import scrapes_file
+from inferload.servers.series import ServerSeries, by_target
 
 pytestmark = pytest.mark.vllm
 

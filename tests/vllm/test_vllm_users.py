@@ -10,8 +10,8 @@ from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from test_e2e_users import WHOLE
 
-from inferload import scrapes_file
-from inferload.server_metrics.series import by_target
+from inferload.servers import scrapes_file
+from inferload.servers.series import by_target
 
 pytestmark = pytest.mark.vllm
 

@@ -7,7 +7,7 @@ magnitude and shape of a curve; a study that needs more has to fit its own const
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 from .step_time import FrontEnd, Pass, StepCost, eager, graph_sizes
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 
 @dataclass(slots=True)

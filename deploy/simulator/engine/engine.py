@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from inferload.measure import clock
+from inferload.base import clock
 
 from ..core.pipeline import Core
 from ..core.request import Request

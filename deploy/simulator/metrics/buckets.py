@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 Bounds = Mapping[str, Sequence[float]]
 

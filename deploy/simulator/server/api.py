@@ -4,7 +4,7 @@ import hmac
 from collections.abc import Callable
 from http import HTTPStatus
 
-from inferload.measure import clock
+from inferload.base import clock
 
 from ..engine.chaos import Chaos, ChaosError, Faults, parse_plan
 from ..engine.engine import Engine

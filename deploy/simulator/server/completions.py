@@ -3,7 +3,7 @@
 import itertools
 import secrets
 
-from inferload.measure import clock
+from inferload.base import clock
 
 from ..answers.completion_events import CompletionEvents
 from ..core.request import Request

@@ -11,8 +11,8 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from inferload.errors import UsageError
-from inferload.measure import clock
+from inferload.base import clock
+from inferload.base.errors import UsageError
 
 from ..engine.engine import Engine
 from ..protocol.http import HttpRequest

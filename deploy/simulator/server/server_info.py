@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from inferload.measure import clock
+from inferload.base import clock
 
 from ..answers.usage import UsageOptions
 from ..core.queues import SchedulerLimits

@@ -11,10 +11,10 @@ import msgspec
 
 from inferload.client.answers import lenient
 from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds, refusal
-from inferload.content.messages import ToolCall
 from inferload.figures.turn_figures import LEAST_TOKENS_PER_EVENT
-from inferload.measure.record import Failure
-from inferload.measure.remarks import Remark
+from inferload.turns.record import Failure
+from inferload.turns.remarks import Remark
+from inferload.workload.content.messages import ToolCall
 
 DONE = b"[DONE]"
 # Finish reasons by those of other servers: of Anthropic, TGI and Mistral, and the former name of `tool_calls`.

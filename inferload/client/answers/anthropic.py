@@ -8,7 +8,7 @@ from inferload.client.answers.answer import DONE
 from inferload.client.answers.lenient import is_error
 from inferload.client.answers.number_bounds import OutputTokens, Tokens
 from inferload.client.answers.typed_events import TypedAnswer
-from inferload.measure.record import Failure
+from inferload.turns.record import Failure
 
 
 class _MessagesUsage(msgspec.Struct):

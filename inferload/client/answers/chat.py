@@ -20,8 +20,8 @@ import msgspec
 from inferload.client.answers.answer import DONE, Answer, EventFrame, PerRequestMetrics, ToolCalls
 from inferload.client.answers.lenient import is_error, text_of
 from inferload.client.answers.number_bounds import UNDECODABLE, OutputTokens, Tokens
-from inferload.measure.record import Failure
-from inferload.measure.remarks import Remark
+from inferload.turns.record import Failure
+from inferload.turns.remarks import Remark
 
 
 class _Function(msgspec.Struct):

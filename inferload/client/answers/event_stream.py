@@ -20,8 +20,8 @@ from inferload.client.answers.sse import SseParser, event_of_chunk
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import ChunkError, Http1Error, ReplyHead
 from inferload.client.connection.reply import Arrivals, HttpReply, nothing
-from inferload.measure.record import Failure
-from inferload.measure.remarks import Remark
+from inferload.turns.record import Failure
+from inferload.turns.remarks import Remark
 
 _DETAIL_BYTES = 4096  # stored bytes of an error body: the client redacts them before it cuts them to a line
 _ERROR_BYTES = 1 << 20  # size of an error body after which the connection is closed

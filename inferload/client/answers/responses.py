@@ -8,7 +8,7 @@ from inferload.client.answers.answer import DONE, PerRequestMetrics
 from inferload.client.answers.lenient import is_error, text_of
 from inferload.client.answers.number_bounds import OutputTokens, Tokens
 from inferload.client.answers.typed_events import TypedAnswer
-from inferload.measure.record import Failure
+from inferload.turns.record import Failure
 
 _TEXT_DELTAS = {"response.output_text.delta", "response.refusal.delta"}
 _REASONING_DELTAS = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 import gevent.socket
 
+from inferload.base.errors import UsageError
 from inferload.client.connection import descriptors, reader_choice
 from inferload.client.connection.http1 import Http1Error, parse_head, request_head
 from inferload.client.connection.proxies import Proxy, bracketed
@@ -19,8 +20,7 @@ from inferload.client.connection.python_connection import SO_TIMESTAMPNS, Python
 from inferload.client.connection.reply import AnyConnection, mark_searches
 from inferload.client.connection.target import Target
 from inferload.client.connection.tls import TlsLayer
-from inferload.errors import UsageError
-from inferload.measure.record import Failure
+from inferload.turns.record import Failure
 
 if TYPE_CHECKING:
     from inferload.client.connection.native_connection import ReaderThread

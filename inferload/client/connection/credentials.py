@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 LEAST_TOKEN = 20  # characters: someone who records the handshake can try short ones offline
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from gevent.event import Event
 
+from inferload.base.clock import now_ns
 from inferload.client.connection.error_log import ErrorLog
-from inferload.measure.clock import now_ns
 
 logger = logging.getLogger(__name__)
 

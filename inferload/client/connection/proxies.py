@@ -10,9 +10,9 @@ import urllib.request
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from inferload.client.connection.redaction import without_userinfo
+from inferload.base.errors import UsageError
+from inferload.base.redaction import without_userinfo
 from inferload.client.connection.target import Target
-from inferload.errors import UsageError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _WITH_PORT = re.compile(r"(?:\[(?P<bracketed>[^\]]*)\](?P<bits>/\d+)?|(?P<name>[^:\[\]]*))(?::(?P<port>\d+))?")

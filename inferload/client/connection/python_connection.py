@@ -9,9 +9,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from inferload.base.clock import now_ns, wall_ns
 from inferload.client.connection.reply import ConnectionLost, GatheredReply, MarkSearch
 from inferload.client.connection.tls import TlsLayer
-from inferload.measure.clock import now_ns, wall_ns
 
 SO_TIMESTAMPNS = 35  # Linux; not in the socket module
 _READ_BYTES = 2_048  # a larger buffer would be allocated and released for each token of 200 bytes

@@ -3,7 +3,7 @@
 import os
 from typing import Literal, get_args
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 try:
     from inferload.client.connection import _native

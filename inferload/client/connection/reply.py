@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from inferload.base.clock import NS_PER_S
 from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
-from inferload.measure.clock import NS_PER_S
 
 # Payload for a read without a kernel timestamp.
 _NO_STAMP = bytes(16)

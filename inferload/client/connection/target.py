@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from inferload.client.connection.redaction import without_userinfo
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
+from inferload.base.redaction import without_userinfo
 
 # End of the path of a whole endpoint URL; a deployment may have any name, and Azure AI's API has the path /models.
 _ENDPOINT = re.compile(

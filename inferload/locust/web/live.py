@@ -7,10 +7,10 @@ from typing import Any
 
 from flask import Response, request
 
-from inferload.errors import UsageError
-from inferload.escaping import escaped
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
 from inferload.locust.web.routes import Routes
-from inferload.master.controller import Controller
+from inferload.run.master.controller import Controller
 
 PAGE_SCRIPTS = ("start_form.js", "live_tab.js")  # of Locust's page
 _STATIC = {

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from flask import Response, jsonify, request
 
-from inferload.escaping import escaped
+from inferload.base.escaping import escaped
 
 logger = logging.getLogger(__name__)
 

@@ -8,15 +8,15 @@ from typing import Any
 
 from flask import Response, jsonify, make_response
 
-from inferload.client.connection.redaction import Redaction
-from inferload.locust.adapters import web_page
+from inferload.base.clock import wall_ns
+from inferload.base.redaction import Redaction
 from inferload.locust.web import live, origins
 from inferload.locust.web.routes import Routes, View
 from inferload.locust.web.runs import RunPages
 from inferload.locust.web.start import StartForm
-from inferload.master.controller import Controller
-from inferload.master.lifecycle.master_run import MasterRun
-from inferload.measure.clock import wall_ns
+from inferload.locust_adapters import web_page
+from inferload.run.master.controller import Controller
+from inferload.run.master.lifecycle.master_run import MasterRun
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Self
 from urllib.parse import urlencode
 
-from inferload.numbers import short
+from inferload.base.numbers import short
 from inferload.results.run_list import FIGURES, ListedRun
 
 STARTED, OUTCOME = "run", "outcome"  # columns beside those of the figures; a run is sorted by its start

@@ -17,14 +17,15 @@ from gevent.lock import BoundedSemaphore
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from inferload import document_shapes, rundir
-from inferload.errors import UsageError
-from inferload.escaping import escaped
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
 from inferload.locust.web.routes import Routes
 from inferload.locust.web.run_view import RunView
-from inferload.master.analysis_process import analyse
-from inferload.master.controller import Controller
+from inferload.results import document_shapes
 from inferload.results.run_list import FIGURES, RunList, named
+from inferload.run.master.analysis_process import analyse
+from inferload.run.master.controller import Controller
 
 _CHUNK = 1 << 16
 _LARGEST_SEED = 1 << 31

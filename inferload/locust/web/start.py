@@ -5,11 +5,11 @@ from typing import Any
 
 from flask import jsonify, request
 
-from inferload.errors import UsageError
-from inferload.escaping import escaped
-from inferload.locust.adapters import web_page
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
 from inferload.locust.web.routes import View
-from inferload.master.controller import Controller
+from inferload.locust_adapters import web_page
+from inferload.run.master.controller import Controller
 from inferload.scenario.files import catalog
 
 

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.files.yaml_text import parse
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.files import catalog
 
 

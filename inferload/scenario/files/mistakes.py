@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.files.yaml_text import Fault, Parsed, PathTo
 
 Schema = Mapping[str, Any]

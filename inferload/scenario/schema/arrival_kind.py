@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
-from inferload.numbers import plural
+from inferload.base.numbers import plural
 from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
 from inferload.scenario.schema.load_profiles import LoadProfile
 from inferload.scenario.schema.rate_curves import RateCurve

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from inferload.numbers import duration, number, plural
+from inferload.base.numbers import duration, number, plural
 from inferload.scenario.schema.arrival_kind import (
     ArrivalKind,
     LoadSummary,

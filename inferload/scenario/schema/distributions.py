@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from inferload.numbers import exact, number
+from inferload.base.numbers import exact, number
 
 # 0.95 quantile of the standard normal distribution: ln(p95 / p50) of a lognormal distribution is Z95 sigmas.
 Z95 = NormalDist().inv_cdf(0.95)

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from inferload.numbers import duration, plural
+from inferload.base.numbers import duration, plural
 from inferload.scenario.schema.base import ScenarioPart
 
 

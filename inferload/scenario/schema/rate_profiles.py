@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from inferload.errors import UsageError
-from inferload.numbers import duration, exact, number, plural
+from inferload.base.errors import UsageError
+from inferload.base.numbers import duration, exact, number, plural
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.base import ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from inferload.errors import UsageError
-from inferload.numbers import exact, number
+from inferload.base.errors import UsageError
+from inferload.base.numbers import exact, number
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.arrival_kind import LoadSummary, OpenArrivals, RecordedSessions
 from inferload.scenario.schema.distributions import MOST, Positive

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.numbers import duration, exact, plural
+from inferload.base.numbers import duration, exact, plural
 from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
 from inferload.scenario.schema.load_profiles import LoadProfile, steps_in_short

@@ -11,12 +11,12 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, Ids
-from inferload.content.messages import Message, Piece, Role
-from inferload.content.prompts import shared_length
-from inferload.content.script import Ask, PlannedTurn, answer_key
-from inferload.content.tool_text import json_tokens
-from inferload.requests.bodies import Isolation
+from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate, Ids
+from inferload.workload.content.messages import Message, Piece, Role
+from inferload.workload.content.prompts import shared_length
+from inferload.workload.content.script import Ask, PlannedTurn, answer_key
+from inferload.workload.content.tool_text import json_tokens
+from inferload.workload.isolation import Isolation
 
 # Block of vLLM on a GPU, if neither the server nor the scenario sets it.
 ASSUMED_BLOCK = 16

@@ -7,10 +7,10 @@ assumed to be the same; of an answer with another count no token is expected to 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate
-from inferload.content.script import Ask, EffectResult, Script, Sink, TurnReply, answer_key, interpret
-from inferload.measure.record import CANCELLED
-from inferload.requests.bodies import Isolation
+from inferload.turns.record import CANCELLED
+from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate
+from inferload.workload.content.script import Ask, EffectResult, Script, Sink, TurnReply, answer_key, interpret
+from inferload.workload.isolation import Isolation
 from inferload.workload.prefix_cache.expected import Hits, Layout, PrefixTree, Span, computed_answer, tokens_of
 
 

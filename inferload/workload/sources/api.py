@@ -7,8 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-from inferload.content.data import DataFacts
-from inferload.content.messages import Message, Piece
+from inferload.workload.content.data import DataFacts
+from inferload.workload.content.messages import Message, Piece
 
 
 class SourceTurn(msgspec.Struct, frozen=True):

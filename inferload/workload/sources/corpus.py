@@ -9,10 +9,10 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from inferload.content.data import DataContext
-from inferload.content.messages import SHARED, Piece
-from inferload.content.token_estimate import SAMPLE_CHARS, SAMPLES, counting
 from inferload.scenario.schema.sources import Corpus
+from inferload.workload.content.data import DataContext
+from inferload.workload.content.messages import SHARED, Piece
+from inferload.workload.content.token_estimate import SAMPLE_CHARS, SAMPLES, counting
 from inferload.workload.sources.api import Source, SourceSession
 
 # Phrases of each subject: actor, object, state, place or time.

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 _BLOCK_BYTES = 4 << 20
 _LONGEST_BYTES = 256 << 20  # of a record; a longer one means that the file has another format

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferload.user_cache import user_cache
+from inferload.base.user_cache import user_cache
 from inferload.workload.sources.file_records import Raw
 from inferload.workload.sources.parsing import Exchange, RecordedConversation, Skip
 

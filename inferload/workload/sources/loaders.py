@@ -7,7 +7,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.files import data_files
 from inferload.scenario.schema.sources import Columns, Csv, HuggingFace, JsonLines, ShareGpt
 from inferload.workload.sources import file_records

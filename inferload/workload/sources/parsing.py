@@ -8,8 +8,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from inferload.content.messages import Role
 from inferload.scenario.schema.sources import Columns, Sampler
+from inferload.workload.content.messages import Role
 
 _NAMES: Mapping[Role, tuple[str, ...]] = {
     "user": ("human", "user", "prompter"),

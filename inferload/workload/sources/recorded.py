@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from inferload.content.data import DataContext, same_as_master
-from inferload.content.messages import Message, Piece
-from inferload.content.prompts import Tokenize
-from inferload.content.token_estimate import SAMPLES, Counting, counting
-from inferload.errors import UsageError
-from inferload.numbers import plural
+from inferload.base.errors import UsageError
+from inferload.base.numbers import plural
 from inferload.scenario.files import data_files
 from inferload.scenario.schema.sources import Columns, Recorded
+from inferload.workload.content.data import DataContext, same_as_master
+from inferload.workload.content.messages import Message, Piece
+from inferload.workload.content.prompts import Tokenize
+from inferload.workload.content.token_estimate import SAMPLES, Counting, counting
 from inferload.workload.sources.api import AnswerLengths, SourceSession, SourceTurn, literal
 from inferload.workload.sources.file_records import Raw
 from inferload.workload.sources.index import Index, Ints, build

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from inferload.content.data import DataContext
+from inferload.workload.content.data import DataContext
 from inferload.workload.sources.api import AnswerLengths, Source
 from inferload.workload.sources.corpus import CorpusSource
 from inferload.workload.sources.loaders import FileReader, HubReader

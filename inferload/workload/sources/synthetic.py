@@ -5,8 +5,8 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from inferload.content.messages import SHARED, Piece
 from inferload.scenario.schema.sources import PrefixRepetition, RandomLengths
+from inferload.workload.content.messages import SHARED, Piece
 from inferload.workload.sources.api import Source, SourceSession, SourceTurn
 
 

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.files.data_files import sha256_of, sha256_of_all
 from inferload.workload.traces.turn import TraceFault
 

@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from inferload.errors import UsageError
-from inferload.numbers import exact, plural
+from inferload.base.errors import UsageError
+from inferload.base.numbers import exact, plural
 from inferload.workload.traces.files import JSON, TABLES, TraceFile, TraceFiles, json_records, lines
 from inferload.workload.traces.formats import Format
 from inferload.workload.traces.turn import Parser, RecordedTurn, TraceFault

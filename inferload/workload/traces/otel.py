@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from inferload.measure.clock import NS_PER_S
+from inferload.base.clock import NS_PER_S
 from inferload.workload.traces.turn import RecordedTurn, TraceFault, count_of, json_line
 
 # Current names of the semantic conventions, then those up to 1.26.

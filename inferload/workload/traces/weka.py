@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from inferload.numbers import plural
+from inferload.base.numbers import plural
 from inferload.workload.traces.turn import RecordedTurn, Row, TraceFault, count_of, json_object, number_of
 
 _BLOCK = 64

@@ -26,8 +26,8 @@ from e2e_runs import (
 )
 from slow_disk import SlowDisk
 
-from inferload import rundir
-from inferload.summarise.summarise import summarise
+from inferload.base import rundir
+from inferload.results.summarise.summarise import summarise
 
 LIMIT_BYTES = 512  # smaller than any table of the run
 AT_ONCE = 4

@@ -21,7 +21,7 @@ from e2e_runs import (
 from locust_process import csv_rows
 
 from inferload import cli
-from inferload.verdict import failures
+from inferload.results.verdict import failures
 
 MEASURED = {"warmup_s": 0, "measure_s": 5, "drain_s": 20}
 # Against a server that refuses connections a closed loop without pauses would send thousands of turns.

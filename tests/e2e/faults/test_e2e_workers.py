@@ -34,9 +34,9 @@ from e2e_runs import (
 from locust_process import csv_rows
 
 from inferload.client.connection import reader_choice
-from inferload.content.script import outline
 from inferload.scenario import scenario as scenarios
 from inferload.workload.arrivals import Schedule
+from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
 
 USERS = 6

@@ -6,8 +6,8 @@ from typing import Any
 
 from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 
-from inferload.content.script import outline
 from inferload.scenario.scenario import load
+from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
 
 SIZES = {"tools_tokens": 200, "system_prompt_tokens": 100, "prompt_tokens": 40, "context_limit_tokens": 3000}

@@ -10,12 +10,12 @@ from e2e_runs import BUSY_MACHINE_CODES, FinishedRun, RunCase, RunPool, Sandbox,
 from locust_process import summary_of, turns_of
 
 from inferload import cli
-from inferload.errors import UsageError
-from inferload.master.lifecycle import cache_passes
-from inferload.plan.planned_load import SampleSize, planned_load
-from inferload.plan.prefix_cache import PlannedCache
-from inferload.process.run_spec import RunOptions, resolve
+from inferload.base.errors import UsageError
+from inferload.run.master.lifecycle import cache_passes
+from inferload.run.process.run_spec import RunOptions, resolve
 from inferload.scenario.scenario import Cache, load
+from inferload.workload.plan.planned_load import SampleSize, planned_load
+from inferload.workload.plan.prefix_cache import PlannedCache
 from inferload.workload.sessions import Sessions
 
 TALK = {

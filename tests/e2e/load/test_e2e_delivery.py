@@ -29,7 +29,7 @@ from locust_process import LocustProcess
 from ports import unused_port
 from slow_disk import SlowDisk
 
-from inferload.summarise.summarise import summarise
+from inferload.results.summarise.summarise import summarise
 
 OLD_PARTS = 2  # of a worker before it is killed
 SLOW_S = 0.15  # of each write to a slow disk

@@ -9,10 +9,10 @@ from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_c
 from recorded_server import recorded
 
 from inferload.cli.from_vllm_bench import as_text
+from inferload.cli.vllm_bench import translate
+from inferload.run.worker.turn_dispatcher import server_of
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS
-from inferload.scenario.vllm_bench import translate
-from inferload.worker.turn_dispatcher import server_of
 from inferload.workload.sessions import model_of
 
 TURNS = {"turns": 2, "output_tokens": 6}

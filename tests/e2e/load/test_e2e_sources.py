@@ -11,9 +11,9 @@ import pytest
 from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 from ports import unused_port
 
-from inferload.content.data import DataContext, DataFindings
-from inferload.content.script import outline
 from inferload.scenario.scenario import from_text, load
+from inferload.workload.content.data import DataContext, DataFindings
+from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
 
 

@@ -12,15 +12,15 @@ from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_c
 from inferload.locustfiles.toolagent import TOOLS, ToolAgent, calculate
 from scripted_server import chunked
 
-from inferload.content.data import DataContext, DataFindings, Notes
-from inferload.content.messages import ToolCall
-from inferload.content.script import Ask, Script, TurnReply, Work, Worked, outline
-from inferload.errors import UsageError
-from inferload.plan.describe import describe
+from inferload.base.errors import UsageError
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.scenario import load as load_scenario
 from inferload.scenario.schema.agent import LiveAgentWorkload
+from inferload.workload.content.data import DataContext, DataFindings, Notes
+from inferload.workload.content.messages import ToolCall
+from inferload.workload.content.script import Ask, Script, TurnReply, Work, Worked, outline
 from inferload.workload.live_agent import LiveAgentSessions, as_document, as_message, load
+from inferload.workload.plan.describe import describe
 from inferload.workload.sessions import Sessions
 
 NAME = "inferload.locustfiles.toolagent:ToolAgent"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from e2e_runs import FinishedRun, RunPool, Sandbox, mostly_idle, run_cases, scenario
 
-from inferload.bottleneck.rules import RULES
+from inferload.servers.bottleneck.rules import RULES
 
 TINY = ("--hardware", "cpu-tiny", "--max-model-len", "8192")
 T4 = ("--hardware", "t4-qwen3-4b", "--max-model-len", "8192", "--seed", "3")

@@ -33,8 +33,9 @@ from ports import unused_port
 from test_e2e_stop import GATES as HOLDING
 from test_e2e_stop import SHOWN, stop
 
-from inferload import cli, document_shapes, rundir
-from inferload.results import ci
+from inferload import cli
+from inferload.base import rundir
+from inferload.results import ci, document_shapes
 from inferload.scenario import scenario as scenarios
 
 pytestmark = pytest.mark.timeout(300)

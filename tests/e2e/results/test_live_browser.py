@@ -13,7 +13,7 @@ from live_page import LivePage, OpenPage
 from selenium.webdriver.common.by import By
 from simulator_process import Simulator
 
-from inferload.numbers import short
+from inferload.base.numbers import short
 
 pytestmark = pytest.mark.browser
 

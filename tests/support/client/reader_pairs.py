@@ -21,6 +21,7 @@ from fuzz_replies import ReplyCase
 from scripted_server import chunked
 from tls_peer import Handshake, Peer, garbage
 
+from inferload.base.clock import now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
@@ -29,9 +30,8 @@ from inferload.client.connection.target import Target
 from inferload.client.connection.tls import TlsLayer
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.measure.clock import now_ns
-from inferload.measure.record import Failure
 from inferload.scenario.schema.endpoints import Endpoint
+from inferload.turns.record import Failure
 
 PATIENCE_S = 5.0
 GOOD = ReplyCase((chunked(*ANSWER),), "open")

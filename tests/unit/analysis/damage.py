@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload.base import rundir
 
 Damage = Callable[[Path], None]
 

@@ -11,9 +11,9 @@ from inferload.analysis.diagnosis.advice import ADVICE, advice_on
 from inferload.analysis.diagnosis.diagnose import advice
 from inferload.analysis.diagnosis.server_diagnosis import Diagnosis
 
-from inferload.bottleneck.evidence import KvBlocks, Scrapes, WindowEvidence, option_of
-from inferload.bottleneck.finding import HIGH_KV_USAGE
-from inferload.bottleneck.rules import judge
+from inferload.servers.bottleneck.evidence import KvBlocks, Scrapes, WindowEvidence, option_of
+from inferload.servers.bottleneck.finding import HIGH_KV_USAGE
+from inferload.servers.bottleneck.rules import judge
 
 COMMANDS = (
     None,

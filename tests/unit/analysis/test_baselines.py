@@ -16,10 +16,10 @@ from inferload.analysis.comparison.sides import Side
 from run_folders import write_run
 
 from inferload import cli
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.figures.metric_names import PROCESS_START
-from inferload.scrapes_file import ScrapeColumns, write_part
-from inferload.statistics.baseline_stats import effect
+from inferload.results.statistics.baseline_stats import effect
+from inferload.servers.scrapes_file import ScrapeColumns, write_part
 
 
 def history(tmp_path: Path, count: int, ttft_ms: float = 100.0, starts: bool = True) -> Path:

@@ -17,10 +17,10 @@ from inferload.analysis.data.frames import PhaseSpan, RunFrames, load
 from inferload.analysis.diagnosis.diagnose import Diagnoses, brief, causes, diagnose, document
 from inferload.analysis.diagnosis.measured_load import MeasuredLoad, Unmet
 
-from inferload.bottleneck.evidence import Scrapes, WindowEvidence
+from inferload.base.numbers import time_of_day
 from inferload.figures import metric_names as names
-from inferload.numbers import time_of_day
-from inferload.server_metrics.series import MetricSeries, ServerSeries
+from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
+from inferload.servers.series import MetricSeries, ServerSeries
 
 SLOTS = 8
 LASTS_S = 120

@@ -22,7 +22,7 @@ from paths import DATA
 from run_folders import write_run
 
 from inferload import cli
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.figures.gate_grammar import GateError
 from inferload.results.cost import Prices
 

@@ -18,10 +18,10 @@ import synthetic_run as synthetic
 from inferload.analysis.data import frames
 from inferload.analysis.report import report
 
-from inferload import rundir
-from inferload.errors import UsageError
+from inferload.base import rundir
+from inferload.base.errors import UsageError
 from inferload.figures import metric_names as names
-from inferload.scrapes_file import ScrapeColumns, join_parts, write_part
+from inferload.servers.scrapes_file import ScrapeColumns, join_parts, write_part
 
 ENGINE = (("engine", "0"),)
 

@@ -16,8 +16,11 @@ from inferload.analysis.diagnosis.diagnose import Diagnoses, causes, diagnose, d
 from inferload.analysis.diagnosis.server_diagnosis import Diagnosis
 from paths import ROOT
 
-from inferload import cli, document_shapes, rundir
-from inferload.bottleneck.evidence import (
+from inferload import cli
+from inferload.base import rundir
+from inferload.figures import metric_names as names
+from inferload.results import document_shapes
+from inferload.servers.bottleneck.evidence import (
     ClientReason,
     KvBlocks,
     Scrapes,
@@ -25,9 +28,8 @@ from inferload.bottleneck.evidence import (
     max_num_seqs,
     stream_interval,
 )
-from inferload.bottleneck.rules import RULES, judge
-from inferload.figures import metric_names as names
-from inferload.server_metrics.series import Floats, MetricSeries
+from inferload.servers.bottleneck.rules import RULES, judge
+from inferload.servers.series import Floats, MetricSeries
 
 DOCS = ROOT / "docs" / "report.md"
 

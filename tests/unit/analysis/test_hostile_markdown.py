@@ -14,7 +14,7 @@ from inferload.analysis.data.figures import figure
 from inferload.analysis.report import report
 from markdown_it import MarkdownIt
 
-from inferload.escaping import mapped
+from inferload.base.escaping import mapped
 from inferload.results import ci
 
 HOSTILE = "# a|b `c` <script>alert(1)</script> ![x](javascript:alert(1)) **d** ~e~ &lt;\n\n## f\n---"

@@ -16,8 +16,8 @@ from inferload.analysis.data.figures import figure
 from inferload.analysis.interop import imported
 from paths import DATA
 
+from inferload.base.errors import UsageError
 from inferload.cli import main
-from inferload.errors import UsageError
 
 RESULTS = DATA / "results"
 STORED = {

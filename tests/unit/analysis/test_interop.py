@@ -23,13 +23,13 @@ from inferload.analysis.interop import imported, locust_csv, vllm_bench
 from inferload.analysis.report.report import ReportOptions, make, make_of_locust, slowest
 from paths import DATA
 
-from inferload import rundir
+from inferload.base import rundir
+from inferload.base.errors import UsageError
 from inferload.cli import main
-from inferload.errors import UsageError
 from inferload.figures import metric_names
 from inferload.figures.server_figures import GPU, KEPT_PREFIXES, KV_CACHE_USAGE, SERVER_FIGURES
-from inferload.scrapes_file import ScrapeColumns, write_part
-from inferload.server_metrics.window_figures import servers_block
+from inferload.servers.scrapes_file import ScrapeColumns, write_part
+from inferload.servers.window_figures import servers_block
 
 START_S = synthetic.START_WALL_NS / 1e9
 GPU_TARGET = "http://127.0.0.1:9400"

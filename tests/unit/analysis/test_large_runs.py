@@ -26,7 +26,7 @@ from inferload.analysis.diagnosis.whole_run import failed_turns
 from inferload.analysis.interop import vllm_bench
 from inferload.analysis.report import reconcile, report, slowest
 
-from inferload import rundir
+from inferload.base import rundir
 
 TURNS = 4000
 EVERY = 4

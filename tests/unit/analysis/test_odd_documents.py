@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from inferload.analysis.data import frames, timeline
 from inferload.analysis.report import report
 
-from inferload import cli, document_shapes, rundir
-from inferload.errors import UsageError
-from inferload.results import run_list
+from inferload import cli
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.results import document_shapes, run_list
 
 Place = tuple[str, tuple[str | int, ...]]
 

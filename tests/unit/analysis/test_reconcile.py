@@ -15,10 +15,10 @@ from inferload.analysis.data.frames import RunFrames
 from inferload.analysis.report import report
 from inferload.analysis.report.reconcile import reconcile, tables
 
-from inferload import rundir
+from inferload.base import rundir
 from inferload.figures import metric_names as names
-from inferload.scrapes_file import ScrapeColumns
-from inferload.server_metrics.series import by_target
+from inferload.servers.scrapes_file import ScrapeColumns
+from inferload.servers.series import by_target
 
 
 @pytest.fixture(scope="module")

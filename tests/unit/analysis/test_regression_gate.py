@@ -14,7 +14,7 @@ from inferload.analysis.data.figures import ALL, figure
 from paths import DATA, ROOT
 from scipy import signal
 
-from inferload.statistics.paired_runs import power, power_of_both
+from inferload.results.statistics.paired_runs import power, power_of_both
 
 sys.path.insert(0, str(ROOT))
 

@@ -27,18 +27,19 @@ from inferload.analysis.report.model import build
 from msgspec.structs import replace
 from records import S, turns
 
-from inferload import rundir, turns_file
+from inferload.base import rundir
+from inferload.base.clock import Anchor
+from inferload.base.errors import UsageError
+from inferload.base.numbers import NOT_KNOWN
 from inferload.cli import main
-from inferload.errors import UsageError
 from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.window_counts import within
-from inferload.measure.clock import Anchor
-from inferload.measure.record import PhaseWindow, TurnRecord
-from inferload.measure.turn_columns import TurnColumns, to_table
-from inferload.numbers import NOT_KNOWN
 from inferload.results.summary import exact_block
-from inferload.scrapes_file import write_part
-from inferload.verdict import failures
+from inferload.results.verdict import failures
+from inferload.servers.scrapes_file import write_part
+from inferload.turns import turns_file
+from inferload.turns.record import PhaseWindow, TurnRecord
+from inferload.turns.turn_columns import TurnColumns, to_table
 
 Golden = Callable[[str, str], None]
 

@@ -12,8 +12,12 @@ import synthetic_run as synthetic
 from inferload.analysis.data import frames
 from inferload.analysis.report import report
 
-from inferload import cli, document_shapes, rundir, scrapes_file, turns_file
-from inferload.errors import UsageError
+from inferload import cli
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.results import document_shapes
+from inferload.servers import scrapes_file
+from inferload.turns import turns_file
 
 WRITTEN = (rundir.TIMELINE, rundir.DIAGNOSIS, rundir.RECONCILE, rundir.REPORT_MD, rundir.REPORT_HTML)
 

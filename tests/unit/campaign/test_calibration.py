@@ -14,9 +14,9 @@ from simulator_process import Simulator
 
 from inferload import cli
 from inferload.campaign import calibrate as bench
+from inferload.campaign.machine import calibration
+from inferload.campaign.machine.calibration import Calibration, Machine, ReferencePace, RunFigures, SizeResult
 from inferload.cli import calibrate
-from inferload.machine import calibration
-from inferload.machine.calibration import Calibration, Machine, ReferencePace, RunFigures, SizeResult
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema.arrivals import Closed
 

@@ -16,20 +16,22 @@ import synthetic_run
 from e2e_runs import wait_until
 from inferload.analysis.report import search_charts, search_page
 
-from inferload import cli, rundir, turns_file
+from inferload import cli
+from inferload.base import rundir
+from inferload.base.errors import UsageError
 from inferload.campaign import process
 from inferload.campaign import search as points
 from inferload.campaign import search_plan as asked
+from inferload.campaign.attainment import bracket, slo
+from inferload.campaign.attainment.answer import document
+from inferload.campaign.attainment.bracket import Settings
+from inferload.campaign.attainment.point import Look
+from inferload.campaign.attainment.text import going, line, summed_up
+from inferload.campaign.attainment.window import Samples, Window
 from inferload.campaign.journal import Journal
-from inferload.errors import UsageError
-from inferload.measure.search import bracket, slo
-from inferload.measure.search.answer import document
-from inferload.measure.search.bracket import Settings
-from inferload.measure.search.point import Look
-from inferload.measure.search.text import going, line, summed_up
-from inferload.measure.search.window import Samples, Window
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files.yaml_text import as_yaml
+from inferload.turns import turns_file
 
 SLO = "p95(ttft_ms) < 800"
 HOST = ["--host", "http://127.0.0.1:9"]

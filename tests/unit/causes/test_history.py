@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferload.bottleneck.evidence import Scrapes, WindowEvidence
-from inferload.bottleneck.finding import Finding
-from inferload.bottleneck.history import LEAST_S, WINDOW_S, Span, spans_of, window_ends
-from inferload.bottleneck.queue_phases import phases_of
-from inferload.bottleneck.rules import judge
 from inferload.figures import metric_names as names
-from inferload.live.bottleneck import ClientFigures, LiveDiagnosis
+from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
+from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
+from inferload.servers.bottleneck.finding import Finding
+from inferload.servers.bottleneck.history import LEAST_S, WINDOW_S, Span, spans_of, window_ends
+from inferload.servers.bottleneck.queue_phases import phases_of
+from inferload.servers.bottleneck.rules import judge
 
 CAP = 4
 

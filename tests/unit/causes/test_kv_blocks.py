@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from inferload.bottleneck.evidence import KvBlocks, Scrapes, WindowEvidence
-from inferload.bottleneck.rules import WindowDiagnosis, judge
 from inferload.figures import metric_names as names
-from inferload.live.bottleneck import ClientFigures, LiveDiagnosis
+from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
+from inferload.servers.bottleneck.evidence import KvBlocks, Scrapes, WindowEvidence
+from inferload.servers.bottleneck.rules import WindowDiagnosis, judge
 
 
 def queued(pool: int, size: int, used: int, prompt: int) -> WindowDiagnosis:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-from inferload import deployments
+from inferload.base import deployments
 from inferload.cli import clean, main
 
 GONE = 2**22 + 1  # above the highest process id

@@ -13,7 +13,7 @@ import pytest
 import synthetic_run
 
 from inferload import cli
-from inferload.argparse_ext import PassingParser
+from inferload.base.argparse_ext import PassingParser
 from inferload.cli import run as run_command
 
 

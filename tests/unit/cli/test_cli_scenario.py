@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from inferload import cli
-from inferload.plan.describe import describe
-from inferload.plan.planned_load import SampleSize, planned_load
 from inferload.scenario.files import catalog
 from inferload.scenario.scenario import Scenario, from_text, load
+from inferload.workload.plan.describe import describe
+from inferload.workload.plan.planned_load import SampleSize, planned_load
 from inferload.workload.sessions import Sessions
 
 Inferload = Callable[..., tuple[int, str, str]]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from inferload import cli
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
+from inferload.cli.vllm_bench import ramp_rate, ramp_s, translate
 from inferload.scenario.scenario import from_text, load
-from inferload.scenario.vllm_bench import ramp_rate, ramp_s, translate
 
 # Command lines by name of the golden file.
 LINES = {

@@ -12,9 +12,9 @@ from inferload.client.answers.answer import Answer
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.number_bounds import MAX_OUTPUT_TOKENS, MAX_TOKENS
 from inferload.client.client import ANSWERS
-from inferload.measure.record import Failure
-from inferload.measure.remarks import Remark
 from inferload.scenario.schema.endpoints import Endpoint
+from inferload.turns.record import Failure
+from inferload.turns.remarks import Remark
 
 text = st.none() | st.sampled_from(["", "a", "ü\u2028", "日"])
 deltas = st.fixed_dictionaries(

@@ -12,15 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_server import ScriptedServer, chunked
 
+from inferload.base.errors import UsageError
 from inferload.client import first_turn
 from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, Proof, SentTurns, prove
-from inferload.content.prompts import approximate
-from inferload.errors import UsageError
-from inferload.plan.first_asks import PLAIN
-from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
+from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.scenario.scenario import RequestOptions
+from inferload.workload.content.prompts import approximate
+from inferload.workload.isolation import Isolation
+from inferload.workload.plan.first_asks import PLAIN
 
 Reply = bytes
 Judge = Callable[[str, dict[str, Any]], Reply]

@@ -13,9 +13,9 @@ from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.lenient import is_error
 from inferload.client.answers.sse import SseParser
 from inferload.client.client import ANSWERS
-from inferload.measure.record import Failure
-from inferload.measure.remarks import Remark
 from inferload.scenario.schema.endpoints import Endpoint
+from inferload.turns.record import Failure
+from inferload.turns.remarks import Remark
 
 DONE = b"[DONE]"
 STEP_NS = 20

@@ -25,21 +25,21 @@ from ports import unused_port
 from scripted_server import ScriptedServer, send
 from simulator_process import Simulator
 
-from inferload import scrapes_file
+from inferload.base.clock import Anchor
+from inferload.base.errors import UsageError
+from inferload.base.rundir import SERVER_METRICS
 from inferload.cli.scrape import _duration_s, _interval_s
 from inferload.client.client import Credentials, TlsSettings
-from inferload.client.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
-from inferload.client.scraper import Scrape, ScrapeBuffer, line_of, readings
-from inferload.errors import UsageError
 from inferload.figures import metric_names as names
 from inferload.figures.metric_names import SCRAPE_DURATION
-from inferload.master.lifecycle.scraper_process import Scraping
-from inferload.measure.clock import Anchor
-from inferload.process.settings import ProcessSettings
-from inferload.rundir import SERVER_METRICS
-from inferload.server_metrics.exposition import Sample, parse
-from inferload.server_metrics.series import by_target
-from inferload.server_metrics.window_figures import servers_block
+from inferload.run.master.lifecycle.scraper_process import Scraping
+from inferload.run.process.settings import ProcessSettings
+from inferload.servers import scrapes_file
+from inferload.servers.exposition import Sample, parse
+from inferload.servers.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
+from inferload.servers.scraper import Scrape, ScrapeBuffer, line_of, readings
+from inferload.servers.series import by_target
+from inferload.servers.window_figures import servers_block
 
 PAGE = """\
 # HELP vllm:num_requests_running Number of requests
@@ -108,7 +108,7 @@ class Child:
     def __init__(self, run: Path, *arguments: str, key: str | None = None) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
         environment |= {"OPENAI_API_KEY": key} if key else {}
-        command = [sys.executable, "-m", "inferload.client.scraper", "--out", str(run / SERVER_METRICS), *arguments]
+        command = [sys.executable, "-m", "inferload.servers.scraper", "--out", str(run / SERVER_METRICS), *arguments]
         pipe = subprocess.PIPE
         self.run = run
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)

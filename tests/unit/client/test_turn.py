@@ -16,6 +16,7 @@ from chat_events import ANSWER, CHUNKED, DONE, event, usage
 from ports import unused_port
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
+from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream
 from inferload.client.client import Client, ClientSettings, Credentials
@@ -26,9 +27,8 @@ from inferload.client.connection.reply import AnyConnection, GatheredReply
 from inferload.client.connection.target import Target
 from inferload.client.turn import Turn, TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.content.messages import ToolCall
-from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import Failure
+from inferload.turns.record import Failure
+from inferload.workload.content.messages import ToolCall
 
 
 @pytest.fixture(autouse=True, params=["python", "native"])

@@ -14,11 +14,11 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferload.content.messages import Piece
-from inferload.content.prompts import Vocabulary, approximate, calibrate
-from inferload.content.words import WORDS
-from inferload.errors import UsageError
-from inferload.requests.bodies import Texts
+from inferload.base.errors import UsageError
+from inferload.client.requests.bodies import Texts
+from inferload.workload.content.messages import Piece
+from inferload.workload.content.prompts import Vocabulary, approximate, calibrate
+from inferload.workload.content.words import WORDS
 from inferload.workload.sources.recorded import local_tokenizer
 
 Tokenize = Callable[[str], list[int]]

@@ -1,7 +1,7 @@
 """Session scripts: outlines of turns with forks."""
 
-from inferload.content.messages import Message, Piece, Role, text_message
-from inferload.content.script import Ask, Fork, Script, TurnReply, outline
+from inferload.workload.content.messages import Message, Piece, Role, text_message
+from inferload.workload.content.script import Ask, Fork, Script, TurnReply, outline
 
 GOAL = text_message("user", "goal", 10)
 

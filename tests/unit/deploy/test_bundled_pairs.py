@@ -8,11 +8,11 @@ from inferload.deploy.sweep import definition
 from inferload.deploy.variants import variant
 from paths import ROOT
 
-from inferload.content.data import DataContext
-from inferload.plan.turn_checks import TooLong, too_long
 from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog
+from inferload.workload.content.data import DataContext
+from inferload.workload.plan.turn_checks import TooLong, too_long
 from inferload.workload.sessions import Sessions
 
 SEEDS = range(4)

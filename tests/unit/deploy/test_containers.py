@@ -22,7 +22,7 @@ from inferload.deploy.variants.variant import bundled, named
 from paths import ROOT
 
 from inferload import cli
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 BIN = Path(sys.executable).parent
 KUBERNETES = "1.32"

@@ -31,7 +31,7 @@ from inferload.deploy.vllm import log_cause
 from inferload.deploy.vllm_cpu import install, tiny_model
 from ports import unused_port
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 # -- cause of a failure in the log
 

@@ -19,7 +19,7 @@ from paths import ROOT
 from ports import unused_port
 
 from inferload import cli
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 BIN = Path(sys.executable).parent
 START = ROOT / "deploy" / "start.sh"

@@ -27,10 +27,10 @@ from ports import unused_port
 from simulator_process import Simulator
 
 from inferload import cli
+from inferload.base import clock
+from inferload.base.errors import UsageError
 from inferload.campaign import process
 from inferload.campaign.journal import alone
-from inferload.errors import UsageError
-from inferload.measure import clock
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError
 

@@ -18,7 +18,7 @@ from inferload.deploy.servers.offline_limit import OfflineLimit, OfflineLoad
 from inferload.deploy.variants.variant import named
 
 from inferload import cli
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 
 def limit(name: str, load: OfflineLoad) -> OfflineLimit:

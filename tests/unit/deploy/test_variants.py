@@ -33,7 +33,7 @@ from inferload.deploy.vllm.arguments import REFUSED, REFUSED_VALUES, faults, to_
 from paths import ROOT
 
 from inferload import cli
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.results.cost import Prices
 
 

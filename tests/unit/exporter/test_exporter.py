@@ -17,16 +17,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from records import merged, turn, turns
 from turn_reference import count_turn
 
-from inferload.client.connection.redaction import Redaction
-from inferload.errors import UsageError
-from inferload.exporter import exporter as exporters
-from inferload.exporter.exporter import Exporter
-from inferload.exporter.metrics import METRICS, RunState, page, table
-from inferload.measure.client_health import HealthSet
-from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import Failure, PhaseWindow, TurnRecord
-from inferload.measure.tally import TallySet
-from inferload.process.listen_address import ListenAddress, check_free
+from inferload.base.clock import NS_PER_S, now_ns
+from inferload.base.errors import UsageError
+from inferload.base.redaction import Redaction
+from inferload.run.exporter import exporter as exporters
+from inferload.run.exporter.exporter import Exporter
+from inferload.run.exporter.metrics import METRICS, RunState, page, table
+from inferload.run.process.listen_address import ListenAddress, check_free
+from inferload.turns.client_health import HealthSet
+from inferload.turns.record import Failure, PhaseWindow, TurnRecord
+from inferload.turns.tally import TallySet
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 WINDOWS = (PhaseWindow("measure", 0, None),)

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from records import MS, S, turn, turns
 from turn_reference import count_turn, counted, met, missed
 
+from inferload.base.clock import Anchor
 from inferload.figures.counting import count_delays, count_turns
 from inferload.figures.slo import Slo
+from inferload.figures.slo_text import LIMITS
 from inferload.figures.turn_batch import TurnBatch
-from inferload.measure.client_health import HealthSet
-from inferload.measure.clock import Anchor
-from inferload.measure.record import PHASES, PhaseWindow, TurnRecord
-from inferload.measure.sketch import Sketch
-from inferload.measure.tally import TallySet
-from inferload.measure.turn_columns import TurnColumns, to_table
-from inferload.results.slo_text import LIMITS
+from inferload.turns.client_health import HealthSet
+from inferload.turns.record import PHASES, PhaseWindow, TurnRecord
+from inferload.turns.sketch import Sketch
+from inferload.turns.tally import TallySet
+from inferload.turns.turn_columns import TurnColumns, to_table
 
 SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
 WINDOWS = (

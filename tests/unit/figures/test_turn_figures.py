@@ -15,8 +15,8 @@ from inferload.figures import measures_page
 from inferload.figures.figure import PEERS
 from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.turn_figures import BY_KEY, LEAST_TOKENS_PER_EVENT, TURN_FIGURES
-from inferload.measure.record import TurnRecord
-from inferload.measure.turn_columns import SCHEMA
+from inferload.turns.record import TurnRecord
+from inferload.turns.turn_columns import SCHEMA
 
 
 def value(name: str, record: TurnRecord) -> float | None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from inferload.bottleneck.history import WINDOW_S as WINDOW
 from inferload.figures import metric_names as names
-from inferload.live.bottleneck import ClientFigures, LiveDiagnosis
+from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
+from inferload.servers.bottleneck.history import WINDOW_S as WINDOW
 
 WINDOW_S = round(WINDOW)
 CALM = ClientFigures()

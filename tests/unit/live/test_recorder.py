@@ -13,15 +13,15 @@ from turn_reference import count_turn
 from inferload.figures import metric_names as names
 from inferload.figures.server_figures import HIT_RATE, KV_CACHE_USAGE, PREEMPTIONS, RUNNING, WAITING
 from inferload.figures.slo import Slo
-from inferload.live import tables
-from inferload.live.recorder import MOST_CLASSES, MOST_TARGETS, Instant, Recorder
-from inferload.live.tables import SoFar
-from inferload.measure.client_health import Beat, HealthSet
-from inferload.measure.record import Failure, PhaseWindow, TurnRecord
-from inferload.measure.tally import TallySet
 from inferload.results.rolling_stats import Recent
 from inferload.results.summary import SummaryInput, build
-from inferload.verdict.validity import Verdict
+from inferload.results.verdict.validity import Verdict
+from inferload.run.live import tables
+from inferload.run.live.recorder import MOST_CLASSES, MOST_TARGETS, Instant, Recorder
+from inferload.run.live.tables import SoFar
+from inferload.turns.client_health import Beat, HealthSet
+from inferload.turns.record import Failure, PhaseWindow, TurnRecord
+from inferload.turns.tally import TallySet
 
 WINDOWS = (PhaseWindow("measure", 0, 60 * S), PhaseWindow("drain", 60 * S))
 GATES = (

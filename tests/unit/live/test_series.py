@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferload.live.document import HISTORY, NEWEST, series_document
-from inferload.live.recorder import CLIENT, LOAD, SERVER
-from inferload.live.series import BUCKETS, RECENT, Series
+from inferload.run.live.document import HISTORY, NEWEST, series_document
+from inferload.run.live.recorder import CLIENT, LOAD, SERVER
+from inferload.run.live.series import BUCKETS, RECENT, Series
 
 VALUES = st.one_of(st.none(), st.floats(-1e9, 1e9), st.just(math.nan), st.integers(0, 10**6))
 

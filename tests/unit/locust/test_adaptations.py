@@ -23,9 +23,9 @@ from locust.rpc import zmqrpc
 from locust.user.task import DefaultTaskSet, TaskSet
 from paths import ROOT
 
-from inferload.errors import UsageError
-from inferload.locust.adapters import adaptations, compat, tables
-from inferload.locust.adapters.adaptations import ADAPTATIONS, Adaptation
+from inferload.base.errors import UsageError
+from inferload.locust_adapters import adaptations, compat, tables
+from inferload.locust_adapters.adaptations import ADAPTATIONS, Adaptation
 
 Break = Callable[[pytest.MonkeyPatch], None]
 NAMES = [adaptation.name for adaptation in ADAPTATIONS]
@@ -168,7 +168,7 @@ def test_each_adaptation_fits_the_installed_locust(adaptation: Adaptation) -> No
 
 def test_adaptations_can_be_applied_again() -> None:
     program = "adaptations.apply(); adaptations.apply(); print(sorted(compat.left_out))"
-    command = [sys.executable, "-c", f"from inferload.locust.adapters import adaptations, compat; {program}"]
+    command = [sys.executable, "-c", f"from inferload.locust_adapters import adaptations, compat; {program}"]
     assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "[]\n"
 
 
@@ -267,5 +267,5 @@ def test_samples_are_logged_singly_without_the_batch_adaptation(monkeypatch: pyt
 def test_the_documented_table_equals_the_code() -> None:
     page = ROOT / "docs" / "locust-versions.md"
     assert page.read_text("utf-8") == adaptations.document(ADAPTATIONS), (
-        "python -m inferload.locust.adapters.adaptations > it"
+        "python -m inferload.locust_adapters.adaptations > it"
     )

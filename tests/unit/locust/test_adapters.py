@@ -28,8 +28,8 @@ from locust.rpc import zmqrpc
 from locust.rpc.protocol import Message
 from locust.runners import WorkerNode
 
-from inferload.errors import UsageError
-from inferload.locust.adapters import messages, process, runners, tables, tasks, web_page
+from inferload.base.errors import UsageError
+from inferload.locust_adapters import messages, process, runners, tables, tasks, web_page
 from inferload.scenario.schema.arrivals import spawn_duration_s
 
 

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from locust.env import Environment
 
-from inferload import rundir
-from inferload.locust.adapters import csv_files
-from inferload.locust.adapters.statistics import TurnFailed
-from inferload.measure import clock
-from inferload.measure.record import Failure
-from inferload.verdict.first_errors import Kind
+from inferload.base import clock, rundir
+from inferload.locust_adapters import csv_files
+from inferload.locust_adapters.statistics import TurnFailed
+from inferload.results.verdict.first_errors import Kind
+from inferload.turns.record import Failure
 
 KINDS = st.tuples(
     st.sampled_from(sorted(failure.value for failure in Failure if failure is not Failure.REJECTED)),

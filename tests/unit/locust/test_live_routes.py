@@ -9,10 +9,10 @@ import pytest
 from locust.argument_parser import parse_options
 from locust.env import Environment
 
-from inferload.client.connection.redaction import Redaction
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
+from inferload.base.redaction import Redaction
 from inferload.locust.web import live, page
-from inferload.process.run_spec import FormValues
+from inferload.run.process.run_spec import FormValues
 
 SCENARIOS = ("own.yaml", "chat", "smoke")
 FOREIGN = ({"Origin": "http://attacker.example"}, {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"})

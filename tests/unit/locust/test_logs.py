@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from locust.event import EventHook
 
-from inferload.client.connection.redaction import Redaction
-from inferload.locust.adapters import logs
-from inferload.locust.adapters.logs import FirstOfEach, location
-from inferload.requests.call_checks import CallError, check_field
+from inferload.base.redaction import Redaction
+from inferload.client.requests.call_checks import CallError, check_field
+from inferload.locust_adapters import logs
+from inferload.locust_adapters.logs import FirstOfEach, location
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ import pytest
 from locust.argument_parser import get_empty_argument_parser
 from locust.rpc.zmqrpc import Server
 
+from inferload.base.errors import UsageError
+from inferload.base.run_options import RUN_OPTIONS
 from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
-from inferload.errors import UsageError
 from inferload.locust import options, plugin
-from inferload.locust.adapters import compat, membership
-from inferload.locust.adapters.process import NumberNotGiven
-from inferload.process.settings import client_settings
-from inferload.run_options import RUN_OPTIONS
+from inferload.locust_adapters import compat, membership
+from inferload.locust_adapters.process import NumberNotGiven
+from inferload.run.process.settings import client_settings
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog
 

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from locust.env import Environment
 from locust.web import WebUI
 
-from inferload import rundir
-from inferload.client.connection.redaction import Redaction
-from inferload.errors import UsageError
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.redaction import Redaction
 from inferload.locust.web import page, runs
 from inferload.locust.web.run_view import RunView
 from inferload.results.run_list import FIGURES

@@ -6,8 +6,8 @@ from locust.env import Environment
 from records import MS, S, turn
 
 from inferload.client.turn_record import TurnResult
-from inferload.locust.adapters.statistics import LocustStats
-from inferload.measure.record import Failure
+from inferload.locust_adapters.statistics import LocustStats
+from inferload.turns.record import Failure
 
 RECORDS = [
     *(turn(turn_id=f"s{n}.0", sent_ns=S + n * MS, first_ns=S + 2 * n * MS + 50 * MS) for n in range(5)),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from locust import HttpUser, SequentialTaskSet, TaskSet, task
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.locust import user_classes
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser, ScenarioUser

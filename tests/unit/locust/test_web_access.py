@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from locust.argument_parser import parse_options
 from locust.env import Environment
 
-from inferload.client.connection.redaction import Redaction
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
+from inferload.base.redaction import Redaction
 from inferload.locust.web import origins, page
 
 EVIL = {

@@ -16,10 +16,10 @@ from ports import unused_port
 from simulator_process import Simulator
 
 from inferload import cli
+from inferload.campaign.machine import checks, network_checks
+from inferload.campaign.machine.checks import MachineCheck, Package, Stamps, Ticks
 from inferload.cli import machine, server_checks
 from inferload.cli.doctor import text_of
-from inferload.machine import checks, network_checks
-from inferload.machine.checks import MachineCheck, Package, Stamps, Ticks
 
 # -- assessment of readings
 

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from inferload import rundir
-from inferload.master.analysis_process import timeout_s
+from inferload.base import rundir
+from inferload.run.master.analysis_process import timeout_s
 
 
 def test_a_command_may_take_longer_for_large_run_directories(tmp_path: Path) -> None:

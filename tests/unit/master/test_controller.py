@@ -11,11 +11,11 @@ from locust import LoadTestShape, User
 from locust.env import Environment
 from locust.runners import MasterRunner, Runner
 
-from inferload.errors import UsageError
-from inferload.locust.adapters.process import WorkerCount
-from inferload.master.controller import Controller, _StoppedEarly
-from inferload.master.lifecycle import cache_passes
-from inferload.master.locust_users import LocustUsers
+from inferload.base.errors import UsageError
+from inferload.locust_adapters.process import WorkerCount
+from inferload.run.master.controller import Controller, _StoppedEarly
+from inferload.run.master.lifecycle import cache_passes
+from inferload.run.master.locust_users import LocustUsers
 
 
 class StubController:
@@ -249,7 +249,7 @@ def test_a_start_by_the_page_ends_with_the_load(monkeypatch: pytest.MonkeyPatch)
         conduct=lambda start_users: in_load.append(starts[0].dead),
     )
     history = SimpleNamespace(finish=lambda texts: None, errors=[])
-    module = "inferload.master.controller."
+    module = "inferload.run.master.controller."
     monkeypatch.setattr(f"{module}runners.clear_statistics", lambda runner: None)
     monkeypatch.setattr(f"{module}HistoryWriter", lambda *arguments: history)
     monkeypatch.setattr(f"{module}progress.begin", lambda run, status_lines: lambda: None)
@@ -273,8 +273,8 @@ def test_a_run_without_users_has_no_statistics_of_the_previous_one(monkeypatch: 
         counts.append((runner.stats.total.num_requests, *map(len, (runner.stats.errors, runner.exceptions))))
         raise OSError("ends the test")
 
-    monkeypatch.setattr("inferload.master.controller.finish.begin", lambda run: None)
-    monkeypatch.setattr("inferload.master.controller.HistoryWriter", write_history)
+    monkeypatch.setattr("inferload.run.master.controller.finish.begin", lambda run: None)
+    monkeypatch.setattr("inferload.run.master.controller.HistoryWriter", write_history)
     controller = StubController().controller
     controller.environment, controller._runner = environment, runner
     run: Any = SimpleNamespace(directory=SimpleNamespace(path="run"), anchor=None, close=lambda: None)
@@ -302,7 +302,7 @@ def test_the_link_to_the_latest_run_is_not_to_a_refused_one(monkeypatch: pytest.
 
     run = SimpleNamespace(prepare=prepare, close=lambda: None, steering=SimpleNamespace(), roster=[])
     spec: Any = SimpleNamespace(users=1, scenario=SimpleNamespace(open_loop=True))
-    module = "inferload.master.controller."
+    module = "inferload.run.master.controller."
     monkeypatch.setattr(f"{module}worker_setup.wait_for_workers", lambda *arguments: None)
     monkeypatch.setattr(f"{module}preflight", lambda spec, own: SimpleNamespace(spec=spec))
     monkeypatch.setattr(f"{module}RunSetup", lambda *arguments: None)

@@ -10,12 +10,12 @@ import pytest
 from gevent.event import Event
 
 from inferload.locust.web import live
-from inferload.master.controller import Controller
-from inferload.master.end_report import EndReport
-from inferload.master.finish import RunResult
-from inferload.master.lifecycle.phases import RunEnd
+from inferload.results.verdict.outcome import FAILED, SIGNAL_CODES, Outcome, Policy
+from inferload.run.master.controller import Controller
+from inferload.run.master.end_report import EndReport
+from inferload.run.master.finish import RunResult
+from inferload.run.master.lifecycle.phases import RunEnd
 from inferload.scenario.scenario import Cache
-from inferload.verdict.outcome import FAILED, SIGNAL_CODES, Outcome, Policy
 
 _STEP_S = 0.02
 
@@ -82,7 +82,7 @@ class StubPasses:
         self.reach(f"{current.arm} prepared")
         end = RunEnd(SimpleNamespace(add=lambda *words, **facts: None))  # type: ignore[arg-type]
         if self.controller._stopped_before is not None:
-            from inferload.master.controller import _StoppedEarly
+            from inferload.run.master.controller import _StoppedEarly
 
             raise _StoppedEarly
 

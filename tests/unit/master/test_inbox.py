@@ -6,11 +6,11 @@ from typing import Any
 import gevent
 import pytest
 
-from inferload.master.lifecycle import inbox as inboxes
-from inferload.master.lifecycle.inbox import Inbox
-from inferload.master.lifecycle.phases import RunEnd, RunPhases, RunState
-from inferload.master.lifecycle.workers import Roster
-from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.base.clock import NS_PER_S, now_ns
+from inferload.run.master.lifecycle import inbox as inboxes
+from inferload.run.master.lifecycle.inbox import Inbox
+from inferload.run.master.lifecycle.phases import RunEnd, RunPhases, RunState
+from inferload.run.master.lifecycle.workers import Roster
 from inferload.scenario import scenario as scenarios
 
 

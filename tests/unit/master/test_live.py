@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from inferload.live.recorder import Instant, Recorder
-from inferload.live.series import RECENT
-from inferload.master import live as live_run
-from inferload.master.live import LiveRun
-from inferload.process.run_spec import RunOptions, resolve
+from inferload.run.live.recorder import Instant, Recorder
+from inferload.run.live.series import RECENT
+from inferload.run.master import live as live_run
+from inferload.run.master.live import LiveRun
+from inferload.run.process.run_spec import RunOptions, resolve
 
 
 class Roster(list[Any]):

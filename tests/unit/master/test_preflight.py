@@ -11,19 +11,19 @@ import gevent
 import pytest
 from scripted_server import ScriptedServer, chunked
 
+from inferload.base.errors import UsageError
 from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, SentTurns, prove
-from inferload.content.script import outline
-from inferload.errors import UsageError
-from inferload.master.lifecycle import preflight
-from inferload.master.lifecycle.preflight import Preflight
-from inferload.process.run_spec import RunSpec
-from inferload.process.settings import ProcessSettings
+from inferload.run.master.lifecycle import preflight
+from inferload.run.master.lifecycle.preflight import Preflight
+from inferload.run.process.run_spec import RunSpec
+from inferload.run.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.scenario import RequestOptions
+from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
 
 OWN = ProcessSettings(Credentials(None), (), TlsSettings(None, False), None)

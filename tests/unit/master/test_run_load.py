@@ -7,11 +7,11 @@ from typing import Any
 import gevent
 import pytest
 
-from inferload.master.lifecycle import load_steps
-from inferload.master.lifecycle.phases import RunEnd
-from inferload.master.lifecycle.run_load import RunLoad
-from inferload.measure.record import PhaseWindow
-from inferload.process import protocol
+from inferload.run.master.lifecycle import load_steps
+from inferload.run.master.lifecycle.phases import RunEnd
+from inferload.run.master.lifecycle.run_load import RunLoad
+from inferload.run.process import protocol
+from inferload.turns.record import PhaseWindow
 
 
 def test_a_step_of_the_load_ends_the_ramp_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:

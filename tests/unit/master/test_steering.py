@@ -10,13 +10,13 @@ from gevent.event import Event
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.errors import UsageError
-from inferload.master.lifecycle import steering
-from inferload.master.lifecycle.steering import Ramp, Steering
-from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.numbers import number
-from inferload.plan.load_text import load_text
-from inferload.process.run_spec import RunOptions, resolve
+from inferload.base.clock import NS_PER_S, now_ns
+from inferload.base.errors import UsageError
+from inferload.base.numbers import number
+from inferload.run.master.lifecycle import steering
+from inferload.run.master.lifecycle.steering import Ramp, Steering
+from inferload.run.process.run_spec import RunOptions, resolve
+from inferload.workload.plan.load_text import load_text
 
 
 class Clock:

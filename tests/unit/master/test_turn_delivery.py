@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from inferload import turns_file
-from inferload.master.lifecycle import delivery, turn_receiver
-from inferload.master.lifecycle.turn_receiver import TurnReceiver
-from inferload.master.lifecycle.workers import Roster
-from inferload.measure.clock import Anchor
-from inferload.measure.record import TurnRecord
-from inferload.measure.turn_columns import TurnColumns, to_table
-from inferload.process import file_pieces, greenlets, protocol
-from inferload.process.file_pieces import FilePiece
-from inferload.worker import turn_sender
-from inferload.worker.turn_sender import TurnSender
-from inferload.worker.turn_writer import TurnWriter
+from inferload.base.clock import Anchor
+from inferload.run.master.lifecycle import delivery, turn_receiver
+from inferload.run.master.lifecycle.turn_receiver import TurnReceiver
+from inferload.run.master.lifecycle.workers import Roster
+from inferload.run.process import file_pieces, greenlets, protocol
+from inferload.run.process.file_pieces import FilePiece
+from inferload.run.worker import turn_sender
+from inferload.run.worker.turn_sender import TurnSender
+from inferload.run.worker.turn_writer import TurnWriter
+from inferload.turns import turns_file
+from inferload.turns.record import TurnRecord
+from inferload.turns.turn_columns import TurnColumns, to_table
 
 RUN = "run-1"
 

@@ -8,13 +8,13 @@ import gevent
 import pytest
 
 from inferload import __version__
-from inferload.errors import UsageError
-from inferload.master.lifecycle import worker_setup, worker_watchdog
-from inferload.master.lifecycle.workers import Member, Roster
-from inferload.measure import clock
-from inferload.measure.record import PhaseWindow
-from inferload.process import protocol, silence
+from inferload.base import clock
+from inferload.base.errors import UsageError
+from inferload.run.master.lifecycle import worker_setup, worker_watchdog
+from inferload.run.master.lifecycle.workers import Member, Roster
+from inferload.run.process import protocol, silence
 from inferload.scenario import scenario as scenarios
+from inferload.turns.record import PhaseWindow
 
 
 def test_the_roster_counts_missing_reports() -> None:
@@ -31,7 +31,7 @@ def test_the_roster_counts_missing_reports() -> None:
 
 def test_the_ping_with_the_shortest_round_trip_gives_the_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([1_000, 1_400])
-    monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: next(times))
+    monkeypatch.setattr("inferload.run.master.lifecycle.workers.now_ns", lambda: next(times))
     member = Member("w0", None, 0, heard_ns=0)
     member.clock.update(sent_ns=800, mono_ns=5_900, wall_ns=10, here_wall_ns=10)  # round trip of 200 ns
     member.clock.update(
@@ -41,7 +41,7 @@ def test_the_ping_with_the_shortest_round_trip_gives_the_offset(monkeypatch: pyt
 
 
 def test_the_same_clock_has_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: 1_000)
+    monkeypatch.setattr("inferload.run.master.lifecycle.workers.now_ns", lambda: 1_000)
     member = Member("w0", None, 0, heard_ns=0)
     # The reply was fast, the request was slow.
     member.clock.update(sent_ns=800, mono_ns=990, wall_ns=10, here_wall_ns=10, same_clock=True)
@@ -59,7 +59,7 @@ def test_the_same_clock_has_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processes_of_one_machine_have_one_clock_id() -> None:
     here = clock.clock_id()
     assert here
-    words = [sys.executable, "-c", "from inferload.measure import clock; print(clock.clock_id())"]
+    words = [sys.executable, "-c", "from inferload.turns import clock; print(clock.clock_id())"]
     assert subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip() == here
 
 
@@ -118,7 +118,7 @@ class LossDetection:
 
 def test_a_lost_worker_is_awaited_again_after_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
     at_ns = [0]
-    monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: at_ns[0])
+    monkeypatch.setattr("inferload.run.master.lifecycle.workers.now_ns", lambda: at_ns[0])
     run = LossDetection("a", "b")
     first, second = run.roster.members
     first.heard_ns = second.heard_ns = 0
@@ -149,7 +149,7 @@ def test_a_worker_without_a_first_report_has_a_longer_timeout(
     silent_s: int, lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_ns = [0]
-    monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: at_ns[0])
+    monkeypatch.setattr("inferload.run.master.lifecycle.workers.now_ns", lambda: at_ns[0])
     run = LossDetection("a", "b")
     starting, reporting = run.roster.members
     for member in run.roster.members:

@@ -5,10 +5,10 @@ from math import log
 
 import numpy as np
 
-from inferload.measure.search import slo
-from inferload.measure.search.bracket import Settings
-from inferload.measure.search.point import Look
-from inferload.measure.search.window import Samples, Window
+from inferload.campaign.attainment import slo
+from inferload.campaign.attainment.bracket import Settings
+from inferload.campaign.attainment.point import Look
+from inferload.campaign.attainment.window import Samples, Window
 
 SERVED_PER_S = 20.0
 WARMUP_S = 30.0

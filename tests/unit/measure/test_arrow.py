@@ -27,7 +27,7 @@ assert "numpy" in sys.modules and "pandas" not in sys.modules
 SCRAPER = """
 import sys
 from pathlib import Path
-import inferload.client.scraper
+import inferload.servers.scraper
 from inferload import scrapes_file
 folder = Path({folder!r})
 for number in range(2):

@@ -9,10 +9,10 @@ import pytest
 import synthetic_run as synthetic
 from inferload.analysis.report import report
 
-from inferload.locust.adapters import tables
-from inferload.measure.bounded_names import MOST_NAMES, OTHER_NAMES, BoundedNames
-from inferload.measure.tally import TallySet
+from inferload.locust_adapters import tables
 from inferload.results.summary_notes import names_notes
+from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES, BoundedNames
+from inferload.turns.tally import TallySet
 
 EXTRA = 5
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import MS, merged, turn
 
+from inferload.base import clock
 from inferload.figures.counting import count_delays
-from inferload.measure import clock
-from inferload.measure.client_health import Beat, ClientHealth, HealthSet
+from inferload.turns.client_health import Beat, ClientHealth, HealthSet
 
 times = st.lists(st.floats(0, 500), max_size=5)
 beats = st.tuples(

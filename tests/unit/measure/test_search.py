@@ -13,14 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import signal, stats
 
-from inferload.measure.search import attainment, bracket, slo
-from inferload.measure.search.answer import SearchResult, answer, document
-from inferload.measure.search.attainment import ConditionResult
-from inferload.measure.search.bracket import Ended, Settings
-from inferload.measure.search.point import Look, Point, judge
-from inferload.measure.search.slo import SloError
-from inferload.measure.search.window import Samples, Window
-from inferload.statistics.intervals import share_interval
+from inferload.campaign.attainment import attainment, bracket, slo
+from inferload.campaign.attainment.answer import SearchResult, answer, document
+from inferload.campaign.attainment.attainment import ConditionResult
+from inferload.campaign.attainment.bracket import Ended, Settings
+from inferload.campaign.attainment.point import Look, Point, judge
+from inferload.campaign.attainment.slo import SloError
+from inferload.campaign.attainment.window import Samples, Window
+from inferload.results.statistics.intervals import share_interval
 
 P95 = slo.parse("p95(ttft_ms) < 100")
 

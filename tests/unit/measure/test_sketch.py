@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import merged
 
-from inferload.measure.sketch import SMALLEST, Sketch, rank
-from inferload.server_metrics.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
+from inferload.servers.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
+from inferload.turns.sketch import SMALLEST, Sketch, rank
 
 VALUES = st.lists(
     st.one_of(

@@ -14,8 +14,8 @@ from turn_reference import VALUES, count_turn, met
 
 from inferload.figures.counting import count_turns
 from inferload.figures.slo import Slo
-from inferload.measure.record import PHASES, Failure, PhaseWindow, TurnRecord
-from inferload.measure.tally import Tally, TallySet, count_faults
+from inferload.turns.record import PHASES, Failure, PhaseWindow, TurnRecord
+from inferload.turns.tally import Tally, TallySet, count_faults
 
 SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
 WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 40 * S), PhaseWindow("drain", 40 * S))

@@ -2,10 +2,10 @@
 
 import pytest
 
-from inferload.content.data import DataContext
-from inferload.errors import UsageError
-from inferload.plan.turn_checks import TooLong, check_sendable, too_long
+from inferload.base.errors import UsageError
 from inferload.scenario.scenario import from_text
+from inferload.workload.content.data import DataContext
+from inferload.workload.plan.turn_checks import TooLong, check_sendable, too_long
 from inferload.workload.sessions import Sessions
 
 TEXT = """

@@ -4,14 +4,15 @@ import json
 
 import pytest
 
-from inferload.content.data import DataContext
-from inferload.content.prompts import approximate
-from inferload.content.script import outline
-from inferload.errors import UsageError
-from inferload.plan.first_asks import PLAIN, first_asks, in_short
-from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
+from inferload.base.errors import UsageError
+from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog
+from inferload.workload.content.data import DataContext
+from inferload.workload.content.prompts import approximate
+from inferload.workload.content.script import outline
+from inferload.workload.isolation import Isolation
+from inferload.workload.plan.first_asks import PLAIN, first_asks, in_short
 from inferload.workload.sessions import Sessions
 
 

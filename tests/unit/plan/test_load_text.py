@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from inferload.content.data import DataContext
-from inferload.errors import UsageError
-from inferload.plan.describe import describe
-from inferload.plan.load_text import load_text, recorded_load
+from inferload.base.errors import UsageError
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text, load
+from inferload.workload.content.data import DataContext
+from inferload.workload.plan.describe import describe
+from inferload.workload.plan.load_text import load_text, recorded_load
 
 CHAT = """\
 schema: 1

@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.plan import describe
-from inferload.plan.describe import describe as plan_text
-from inferload.plan.planned_load import PlannedLoad, SampleSize, expected_sessions, planned_end_s, planned_load
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.workload.arrivals import schedule_of
+from inferload.workload.plan import describe
+from inferload.workload.plan.describe import describe as plan_text
+from inferload.workload.plan.planned_load import (
+    PlannedLoad,
+    SampleSize,
+    expected_sessions,
+    planned_end_s,
+    planned_load,
+)
 from inferload.workload.sessions import Sessions
 
 SMALL = """\

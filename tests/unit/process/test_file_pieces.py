@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferload.process import file_pieces
-from inferload.process.file_pieces import FilePiece, FlightLimit, IncomingParts, OutgoingPart, PieceError
+from inferload.run.process import file_pieces
+from inferload.run.process.file_pieces import FilePiece, FlightLimit, IncomingParts, OutgoingPart, PieceError
 
 SIZES = st.lists(st.integers(1, 3 * file_pieces.PIECE_BYTES), min_size=1, max_size=4)
 

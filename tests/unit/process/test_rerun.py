@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from inferload.errors import UsageError
-from inferload.process.rerun import repeated
-from inferload.process.run_spec import RunOptions, RunSpec, resolve
-from inferload.process.user_scenarios import Program, ScenarioClass
+from inferload.base.errors import UsageError
+from inferload.run.process.rerun import repeated
+from inferload.run.process.run_spec import RunOptions, RunSpec, resolve
+from inferload.run.process.user_scenarios import Program, ScenarioClass
 
 HOST = "http://127.0.0.1:8000"
 METRICS = ("http://127.0.0.1:8000/metrics",)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from inferload.errors import UsageError
-from inferload.process.run_spec import RunOptions, resolve
+from inferload.base.errors import UsageError
+from inferload.run.process.run_spec import RunOptions, resolve
 from inferload.scenario import scenario as scenarios
 
 HOST = "http://127.0.0.1:8000"

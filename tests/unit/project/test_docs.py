@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,13 +30,6 @@ def test_every_link_has_a_target(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{page.name}: {path}"
         assert not anchor or anchor in anchors(target), f"{page.name}: {path}#{anchor}"
-
-
-def test_the_architecture_page_has_the_import_layers() -> None:
-    layers = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["tool"]["inferload"]["layers"]
-    table = (DOCS / "architecture.md").read_text(encoding="utf-8").partition("|---|---|\n")[2].partition("\n\n")[0]
-    rows = [re.findall(r"`([^`]*)`", line.split("|")[1]) for line in table.splitlines()]
-    assert rows == layers
 
 
 def cells(line: str) -> list[str]:

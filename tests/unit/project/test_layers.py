@@ -4,10 +4,11 @@ Within a package, imports form no cycle; imports under TYPE_CHECKING count.
 """
 
 import ast
+import re
 import subprocess
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pytest
 from paths import ROOT
 
 RULES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["inferload"]
-MOST_MODULES = 18
+MOST_MODULES = 18  # in a folder
+MOST_ROWS, MOST_PACKAGES, MOST_ARROWS = 16, 13, 60
 HOUSE = ("inferload", "analysis", "deploy", "locustfiles", "scenarios")
 
 
@@ -23,7 +25,7 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-TIERS = {package: height for height, row in enumerate(reversed(RULES["layers"])) for package in row}
+TIERS = {package: height for height, package in enumerate(reversed(RULES["layers"]))}
 
 
 def package_of(module: str) -> str | None:
@@ -60,6 +62,10 @@ def faults_of(source: str, module: str, is_package: bool = False) -> list[str]:
         target = package_of(source_name(name))
         if package and target and target != package and TIERS[target] >= TIERS[package]:
             faults.append(f"{module}:{line}: {package} may not import {name}")
+        for room, allowed in RULES["rooms"].items():
+            inside = longest(module, [room]) is not None
+            if inside and target and longest(source_name(name), [room, *allowed]) is None:
+                faults.append(f"{module}:{line}: {room} may import only {', '.join(allowed)}")
         rule = longest(f"inferload.{name}" if name.partition(".")[0] in HOUSE[1:] else name, RULES["only"])
         if rule is not None and longest(module, RULES["only"][rule]) is None:
             faults.append(f"{module}:{line}: only {', '.join(RULES['only'][rule])} may import {rule}")
@@ -77,45 +83,20 @@ def test_imports_go_to_lower_layers(path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("inferload.measure.tally", "from inferload.scenario import scenario"),
-        ("inferload.measure.tally", "def f():\n    import inferload.locust.plugin"),
-        ("inferload.client.turn", "from ..master import controller"),
+        ("inferload.turns.tally", "from inferload.scenario import scenario"),
+        ("inferload.turns.tally", "def f():\n    import inferload.locust.plugin"),
+        ("inferload.client.turn", "from ..run.master import controller"),
         ("inferload.client.turn", "import locust"),
         ("inferload.locust.plugin", "from inferload.analysis import report"),
         ("inferload.workload.sessions", "import pandas as pd"),
-        ("analysis.data.frames", "from inferload.worker import worker_run"),
+        ("analysis.data.frames", "from inferload.run.worker import worker_run"),
         ("inferload.cli", "import deploy.simulator"),
-        ("deploy.simulator.core.scheduler", "from ..engine import engine"),
-        ("deploy.simulator.protocol.tools", "from ...servers.engines import ENGINES"),
         ("deploy.simulator.flags", "from ..servers import engines"),
-        ("deploy.launcher.launch", "from ..variants.variant import Variant"),
+        ("deploy.simulator.core.scheduler", "from inferload.turns import sketch"),
     ],
 )
 def test_the_layer_check_detects_a_violation(module: str, source: str) -> None:
     assert faults_of(source, module)
-
-
-SIMULATOR_MAY_IMPORT = ("deploy.simulator", "inferload.errors", "inferload.measure.clock")
-
-
-def outside_of_simulator(source: str, module: str, is_package: bool = False) -> list[str]:
-    """Return the imports of the project's modules that the simulator may not have."""
-    names = [source_name(name) for _, name in imports_of(source, module, is_package)]
-    return [each for each in names if each.partition(".")[0] in HOUSE and not longest(each, SIMULATOR_MAY_IMPORT)]
-
-
-@pytest.mark.parametrize("path", [path for path in SOURCES if "simulator" in path.parts], ids=str)
-def test_the_simulator_imports_itself_errors_and_the_clock(path: Path) -> None:
-    assert outside_of_simulator(path.read_text(), module_of(path), path.name == "__init__.py") == []
-
-
-@pytest.mark.parametrize(
-    "source",
-    ["from ..vllm.arguments import REFUSED", "import inferload.content.messages", "from inferload import numbers"],
-)
-def test_other_imports_of_the_simulator_are_found(source: str) -> None:
-    assert outside_of_simulator(source, "deploy.simulator.flags")
-    assert not outside_of_simulator("import json\nfrom inferload.measure import clock", "deploy.simulator.flags")
 
 
 def cycle_of(sources: Mapping[str, str], packages: frozenset[str] = frozenset()) -> list[str]:
@@ -144,21 +125,64 @@ def test_modules_have_no_import_cycle() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from inferload.master.run import Run",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from inferload.master import run",
-        "def f():\n    import inferload.master.run",
+        "from inferload.run.master.run import Run",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from inferload.run.master import run",
+        "def f():\n    import inferload.run.master.run",
         "from . import run",
     ],
 )
 def test_a_cycle_is_detected(source: str) -> None:
-    sources = {"inferload.master.run": "from inferload.master import steps", "inferload.master.steps": source}
+    sources = {
+        "inferload.run.master.run": "from inferload.run.master import steps",
+        "inferload.run.master.steps": source,
+    }
     assert set(cycle_of(sources)) == set(sources)
-    assert cycle_of(sources | {"inferload.master.steps": "import inferload.errors"}) == []
+    assert cycle_of(sources | {"inferload.run.master.steps": "import inferload.base.errors"}) == []
 
 
 def test_every_module_has_a_layer() -> None:
+    """Without a layer are the modules that processes begin with, and the one that each of these imports first."""
     unlisted = {module_of(path) for path in SOURCES if package_of(module_of(path)) is None}
-    assert unlisted == {"analysis", "deploy", "inferload", "inferload.__main__", "scenarios"}
+    assert unlisted == {"inferload", "inferload.__main__", "inferload.own_package", "inferload.users", "scenarios"}
+
+
+def faults_of_rows(rows: Sequence[str]) -> list[str]:
+    """Return the rows of the table that are no package at the top level or directly below `inferload`."""
+    tops = {path.name for path in ROOT.iterdir()}
+    inside = {f"inferload.{path.name}" for path in (ROOT / "inferload").iterdir() if path.is_dir()}
+    return [row for row in rows if row not in tops | inside or row == "inferload"]
+
+
+def test_each_row_of_the_layers_is_one_whole_package() -> None:
+    assert faults_of_rows(RULES["layers"]) == []
+    assert len(RULES["layers"]) <= MOST_ROWS
+    assert sum(row.startswith("inferload.") for row in RULES["layers"]) <= MOST_PACKAGES
+    assert faults_of_rows(["inferload.run.master", "inferload", "inferload.base"]) == [
+        "inferload.run.master",
+        "inferload",
+    ]
+
+
+def test_packages_have_few_arrows() -> None:
+    arrows = {
+        (package, target)
+        for path in SOURCES
+        for _, name in imports_of(path.read_text(), module_of(path), path.name == "__init__.py")
+        if (package := package_of(module_of(path))) and (target := package_of(source_name(name)))
+        if package != target and package.startswith("inferload.") and target.startswith("inferload.")
+    }
+    assert len(arrows) <= MOST_ARROWS
+
+
+def test_the_architecture_page_has_the_docstring_of_each_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    sentences = {
+        row: ast.get_docstring(ast.parse((ROOT / row.replace(".", "/") / "__init__.py").read_text()))
+        for row in RULES["layers"]
+    }
+    assert re.findall(r"^\| `([a-z_.]+)` \| (.*) \|$", page.partition("\n## A turn")[0], re.MULTILINE) == list(
+        sentences.items()
+    )
 
 
 def test_no_folder_has_more_than_eighteen_modules() -> None:
@@ -173,7 +197,7 @@ def test_the_load_path_reads_the_clock_in_one_module() -> None:
         if module_of(path).startswith("inferload.")
         and any(name.split(".")[0] == "time" for _, name in imports_of(path.read_text(), module_of(path), False))
     ]
-    assert readers == ["inferload.measure.clock"]
+    assert readers == ["inferload.base.clock"]
 
 
 def test_no_ignored_file_is_committed() -> None:

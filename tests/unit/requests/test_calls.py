@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.errors import UsageError
-from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import PhaseWindow
-from inferload.requests.call_checks import FIELDS, OWN, CallError
-from inferload.requests.calls import METHODS, call_of, check_conversation
+from inferload.base.clock import NS_PER_S, now_ns
+from inferload.base.errors import UsageError
+from inferload.client.requests.call_checks import FIELDS, OWN, CallError
+from inferload.client.requests.calls import METHODS, call_of, check_conversation
+from inferload.run.worker.run_windows import RunWindows
+from inferload.run.worker.session_context import SessionContext
+from inferload.run.worker.user_turns import TaskContext, TaskSession
 from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import Endpoint
-from inferload.worker.run_windows import RunWindows
-from inferload.worker.session_context import SessionContext
-from inferload.worker.user_turns import TaskContext, TaskSession
+from inferload.turns.record import PhaseWindow
 
 PLAIN = RequestOptions(ignore_eos=False)
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

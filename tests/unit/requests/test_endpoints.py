@@ -12,17 +12,18 @@ from pydantic import ValidationError
 from inferload.client import refusals
 from inferload.client.answers.answer import Answer
 from inferload.client.client import ANSWERS
-from inferload.content.messages import Message, Piece, Role, ToolCall
-from inferload.content.prompts import approximate
-from inferload.content.script import Ask
-from inferload.measure.record import Failure
-from inferload.plan import describe
-from inferload.requests import call_checks, calls
-from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
-from inferload.requests.dialects import DIALECTS, limit_key
+from inferload.client.requests import call_checks, calls
+from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
+from inferload.client.requests.dialects import DIALECTS, limit_key
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import RequestOptions, from_text
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
+from inferload.turns.record import Failure
+from inferload.workload.content.messages import Message, Piece, Role, ToolCall
+from inferload.workload.content.prompts import approximate
+from inferload.workload.content.script import Ask
+from inferload.workload.isolation import Isolation
+from inferload.workload.plan import describe
 
 
 def message_of(role: Role, text: str, **more: Any) -> Message:

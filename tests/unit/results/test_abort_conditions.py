@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.figures.abort_condition import LONGEST_S, parse
 from inferload.figures.gate_grammar import GateError
 from inferload.locust import options
-from inferload.measure.tally import TallySet
 from inferload.results.abort_conditions import LEAST_ENDED, AbortWatch
 from inferload.scenario import scenario as scenarios
+from inferload.turns.tally import TallySet
 
 CONDITION = "failed_ratio > 0.5 for 5s"
 

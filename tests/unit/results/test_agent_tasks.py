@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import MS, S, turn
 
-from inferload.measure.clock import Anchor
-from inferload.measure.record import Failure, TurnRecord
-from inferload.measure.turn_columns import TurnColumns, to_table
+from inferload.base.clock import Anchor
 from inferload.results.agent_tasks import classes, facts, tasks_by_class
+from inferload.turns.record import Failure, TurnRecord
+from inferload.turns.turn_columns import TurnColumns, to_table
 
 
 def step(session: str, index: int, planned_s: float, closed_s: float, **changes: Any) -> TurnRecord:

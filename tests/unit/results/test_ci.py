@@ -9,12 +9,13 @@ import synthetic_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload import cli, rundir
-from inferload.errors import UsageError
-from inferload.escaping import escaped
+from inferload import cli
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
 from inferload.results import ci
 from inferload.results.terminal_tables import interval_text
-from inferload.verdict import outcome
+from inferload.results.verdict import outcome
 
 GATES: list[dict[str, Any]] = [
     {"gate": "failed_ratio < 0.01", "value": 0.0, "passed": True, "answer": "pass"},

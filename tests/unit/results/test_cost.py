@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.results import prices
 from inferload.results.cost import Prices, per_million, prompt_price_share
 

@@ -21,7 +21,7 @@ from simulator_process import Simulator
 from inferload.results.live_display import SPAN, Course, frame, sparkline
 from inferload.results.progress_lines import Snapshot
 from inferload.results.rolling_stats import RecentFigures
-from inferload.verdict.gates import GateResult
+from inferload.results.verdict.gates import GateResult
 
 NOTHING = RecentFigures(0, None, None, None, None, None, (None, None), (None, None, None), (None, None))
 HOLDS, FAILS = GateResult("p50(ttft_ms) < 900", 43.2, True), GateResult("p99(itl_ms) < 50", 61.25, False)

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from locust_process import ROOT, summary_of
 from simulator_process import Simulator
 
-from inferload.measure.sketch import rank
-from inferload.measure.tally import TallySet
-from inferload.numbers import clock
+from inferload.base.numbers import clock
+from inferload.base.status_lines import StatusLines
 from inferload.results.progress_lines import Snapshot, lines
 from inferload.results.rolling_stats import SPAN_S, Recent, RecentFigures
-from inferload.status_lines import StatusLines
+from inferload.turns.sketch import rank
+from inferload.turns.tally import TallySet
 
 FIGURES = RecentFigures(10, 2.0, 1.9, 3.85, 412.3, 900.1, (43.21, 80.5), (12.5, 14.0, 15.5), (900.0, 1500.0))
 NOTHING = RecentFigures(0, None, None, None, None, None, (None, None), (None, None, None), (None, None))

@@ -15,22 +15,22 @@ from msgspec.structs import replace
 from records import MS, S, turn
 from turn_reference import count_turn
 
+from inferload.base.clock import Anchor
 from inferload.figures.counting import count_delays
 from inferload.figures.slo import Slo
 from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.figures.turn_values import ExactValues
-from inferload.measure.client_health import Beat, HealthSet
-from inferload.measure.clock import Anchor
-from inferload.measure.record import Failure, PhaseWindow, TurnRecord, stepped
-from inferload.measure.remarks import MEANINGS, Remark
-from inferload.measure.sketch import rank
-from inferload.measure.tally import TallySet
-from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.results.phase_evidence import RunFacts, evidence_by_phase
 from inferload.results.summary import QUANTILES, SummaryInput, Values, build, exact_block, steady
 from inferload.results.terminal_summary import brief
 from inferload.results.terminal_tables import figure, slo_lines, tables
-from inferload.verdict.validity import Verdict, judge
+from inferload.results.verdict.validity import Verdict, judge
+from inferload.turns.client_health import Beat, HealthSet
+from inferload.turns.record import Failure, PhaseWindow, TurnRecord, stepped
+from inferload.turns.remarks import MEANINGS, Remark
+from inferload.turns.sketch import rank
+from inferload.turns.tally import TallySet
+from inferload.turns.turn_columns import TurnColumns, to_table
 
 WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 70 * S), PhaseWindow("drain", 70 * S))
 SECONDS = {"warmup": 10.0, "measure": 60.0, "drain": 4.0}

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload import rundir
-from inferload.master import finish
+from inferload.base import rundir
+from inferload.base.status_lines import columns
 from inferload.results.terminal_summary import diagnosis_line
-from inferload.status_lines import columns
+from inferload.run.master import finish
 
 CAUSES = (
     "queue-bound: 2 of 2 slots, 4.7 waiting",

@@ -10,18 +10,18 @@ from burst_arrivals import Bursts, registered
 from paths import ROOT
 
 from inferload.campaign import search_plan
-from inferload.content.data import DataContext
-from inferload.master.lifecycle import load_steps
-from inferload.plan.describe import describe
-from inferload.plan.load_text import load_text
-from inferload.process.run_spec import RunOptions, resolve
+from inferload.run.master.lifecycle import load_steps
+from inferload.run.process.run_spec import RunOptions, resolve
+from inferload.run.worker.limits import Quota
 from inferload.scenario import overrides, reference, scenario
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema import arrival_kind, arrivals, load_profiles, rate_profiles, trace_times, user_profiles
 from inferload.scenario.schema.arrivals import kind_names
-from inferload.worker.limits import Quota
 from inferload.workload.arrivals import schedule_of
+from inferload.workload.content.data import DataContext
+from inferload.workload.plan.describe import describe
+from inferload.workload.plan.load_text import load_text
 from inferload.workload.sessions import Sessions
 
 TEXT = """\

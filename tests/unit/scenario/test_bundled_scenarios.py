@@ -10,8 +10,8 @@ import simulator_process
 from paths import ROOT
 
 from inferload.cli import main
-from inferload.plan import describe
 from inferload.scenario.files import catalog
+from inferload.workload.plan import describe
 
 CODE = {"agent-live"}  # its requests are determined during the run
 TWELVE = {

@@ -11,12 +11,12 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inferload.content.data import DataContext
-from inferload.errors import UsageError
-from inferload.plan.describe import describe
+from inferload.base.errors import UsageError
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog
 from inferload.scenario.files.yaml_text import parse
+from inferload.workload.content.data import DataContext
+from inferload.workload.plan.describe import describe
 
 Path = tuple[str | int, ...]
 
@@ -102,8 +102,8 @@ def planned(place: tuple[str, Path], value: Any) -> None:
     if scenario is None:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("inferload.plan.describe.SAMPLE", 2)
-        patch.setattr("inferload.plan.describe.SAMPLE_TURNS", 10)
+        patch.setattr("inferload.workload.plan.describe.SAMPLE", 2)
+        patch.setattr("inferload.workload.plan.describe.SAMPLE_TURNS", 10)
         try:
             assert describe(scenario, DataContext(place[0]))
         except UsageError:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from locust.argument_parser import get_empty_argument_parser, setup_parser_arguments
 
 from inferload import cli
-from inferload.argparse_ext import ELSEWHERE, PassingParser
+from inferload.base.argparse_ext import ELSEWHERE, PassingParser
+from inferload.base.errors import UsageError
 from inferload.cli import quick_options
 from inferload.cli import run as run_command
-from inferload.errors import UsageError
 from inferload.scenario import overrides
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError

@@ -9,13 +9,13 @@ from arrival_times import unit_process
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from inferload.measure.record import PhaseWindow, stepped
-from inferload.plan.describe import describe
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema.arrivals import Closed, Rated
 from inferload.scenario.schema.rate_curves import FOREVER, Linear, RateCurve, flat
+from inferload.turns.record import PhaseWindow, stepped
 from inferload.workload.arrivals import Schedule
+from inferload.workload.plan.describe import describe
 
 rates = st.floats(0.01, 500)
 lengths = st.floats(0.01, 1000)

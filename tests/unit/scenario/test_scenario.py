@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.files.yaml_text import parse, scalar

@@ -15,14 +15,14 @@ from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.figures import metric_names as names
 from inferload.figures.server_figures import KEPT_PREFIXES
-from inferload.master.lifecycle import preflight
-from inferload.process.run_spec import RunSpec
-from inferload.process.settings import ProcessSettings
+from inferload.run.master.lifecycle import preflight
+from inferload.run.process.run_spec import RunSpec
+from inferload.run.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
-from inferload.scrapes_file import ScrapeColumns
-from inferload.server_metrics.exposition import PromParser
-from inferload.server_metrics.series import by_target
-from inferload.server_metrics.window_figures import servers_block
+from inferload.servers.exposition import PromParser
+from inferload.servers.scrapes_file import ScrapeColumns
+from inferload.servers.series import by_target
+from inferload.servers.window_figures import servers_block
 
 PAGES = DATA / "pages"
 S = 1_000_000_000

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.client.scraper import readings
 from inferload.figures import metric_names as names
-from inferload.scrapes_file import ScrapeColumns
-from inferload.server_metrics.exposition import Labels, parse
-from inferload.server_metrics.parts import wholes
-from inferload.server_metrics.text_format import pairs
-from inferload.server_metrics.window_figures import servers_block
+from inferload.servers.exposition import Labels, parse
+from inferload.servers.parts import wholes
+from inferload.servers.scraper import readings
+from inferload.servers.scrapes_file import ScrapeColumns
+from inferload.servers.text_format import pairs
+from inferload.servers.window_figures import servers_block
 
 S = 1_000_000_000
 SERVER = "http://server"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from inferload.server_metrics.exposition import PromParser, Sample, parse
+from inferload.servers.exposition import PromParser, Sample, parse
 
 AWKWARD = """\
 # HELP vllm:x An explanation with a } and "quotes".

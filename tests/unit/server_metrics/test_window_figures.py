@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from inferload.figures import metric_names as names
 from inferload.figures.server_figures import BY_KEY, GPU, SERVER_FIGURES
-from inferload.scrapes_file import ScrapeColumns
-from inferload.server_metrics.series import by_target, growth, names_on_pages
-from inferload.server_metrics.window_figures import USED, prefix_cache, servers_block
+from inferload.servers.scrapes_file import ScrapeColumns
+from inferload.servers.series import by_target, growth, names_on_pages
+from inferload.servers.window_figures import USED, prefix_cache, servers_block
 
 S = 1_000_000_000
 SERVER = "http://server:8000"

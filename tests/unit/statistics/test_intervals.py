@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import signal, stats
 
 from inferload.figures.gate_grammar import parse
-from inferload.statistics.intervals import (
+from inferload.results.statistics.intervals import (
     SLICES,
     Interval,
     mean_interval,
@@ -20,7 +20,7 @@ from inferload.statistics.intervals import (
     quantile_interval,
     share_interval,
 )
-from inferload.verdict.gates import Policy, evaluate
+from inferload.results.verdict.gates import Policy, evaluate
 
 SIGMA = 0.6  # standard deviation of the logarithms
 

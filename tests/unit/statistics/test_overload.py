@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import S, turn
 
-from inferload.measure.clock import Anchor
-from inferload.measure.record import Failure, PhaseWindow
-from inferload.measure.turn_columns import TurnColumns, to_table
-from inferload.statistics.overload import MATTERS, Ends, Growth, growth, growth_of_turns
+from inferload.base.clock import Anchor
+from inferload.results.statistics.overload import MATTERS, Ends, Growth, growth, growth_of_turns
+from inferload.turns.record import Failure, PhaseWindow
+from inferload.turns.turn_columns import TurnColumns, to_table
 
 CAPACITY_PER_S = 20.0
 PLACES = 16

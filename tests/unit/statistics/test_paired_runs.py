@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from inferload.statistics.paired_runs import (
+from inferload.results.statistics.paired_runs import (
     corrected,
     detectable,
     detectable_by_both,

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from inferload.measure.tally import TallySet
-from inferload.statistics.steady_state import BLOCK_S, BLOCKS, LEAST, Steadiness
+from inferload.results.statistics.steady_state import BLOCK_S, BLOCKS, LEAST, Steadiness
+from inferload.turns.tally import TallySet
 
 PER_S = 4
 

@@ -14,13 +14,13 @@ import pytest
 import recomputed
 from long_run import LongRun
 
-from inferload import turns_file
 from inferload.results import agent_tasks
-from inferload.summarise import cache_figures
-from inferload.summarise import turns as turns_module
-from inferload.summarise.counts import read_counts
-from inferload.summarise.summarise import summarise
-from inferload.summarise.turns import Turns
+from inferload.results.summarise import cache_figures
+from inferload.results.summarise import turns as turns_module
+from inferload.results.summarise.counts import read_counts
+from inferload.results.summarise.summarise import summarise
+from inferload.results.summarise.turns import Turns
+from inferload.turns import turns_file
 
 SMALL = LongRun(3000, workers=3)
 # Peak of the process's own memory: ru_maxrss would include that of the process that started it.

@@ -20,17 +20,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from turn_reference import count_turn
 
-from inferload import cli, rundir, turns_file
-from inferload.errors import UsageError
+from inferload import cli
+from inferload.base import rundir
+from inferload.base.clock import Anchor
+from inferload.base.errors import UsageError
 from inferload.figures import metric_names as names
-from inferload.measure.clock import Anchor
-from inferload.measure.record import PhaseWindow, TurnRecord
-from inferload.measure.tally import TallySet
-from inferload.measure.turn_columns import TurnColumns
+from inferload.results.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
+from inferload.results.summarise.summarise import refresh, summarise
 from inferload.scenario import scenario as scenarios
-from inferload.scrapes_file import ScrapeColumns, write_part
-from inferload.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
-from inferload.summarise.summarise import refresh, summarise
+from inferload.servers.scrapes_file import ScrapeColumns, write_part
+from inferload.turns import turns_file
+from inferload.turns.record import PhaseWindow, TurnRecord
+from inferload.turns.tally import TallySet
+from inferload.turns.turn_columns import TurnColumns
 
 SCENARIO = """
 schema: 1
@@ -252,7 +254,9 @@ def test_without_the_earlier_run_expected_hits_are_omitted(tmp_path: Path) -> No
 
 
 def test_neither_locust_nor_pandas_is_imported() -> None:
-    program = "import sys, inferload.summarise.summarise; print({'locust', 'gevent', 'pandas'} & set(sys.modules))"
+    program = (
+        "import sys, inferload.results.summarise.summarise; print({'locust', 'gevent', 'pandas'} & set(sys.modules))"
+    )
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert completed.stdout == "set()\n"
 

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from records import MS, S, turn
 
+from inferload.base.clock import Anchor
+from inferload.campaign.attainment import slo
+from inferload.campaign.attainment.window import of_turns
 from inferload.figures.counting import count_turns
-from inferload.measure.client_health import HealthSet
-from inferload.measure.clock import Anchor
-from inferload.measure.record import Failure, Phase, PhaseWindow, TurnRecord
-from inferload.measure.search import slo
-from inferload.measure.search.window import of_turns
-from inferload.measure.tally import Tally, TallySet, count_faults
-from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.results import phase_evidence, summary
-from inferload.verdict.evidence import token_balance
-from inferload.verdict.validity import judge
+from inferload.results.verdict.evidence import token_balance
+from inferload.results.verdict.validity import judge
+from inferload.turns.client_health import HealthSet
+from inferload.turns.record import Failure, Phase, PhaseWindow, TurnRecord
+from inferload.turns.tally import Tally, TallySet, count_faults
+from inferload.turns.turn_columns import TurnColumns, to_table
 
 WINDOWS = (
     PhaseWindow("warmup", 0, 10 * S),

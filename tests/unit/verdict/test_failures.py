@@ -4,15 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.escaping import escaped
-from inferload.measure.record import Failure
-from inferload.verdict.failures import (
-    MOST_CHARACTERS,
-    lines,
-    message,
-    stopped_answering,
-    stopped_by_target,
-)
+from inferload.base.escaping import escaped
+from inferload.results.verdict.failures import MOST_CHARACTERS, lines, message, stopped_answering, stopped_by_target
+from inferload.turns.record import Failure
 
 
 @given(st.text(max_size=1000))

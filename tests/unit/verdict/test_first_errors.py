@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.measure.record import Failure
-from inferload.measure.remarks import Remark
-from inferload.verdict.failures import first_lines
-from inferload.verdict.first_errors import MOST_KINDS, FirstError, FirstErrors
+from inferload.results.verdict.failures import first_lines
+from inferload.results.verdict.first_errors import MOST_KINDS, FirstError, FirstErrors
+from inferload.turns.record import Failure
+from inferload.turns.remarks import Remark
 
 WORKERS = ("w0", "w1", "w2")
 ERRORS = st.lists(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inferload.analysis.pages import gate_reference
 from paths import ROOT
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.figures.client_figures import BY_KEY as CLIENT
 from inferload.figures.gate_grammar import (
     MEASURE_NAMES,
@@ -24,15 +24,15 @@ from inferload.figures.gate_grammar import (
 )
 from inferload.figures.rate_figures import rates
 from inferload.figures.server_figures import SERVER_FIGURES
-from inferload.measure.tally import Tally
-from inferload.process import run_spec
+from inferload.results.statistics.intervals import SLICES, Interval, mean_interval, quantile_interval
 from inferload.results.summary import exact_block
 from inferload.results.terminal_tables import interval_and_note
+from inferload.results.verdict.gate_decision import ABOVE, BELOW
+from inferload.results.verdict.gates import GateResult, evaluate
+from inferload.run.process import run_spec
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema import tasks
-from inferload.statistics.intervals import SLICES, Interval, mean_interval, quantile_interval
-from inferload.verdict.gate_decision import ABOVE, BELOW
-from inferload.verdict.gates import GateResult, evaluate
+from inferload.turns.tally import Tally
 
 SUMMARY: dict[str, Any] = {
     "turns": {"sent": 210, "ok": 190, "failed": 10, "unfinished": 10},

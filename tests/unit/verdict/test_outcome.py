@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.verdict import failures
-from inferload.verdict.outcome import (
+from inferload.results.verdict import failures
+from inferload.results.verdict.outcome import (
     INVALID_CALL,
     SIGNAL_CODES,
     Early,

@@ -11,14 +11,14 @@ from paths import ROOT
 from records import MS, S, turn
 from turn_reference import count_turn
 
-from inferload.measure.client_health import Beat, HealthSet
-from inferload.measure.tally import TallySet
 from inferload.results.phase_evidence import RunFacts, evidence_by_phase
-from inferload.statistics.overload import Growth
-from inferload.verdict import validity
-from inferload.verdict.evidence import Evidence, ScrapeGap
-from inferload.verdict.reasons import RULES
-from inferload.verdict.validity import judge
+from inferload.results.statistics.overload import Growth
+from inferload.results.verdict import validity
+from inferload.results.verdict.evidence import Evidence, ScrapeGap
+from inferload.results.verdict.reasons import RULES
+from inferload.results.verdict.validity import judge
+from inferload.turns.client_health import Beat, HealthSet
+from inferload.turns.tally import TallySet
 
 GOOD = Evidence(
     phase="measure",
@@ -306,4 +306,4 @@ def test_a_few_late_samples_prove_no_late_p99(late: int, count: int, blamed: boo
 
 def test_the_validity_page_is_generated_from_the_table() -> None:
     page = (ROOT / "docs/validity.md").read_text(encoding="utf-8")
-    assert page == validity.document(), "python -m inferload.verdict.validity > docs/validity.md"
+    assert page == validity.document(), "python -m inferload.results.verdict.validity > docs/validity.md"

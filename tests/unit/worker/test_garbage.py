@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import gevent
 import pytest
 
-from inferload.worker import process_health
-from inferload.worker.process_health import InterpreterSettings
+from inferload.run.worker import process_health
+from inferload.run.worker.process_health import InterpreterSettings
 
 MOST = 2_000
 

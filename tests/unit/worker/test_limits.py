@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.run.worker.limits import InFlightLimiter, Quota
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import from_text
-from inferload.worker.limits import InFlightLimiter, Quota
 from inferload.workload.arrivals import share
 
 HEAD = """schema: 1

@@ -7,23 +7,24 @@ from typing import Any
 import gevent
 import pytest
 
-from inferload.content.messages import text_message
-from inferload.content.prompts import approximate
-from inferload.content.script import Ask, Fork, Script, Session, Work
-from inferload.measure.clock import now_ns
-from inferload.measure.record import Phase, PhaseWindow
-from inferload.measure.tally import TallySet
-from inferload.requests.bodies import Isolation, Texts
-from inferload.requests.calls import call_of
+from inferload.base.clock import now_ns
+from inferload.client.requests.bodies import Texts
+from inferload.client.requests.calls import call_of
+from inferload.run.worker import load_loops
+from inferload.run.worker.limits import InFlightLimiter, Quota
+from inferload.run.worker.load_loops import run_session
+from inferload.run.worker.run_windows import RunWindows
+from inferload.run.worker.session_context import SessionContext
+from inferload.run.worker.session_runner import SessionRunner
+from inferload.run.worker.turn_dispatcher import TurnDispatcher
+from inferload.run.worker.user_turns import TaskContext, TaskSession
 from inferload.scenario.scenario import from_text
-from inferload.worker import load_loops
-from inferload.worker.limits import InFlightLimiter, Quota
-from inferload.worker.load_loops import run_session
-from inferload.worker.run_windows import RunWindows
-from inferload.worker.session_context import SessionContext
-from inferload.worker.session_runner import SessionRunner
-from inferload.worker.turn_dispatcher import TurnDispatcher
-from inferload.worker.user_turns import TaskContext, TaskSession
+from inferload.turns.record import Phase, PhaseWindow
+from inferload.turns.tally import TallySet
+from inferload.workload.content.messages import text_message
+from inferload.workload.content.prompts import approximate
+from inferload.workload.content.script import Ask, Fork, Script, Session, Work
+from inferload.workload.isolation import Isolation
 
 SCENARIO = from_text(
     "schema: 1\nname: p\nworkload: {kind: chat, prompt_tokens: 10, output_tokens: 5}\n"

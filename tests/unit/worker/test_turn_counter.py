@@ -11,11 +11,11 @@ from records import turn, turns
 
 from inferload.client.turn_record import TurnResult
 from inferload.figures.counting import count_delays, count_turns
-from inferload.measure.client_health import HealthSet
-from inferload.measure.record import PhaseWindow, TurnRecord
-from inferload.measure.tally import TallySet
-from inferload.measure.turn_columns import TurnColumns
-from inferload.worker.turn_counter import TurnCounts
+from inferload.run.worker.turn_counter import TurnCounts
+from inferload.turns.client_health import HealthSet
+from inferload.turns.record import PhaseWindow, TurnRecord
+from inferload.turns.tally import TallySet
+from inferload.turns.turn_columns import TurnColumns
 
 WINDOWS = (PhaseWindow("measure", 0),)
 SLOS = {"chat": None, "agent": None}

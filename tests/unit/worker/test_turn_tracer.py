@@ -10,13 +10,13 @@ from opentelemetry.trace import StatusCode
 from paths import ROOT
 from records import turn
 
+from inferload.base.clock import Anchor
+from inferload.base.errors import UsageError
 from inferload.client.turn import TurnResult
-from inferload.errors import UsageError
-from inferload.measure.clock import Anchor
-from inferload.measure.record import Failure
-from inferload.process import trace_export
-from inferload.process.trace_export import TraceExport
-from inferload.worker.turn_tracer import TurnTracer, attributes
+from inferload.run.process import trace_export
+from inferload.run.process.trace_export import TraceExport
+from inferload.run.worker.turn_tracer import TurnTracer, attributes
+from inferload.turns.record import Failure
 
 ANCHOR = Anchor(wall_ns=1_700_000_000_000_000_000, mono_ns=0)
 

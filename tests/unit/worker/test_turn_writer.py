@@ -8,12 +8,13 @@ from typing import Any
 import gevent
 import pytest
 
-from inferload import rundir, turns_file
-from inferload.errors import UsageError
-from inferload.measure.clock import Anchor
-from inferload.measure.record import TurnRecord
-from inferload.worker import turn_writer
-from inferload.worker.turn_writer import TurnWriter, WrittenRecords, own_folder
+from inferload.base import rundir
+from inferload.base.clock import Anchor
+from inferload.base.errors import UsageError
+from inferload.run.worker import turn_writer
+from inferload.run.worker.turn_writer import TurnWriter, WrittenRecords, own_folder
+from inferload.turns import turns_file
+from inferload.turns.record import TurnRecord
 
 
 def turns_of_master(run_dir: Path) -> Path:

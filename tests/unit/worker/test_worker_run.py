@@ -10,22 +10,22 @@ import gevent.lock
 import pytest
 from records import turn
 
+from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client.turn_record import TurnResult
-from inferload.measure.client_health import HealthSet
-from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import Failure, PhaseWindow
-from inferload.measure.tally import TallySet
-from inferload.process import protocol
-from inferload.process.protocol import WorkerReport
-from inferload.worker import load_loops, turn_dispatcher, worker_run
-from inferload.worker.load_loops import OpenLoop
-from inferload.worker.process_health import HealthReports, LoopMonitor
-from inferload.worker.run_windows import RunWindows
-from inferload.worker.session_context import SessionContext
-from inferload.worker.turn_counter import TurnCounter
-from inferload.worker.turn_dispatcher import TurnDispatcher
-from inferload.worker.worker import Worker
-from inferload.worker.worker_run import WorkerRun
+from inferload.run.process import protocol
+from inferload.run.process.protocol import WorkerReport
+from inferload.run.worker import load_loops, turn_dispatcher, worker_run
+from inferload.run.worker.load_loops import OpenLoop
+from inferload.run.worker.process_health import HealthReports, LoopMonitor
+from inferload.run.worker.run_windows import RunWindows
+from inferload.run.worker.session_context import SessionContext
+from inferload.run.worker.turn_counter import TurnCounter
+from inferload.run.worker.turn_dispatcher import TurnDispatcher
+from inferload.run.worker.worker import Worker
+from inferload.run.worker.worker_run import WorkerRun
+from inferload.turns.client_health import HealthSet
+from inferload.turns.record import Failure, PhaseWindow
+from inferload.turns.tally import TallySet
 from inferload.workload.arrivals import Arrival
 
 
@@ -261,7 +261,7 @@ def test_a_loop_monitor_measures_from_its_start_to_its_end() -> None:
 def test_a_worker_sends_the_instant_at_which_it_first_closed_its_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """The master's own message of the end can follow while the last turns are in flight."""
     sent: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr("inferload.worker.worker.messages.send_last_stats", lambda runner: None)
+    monkeypatch.setattr("inferload.run.worker.worker.messages.send_last_stats", lambda runner: None)
     run = WorkerRun.__new__(WorkerRun)
     values: dict[str, Any] = {
         "part": SimpleNamespace(

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferload.content.messages import Message
-from inferload.content.script import Ask, Fork, PlannedTurn, TurnReply, outline
-from inferload.content.tool_text import json_tokens, tools_json
-from inferload.measure.record import CANCELLED
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.schema.agent import Agent
+from inferload.turns.record import CANCELLED
 from inferload.workload.agent import agent
+from inferload.workload.content.messages import Message
+from inferload.workload.content.script import Ask, Fork, PlannedTurn, TurnReply, outline
+from inferload.workload.content.tool_text import json_tokens, tools_json
 
 SMALL = {
     "kind": "agent",

@@ -13,16 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.content.images import picture_url, png
-from inferload.content.messages import Message, Piece, ToolCall, text_message
-from inferload.content.prompts import calibrate
-from inferload.content.script import Ask, PlannedTurn, TurnReply, outline
-from inferload.plan.describe import describe
-from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
+from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.scenario.schema.chat import ContextLimit, Documents
+from inferload.workload.content.images import picture_url, png
+from inferload.workload.content.messages import Message, Piece, ToolCall, text_message
+from inferload.workload.content.prompts import calibrate
+from inferload.workload.content.script import Ask, PlannedTurn, TurnReply, outline
 from inferload.workload.context_limit import NextRequest, fit
 from inferload.workload.document_pool import DocumentPool
+from inferload.workload.isolation import Isolation
+from inferload.workload.plan.describe import describe
 from inferload.workload.sessions import Sessions
 
 EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in text.split()])

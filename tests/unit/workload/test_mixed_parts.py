@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.errors import UsageError
-from inferload.process.run_spec import RunOptions, only_class, resolve
+from inferload.base.errors import UsageError
+from inferload.run.process.run_spec import RunOptions, only_class, resolve
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.workload.arrivals import schedule_of

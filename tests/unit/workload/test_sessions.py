@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.content.prompts import Vocabulary, calibrate
-from inferload.content.script import Ask, PlannedTurn, Sent, TurnReply, outline
-from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts, isolation
+from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
+from inferload.run.worker.turn_dispatcher import server_of
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
-from inferload.worker.turn_dispatcher import server_of
+from inferload.workload.content.prompts import Vocabulary, calibrate
+from inferload.workload.content.script import Ask, PlannedTurn, Sent, TurnReply, outline
+from inferload.workload.isolation import Isolation, isolation
 from inferload.workload.sessions import Sessions
 
 SCENARIO = """\

@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paths import TESTS
 
-from inferload.content.data import DataContext, DataFindings
-from inferload.content.messages import Piece
-from inferload.content.script import PlannedTurn, outline
-from inferload.content.token_estimate import Counting, measure
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.files import data_files
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema.sources import Columns
+from inferload.workload.content.data import DataContext, DataFindings
+from inferload.workload.content.messages import Piece
+from inferload.workload.content.script import PlannedTurn, outline
+from inferload.workload.content.token_estimate import Counting, measure
 from inferload.workload.sessions import Sessions
 from inferload.workload.sources import corpus, file_records, index, loaders
 from inferload.workload.sources.parsing import DocumentError, Exchange, RecordedConversation, parse

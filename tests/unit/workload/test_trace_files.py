@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paths import DATA
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.files.data_files import find
 from inferload.workload.traces import files
 from inferload.workload.traces.formats import FORMATS

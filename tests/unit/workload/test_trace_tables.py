@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inferload.content.data import DataContext
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.schema.replay import Replay
+from inferload.workload.content.data import DataContext
 from inferload.workload.replay import ReplaySessions
 from inferload.workload.traces.formats import FORMATS
 from inferload.workload.traces.index import TimeWindow, TraceIndex

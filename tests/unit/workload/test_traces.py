@@ -11,16 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paths import DATA
 
-from inferload.content.data import DataContext, Notes
-from inferload.content.prompts import Vocabulary, calibrate
-from inferload.content.script import PlannedTurn, Work, outline
-from inferload.errors import UsageError
-from inferload.plan.describe import describe
-from inferload.requests.bodies import Texts
+from inferload.base.errors import UsageError
+from inferload.client.requests.bodies import Texts
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.scenario.schema.replay import UNTIMED, Replay
 from inferload.workload.arrivals import schedule_of
+from inferload.workload.content.data import DataContext, Notes
+from inferload.workload.content.prompts import Vocabulary, calibrate
+from inferload.workload.content.script import PlannedTurn, Work, outline
+from inferload.workload.plan.describe import describe
 from inferload.workload.prefix_cache.expected import PlannedHits
 from inferload.workload.replay import ReplaySessions
 from inferload.workload.sessions import Sessions

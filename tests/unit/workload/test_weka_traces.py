@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from weka_traces import BLOCK, PACKAGES, Made, weka_traces, write_trace
 
-from inferload.content.data import DataContext, Notes
-from inferload.content.script import PlannedTurn, outline
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 from inferload.scenario.schema.replay import Replay
+from inferload.workload.content.data import DataContext, Notes
+from inferload.workload.content.script import PlannedTurn, outline
 from inferload.workload.prefix_cache.expected import PlannedHits
 from inferload.workload.replay import ReplaySessions
 

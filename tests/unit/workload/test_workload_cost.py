@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
-from inferload.content.data import DataContext
-from inferload.content.script import PlannedTurn, outline
 from inferload.scenario.scenario import load
 from inferload.workload.arrivals import schedule_of
+from inferload.workload.content.data import DataContext
+from inferload.workload.content.script import PlannedTurn, outline
 from inferload.workload.sessions import Sessions
 from inferload.workload.sources import corpus
 

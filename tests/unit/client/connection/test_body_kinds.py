@@ -19,8 +19,8 @@ from inferload.client.answers.event_stream import ReplyParser, scanner
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import Framing, ReplyHead
 from inferload.client.connection.reply import Arrivals, HttpReply
-from inferload.measure.record import Failure
-from inferload.measure.remarks import Remark
+from inferload.turns.record import Failure
+from inferload.turns.remarks import Remark
 
 TYPES = (
     "application/json",

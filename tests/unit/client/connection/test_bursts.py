@@ -10,12 +10,12 @@ import gevent
 import pytest
 import trustme
 
+from inferload.base.clock import now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.measure.clock import now_ns
 
 # Turns of the short and of the long form for each number of users; the long forms have 100,200 turns in total.
 READERS = {"native": (200, 8_000), "python": (30, 2_400), "tls": (30, 1_100)}

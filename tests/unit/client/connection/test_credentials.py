@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from inferload.base.errors import UsageError
 from inferload.client.connection.credentials import api_key
-from inferload.errors import UsageError
 
 VARIABLE = "SOME_KEY"
 REFUSED = "(refused)"

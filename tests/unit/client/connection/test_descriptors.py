@@ -10,13 +10,13 @@ from pathlib import Path
 import gevent
 import pytest
 
+from inferload.base.errors import UsageError
 from inferload.client.connection import descriptors
 from inferload.client.connection.connect import Dialer, DialError, TlsSettings
 from inferload.client.connection.target import Target
-from inferload.errors import UsageError
-from inferload.measure.record import Failure
+from inferload.run.worker.run_part import check_descriptors
 from inferload.scenario import scenario as scenarios
-from inferload.worker.run_part import check_descriptors
+from inferload.turns.record import Failure
 
 
 @contextmanager

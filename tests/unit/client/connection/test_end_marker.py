@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from reader_pairs import PairClient, TlsPairClient, answered, send_pieces
 from scripted_server import HEAD, chunk
 
+from inferload.base.clock import now_ns
 from inferload.client.connection import reader_choice
 from inferload.client.connection.reply import mark_searches
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.measure.clock import now_ns
-from inferload.measure.remarks import Remark
 from inferload.scenario.schema.endpoints import Endpoint
+from inferload.turns.remarks import Remark
 
 MESSAGES = [
     b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","usage":{"input_tokens":7}}}\n\n',

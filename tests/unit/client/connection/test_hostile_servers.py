@@ -16,13 +16,13 @@ from fuzz_replies import FORMS, Budget
 from hostile_replies import GOOD, TEXT, replies
 from reader_pairs import environment
 
+from inferload.base.clock import now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.target import Target
 from inferload.client.turn import Turn, TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.measure.clock import now_ns
-from inferload.measure.record import Failure
+from inferload.turns.record import Failure
 
 SANITIZED = "ASAN_OPTIONS" in os.environ
 SLOWER = 10 if SANITIZED else 1

@@ -19,12 +19,12 @@ import pytest
 from chat_events import ANSWER, event
 from scripted_server import HEAD, ScriptedServer, chunk, chunked, send
 
+from inferload.base.clock import now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.measure.clock import now_ns
-from inferload.measure.record import Failure
+from inferload.turns.record import Failure
 
 native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from inferload.base.errors import UsageError
 from inferload.client.answers import sse
 from inferload.client.answers.sse import SseError, SseParser, event_of_chunk
 from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, parse_head, request_bytes
 from inferload.client.connection.proxies import Proxy
 from inferload.client.connection.target import Target
-from inferload.client.scrape_http import MetricsUrl
-from inferload.errors import UsageError
 from inferload.locust import options
+from inferload.servers.scrape_http import MetricsUrl
 
 
 def cuts(draw: st.DrawFn, data: bytes) -> list[bytes]:

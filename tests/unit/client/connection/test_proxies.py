@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from scripted_server import ScriptedServer, chunked, read_request, send
 from tls_peer import server_context
 
+from inferload.base.clock import now_ns
+from inferload.base.errors import UsageError
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
@@ -22,9 +24,7 @@ from inferload.client.connection.proxies import Proxy, is_excluded
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.errors import UsageError
-from inferload.measure.clock import now_ns
-from inferload.measure.record import Failure
+from inferload.turns.record import Failure
 
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,6}[a-z0-9](\.[a-z][a-z0-9]{1,5}){0,3}", fullmatch=True)
 PORTS = st.integers(1, 65_535)

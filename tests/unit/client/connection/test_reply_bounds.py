@@ -10,14 +10,14 @@ import pytest
 from chat_events import ANSWER, CHUNKED, event
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
+from inferload.base.clock import now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import MAX_HEAD_BYTES
 from inferload.client.connection.target import Target
 from inferload.client.turn import Turn, TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.measure.clock import now_ns
-from inferload.measure.record import Failure
+from inferload.turns.record import Failure
 
 PATIENCE_S = 20.0
 MIB = 1 << 20

@@ -14,6 +14,7 @@ from reader_pairs import BROKEN, GOOD, NOTIFIED, PairClient, TlsPairClient, answ
 from scripted_server import HEAD, chunk
 from tls_peer import VERSIONS, server_context
 
+from inferload.base.clock import now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
@@ -21,8 +22,7 @@ from inferload.client.connection.reply import ConnectionLost, GatheredReply, not
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher
 from inferload.client.turn_record import TurnRequest
-from inferload.measure.clock import now_ns
-from inferload.measure.record import Failure
+from inferload.turns.record import Failure
 
 BODY = b"".join(ANSWER)
 TEXT = "Grüße \u2028x"

@@ -11,7 +11,7 @@ from inferload.deploy.simulator.engine.engine import Engine, _OutputBatch
 from inferload.deploy.simulator.engine.stream import Stream
 from inferload.deploy.simulator.metrics.engine_metrics import Metrics
 
-from inferload.measure import clock
+from inferload.base import clock
 
 LATER_NS = 1_000_000_000
 TOKENS = 2_000_000

@@ -17,7 +17,7 @@ from inferload.deploy.simulator.protocol.http import MAX_HEAD_BYTES, HttpFault, 
 from inferload.deploy.simulator.server.connection import Connection, Hooks
 from simulator_process import Simulator
 
-from inferload.measure import clock
+from inferload.base import clock
 
 CHAT = "/v1/chat/completions"
 _JSON = "content-type: application/json\r\n"

@@ -18,7 +18,7 @@ from inferload.deploy.simulator.core.scheduler import Scheduler, Step
 from inferload.deploy.simulator.core.speculation import Acceptance
 from inferload.deploy.simulator.core.step_time import FrontEnd, Pass, StepClock, StepCost, device_s, graph_sizes, padded
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 # Decode steps of 1 ms, prompts of 1 ms plus 0.01 ms per token.
 COST = StepCost(Pass(0.001, 0.0, 0.0), Pass(0.001, 1e-5, 0.0), 0.0, host_s=0.0, noise=0.0)

@@ -24,7 +24,7 @@ from inferload.deploy.simulator.protocol.text import VOCABULARY, answer_of, chat
 from simulator_process import Simulator
 from simulator_requests import CHAT, HELLO, QUICK, Start, chat, counted, events_of, streamed
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 ROUNDS = 40 if os.environ.get("INFERLOAD_SOAK") else 6  # of many clients at once
 

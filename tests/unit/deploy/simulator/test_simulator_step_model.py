@@ -15,7 +15,7 @@ from inferload.deploy.simulator.protocol.text import answer_of
 from inferload.deploy.variants import variant
 from simulator_process import Simulator
 
-from inferload.errors import UsageError
+from inferload.base.errors import UsageError
 
 COMPLETIONS = "/v1/completions"
 Start = Callable[..., Simulator]

@@ -11,12 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from simulator_process import Simulator
 
-from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
-from inferload.content.messages import Message, Piece, Role
-from inferload.content.prompts import approximate
-from inferload.content.script import Ask, outline
-from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
+from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.scenario.scenario import Scenario, from_text
+from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
+from inferload.workload.content.messages import Message, Piece, Role
+from inferload.workload.content.prompts import approximate
+from inferload.workload.content.script import Ask, outline
+from inferload.workload.isolation import Isolation
 from inferload.workload.prefix_cache import expected as expectedhits
 from inferload.workload.prefix_cache.expected import (
     Hits,

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from inferload.content.messages import text_message
-from inferload.content.script import Ask, Fork, Script
-from inferload.measure.turn_columns import SCHEMA
-from inferload.requests.bodies import Isolation
-from inferload.statistics import paired_turns
-from inferload.summarise.cache_figures import CacheFigures
+from inferload.results.statistics import paired_turns
+from inferload.results.summarise.cache_figures import CacheFigures
+from inferload.turns.turn_columns import SCHEMA
+from inferload.workload.content.messages import text_message
+from inferload.workload.content.script import Ask, Fork, Script
+from inferload.workload.isolation import Isolation
 from inferload.workload.prefix_cache.sent import SentHits, SentTurn
 
 BLOCK = 10

@@ -1,0 +1,1 @@
+"""Base: errors, numbers, texts, clock, options, and the files of a run directory."""

@@ -1,0 +1,166 @@
+"""Request bodies: JSON from messages, in the dialect of the run's endpoint.
+
+A body of half a megabyte is mostly history, so each message is encoded once, and a turn only joins the bytes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
+
+import msgspec
+
+from inferload.client.requests.dialects import DIALECTS, sendable
+from inferload.scenario.scenario import RequestOptions, Scenario
+from inferload.scenario.schema.fields import thaw
+from inferload.workload.content.messages import BLOCK, SHARED, Message, Piece
+from inferload.workload.content.prompts import Vocabulary
+from inferload.workload.content.script import Ask
+from inferload.workload.isolation import Isolation
+
+
+@dataclass(frozen=True, slots=True)
+class BodySettings:
+    """Settings of all bodies of a run. `seed`: seed of the run, for generated text."""
+
+    model: str
+    request: RequestOptions
+    seed: int = 0
+
+    @classmethod
+    def of(cls, scenario: Scenario, model: str) -> "BodySettings":
+        """Return the settings of a scenario, with the model of the run."""
+        return cls(model, scenario.request, scenario.seed)
+
+
+class Texts:
+    """Text of pieces. Shared pieces are cached, encoded; other text is generated on each call."""
+
+    def __init__(self, vocabulary: Vocabulary, seed: int) -> None:
+        self.vocabulary = vocabulary
+        self._seed = seed
+        self._texts: dict[Piece, str] = {}
+        self._shared: dict[tuple[str, tuple[Piece, ...]], bytes] = {}
+        self._endings: dict[tuple[str, int, int | None], tuple[RequestOptions, bytes]] = {}
+
+    def of(self, piece: Piece) -> str:
+        """Return the text of a piece."""
+        if piece.literal is not None:
+            return piece.literal
+        if not piece.key.startswith(_CACHED):
+            return self._generated(piece)
+        text = self._texts.get(piece)
+        if text is None:
+            text = self._generated(piece)
+            if len(self._texts) < _MAX_CACHED:
+                self._texts[piece] = text
+        return text
+
+    def _generated(self, piece: Piece) -> str:
+        rng = Random(f"{self._seed}/{piece.key}")
+        if piece.whole is None:
+            return self.vocabulary.text(piece.tokens or 1, rng)
+        return self.vocabulary.beginning(self.vocabulary.text(piece.whole, rng), piece.tokens or 1)
+
+    def encoded(self, pieces: tuple[Piece, ...], first_line: str = "") -> bytes:
+        """Return several pieces as one JSON string, after `first_line`."""
+        for piece in pieces:
+            if not piece.key.startswith(SHARED):
+                return self._encode(pieces, first_line)
+        encoded = self._shared.get((first_line, pieces))
+        if encoded is None:
+            encoded = self._encode(pieces, first_line)
+            if len(self._shared) < _MAX_CACHED:
+                self._shared[first_line, pieces] = encoded
+        return encoded
+
+    def ending(
+        self, salt: str, settings: "BodySettings", output_tokens: int | None, build: Callable[[], bytes]
+    ) -> bytes:
+        """Return the bytes after the messages, by their settings; `build` is called unless they are cached."""
+        key = salt, id(settings.request), output_tokens  # the cached reference keeps the id valid
+        ending = self._endings.get(key)
+        if ending is None:
+            ending = settings.request, build()
+            if len(self._endings) < _MAX_CACHED:
+                self._endings[key] = ending
+        return ending[1]
+
+    def _encode(self, pieces: tuple[Piece, ...], first_line: str) -> bytes:
+        text = self.of(pieces[0]) if len(pieces) == 1 else "".join(self._spaced(pieces))
+        return _json(sendable(first_line + text))
+
+    def _spaced(self, pieces: tuple[Piece, ...]) -> list[str]:
+        """Return the texts of pieces and separators: the vocabulary's joint, or a blank beside a literal without one."""
+        parts = [self.of(pieces[0])] if pieces else []
+        for before, piece in pairwise(pieces):
+            text = self.of(piece)
+            if before.literal is None and piece.literal is None:
+                parts.append(self.vocabulary.joint)
+            elif parts[-1] and text and not parts[-1][-1].isspace() and not text[0].isspace():
+                parts.append(self.vocabulary.joint or " " if piece.literal is None else " ")
+            parts.append(text)
+        return parts
+
+
+_CACHED = (SHARED, BLOCK)
+_MAX_CACHED = 4096  # unique first lines per session would fill the memory
+_json = msgspec.json.Encoder().encode
+
+_Encoded = tuple[Message, bytes]
+
+
+class BodyWriter:
+    """Writer of the bodies of one session. It encodes messages once that stay in the context over several turns."""
+
+    def __init__(self, texts: Texts, settings: BodySettings, isolated: Isolation) -> None:
+        self._texts = texts
+        self._settings = settings
+        self._dialect = DIALECTS[settings.request.endpoint]
+        self._isolation = isolated
+        # By id, since comparing messages of half a megabyte is slow; the reference to the message keeps its id valid.
+        # The first message of a context is separate, because its text starts with the line of its isolation.
+        self._first: _Encoded | None = None
+        self._later: dict[int, _Encoded] = {}
+
+    def body(self, ask: Ask) -> bytes:
+        """Return the JSON body of a session's turn; repeated calls (retries) return the same bytes.
+
+        `calls.Call.request_body` builds the bodies of tasks.
+        """
+        model = _json(ask.model or self._settings.model)
+        messages = self._dialect.context(self._context(ask.messages))
+        return b"".join((b'{"model":', model, b",", messages, b",", self._options(ask)))
+
+    def _context(self, messages: tuple[Message, ...]) -> list[_Encoded]:
+        """Return all messages, encoding new ones and forgetting those that left the context."""
+        if not messages:
+            return []
+        first = self._first
+        if first is None or first[0] is not messages[0]:
+            first = self._first = messages[0], self._message(messages[0], first=True)
+        earlier, later = self._later, {}
+        for message in messages[1:]:
+            key = id(message)
+            later[key] = earlier.get(key) or (message, self._message(message, first=False))
+        self._later = later
+        return [first, *(later[id(message)] for message in messages[1:])]
+
+    def _message(self, message: Message, first: bool) -> bytes:
+        """Return a message as JSON; the first one of a context starts with the line of its isolation."""
+        text = self._texts.encoded(message.pieces, self._isolation.first_line if first else "")
+        return self._dialect.message(message, text)
+
+    def _options(self, ask: Ask) -> bytes:
+        """Return the keys after the messages, with the closing brace."""
+        if ask.tools or ask.tool_choice is not None or ask.extra_body:
+            return self._built_options(ask)
+        salt = self._isolation.value if self._isolation.kind == "salt" else ""
+        return self._texts.ending(salt, self._settings, ask.output_tokens, lambda: self._built_options(ask))
+
+    def _built_options(self, ask: Ask) -> bytes:
+        request = self._settings.request
+        options = self._dialect.options(request, ask)
+        if self._isolation.kind == "salt":
+            options["cache_salt"] = self._isolation.value
+        return _json(options | thaw(request.extra_body) | dict(ask.extra_body))[1:]

@@ -1,0 +1,116 @@
+"""Request of a locustfile task, and its body."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from inferload.client.requests.call_checks import (
+    CONTEXT_CHECKS,
+    OWN,
+    CallError,
+    check_field,
+    check_not_written,
+    check_own,
+    headers_of,
+)
+from inferload.client.requests.dialects import DIALECTS, sendable
+from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.endpoints import Endpoint
+from inferload.workload.content.script import Ask
+
+METHODS: Mapping[Endpoint, str] = {
+    "chat": "chat",
+    "completions": "completion",
+    "responses": "responses",
+    "messages": "messages",
+}
+_CONTEXT: Mapping[Endpoint, str] = {
+    "chat": "messages",
+    "completions": "prompt",
+    "responses": "input",
+    "messages": "messages",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Request and time limits of one call of a task. `context`: messages, prompt or input, as JSON values."""
+
+    endpoint: Endpoint
+    context: Any
+    name: str | None = None  # class of the turn
+    max_tokens: int | None = None
+    model: str | None = None
+    temperature: float | None = None
+    tools: Sequence[Mapping[str, Any]] | None = None
+    tool_choice: Any = None
+    headers: tuple[tuple[str, str], ...] = ()
+    timeout_s: float | None = None
+    cancel_after_s: float | None = None
+    body: Mapping[str, Any] = field(default_factory=dict)  # further fields
+
+    def request_body(self, request: RequestOptions, model: str) -> bytes:
+        """Return the JSON body. `request`: options of the scenario. (`bodies.BodyWriter.body` builds the bodies of sessions.)"""
+        tools = [*(self.tools or ())]
+        native = any("function" not in tool for tool in tools)  # in the endpoint's own format
+        ask = Ask(
+            (),
+            self.max_tokens,
+            tools=b"" if native or not tools else msgspec.json.encode(tools),
+            tool_choice=None if native else self.tool_choice,
+        )
+        options = DIALECTS[self.endpoint].options(request, ask) | dict(request.extra_body)
+        if native:
+            options["tools"] = tools
+            if self.tool_choice is not None:
+                options["tool_choice"] = self.tool_choice
+        if self.temperature is not None:
+            options["temperature"] = self.temperature
+        document = {"model": self.model or model, _CONTEXT[self.endpoint]: self.context} | options | dict(self.body)
+        return encoded(document, METHODS[self.endpoint])
+
+
+def encoded(document: Any, method: str) -> bytes:
+    """Encode as JSON, with halves of surrogate pairs replaced, which answers may contain. CallError for other types."""
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_sendable(document))
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise CallError(f"{method}: {error}; a request may contain only text, numbers, lists and dicts") from error
+
+
+def _sendable(value: Any) -> Any:
+    if isinstance(value, str):
+        return sendable(value)
+    if isinstance(value, Mapping):
+        return {_sendable(key): _sendable(item) for key, item in value.items()}
+    return [_sendable(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def call_of(endpoint: Endpoint, context: Any, options: Mapping[str, Any]) -> Call:
+    """Return the call of a task's arguments. CallError for invalid ones."""
+    method = METHODS[endpoint]
+    own = {name: value for name, value in options.items() if name in OWN}
+    own.pop("catch_response", None)
+    extra = own.pop("extra_body", None) or {}
+    if not isinstance(extra, Mapping):
+        raise CallError(f"{method}: extra_body is {extra!r}; give a dict of fields")
+    body = {name: value for name, value in options.items() if name not in OWN}
+    for name in body:
+        check_field(method, endpoint, name)
+    for name in extra:
+        check_not_written(method, name)
+    check_own(method, own)
+    own["headers"] = headers_of(method, own.get("headers"))
+    return Call(endpoint, CONTEXT_CHECKS[endpoint](method, context), body=body | dict(extra), **own)
+
+
+def check_conversation(options: Mapping[str, Any]) -> None:
+    """CallError for an argument of a conversation that its turns do not take."""
+    for name in options:
+        if name not in OWN:
+            check_field("conversation", "chat", name, also=("system",))
+    call_of("chat", "", options)

@@ -1,0 +1,105 @@
+"""The connection between master and workers: with a token, only processes that have it can join a run.
+
+The connection then uses ZeroMQ's CURVE (https://rfc.zeromq.org/spec/26/), which encrypts and authenticates it. The master's
+key pair is derived from the token, and its public key is not published: a peer without the token cannot complete the handshake.
+"""
+
+import hashlib
+import logging
+import secrets
+from typing import Any
+
+import gevent
+
+from inferload.base.errors import UsageError
+from inferload.locust_adapters import compat
+from inferload.locust_adapters.compat import parameters
+
+logger = logging.getLogger(__name__)
+
+NAME = "membership"  # of the adaptation
+_token: str | None = None
+
+
+def use_token(token: str | None) -> None:
+    """Set the token of this process and of workers that it forks later; None: connections are not authenticated."""
+    global _token  # noqa: PLW0603  sockets are created by Locust, once per process
+    if token is not None and NAME in compat.left_out:
+        raise UsageError("--token-file: the installed Locust or ZeroMQ cannot encrypt; see docs/locust-versions.md")
+    _token = token
+
+
+def random_token() -> str | None:
+    """Return a token for a master and the workers that it forks; None if the connection cannot be authenticated."""
+    return None if NAME in compat.left_out else secrets.token_hex(32)
+
+
+def creates_sockets() -> bool:
+    """Return True if Locust creates its sockets by replaceable functions, and ZeroMQ can encrypt."""
+    import zmq
+    from locust.rpc.zmqrpc import BaseSocket, Client, Server
+
+    creators = (Client.__init__, Server.__init__)
+    return (
+        zmq.has("curve")
+        and all("BaseSocket" in compat.names_in(create) for create in creators)
+        and parameters(BaseSocket.__init__) == ["self", "sock_type", "ipv4_only"]
+    )
+
+
+def authenticate() -> None:
+    """Have sockets of Locust use the token, if this process has one."""
+    import zmq.green as zmq
+    from locust.rpc.zmqrpc import BaseSocket
+
+    original = BaseSocket.__init__
+    if hasattr(original, "authenticates"):
+        return
+
+    def create(self: Any, sock_type: int, ipv4_only: bool) -> None:
+        original(self, sock_type, ipv4_only)
+        if _token is not None:
+            secret, public = _master_keys(_token)
+            if sock_type == zmq.ROUTER:
+                self.socket.curve_server, self.socket.curve_secretkey = True, secret
+            else:
+                self.socket.curve_serverkey = public
+                self.socket.curve_publickey, self.socket.curve_secretkey = zmq.curve_keypair()
+        if sock_type == zmq.DEALER:
+            _log_refusal(self.socket)
+
+    create.authenticates = True  # type: ignore[attr-defined]
+    BaseSocket.__init__ = create
+
+
+def _master_keys(token: str) -> tuple[bytes, bytes]:
+    """Return the master's secret and public key of a token."""
+    import zmq
+    from zmq.utils import z85
+
+    secret = z85.encode(hashlib.sha256(b"inferload master " + token.encode()).digest())
+    return secret, zmq.curve_public(secret)
+
+
+def _log_refusal(connection: Any) -> None:
+    """Log an error if the handshake of a worker's socket fails: ZeroMQ retries it silently."""
+    import zmq.green as zmq
+    from zmq.utils.monitor import parse_monitor_message
+
+    failed = (
+        zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    )
+    monitor = connection.get_monitor_socket(failed | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+
+    def wait() -> None:
+        event = parse_monitor_message(monitor.recv_multipart())
+        if event["event"] & failed:
+            logger.error(
+                "master %s: refused this worker, which has another token or none, or it is no master; give --token-file with the "
+                "same content on master and worker (a run with --processes accepts its own workers only)",
+                connection.LAST_ENDPOINT.decode().rstrip("\0"),
+            )
+        connection.disable_monitor()
+        monitor.close(linger=0)
+
+    gevent.spawn(wait)

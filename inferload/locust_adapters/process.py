@@ -1,0 +1,227 @@
+"""Locust's process: command line, clock, signals, log, forked workers."""
+
+import contextlib
+import functools
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+import gevent.monkey
+import locust
+import locust.argument_parser
+import locust.main
+import locust.runners
+import locust.stats
+import psutil
+
+from inferload.base.clock import NS_PER_S, Anchor, now_ns
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped_lines
+from inferload.base.redaction import safe_urls
+from inferload.locust_adapters import tables
+from inferload.locust_adapters.compat import names_in, parameters
+
+_WORKER_END_S = 3.0
+RUN_TIME_HINT = "No run time limit set, use CTRL+C to interrupt"
+_OPTIONS = {
+    "num_users",
+    "--spawn-rate",
+    "--run-time",
+    "--headless",
+    "--autostart",
+    "--autoquit",
+    "--only-summary",
+    "--print-stats",
+    "--expect-workers",
+    "--processes",
+    "--worker",
+    "--master-host",
+    "--master-port",
+    "--master-bind-host",
+    "--master-bind-port",
+    "--web-host",
+    "--web-port",
+    "--web-base-path",
+}
+
+
+def check_patched() -> None:
+    """Raise UsageError if gevent has not patched the standard library: the first wait would block the process for ever."""
+    if not gevent.monkey.is_module_patched("socket"):
+        raise UsageError("LOCUST_SKIP_MONKEY_PATCH is set in the environment, and a run would block for ever; unset it")
+
+
+def has_command_line() -> bool:
+    """Return True if Locust has the options that inferload reads, and parses them by replaceable functions."""
+    options = names_in(locust.argument_parser.setup_parser_arguments)
+    return options >= _OPTIONS and {"get_parser", "parse_args"} <= names_in(locust.main.main)
+
+
+def check_after_parsing(check: Callable[[Any], object]) -> None:
+    """Call `check` with the parsed command line before Locust forks workers: a later exit would leave orphans."""
+    get_parser = locust.main.get_parser
+    known: list[Callable[[Any], object]] | None = getattr(get_parser, "checks", None)
+    if known is not None:
+        known += [check] if check not in known else []
+        return
+    checks = [check]
+
+    def checking() -> Any:
+        parser = get_parser()
+        parse_args = parser.parse_args
+
+        def parse_and_check(*arguments: Any) -> Any:
+            try:
+                options = parse_args(*arguments)
+                for check_options in checks:
+                    check_options(options)
+            except UsageError as error:
+                parser.exit(2, f"inferload: {escaped_lines(safe_urls(str(error)))}\n")
+            return options
+
+        parser.parse_args = parse_and_check
+        return parser
+
+    checking.checks = checks  # type: ignore[attr-defined]
+    locust.main.get_parser = checking
+
+
+class NumberNotGiven(int):
+    """Default of an option, distinguishable from the same number on the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCount:
+    """How many workers a run waits for, and uses at most; `most`: None without a bound."""
+
+    expected: int
+    most: int | None
+
+
+def take_options_over(parsed: Any, users: int, spawn_per_s: float) -> WorkerCount:
+    """Reset the options of Locust that the controller implements; return the number of workers.
+
+    `users`, `spawn_per_s`: defaults for the start form and for a run without these options.
+    """
+    given = not isinstance(parsed.expect_workers, NumberNotGiven)  # with --processes, Locust has set it to that number
+    workers = WorkerCount(parsed.expect_workers, parsed.expect_workers if given else None)
+    parsed.num_users = users if parsed.num_users is None else parsed.num_users
+    parsed.spawn_rate = spawn_per_s if parsed.spawn_rate is None else parsed.spawn_rate
+    if parsed.headless or parsed.autostart:
+        parsed.run_time = None  # Locust would end streams; the controller drains the run
+    if parsed.headless and not parsed.print_stats:
+        parsed.only_summary = True  # instead of a table every two seconds: a terminal has status lines
+        tables.omit_final_tables()
+    parsed.expect_workers = 0  # Locust's wait for workers has no time limit
+    return workers
+
+
+def asks_for_defaults() -> bool:
+    """Return True if a worker reads default arguments by a function without parameters."""
+    asks = "default_args_dict" in names_in(locust.runners.WorkerRunner.handle_message)
+    return asks and not parameters(locust.argument_parser.default_args_dict)
+
+
+def cache_default_arguments() -> None:
+    """Cache Locust's default arguments: at each spawn message a worker builds the whole parser once per option (55 to 75 ms)."""
+    current = locust.argument_parser.default_args_dict
+    if not hasattr(current, "cache_info"):
+        locust.argument_parser.default_args_dict = functools.cache(current)
+
+
+def asks_wall_clock() -> bool:
+    """Return True if statistics and heartbeats read a replaceable clock."""
+    clock = locust.stats.time
+    locust.stats.time = SimpleNamespace(time=lambda: 5.0)
+    try:
+        entry = tables.new_entry()
+        entry.log(1.5, 0)
+    finally:
+        locust.stats.time = clock
+    heartbeats = "time" in names_in(locust.runners.WorkerRunner.heartbeat_timeout_checker)
+    return entry.start_time == entry.last_request_timestamp == 5.0 and heartbeats and callable(locust.runners.time.time)
+
+
+def use_steady_clock() -> None:
+    """Replace the wall clock in Locust by one that follows the monotonic clock.
+
+    Locust measures durations by the wall clock. After a step forward, workers take the master for dead and end; after a step
+    back, they discard its later messages as old, and rates refer to a wrong duration.
+    """
+    if hasattr(locust.runners.time, "anchor"):
+        return
+    anchor = Anchor.take()
+    steady = SimpleNamespace(**vars(locust.runners.time))
+    steady.anchor, steady.time = anchor, lambda: anchor.to_wall_ns(now_ns()) / NS_PER_S
+    locust.runners.time = locust.stats.time = steady
+
+
+def sets_signal_handlers() -> bool:
+    """Return True if Locust sets signal handlers by gevent."""
+    return "signal_handler" in names_in(locust.main.main) and callable(locust.main.gevent.signal_handler)
+
+
+def disable_signal_handlers() -> None:
+    """Disable Locust's signal handlers: that of SIGTERM ends the process with the wrong exit code; SIGHUP has none."""
+    if not hasattr(locust.main.gevent, "without_signals"):
+        names = {**vars(gevent), "signal_handler": lambda *_arguments: None, "without_signals": True}
+        locust.main.gevent = SimpleNamespace(**names)
+
+
+def hints_at_run_time() -> bool:
+    """Return True if Locust logs the hint that no run time limit is set."""
+    return RUN_TIME_HINT in names_in(locust.main.main)
+
+
+def drop_hint() -> None:
+    logging.getLogger("locust.main").addFilter(_not_about_run_time)
+
+
+def _not_about_run_time(record: logging.LogRecord) -> bool:
+    """Filter Locust's hint to press Ctrl-C: the controller implements --run-time, so that Locust finds none."""
+    return record.msg != RUN_TIME_HINT
+
+
+def waits_for_forks() -> bool:
+    """Return True if Locust waits for forked workers by a replaceable `waitpid`."""
+    return "waitpid" in names_in(locust.main.main) and locust.main.os.getpid() == os.getpid()
+
+
+def tolerate_reaped_workers() -> None:
+    """Replace `waitpid` in Locust by one that returns "exited" for a child that was already reaped.
+
+    gevent discards the status of a child when another ends over a minute later. Locust then polls for it for three seconds,
+    writes a traceback each time, and ends with one.
+    """
+    if hasattr(locust.main.os, "lenient"):
+        return
+
+    def waitpid(pid: int, options: int) -> tuple[int, int]:
+        try:
+            return os.waitpid(pid, options)
+        except ChildProcessError:
+            return pid, 0
+
+    locust.main.os = SimpleNamespace(**{**vars(os), "waitpid": waitpid, "lenient": True})
+
+
+def end_forked_workers() -> None:
+    """Terminate forked workers that still run at the end of the master; Locust would leave them running."""
+    left = _waited_for(psutil.Process().children())
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for child in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                end(child)
+        left = _waited_for(left)
+
+
+def _waited_for(children: list[psutil.Process]) -> list[psutil.Process]:
+    """Wait, and return the children that still run. gevent's loop must reap them: Locust waits for them afterwards."""
+    deadline_ns = now_ns() + round(_WORKER_END_S * NS_PER_S)
+    while (left := [child for child in children if child.is_running()]) and now_ns() < deadline_ns:
+        gevent.sleep(0.02)
+    return left

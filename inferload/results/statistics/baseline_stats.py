@@ -1,0 +1,35 @@
+"""Comparison of a candidate with earlier occasions of a baseline, by their spread.
+
+An occasion is a start of the server on a day, with one or several runs of one schedule. The log of its figure is one sample,
+so that the spread includes differences between days and restarts. The candidate is one occasion, with any number of runs: if
+nothing changed, (x - mean) / (s sqrt(1 + 1/k)) has Student's t distribution with k - 1 degrees of freedom. Pure maths.
+"""
+
+from collections.abc import Sequence
+from math import exp, sqrt
+
+import numpy as np
+
+from inferload.results.statistics.paired_runs import LEVEL, Effect
+
+# With fewer occasions the spread is too uncertain: with 8, its 95 % interval is from two thirds to twice its value.
+FEWEST = 8
+
+
+def effect(earlier: Sequence[float], candidate: float) -> Effect:
+    """Effect on one positive figure. `pairs`: occasions. `sd_log`: of as many pairs with the same error.
+
+    ValueError: fewer than two occasions, or a figure that is not positive.
+    """
+    if len(earlier) < 2:
+        raise ValueError(f"{len(earlier)} occasions: at least 2 are needed for a spread")
+    if min(*earlier, candidate) <= 0:
+        raise ValueError("ratios need positive values")
+    from scipy import stats  # takes half a second
+
+    logs = np.log(np.asarray(earlier, float))
+    count, away = len(logs), float(np.log(candidate) - logs.mean())
+    error = float(logs.std(ddof=1)) * sqrt(1 + 1 / count)
+    half = float(stats.t.ppf(0.5 + LEVEL / 2, count - 1)) * error
+    p = float(2 * stats.t.sf(abs(away) / error, count - 1)) if error else (0.0 if away else 1.0)
+    return Effect(count, exp(away), exp(away - half), exp(away + half), p=p, sd_log=error * sqrt(count))

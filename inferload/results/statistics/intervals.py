@@ -1,0 +1,191 @@
+"""Confidence intervals of a percentile, a mean and a share in one run, from batches of consecutive turns.
+
+Turns that wait in one queue are not independent. The spread is therefore taken between batches of time and expressed as an
+effective number of samples: the number of independent samples with the same spread. A percentile's interval has the ranks of
+the interval of the share below it, at the effective number. Pure maths; scipy is imported by the functions, because processes
+that generate load import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, floor, sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.results.statistics.autocorrelation import autocovariance, relaxation
+from inferload.turns.sketch import rank
+
+Floats = npt.NDArray[np.float64]
+
+BATCHES = 20
+SLICES = 200  # of equal time: short enough to measure the correlation time of turns
+_RELAXATIONS = 5  # relaxation times that a batch should last
+_FITTING = 16  # such batches; with fewer, intervals do not have their stated coverage
+_FEWEST = 10  # batches with values; with fewer, their spread is unknown
+_BEYOND = 10  # effective samples beyond a percentile that the end of its interval needs
+_TAIL = 0.025  # error at each end of a 95 % interval
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """95 % interval. None: the end is open; both: the run is too short. `effective`: effective number of samples.
+
+    `times`: how many times as long the run must be for two ends, estimated from this run; 1 if it has both.
+    """
+
+    low: float | None
+    high: float | None
+    effective: float
+    times: float = 1.0
+
+    def widened(self, error: float) -> Interval:
+        """Return the interval if its ends are known up to a relative error."""
+        low = None if self.low is None else self.low - error * abs(self.low)
+        high = None if self.high is None else self.high + error * abs(self.high)
+        return replace(self, low=low, high=high)
+
+
+def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
+    """Interval of the q quantile. None without values; both ends are open if the run is too short.
+
+    `slices`: values in SLICES parts of equal time, in order; a part may be empty.
+    """
+    values = np.sort(np.concatenate([np.zeros(0), *slices]))
+    count = len(values)
+    if not count or not 0 < q < 1:
+        return None
+    limit = values[rank(q, count) - 1]
+    below = np.array([np.count_nonzero(part <= limit) for part in slices], dtype=np.float64)
+    return quantile_of_counts(below, _counts(slices), q, lambda at: float(values[at - 1]))
+
+
+def quantile_of_counts(below: Floats, counts: Floats, q: float, value_at: Callable[[int], float]) -> Interval:
+    """Return `quantile_interval` from numbers of values. `below`: up to the q quantile, per slice. `value_at`: by rank from 1."""
+    count = int(counts.sum())
+    error, freedom, times = _error(below, counts)
+    effective = min(float(count), q * (1 - q) / error**2) if error > 0 else float(count)
+    times = max(times, _BEYOND / (effective * min(q, 1 - q)))
+    if freedom is None:
+        return Interval(None, None, effective, times)
+    low_q, high_q = share_interval(q, effective, freedom, (_TAIL, _TAIL))
+    low = value_at(max(1, floor(count * low_q))) if effective * q >= _BEYOND else None
+    high = value_at(min(count, ceil(count * high_q) + 1)) if effective * (1 - q) >= _BEYOND else None
+    return Interval(low, high, effective, times)
+
+
+def order_interval(count: int, q: float) -> tuple[int | None, int | None]:
+    """Ranks of the order statistics that contain the q quantile of `count` independent samples with at least 95 %.
+
+    By the binomial distribution of the number of samples below the quantile (David and Nagaraja, Order Statistics, 7.1),
+    2.5 % at each end. None: the end is beyond all samples.
+    """
+    from scipy.special import bdtr
+
+    below = bdtr(np.arange(count + 1, dtype=np.float64), count, q)  # P(at most k samples lie below the quantile)
+    low = int(np.searchsorted(below, 0.025, side="right"))
+    high = int(np.searchsorted(below, 0.975, side="left")) + 1
+    return low or None, high if high <= count else None
+
+
+def mean_interval(slices: Sequence[Floats]) -> Interval | None:
+    """Interval of the mean; None and open ends as in `quantile_interval`. `slices`: as there."""
+    values = np.concatenate([np.zeros(0), *slices])
+    if not len(values):
+        return None
+    sums = np.array([float(part.sum()) for part in slices])
+    return mean_of_sums(sums, _counts(slices), float(values.mean()), float(values.var()))
+
+
+def mean_of_sums(sums: Floats, counts: Floats, mean: float, variance: float) -> Interval:
+    """Return `mean_interval` from the sum of each slice, and mean and variance of all values."""
+    count = float(counts.sum())
+    error, freedom, times = _error(sums, counts)
+    error = max(error, sqrt(variance / count))
+    effective = variance / error**2 if error > 0 else count
+    if freedom is None:
+        return Interval(None, None, effective, times)
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(freedom, 1 - _TAIL)) * error
+    return Interval(mean - half, mean + half, effective)
+
+
+def share_interval(
+    share: float, effective: float, freedom: int, tails: tuple[float, float], exact: bool = False
+) -> tuple[float, float]:
+    """Interval of a share of `effective` independent values, corrected for `freedom` (Korn and Graubard 1998).
+
+    `freedom`: degrees of freedom of the variance that `effective` comes from. `tails`: error below and above. The interval
+    is that of Jeffreys, which covers the share as often as stated on average, or with `exact` that of Clopper and Pearson,
+    which covers every share at least as often.
+    """
+    from scipy.special import betaincinv, ndtri, stdtrit
+
+    if freedom < 1 or not effective > 0 or min(tails) <= 0:
+        return 0.0, 1.0
+    below, above = (effective * float(ndtri(tail) / stdtrit(freedom, tail)) ** 2 for tail in tails)
+    inner, outer = (0.0, 1.0) if exact else (0.5, 0.5)
+    low = betaincinv(share * below + inner, (1 - share) * below + outer, tails[0]) if share > 0 else 0.0
+    high = betaincinv(share * above + outer, (1 - share) * above + inner, 1 - tails[1]) if share < 1 else 1.0
+    return float(low), float(high)
+
+
+def _counts(slices: Sequence[Floats]) -> Floats:
+    return np.array([len(part) for part in slices], dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Standard error of a ratio of sums with its degrees of freedom. `fitting`: number of independent batches."""
+
+    error: float
+    freedom: int
+    fitting: float
+
+
+def spread(sums: Floats, counts: Floats) -> Spread:
+    """Standard error of sum / count over consecutive slices.
+
+    The error is that of batches or of pairs of batches, the one with the wider interval: correlated batches are too short
+    to count as independent. If batches last less than five relaxation times, the error by the autocovariances of the slices
+    is a third candidate.
+    """
+    from scipy.special import stdtrit
+
+    rests = sums - float(sums.sum()) / float(counts.sum()) * counts
+    _, long_run = autocovariance([rests])
+    alone = sqrt(len(rests) * long_run) / float(counts.sum())
+    fitting = fitting_batches([rests])
+    errors = [(alone, max(4, int(fitting) - 1))] if fitting < BATCHES else []
+    for batches in (BATCHES, BATCHES // 2):
+        parts = [(np.array([part.sum() for part in np.array_split(values, batches)])) for values in (sums, counts)]
+        full = parts[1] > 0
+        if np.count_nonzero(full) >= min(_FEWEST, batches):
+            errors.append((_ratio_error(parts[0][full], parts[1][full]), int(np.count_nonzero(full)) - 1))
+    error, freedom = max(errors, key=lambda pair: pair[0] * float(stdtrit(pair[1], 1 - _TAIL)), default=(alone, 0))
+    return Spread(error, freedom, fitting)
+
+
+def fitting_batches(series: Sequence[Floats]) -> float:
+    """Number of independent batches in series of equal slices."""
+    return sum(len(values) for values in series) / (_RELAXATIONS * relaxation(series))
+
+
+def _error(sums: Floats, counts: Floats) -> tuple[float, int | None, float]:
+    """Standard error and degrees of freedom of sum / count, and how many times as long the run must be for an interval.
+
+    Freedom is None if the run is too short.
+    """
+    result = spread(sums, counts)
+    times = max(1.0, _FITTING / result.fitting, BATCHES / np.count_nonzero(counts))
+    return result.error, result.freedom if times == 1.0 else None, times
+
+
+def _ratio_error(sums: Floats, counts: Floats) -> float:
+    """Standard error of a ratio of sums over batches with values, by linearisation (Cochran, Sampling Techniques, 6.4)."""
+    batches, total = len(sums), float(counts.sum())
+    residuals = sums - float(sums.sum()) / total * counts
+    return sqrt(batches / (batches - 1) * float((residuals**2).sum())) / total

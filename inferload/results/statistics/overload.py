@@ -1,0 +1,207 @@
+"""Overload of an open loop: turns that arrive and do not end within the window, so that the number in flight grows.
+
+Over a window, growth = turns planned - turns ended. At the start of a load the number in flight grows until the first turns end.
+Growth is therefore measured from the instant at which the load has lasted as long as all but 1 % of the turns that ended in the
+window.
+
+The interval has one of two sources. If the number in flight grows, the server determines when turns end: the plan is known exactly,
+and the standard error of the ends comes from ends per block of time (batch means, which include autocorrelation shorter than a
+block). Otherwise turns end at the rate at which they arrive, and the growth is the difference of two numbers in flight, each with
+the deviation of that number from its trend.
+
+A time that is shorter than a few turns shows one generation of turns, and no rate of the server. It gives no decision. Pure maths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.base.arrow import pc
+from inferload.base.clock import NS_PER_S
+from inferload.figures.turn_values import Read
+from inferload.turns.record import Failure, PhaseWindow
+from inferload.turns.sketch import rank
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+BLOCKS = 12
+LEAST_SHARE = 0.05  # of the offered turns: smaller growth is not distinguished from fluctuation
+_LEAST_TURNS = 5.0
+_LEAST_PART = 0.1  # of the window that must remain once the load has lasted long enough
+_SETTLED = 0.99
+TURN_TIMES = 3.0  # durations of a turn that a time must last for a decision
+MATTERS = 0.15  # of the offered turns: with growth of this size in the interval, the server is not said to have kept up
+_UNQUEUED = 4  # one in so many of the first turns does not wait, at up to four times the capacity
+_SAMPLES = 120  # of the number in flight
+
+State = Literal["kept up", "overloaded", "unsettled", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Turns per second over `lasts_s` seconds. `low_per_s`, `high_per_s`: 95 % interval of the growth.
+
+    `ended_per_s`: turns that ended in any way. `failed_per_s`: turns that failed.
+
+    `state`: `unsettled` if the number in flight grew, but the time is too short, compared with a turn, to distinguish overload
+    from the start of the load; `undecided` if it did not grow significantly, and the time is too short to exclude growth that
+    matters.
+    """
+
+    lasts_s: float
+    offered_per_s: float
+    ended_per_s: float
+    growth_per_s: float
+    low_per_s: float
+    high_per_s: float
+    state: State
+    step: int | None = None  # number of the step, in a load with steps
+    failed_per_s: float = 0.0
+    kept_up_per_s: float | None = None  # of a load with steps: the highest rate offered by a step without growth
+
+    @property
+    def grew(self) -> bool:
+        """True if the number in flight grew by more than it fluctuates, whether or not the time suffices for a decision."""
+        return self.state in ("overloaded", "unsettled")
+
+    @property
+    def share(self) -> float:
+        """Growth of the number in flight over the offered turns."""
+        return self.growth_per_s / self.offered_per_s if self.offered_per_s else 0.0
+
+
+def growth(planned_s: Floats, ended_s: Floats, lasts_s: float, loaded_s: float = 0.0) -> Growth | None:
+    """Growth of the number of turns in flight over a window of constant load. Returns None if the window is empty.
+
+    `planned_s`, `ended_s`: per turn, seconds since the window began; inf if the end was not seen. `loaded_s`: seconds
+    for which the load had lasted when the window began.
+    """
+    if lasts_s <= 0:
+        return None
+    inside = (ended_s >= 0) & (ended_s < lasts_s)
+    durations_s = np.sort((ended_s - planned_s)[inside])
+    result = _settled(planned_s, ended_s, lasts_s, loaded_s, durations_s)
+    turn_s = _first_turns_s(planned_s, ended_s) if result.grew else _mean(durations_s)
+    return result if result.lasts_s >= TURN_TIMES * turn_s else _short(result)
+
+
+def _settled(planned_s: Floats, ended_s: Floats, lasts_s: float, loaded_s: float, durations_s: Floats) -> Growth:
+    """Return the growth since the load has lasted as long as almost all turns; of the window, if there was none in it."""
+    whole = _over(planned_s, ended_s, 0.0, lasts_s)
+    if whole.state == "kept up":
+        return whole
+    # The longest turns would extend the start of the load to any length.
+    longest_s = float(durations_s[rank(_SETTLED, len(durations_s)) - 1]) if len(durations_s) else float("inf")
+    settled_s = longest_s - loaded_s
+    if settled_s <= 0:
+        return whole
+    if settled_s > (1 - _LEAST_PART) * lasts_s:
+        return _short(whole)
+    later = _over(planned_s, ended_s, settled_s, lasts_s)
+    return later if whole.grew or later.state == "kept up" else whole
+
+
+def _short(result: Growth) -> Growth:
+    """Return the growth of a time that is too short for a decision."""
+    return replace(result, state="unsettled" if result.grew else "undecided")
+
+
+def _first_turns_s(planned_s: Floats, ended_s: Floats) -> float:
+    """Return the mean duration of the first quarter of the turns sent before any turn ended; infinite if none ended.
+
+    Later turns of an overloaded server wait, and the longer, the longer the load lasts.
+    """
+    ended = np.isfinite(ended_s)
+    first_s = np.sort(planned_s[planned_s <= ended_s.min(initial=np.inf)])
+    early = ended & (planned_s <= first_s[len(first_s) // _UNQUEUED]) if len(first_s) else ended
+    return _mean((ended_s - planned_s)[early]) if early.any() else float("inf")
+
+
+def _mean(durations_s: Floats) -> float:
+    return float(durations_s.mean()) if len(durations_s) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Plan and end of each turn on one clock, in 18 bytes per turn. `given_up`: turns whose end was not seen."""
+
+    planned_ns: Ints
+    closed_ns: Ints
+    given_up: Bools
+    failed: Bools
+
+    @classmethod
+    def of(cls, read: Read, shifts_ns: Mapping[str, int]) -> Ends:
+        """Return those of all turns. `shifts_ns`: per worker, offset from its instants to the common clock."""
+        planned, closed = ([np.zeros(0, dtype=np.int64)] for _ in range(2))
+        given_up, failed = ([np.zeros(0, dtype=np.bool_)] for _ in range(2))
+        for turns in read(("worker", "planned_ns", "closed_ns", "failure")):
+            shifts = np.array([shifts_ns[worker] for worker in turns["worker"].to_pylist()], dtype=np.int64)
+            planned.append(turns["planned_ns"].to_numpy() + shifts)
+            closed.append(turns["closed_ns"].to_numpy() + shifts)
+            given_up.append(pc.fill_null(pc.equal(turns["failure"], Failure.UNFINISHED), False).to_numpy())
+            failed.append(pc.is_valid(turns["failure"]).to_numpy() & ~given_up[-1])
+        return cls(np.concatenate(planned), np.concatenate(closed), np.concatenate(given_up), np.concatenate(failed))
+
+
+def growth_of_turns(turns: Ends, window: PhaseWindow, loaded_s: float = 0.0) -> Growth | None:
+    """Return `growth` of turns on the clock of `window`."""
+    if window.end_ns is None:
+        return None
+    planned_s, closed_s = ((at_ns - window.start_ns) / NS_PER_S for at_ns in (turns.planned_ns, turns.closed_ns))
+    lasts_s = (window.end_ns - window.start_ns) / NS_PER_S
+    result = growth(planned_s, np.where(turns.given_up, np.inf, closed_s), lasts_s, loaded_s)
+    if result is None:
+        return None
+    failed_s = closed_s[turns.failed]
+    failed = np.count_nonzero((failed_s >= lasts_s - result.lasts_s) & (failed_s < lasts_s))
+    return replace(result, step=window.step, failed_per_s=failed / result.lasts_s)
+
+
+def worst(steps: Sequence[Growth]) -> Growth | None:
+    """Return the growth of the step with the largest share, with the highest rate that kept up."""
+    largest = max(steps, key=lambda step: (step.grew, step.state != "kept up", step.share), default=None)
+    if largest is None or largest.step is None:
+        return largest
+    kept_up = (step.offered_per_s for step in steps if step.state == "kept up")
+    return replace(largest, kept_up_per_s=max(kept_up, default=None))
+
+
+def _over(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> Growth:
+    """Growth from `start_s` to `end_s`, without regard to the start of the load."""
+    from scipy.special import stdtrit  # not at start-up: processes that generate load import this module
+
+    lasts_s = end_s - start_s
+    offered = int(np.count_nonzero((planned_s >= start_s) & (planned_s < end_s)))
+    ends, _ = np.histogram(ended_s, bins=BLOCKS, range=(start_s, end_s))
+    more = offered - int(ends.sum())
+    half = float(stdtrit(BLOCKS - 1, 0.975)) * sqrt(BLOCKS) * float(ends.std(ddof=1))
+    state: State = "overloaded"
+    if more < _LEAST_TURNS or more <= max(LEAST_SHARE * offered, half):
+        half = _difference_of_numbers(planned_s, ended_s, start_s, end_s)
+        state = "kept up" if more + half < max(_LEAST_TURNS, MATTERS * offered) else "undecided"
+    return Growth(
+        lasts_s,
+        offered / lasts_s,
+        float(ends.sum()) / lasts_s,
+        more / lasts_s,
+        (more - half) / lasts_s,
+        (more + half) / lasts_s,
+        state,
+    )
+
+
+def _difference_of_numbers(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> float:
+    """Return half of the 95 % interval of the difference of two numbers in flight that deviate from a trend."""
+    at_s = np.linspace(start_s, end_s, _SAMPLES)
+    in_flight = np.searchsorted(np.sort(planned_s), at_s) - np.searchsorted(np.sort(ended_s), at_s)
+    trend = np.polyval(np.polyfit(at_s, in_flight, 1), at_s)
+    return 1.96 * sqrt(2) * float((in_flight - trend).std(ddof=2))

@@ -1,0 +1,249 @@
+"""`cache` block of a summary: expected hits of an infinite prefix cache, hits counted by the server, and hits reported with
+each answer, all over the whole run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inferload.base import rundir
+from inferload.base.arrow import pc
+from inferload.results.statistics import paired_turns
+from inferload.results.summarise.counts import Counts, read_counts
+from inferload.results.summarise.sent_turns import sessions
+from inferload.results.summarise.turns import Turns
+from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.servers import scrapes_file, window_figures
+from inferload.turns import turns_file
+from inferload.workload.isolation import isolation
+from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
+from inferload.workload.prefix_cache.sent import SentHits, SentSums
+from inferload.workload.sessions import Sessions
+
+# Bounds of the infinite cache, by time and memory: turns (0.2 ms each), and texts (400 bytes each).
+_MOST_TURNS = 500_000
+_MOST_TEXTS = 2_000_000
+# Tolerance of expected hits with approximate lengths: a share of the prompt's tokens, the tokens of an unknown chat template
+# before every prompt, and a block.
+_LENGTHS_OFF = 0.25
+_TEMPLATE_TOKENS = 64
+_ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, because the server does not report it: see cache.block_size"
+
+
+@dataclass(slots=True)
+class CacheFigures:
+    """Figures of one run, and the infinite cache at its end (None: turn records are missing)."""
+
+    block: dict[str, Any]
+    hits: SentHits | None = None
+    lengths_exact: bool = True  # of prompts and blocks
+    note: str | None = None  # why expected hits and hits per turn are left out
+
+    @property
+    def unexpected_share(self) -> float | None:
+        """Share of the prompt tokens of first turns that were cached beyond the expected hits; None if not reported.
+
+        The order in which the server computes concurrent prompts changes the hits of each, but not their sum.
+        """
+        if self.hits is None or not self.hits.sums.first.expected.input:
+            return None
+        first, block = self.hits.sums.first, self.hits.block
+        expected, allowed = first.expected, 0.0
+        if not self.lengths_exact:
+            allowed = expected.turns * (block + _TEMPLATE_TOKENS) + _LENGTHS_OFF * expected.input
+        return max(0.0, first.cached - expected.cached - allowed) / expected.input
+
+
+class _TooLong(Exception):
+    """The cache at the end of the run would need too much memory."""
+
+
+def figures(run_dir: Path, run: Counts, turns: Turns | None) -> CacheFigures:
+    """Return the figures of a run that has ended. A warm run starts with the cache of the run before.
+
+    A run whose infinite cache would need more than about 1 GB has no expected hits and no hits per turn, and a note.
+    """
+    counted = _counted(run_dir, run)
+    cache = run.scenario.cache
+    block, source = _block_size(counted, cache.block_size)
+    document: dict[str, Any] = {
+        "arm": run.arm,
+        "isolate": cache.isolate,
+        "block_size": block,
+        "block_size_from": source,
+        "enabled": None if counted is None else counted.enabled,
+        "expected": None,
+        "counted": _counted_block(counted, None if turns is None else _load_wall_ns(run_dir, turns, run)),
+        "per_turn": None,
+        "earlier": _against_earlier(run_dir, run, turns),
+    }
+    try:
+        return _with_expected(run_dir, run, turns, document)
+    except _TooLong as error:
+        return CacheFigures(document, note=str(error))
+
+
+def _with_expected(run_dir: Path, run: Counts, turns: Turns | None, document: dict[str, Any]) -> CacheFigures:
+    source = Sessions(run.scenario, run.data)
+    if turns is None or not source.repeatable:
+        return CacheFigures(document)
+    hits = (
+        SentHits(document["block_size"], run.template)
+        if run.earlier is None
+        else _left_by(run_dir.parent / run.earlier.folder)
+    )
+    if hits is None:
+        return CacheFigures(document)  # the content of the cache before the run is unknown
+    hits.begin()
+    _check(turns.count, _MOST_TURNS, turns)
+    for index, sent in sessions(turns.read, _starts_ns(run_dir, run)):
+        apart = isolation(run.scenario.cache.isolate, run.salt, index, run.salts)
+        hits.session(index, source.begin(index).script, apart, sent)
+        _check(hits.texts, _MOST_TEXTS, turns)
+    of_lengths = _notes_on_lengths(run, hits.sums, document["block_size_from"])
+    expected = _expected_block(hits.sums, [*of_lengths, *_notes_on_answers(hits.sums)])
+    known = {"expected": expected, "per_turn": _per_turn_block(hits.sums)}
+    return CacheFigures(document | known, hits, lengths_exact=not of_lengths)
+
+
+def _check(count: int, most: int, turns: Turns) -> None:
+    if count > most:
+        raise _TooLong(f"{turns.count:,} turns: too many to compute the expected prefix-cache hits")
+
+
+def _left_by(folder: Path) -> SentHits | None:
+    """Infinite cache at the end of the run in a folder; None without such a run, or if turn records are missing."""
+    if not rundir.is_plain(folder / rundir.COUNTS):
+        return None
+    earlier = read_counts(folder)
+    left = figures(folder, earlier, _turns(folder, earlier))
+    if left.note is not None:
+        raise _TooLong(f"{folder.name}: {left.note}")
+    return left.hits
+
+
+def _turns(run_dir: Path, run: Counts) -> Turns | None:
+    return Turns.of(run_dir, run.tallies.total("measure")) if run.whole else None
+
+
+def _starts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
+    """Zero of each worker's recorded instants, on the master's wall clock."""
+    ahead_ns = {worker.name: worker.wall_offset_ns for worker in run.workers}
+    anchors = turns_file.anchors(run_dir)
+    return {worker: anchor.wall_ns - ahead_ns.get(worker, 0) for worker, anchor in anchors.items()}
+
+
+def _against_earlier(run_dir: Path, run: Counts, turns: Turns | None) -> dict[str, Any] | None:
+    """Comparison with the run before, which had the same sessions, turn by turn; None without such a run."""
+    if run.earlier is None:
+        return None
+    comparison: dict[str, Any] = {"arm": run.earlier.arm, "run_dir": run.earlier.folder}
+    if turns is None:
+        return comparison
+    before = Turns(run_dir.parent / run.earlier.folder, 0, 0)
+    columns = ("session_id", *paired_turns.COLUMNS)
+    parts = (of.by_session(columns, paired_turns.figures_of_turns, turns.parts) for of in (before, turns))
+    return comparison | paired_turns.paired(zip(*parts, strict=True))
+
+
+def _counted(run_dir: Path, run: Counts) -> window_figures.PrefixCache | None:
+    return window_figures.prefix_cache(scrapes_file.read_scrapes(run_dir)) if run.metrics_targets else None
+
+
+def _block_size(counted: window_figures.PrefixCache | None, configured: int | None) -> tuple[int, str]:
+    """Return the block size and its source: the scenario before the server, whose label may differ for hybrid models."""
+    if configured is not None:
+        return configured, "scenario"
+    if counted is not None and counted.block_size:
+        return counted.block_size, "server"
+    return ASSUMED_BLOCK, "assumed"
+
+
+def _counted_block(counted: window_figures.PrefixCache | None, load: tuple[int, int] | None) -> dict[str, Any] | None:
+    """Hits counted by the server; None if it reports none. `load`: first and last instant of the load."""
+    if counted is None or not counted.queries or counted.hits is None:
+        return None
+    missed = [] if load is None else counted.missed(*load)
+    rate = counted.hits / counted.queries
+    return {
+        "queries": counted.queries,
+        "hits": counted.hits,
+        "hit_rate": rate,
+        "notes": [f"the server's count {text}" for text in missed],
+    }
+
+
+def _load_wall_ns(run_dir: Path, turns: Turns, run: Counts) -> tuple[int, int] | None:
+    """First sending and last end of a turn, on the master's wall clock; None if no turn was sent."""
+    starts_ns = _starts_ns(run_dir, run)
+    first_ns, last_ns = [], []
+    for table in turns.read(("worker", "sent_ns", "closed_ns")):
+        sent = table.filter(pc.is_valid(table["sent_ns"]))
+        if len(sent):
+            start_ns = np.array([starts_ns[worker] for worker in sent["worker"].to_pylist()], dtype=np.int64)
+            first_ns.append(int((sent["sent_ns"].to_numpy() + start_ns).min()))
+            last_ns.append(int((sent["closed_ns"].to_numpy() + start_ns).max()))
+    return (min(first_ns), max(last_ns)) if first_ns else None
+
+
+def _expected_block(sums: SentSums, notes: list[str]) -> dict[str, Any]:
+    """Expected hits. `notes`: reasons why they are approximate."""
+    hits = sums.hits
+    return {
+        "turns": hits.turns,
+        "input_tokens": hits.input,
+        "cacheable_tokens": hits.cacheable,
+        "cacheable_share": hits.cacheable / hits.input if hits.input else None,
+        "cached_tokens": hits.cached,
+        "hit_rate": hits.rate,
+        "exactness": "approximate" if notes else "exact",
+        "notes": notes,
+    }
+
+
+def _notes_on_answers(sums: SentSums) -> list[str]:
+    """Reasons why hits on answers are approximate; empty if they are exact."""
+    notes = []
+    if sums.reread:
+        notes.append(f"{sums.reread} answers have another number of tokens in later prompts, and count as not cached")
+    if sums.repeated:
+        notes.append(f"{sums.repeated} prompts carry answers to repeated prompts, which count as not cached")
+    return notes
+
+
+def _notes_on_lengths(run: Counts, sums: SentSums, source: str) -> list[str]:
+    """Reasons why lengths of prompts or blocks are approximate; empty if they are exact."""
+    notes = []
+    if source == "assumed":
+        notes.append(_ASSUMED)
+    templated = ENDPOINTS[run.scenario.request.endpoint].chat_template
+    if templated and run.template.exactness == "unknown":
+        notes.append("the tokens of the chat template are unknown, because the server does not tokenize chats")
+    if run.template.exactness == "approximate":
+        notes.append("the chat template is not a concatenation of messages")
+    if run.prompt_exactness != "exact":
+        notes.append("prompt lengths are approximate")
+    guessed = [name for name, data in run.data.by_class.items() if data.chars_per_token and data.error != 0]
+    if guessed:
+        notes.append(f"token counts of {', '.join(guessed)} are estimated from characters")
+    if sums.off:
+        notes.append(f"{sums.off} prompts did not have the planned length")
+    if sums.unknown:
+        notes.append(f"{sums.unknown} turns have no prompt token count")
+    return notes
+
+
+def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
+    """Sums of the hits reported with each answer; None without a report."""
+    reported = sums.reported.expected
+    if not reported.turns:
+        return None
+    cached = sums.reported.cached
+    return {
+        "turns": reported.turns,
+        "input_tokens": reported.input,
+        "cached_tokens": cached,
+        "hit_rate": cached / reported.input if reported.input else None,
+        "of_cacheable": cached / reported.cacheable if reported.cacheable else None,
+    }

@@ -1,0 +1,232 @@
+"""`counts.json`: the master's counts of a run, besides its turn records and scrapes.
+
+The summary is a function of this file, the turn records and the scrapes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from inferload.base import rundir
+from inferload.base.clock import NS_PER_S, Anchor
+from inferload.base.errors import UsageError
+from inferload.results import document_shapes
+from inferload.results.abort_conditions import AbortReached
+from inferload.results.verdict import gates, outcome
+from inferload.results.verdict.first_errors import FirstErrors
+from inferload.scenario import scenario as scenarios
+from inferload.turns.client_health import HealthSet
+from inferload.turns.record import Phase, PhaseWindow, stepped
+from inferload.turns.tally import TallySet
+from inferload.workload.content.chat_template import ChatTemplate
+from inferload.workload.content.data import DataContext
+
+Arm = Literal["cold", "warming", "warm"]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedWorker:
+    """One worker. Offsets: its clocks minus the master's. `uncertainty_ns`: of `offset_ns`; None in the master's process."""
+
+    name: str
+    offset_ns: int = 0
+    wall_offset_ns: int = 0
+    uncertainty_ns: int | None = None
+    host: str | None = None
+    folder: str | None = None
+    reader: str | None = None
+    lost: bool = False
+    left: bool = False  # it drained by itself while the run went on
+    missing_reports: int = 0
+    turns: int = 0  # that ended, by its reports
+    written: int | None = None  # records on its disk at its end; None: unknown
+    at_hand: int | None = None  # records in the run directory; None: not counted
+    held_back: str | None = None  # why it did not send all of its records
+    write_error: str | None = None  # of its records: the first write that failed, or the removal of files
+
+    @property
+    def held_back_records(self) -> int:
+        """Turns whose records the worker did not send on purpose, or can send no more."""
+        return max(0, self.turns - self.at_hand) if self.held_back is not None and self.at_hand is not None else 0
+
+    @property
+    def lost_records(self) -> int:
+        """Turns that were counted and whose records are neither in the run directory nor held back."""
+        known = self.written if self.held_back_records else self.at_hand
+        return 0 if known is None else max(0, self.turns - known)
+
+    @property
+    def why_lost(self) -> str:
+        """Reason for lost records."""
+        if self.write_error is not None:
+            return self.write_error
+        if self.lost:
+            return "the worker was lost before it had written its last records"
+        if self.written is None:
+            return f"{self.folder}: the worker did not report that it had written its last records"
+        if self.at_hand is not None and self.at_hand < self.written:
+            return (
+                f"unknown cause: the worker wrote {self.written} to {self.folder}, and the master read {self.at_hand}"
+            )
+        return "unknown cause"
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Requests other than turns, and exceptions of tasks, counted by Locust over the whole run.
+
+    `by_name`: requests by type and name. `first`: text of the first exception. `messages`: exceptions by text.
+    `users`: by class, when the load ended.
+    """
+
+    sent: int = 0
+    failed: int = 0
+    raised: int = 0
+    first: str | None = None
+    by_name: Sequence[Mapping[str, Any]] = ()
+    messages: Mapping[str, int] = field(default_factory=dict)
+    users: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def requests(self) -> dict[str, Any]:
+        """`other_requests` block of the summary."""
+        return {"sent": self.sent, "failed": self.failed, "by_name": [dict(row) for row in self.by_name]}
+
+    @property
+    def exceptions(self) -> dict[str, Any]:
+        """`exceptions` block of the summary."""
+        by_message = [{"message": text, "count": count} for text, count in self.messages.items()]
+        return {"count": self.raised, "first": self.first, "by_message": by_message}
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The run before, on the same server, with the same sessions. `folder`: in the same directory as this run's."""
+
+    arm: Arm
+    folder: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts of a run that has ended. Instants are on the master's monotonic clock; `run` is the summary's block."""
+
+    run: Mapping[str, Any]
+    scenario_text: str
+    origin: str  # of the scenario: base of the paths of data files
+    targets: tuple[str, ...]
+    models: tuple[str, ...]
+    metrics_targets: tuple[str, ...]  # whose metrics pages were scraped
+    salt: str
+    salts: bool  # every target supports `cache_salt`
+    prompt_exactness: str
+    template: ChatTemplate
+    data_wire: Mapping[str, Any]  # facts about the workload's data
+    anchor: Anchor
+    windows: tuple[PhaseWindow, ...]
+    workers: tuple[EndedWorker, ...]
+    complete: bool  # all workers that were not lost drained in time
+    arm: Arm
+    earlier: Earlier | None
+    inconclusive: gates.Policy
+    policy: outcome.Policy
+    early_by: str | None  # the signal or event that ended the run before its planned end
+    others: Others
+    write_errors: tuple[str, ...]  # files of the run, beside its turn records, that could not be written
+    adaptations_left_out: tuple[str, ...]  # of Locust, without which figures can be wrong: name and consequence
+    aborted: AbortReached | None  # the condition that stopped the run
+    rate_changed: bool  # the rate of an open loop was changed during the run
+    tallies_wire: Any
+    health_wire: Any
+    errors_wire: Any
+    format: int = rundir.FORMAT
+
+    @cached_property
+    def scenario(self) -> scenarios.Scenario:
+        """Scenario of the run."""
+        return scenarios.from_text(self.scenario_text, self.origin)
+
+    @cached_property
+    def data(self) -> DataContext:
+        """Facts about the workload's data."""
+        return DataContext.from_wire(self.data_wire, self.origin)
+
+    @cached_property
+    def tallies(self) -> TallySet:
+        """Sum of all workers' reports."""
+        return TallySet.from_wire(self.tallies_wire)
+
+    @cached_property
+    def health(self) -> HealthSet:
+        """Health of all workers."""
+        return HealthSet.from_wire(self.health_wire)
+
+    @cached_property
+    def errors(self) -> FirstErrors:
+        """First error of each kind."""
+        errors = FirstErrors()
+        errors.absorb(self.errors_wire)
+        return errors
+
+    @property
+    def stepped(self) -> tuple[PhaseWindow, ...]:
+        """Phases, with the measure phase split into the steps of the load."""
+        return stepped(self.windows, self.scenario.arrivals.step_bounds_s)
+
+    def window_s(self, phase: Phase) -> float:
+        """Duration of a phase."""
+        return sum(lasted_s(window) for window in self.windows if window.phase == phase)
+
+    @property
+    def early(self) -> outcome.Early | None:
+        """End before the planned end; None if the run reached it."""
+        if self.early_by is None:
+            return None
+        phases: tuple[Phase, ...] = ("measure", "warmup")
+        phase = next((phase for phase in phases if self.window_s(phase) > 0), None)
+        after_s = 0.0 if phase is None else self.window_s(phase)
+        return outcome.Early(self.early_by, phase, after_s, self.scenario.phases.measure_s)
+
+    @property
+    def gone(self) -> list[EndedWorker]:
+        """Workers that were lost or that left during the run."""
+        return [worker for worker in self.workers if worker.lost or worker.left]
+
+    @property
+    def lost_records(self) -> int:
+        """Number of lost turn records."""
+        return sum(worker.lost_records for worker in self.workers)
+
+    @property
+    def whole(self) -> bool:
+        """True if the run directory has the records of all turns, and no worker was lost."""
+        missing = any(worker.lost or worker.held_back_records for worker in self.workers)
+        return self.complete and not missing and not self.lost_records
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return a JSON document."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document
+
+    @classmethod
+    def from_wire(cls, document: Mapping[str, Any]) -> "Counts":
+        """Read a JSON document; ValueError if it is not valid."""
+        return msgspec.convert(document, cls)
+
+
+def lasted_s(window: PhaseWindow) -> float:
+    """Duration of a window; 0 without an end."""
+    return max(0.0, ((window.end_ns or window.start_ns) - window.start_ns) / NS_PER_S)
+
+
+def read_counts(run_dir: Path) -> Counts:
+    """Read the counts of a run directory; UsageError if it has none."""
+    path = run_dir / rundir.COUNTS
+    try:
+        return Counts.from_wire(document_shapes.read(path))
+    except ValueError as error:
+        raise UsageError(f"{path}: not the counts of a run ({error})") from error

@@ -1,0 +1,87 @@
+"""Sent turns of a run for the expected cache hits, by session. A few are Python objects at a time."""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from inferload.base.arrow import pa, pc
+from inferload.figures.turn_values import Read
+from inferload.turns.record import CANCELLED
+from inferload.workload.prefix_cache.sent import SentTurn
+
+_COLUMNS = (
+    "turn_id",
+    "session_id",
+    "worker",
+    "sent_ns",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "finish_reason",
+    "failure",
+    "target",
+    "model",
+)
+_INDEX = re.compile(r"s(\d{1,18})(?!\d)")
+_AT_ONCE = 4096  # turns
+
+
+def _session_index(session_id: str) -> int | None:
+    """Return the index of a session of the scenario; None for another one."""
+    match = _INDEX.match(session_id)
+    return None if match is None else int(match[1])
+
+
+def sessions(read: Read, starts_ns: Mapping[str, int]) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
+    """Each session's turns by their ids, sessions in the order in which they were first sent.
+
+    `starts_ns`: zero of each worker's instants on a common clock.
+    """
+    tables = [_facts(table, starts_ns) for table in read(_COLUMNS)]
+    if not tables:
+        return
+    turns = pa.concat_tables(tables).combine_chunks()
+    session, sent_ns = turns["session"].to_numpy(), turns["sent_ns"].to_numpy()
+    _, first_row, of = np.unique(session, return_index=True, return_inverse=True)
+    opened_ns = np.full(len(first_row), np.iinfo(np.int64).max)
+    np.minimum.at(opened_ns, of, sent_ns)
+    order = np.lexsort((first_row[of], opened_ns[of]))
+    starts = np.flatnonzero(np.diff(session[order], prepend=-1))
+    firsts = starts[np.flatnonzero(np.diff(starts // _AT_ONCE, prepend=-1))]
+    for start, end in pairwise((*firsts.tolist(), len(order))):
+        rows = turns.take(pa.array(order[start:end])).to_pylist()
+        for index, mine in groupby(rows, itemgetter("session")):
+            yield index, {row["turn_id"]: _sent_turn(row) for row in mine}
+
+
+def _facts(turns: pa.Table, starts_ns: Mapping[str, int]) -> pa.Table:
+    """Return the sent turns of the scenario's sessions, with instants on the common clock."""
+    indexes = [_session_index(name) for name in turns["session_id"].to_pylist()]
+    start_ns = pa.array([starts_ns[worker] for worker in turns["worker"].to_pylist()], pa.int64())
+    facts = {
+        "session": pa.array(indexes, pa.int64()),
+        "sent_ns": pc.add(turns["sent_ns"], start_ns),
+        "ended_itself": pc.is_in(turns["finish_reason"], pa.array(["stop", "tool_calls"])),
+        "cancelled": pc.fill_null(pc.equal(turns["finish_reason"], CANCELLED), False),
+        "goes_on": pc.is_null(turns["failure"]),
+        **{name: turns[name] for name in ("turn_id", "input_tokens", "output_tokens", "cached_tokens")},
+        **{name: turns[name].dictionary_encode() for name in ("target", "model")},
+    }
+    table = pa.table(facts)
+    return table.filter(pc.and_(pc.is_valid(table["session"]), pc.is_valid(table["sent_ns"]))).unify_dictionaries()
+
+
+def _sent_turn(row: Mapping[str, Any]) -> SentTurn:
+    return SentTurn(
+        input_tokens=row["input_tokens"],
+        output_tokens=row["output_tokens"],
+        cached_tokens=row["cached_tokens"],
+        ended_itself=row["ended_itself"],
+        cancelled=row["cancelled"],
+        goes_on=row["goes_on"],
+        partition=(row["target"], row["model"]),
+    )

@@ -1,0 +1,282 @@
+"""Summary of a run directory, from its counts, its scrapes and, if complete, its turn records."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inferload.base import rundir
+from inferload.base.arrow import pa, pc
+from inferload.base.clock import NS_PER_MS, NS_PER_S
+from inferload.base.errors import UsageError
+from inferload.figures import server_figures
+from inferload.figures.server_figures import too_long_gap_s
+from inferload.figures.turn_values import BatchSums, ExactValues, batch_sums, batched_values
+from inferload.results import agent_tasks, phase_evidence, summary
+from inferload.results.statistics.intervals import SLICES
+from inferload.results.statistics.overload import Ends, Growth, growth_of_turns, worst
+from inferload.results.summarise import cache_figures
+from inferload.results.summarise.cache_figures import CacheFigures
+from inferload.results.summarise.counts import Counts, lasted_s, read_counts
+from inferload.results.summarise.splits import splits
+from inferload.results.summarise.turns import Turns
+from inferload.results.verdict import outcome, validity
+from inferload.results.verdict.evidence import ScrapeGap, Stamps
+from inferload.results.verdict.failures import TurnEnds, stopped_by_target_of
+from inferload.servers import scrapes_file, window_figures
+from inferload.turns import turns_file
+from inferload.turns.record import PHASES, Phase
+from inferload.workload.sessions import Sessions
+
+
+def summarise(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
+    """Return the summary of a run directory.
+
+    `counts`: None: from counts.json. UsageError if a file cannot be read, or is not of this run.
+    """
+    run = read_counts(run_dir) if counts is None else counts
+    turns = Turns.of(run_dir, run.tallies.total("measure")) if run.whole else None
+    cache = cache_figures.figures(run_dir, run, turns)
+    exact = None if turns is None or not turns.few else ExactValues(turns.read, ["class", *_split_by(run)])
+    document = summary.build(_input(run_dir, run, turns, cache, exact))
+    document |= splits(turns, exact, _split_by(run)) | {"cache": cache.block}
+    records = document["turn_records"] = _turn_records(run)
+    if records["why"] is not None:
+        note = f"{records['at_hand']} of {records['counted']} turn records are in the run directory ({records['why']})"
+        document["notes"].append(f"{note}; percentiles from sketches, within 0.25 %")
+    elif turns is not None and not turns.few:
+        document["notes"].append(f"{turns}: percentiles from sketches, within 0.25 %")
+    document["notes"] += [] if cache.note is None else [cache.note]
+    document["tasks"] = None if turns is None else _tasks(turns)
+    document["outcome"] = outcome.judge(document, run.early, run.policy).to_dict()
+    return document
+
+
+def refresh(run_dir: Path) -> None:
+    """Write summary.json if it is missing or older than its sources. Do nothing for a run without counts.
+
+    UsageError if the files are not those of a run.
+    """
+    target, counts = run_dir / rundir.SUMMARY, run_dir / rundir.COUNTS
+    if not rundir.is_plain(counts):
+        return
+    folders = (rundir.TURNS, rundir.SERVER_METRICS)
+    sources = [counts, *(path for name in folders for path in rundir.plain_files(run_dir / name, "*.parquet"))]
+    newest_ns = max(path.lstat().st_mtime_ns for path in sources)
+    if rundir.is_plain(target) and target.lstat().st_mtime_ns >= newest_ns:
+        return
+    try:
+        document = summarise(run_dir)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise UsageError(f"{counts}: not the counts of a run ({error!r}); the run directory was changed") from error
+    rundir.write_json(target, document)
+
+
+def _split_by(run: Counts) -> dict[str, list[str]]:
+    """Targets and models, if there are several."""
+    columns = {"target": list(run.targets), "model": list(run.models)}
+    return {column: values for column, values in columns.items() if len(values) > 1}
+
+
+def _tasks(turns: Turns) -> dict[str, Any]:
+    names = agent_tasks.classes(turns.read(agent_tasks.CLASS_COLUMNS))
+    parts = turns.by_session(agent_tasks.COLUMNS, agent_tasks.facts, turns.parts) if names else ()
+    return agent_tasks.tasks_by_class(parts, names)
+
+
+def _input(
+    run_dir: Path, run: Counts, turns: Turns | None, cache: CacheFigures, exact: ExactValues | None
+) -> summary.SummaryInput:
+    windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
+    entries = _servers(run_dir, run)
+    growths = _growths(run_dir, run, turns)
+    facts = replace(_facts(run, turns, entries, cache), growth=worst(growths))
+    judged = validity.judge(phase_evidence.evidence_by_phase(run.tallies, run.health, windows, facts))
+    scenario = run.scenario
+    return summary.SummaryInput(
+        run=dict(run.run),
+        tallies=run.tallies,
+        health=run.health,
+        windows=windows,
+        servers=entries,
+        verdict=judged,
+        gates=list(scenario.gates),
+        inconclusive=run.inconclusive,
+        batches=None
+        if exact is None or turns is None
+        else lambda name, of: batched_values(turns.read, name, SLICES, of),
+        sums=None if exact is not None or turns is None else lambda *gate: _batch_sums(turns, *gate),
+        other_requests=run.others.requests,
+        exceptions=run.others.exceptions,
+        users=run.others.users,
+        stamps=facts.stamps,
+        reader=_reader(run),
+        step_windows={w.step: lasted_s(w) for w in run.stepped if w.step is not None},
+        step_levels=scenario.arrivals.step_levels,
+        first_errors=run.errors.document(run.anchor.mono_ns),
+        remarks=run.errors.remarks(run.anchor.mono_ns),
+        stopped_answering=None if turns is None else _stopped_answering(run_dir, run, turns),
+        growth=facts.growth,
+        step_growth={growth.step: growth for growth in growths if growth.step is not None},
+        overload_not_judged=_not_judged(run, turns),
+        slo_of=lambda name: scenario.slo_of(name).model_dump(exclude_none=True),
+        aborted=None if run.aborted is None else run.aborted.result(),
+        exact=None if exact is None else lambda name, of: exact.of(name, None if of is None else "class", of),
+    )
+
+
+def _batch_sums(turns: Turns, name: str, class_name: str | None, limit: float) -> BatchSums:
+    return batch_sums(turns.read, name, SLICES, class_name, limit)
+
+
+def _servers(run_dir: Path, run: Counts) -> list[dict[str, Any]]:
+    """`servers` block of the measure phase."""
+    window = next((w for w in run.windows if w.phase == "measure"), None)
+    if window is None or window.end_ns is None or not run.metrics_targets:
+        return []
+    start_ns, end_ns = run.anchor.to_wall_ns(window.start_ns), run.anchor.to_wall_ns(window.end_ns)
+    scrapes, interval_s = scrapes_file.read_scrapes(run_dir), run.scenario.server.interval_s
+    return window_figures.servers_block(scrapes, start_ns, end_ns, list(run.metrics_targets), interval_s)
+
+
+def _facts(
+    run: Counts, turns: Turns | None, entries: list[dict[str, Any]], cache: CacheFigures
+) -> phase_evidence.RunFacts:
+    remote = [worker.uncertainty_ns / NS_PER_MS for worker in run.workers if worker.uncertainty_ns is not None]
+    counted = (server_figures.RESTARTS.in_entry(entry) for entry in entries)
+    restarts = [count for count in counted if count is not None]
+    return phase_evidence.RunFacts(
+        stamps=_stamps(run),
+        workers=len(run.workers),
+        lost_workers=len(run.gone),
+        report_gaps=sum(worker.missing_reports for worker in run.workers),
+        clock_uncertainty_ms=max(remote, default=None),
+        server_restarts=sum(restarts) if restarts else None,
+        scrape_gap=_scrape_gap(entries),
+        warm_cache_share=_warm_cache_share(run, turns, cache),
+        server_in_flight_mean=_in_flight(entries, len(run.targets)),
+        lost_records=run.lost_records,
+        lost_records_why=_why_lost(run),
+        write_errors=run.write_errors,
+        adaptations_left_out=run.adaptations_left_out,
+    )
+
+
+def _stamps(run: Counts) -> Stamps | None:
+    """Source of the reads' timestamps; None without a read."""
+    health = [run.health.total(phase) for phase in PHASES]
+    if any(phase.reads_stamped for phase in health):
+        return "kernel"
+    return "user" if any(phase.reads_unstamped for phase in health) else None
+
+
+def _turn_records(run: Counts) -> dict[str, Any]:
+    """Counted turns, and turn records in the run directory. `why`: reason for missing records."""
+    held_back = [worker for worker in run.workers if worker.held_back_records]
+    return {
+        "counted": sum(worker.turns for worker in run.workers),
+        "at_hand": sum(worker.at_hand or 0 for worker in run.workers),
+        "held_back": sum(worker.held_back_records for worker in held_back),
+        "lost": run.lost_records,
+        "why": _why_lost(run) or next((f"worker {worker.name}: {worker.held_back}" for worker in held_back), None),
+    }
+
+
+def _why_lost(run: Counts) -> str:
+    """First worker that lost records, with the path and the error."""
+    for worker in run.workers:
+        if worker.lost_records:
+            return f"worker {worker.name}: {worker.why_lost}"
+    return ""
+
+
+def _not_judged(run: Counts, turns: Turns | None) -> str | None:
+    """Reason why overload of an open loop was not evaluated; None if it was, and in a closed loop."""
+    if not run.scenario.open_loop:
+        return None
+    if run.scenario.arrivals.uneven is not None:
+        return run.scenario.arrivals.uneven
+    if run.rate_changed:
+        return "the rate was changed during the run"
+    return "turn records are not all in the run directory" if turns is None else None
+
+
+def _growths(run_dir: Path, run: Counts, turns: Turns | None) -> list[Growth]:
+    """Growth of the number of turns in flight in an open loop of constant rate, per step of a load with steps."""
+    if turns is None or not run.scenario.open_loop or _not_judged(run, turns):
+        return []
+    ends, begun_ns = Ends.of(turns.read, _shifts_ns(run_dir, run)), run.windows[0].start_ns
+    growths = [
+        growth_of_turns(ends, window, 0.0 if window.step else (window.start_ns - begun_ns) / NS_PER_S)
+        for window in run.stepped
+        if window.phase == "measure"
+    ]
+    return [growth for growth in growths if growth is not None]
+
+
+def _shifts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
+    """Per worker, the offset from the instants of its turn file to the master's monotonic clock."""
+    anchors = turns_file.anchors(run_dir)
+    workers = [worker for worker in run.workers if worker.name in anchors]
+    return {worker.name: anchors[worker.name].mono_ns - worker.offset_ns for worker in workers}
+
+
+def _stopped_answering(run_dir: Path, run: Counts, turns: Turns) -> list[dict[str, Any]]:
+    """Servers that stopped answering, in seconds since the run began."""
+    starts_ns = {name: run.anchor.mono_ns - shift_ns for name, shift_ns in _shifts_ns(run_dir, run).items()}
+
+    def ends() -> Iterator[TurnEnds]:
+        for table in turns.read(("worker", "target", "failure", "last_ns", "first_event_ns", "closed_ns")):
+            of = np.array([starts_ns[name] for name in table["worker"].to_pylist()], dtype=np.float64)
+            heard_ns = pc.coalesce(table["last_ns"], table["first_event_ns"])
+            heard_s, closed_s = (
+                (column.cast(pa.float64()).to_numpy() - of) / NS_PER_S for column in (heard_ns, table["closed_ns"])
+            )
+            yield table["target"].to_pylist(), table["failure"].to_pylist(), heard_s, closed_s
+
+    return stopped_by_target_of(ends())
+
+
+def _reader(run: Counts) -> str | None:
+    """Reader of the workers; "mixed" if they differ."""
+    names = {worker.reader for worker in run.workers if worker.reader}
+    return None if not names else names.pop() if len(names) == 1 else "mixed"
+
+
+def _scrape_gap(entries: list[dict[str, Any]]) -> ScrapeGap | None:
+    """Longest time without a scrape, relative to its limit, of the servers that ever answered."""
+    known = [entry for entry in entries if entry["longest_gap_s"] is not None]
+    gaps = [ScrapeGap(entry["target"], entry["longest_gap_s"], entry["gap_limit_s"]) for entry in known]
+    return max(gaps, key=lambda gap: gap.gap_s / gap.limit_s, default=None)
+
+
+def _in_flight(entries: list[dict[str, Any]], targets: int) -> float | None:
+    """Mean number of requests in all servers; None if a server does not report it over the whole window."""
+    if len(entries) < targets or any(too_long_gap_s(entry) is not None for entry in entries):
+        return None
+    gauges = (server_figures.RUNNING, server_figures.WAITING)
+    means = [gauge.of(entry, "mean") for entry in entries for gauge in gauges]
+    known = [mean for mean in means if mean is not None]
+    return sum(known) if known and len(known) == len(means) else None
+
+
+def _warm_cache_share(run: Counts, turns: Turns | None, cache: CacheFigures) -> float | None:
+    """Share of the prompt tokens of first turns that were cached before the run sent them; None: unknown.
+
+    Without expected hits, all cached tokens, if first turns have no common prefix.
+    """
+    if run.arm == "warm":
+        return None  # warm on purpose
+    if cache.unexpected_share is not None:
+        return cache.unexpected_share
+    if turns is None or Sessions(run.scenario, run.data).first_turns_share():
+        return None
+    cached = tokens = 0
+    for table in turns.read(("turn_index", "cached_tokens", "input_tokens")):
+        known = pc.and_(pc.equal(table["turn_index"], 0), pc.is_valid(table["cached_tokens"]))
+        first = table.filter(pc.and_(known, pc.is_valid(table["input_tokens"])))
+        cached += pc.sum(first["cached_tokens"]).as_py() or 0
+        tokens += pc.sum(first["input_tokens"]).as_py() or 0
+    return cached / tokens if tokens else None

@@ -1,0 +1,72 @@
+"""Turn records of a run for its summary. They are read in batches, so that memory hardly grows with the run."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from inferload.base.arrow import pa
+from inferload.turns import turns_file
+from inferload.turns.tally import Tally
+
+# A run of up to this size has exact percentiles. The values of one measure are in memory at a time: 20 million take 500 MB.
+MOST_TURNS = 2_000_000
+MOST_VALUES = 20_000_000
+# Turns whose sessions are in memory at a time: 500 bytes each.
+PART_TURNS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Turns of a run whose records are all in its directory. `values`: of the measure with the most values."""
+
+    run_dir: Path
+    count: int
+    values: int
+
+    @classmethod
+    def of(cls, run_dir: Path, measured: Tally) -> "Turns":
+        """Return the turns of a run directory. `measured`: counts of its measure phase."""
+        turns, events = turns_file.size(run_dir)
+        return cls(run_dir, turns, max([events, *(sketch.count for sketch in measured.sketches.values())]))
+
+    @property
+    def few(self) -> bool:
+        """True if percentiles are computed from all values."""
+        return self.count <= MOST_TURNS and self.values <= MOST_VALUES
+
+    def __str__(self) -> str:
+        return f"{self.count:,} turns" if self.count > MOST_TURNS else f"{self.values:,} values of a measure"
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield all turns in tables of these columns."""
+        return turns_file.batches(self.run_dir, columns)
+
+    @property
+    def parts(self) -> int:
+        """Number of parts of about PART_TURNS turns."""
+        return max(1, ceil(self.count / PART_TURNS))
+
+    def by_session(
+        self, columns: Sequence[str], derive: Callable[[pa.Table], pa.Table], parts: int
+    ) -> Iterator[pa.Table]:
+        """Yield all turns in tables that hold whole sessions, with those of their sub-agents, in the order of the files.
+
+        Each part reads the files once, so that one part is in memory. `derive`: applied to each batch of `columns`.
+        """
+        part_of = [self._parts_of_batch(table, parts) for table in self.read(("session_id",))] if parts > 1 else None
+        for part in range(parts):
+            tables = []
+            for number, table in enumerate(self.read(columns)):
+                mine = table if part_of is None else table.filter(pa.array(part_of[number] == part))
+                tables.append(derive(mine))
+            if tables:
+                yield pa.concat_tables(tables)
+
+    @staticmethod
+    def _parts_of_batch(table: pa.Table, parts: int) -> np.ndarray:
+        roots = (name.partition("/")[0] for name in table["session_id"].to_pylist())
+        return np.array([crc32(root.encode()) % parts for root in roots], dtype=np.uint16)

@@ -1,0 +1,235 @@
+"""Evidence of one phase for its validity, and values derived from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from inferload.base.numbers import number
+from inferload.results.statistics.overload import Growth
+from inferload.turns.record import Phase
+
+Stamps = Literal["kernel", "user"]
+
+# Little's law needs a window much longer than a turn, and more than a few turns in flight.
+_LONG_WINDOW = 10.0
+_IN_FLIGHT_APART = 1.0
+_SESSIONS_APART = 3  # sessions at the two ends of a window may be counted in either phase
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeGap:
+    """Longest time without a scrape of a server in a window, and the longest allowed time."""
+
+    target: str
+    gap_s: float
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Evidence of one phase. None: not known; no reason results from it."""
+
+    phase: Phase
+    workers: int = 1
+    turns_begun: int = 0
+    turns_finished: int = 0  # ok or failed
+    turns_unfinished: int = 0
+    sessions_planned: int = 0
+    sessions_dropped: int = 0
+    sessions_at_limit: int = 0  # of these, because max_in_flight was reached
+    sessions_postponed: int = 0  # started in a later phase, because it was reached
+    turns_delayed: int = 0  # that waited because it was reached
+    delayed_mean_ms: float = 0.0  # their wait / all turns
+    connect_mean_ms: float = 0.0  # connect time without the event loop's lag / all turns
+    sessions_begun: int | None = None  # that the client started inside the window
+    delay_p99_ms: float | None = None  # of the client; lower end of its interval with few samples, as for the loop lag
+    itl_ms: float | None = None  # median gap; the mean, where the median is 0
+    ttft_ms: float | None = None  # median
+    loop_lag_p99_ms: float | None = None  # of the worst worker, as the next five
+    pause_max_ms: float | None = None  # longest time without a read
+    cpu_share: float | None = None
+    steal_share: float | None = None
+    gc_pause_max_ms: float | None = None
+    stamped_share: float | None = None  # of all reads of all workers
+    stamps: Stamps | None = None
+    lost_workers: int | None = None
+    report_gaps: int | None = None
+    clock_uncertainty_ms: float | None = None  # of the worst worker's offset
+    clock_steps: int = 0  # of a worker's wall clock
+    clock_stepped_s: float = 0.0  # sum of the steps
+    count_faults: tuple[str, ...] = ()  # a sentence for each inconsistent count
+    server_restarts: int | None = None
+    scrape_gap: ScrapeGap | None = None  # of the worst server; servers that never answered excluded
+    warm_cache_share: float | None = None  # of prompt tokens of first turns: cached, and not by this run
+    window_s: float | None = None
+    lag_mean_ms: float | None = None  # sent - planned, turns that ended well
+    turn_mean_s: float | None = None  # sent to closed, turns of every end
+    in_flight_mean: float | None = None  # over the window, from the turns' own instants
+    rate_times_time: float | None = None  # turns per second x their mean time
+    streamed_tokens: int | None = None  # output tokens that came in the window
+    tokens_per_turn: float | None = None  # of the turns that ended well in it
+    edge_tokens: int = 0  # greatest possible difference of these tokens and those that streamed in the window
+    turns_per_s: float | None = None  # that ended well in the window
+    server_in_flight_mean: float | None = None  # running + waiting, by the servers' metrics
+    lost_records: int = 0  # turns that were counted and whose records are missing
+    lost_records_why: str = ""  # the worker, the path and the error of the first loss
+    write_errors: tuple[str, ...] = ()  # of the run's other files: path and error
+    adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
+    # Of the turns in flight; None in a closed loop, or if the planned rate is not constant.
+    growth: Growth | None = None
+
+
+_IDLE_SHARE = 0.5
+
+
+def has_idle_workers(cpu_share: float | None) -> bool:
+    """Return True if the busiest worker used less than half a core: more workers would be as late."""
+    return cpu_share is not None and cpu_share < _IDLE_SHARE
+
+
+def client_delay(e: Evidence) -> float | None:
+    """p99 of the client delay over the median gap: chunks that wait together are read as one."""
+    return e.delay_p99_ms / e.itl_ms if e.delay_p99_ms is not None and e.itl_ms else None
+
+
+def client_delay_text(e: Evidence) -> str:
+    """Finding of `client_delay`."""
+    return f"the client added at least {number(e.delay_p99_ms)} ms to 1 % of the gaps, whose median is {number(e.itl_ms)} ms"
+
+
+def dropped_share(e: Evidence) -> float | None:
+    """Share of planned sessions that were dropped for lack of a free user."""
+    return (e.sessions_dropped - e.sessions_at_limit) / e.sessions_planned if e.sessions_planned else None
+
+
+def own_lag_ms(e: Evidence) -> float | None:
+    """Mean lag of the client itself: without waits for max_in_flight and for the server to accept a connection."""
+    return None if e.lag_mean_ms is None else max(0.0, e.lag_mean_ms - e.delayed_mean_ms - e.connect_mean_ms)
+
+
+def client_lag(e: Evidence) -> float | None:
+    """Mean lag of the client over the mean duration of a turn."""
+    lag_ms = own_lag_ms(e)
+    return lag_ms / 1e3 / e.turn_mean_s if lag_ms is not None and e.turn_mean_s else None
+
+
+def at_limit_share(e: Evidence) -> float | None:
+    """Share of turns and sessions that were delayed or dropped at max_in_flight."""
+    offered = e.turns_begun + e.sessions_at_limit
+    return (e.turns_delayed + e.sessions_at_limit) / offered if offered else None
+
+
+def at_limit_text(e: Evidence) -> str:
+    """Finding of `at_limit_share`."""
+    effects = [f"{e.turns_delayed} turns waited"] if e.turns_delayed else []
+    effects += [f"{e.sessions_at_limit} sessions were dropped"] if e.sessions_at_limit else []
+    return f"{' and '.join(effects) or 'no turn waited'} because max_in_flight was reached"
+
+
+def scrape_gap_text(e: Evidence) -> str:
+    """Finding of the gap between scrapes."""
+    gap = e.scrape_gap
+    return "" if gap is None else f"the metrics page of {gap.target} was not scraped for {number(gap.gap_s)} s"
+
+
+def late_share(e: Evidence) -> float | None:
+    """Share of planned sessions that were neither dropped, nor postponed by max_in_flight, nor started inside the window."""
+    if e.sessions_begun is None or not e.sessions_planned:
+        return None
+    missing = _due(e) - e.sessions_begun
+    return missing / e.sessions_planned if missing >= _SESSIONS_APART else 0.0
+
+
+def _due(e: Evidence) -> int:
+    """Sessions that the client should have started inside the window."""
+    return e.sessions_planned - e.sessions_dropped - e.sessions_postponed
+
+
+def late_text(e: Evidence) -> str:
+    """Finding of `late_share`."""
+    return f"only {e.sessions_begun} of {_due(e)} sessions that were due in this phase started in it"
+
+
+def unfinished_share(e: Evidence) -> float | None:
+    """Share of begun turns that had not ended when the drain ended."""
+    return e.turns_unfinished / e.turns_begun if e.turns_begun else None
+
+
+def _apart(a: float | None, b: float | None) -> float:
+    """Relative difference of two numbers of turns in flight; 0 if it is at most one turn, or if one number is not known."""
+    if a is None or b is None or abs(a - b) <= _IN_FLIGHT_APART:
+        return 0.0
+    return abs(a - b) / max(a, b)
+
+
+def littles_law(e: Evidence) -> float | None:
+    """Relative difference of turns in flight from rate x duration, or from the servers' count; None: window too short."""
+    if e.growth is not None and e.growth.state != "kept up":
+        return None  # the law holds for a steady load; `overload` reports that this one is not
+    if e.in_flight_mean is None or not e.window_s or not e.turn_mean_s or e.window_s < _LONG_WINDOW * e.turn_mean_s:
+        return None
+    return max(_apart(e.in_flight_mean, e.rate_times_time), _apart(e.in_flight_mean, e.server_in_flight_mean))
+
+
+def littles_law_text(e: Evidence) -> str:
+    """Finding of `littles_law`: the greater of the two differences."""
+    if _apart(e.in_flight_mean, e.server_in_flight_mean) > _apart(e.in_flight_mean, e.rate_times_time):
+        other = f"the server reported {number(e.server_in_flight_mean)}"
+    else:
+        other = f"rate x duration is {number(e.rate_times_time)}"
+    return f"{number(e.in_flight_mean)} turns were in flight on average, but {other}"
+
+
+def _tokens_of_turns(e: Evidence) -> float | None:
+    """Output tokens of the turns that ended well in the window, by their rate; None if not known."""
+    if e.turns_per_s is None or e.tokens_per_turn is None or not e.window_s:
+        return None
+    return e.turns_per_s * e.tokens_per_turn * e.window_s
+
+
+def token_balance(e: Evidence) -> float | None:
+    """Relative difference of tokens streamed in the window and tokens of turns ended in it, beyond `edge_tokens`."""
+    ended = _tokens_of_turns(e)
+    if ended is None or e.streamed_tokens is None:
+        return None
+    apart = abs(e.streamed_tokens - ended) - e.edge_tokens
+    return apart / max(e.streamed_tokens, ended) if apart > 0 else 0.0
+
+
+def token_balance_text(e: Evidence) -> str:
+    """Finding of `token_balance`."""
+    window_s = e.window_s or 1.0
+    ended, streamed = (_tokens_of_turns(e) or 0.0) / window_s, (e.streamed_tokens or 0) / window_s
+    return (
+        f"{number(e.turns_per_s)} turns/s x {number(e.tokens_per_turn)} tokens per turn = {number(ended)} tok/s, but "
+        f"{number(streamed)} output tok/s streamed; the window's edges explain {number(e.edge_tokens / window_s)} tok/s"
+    )
+
+
+def overload_share(e: Evidence) -> float | None:
+    """Growth of the number in flight over the offered turns; 0 if it did not grow significantly."""
+    if e.growth is None:
+        return None
+    return e.growth.share if e.growth.grew else 0.0
+
+
+def overload_text(e: Evidence) -> str:
+    """Finding of `overload_share`: rates of turns offered and ended, and the growth."""
+    grew = e.growth
+    assert grew is not None
+    step = "" if grew.step is None else f" in step {grew.step}"
+    failed = f" ({number(grew.failed_per_s)}/s of them failed)" if grew.failed_per_s else ""
+    rates = (
+        f"{number(grew.offered_per_s)} turns/s offered{step}, {number(grew.ended_per_s)}/s ended{failed} "
+        f"in {number(grew.lasts_s)} s; "
+        f"the number in flight grew by {number(grew.growth_per_s)}/s (95 %: {number(grew.low_per_s)} to {number(grew.high_per_s)})"
+    )
+    if grew.state == "unsettled":
+        return f"overloaded, or not settled yet: {rates}; the window is too short for the duration of a turn"
+    return f"overloaded: {rates}; latencies depend on the duration of the run"
+
+
+def stamped_share(e: Evidence) -> float | None:
+    """Share of reads with a kernel timestamp; None if the system provides none."""
+    return None if e.stamps == "user" else e.stamped_share

@@ -1,0 +1,185 @@
+"""Outcome of a run: state, headline and exit code, computed from a summary. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast, get_args
+
+from inferload.base.numbers import plural, short
+from inferload.results.verdict.failures import count_text
+from inferload.turns.record import Phase
+
+State = Literal["failed", "stopped early", "invalid", "suspect", "passed"]  # worst first
+
+OK, FAILED, USAGE, INVALID = 0, 1, 2, 3
+_STATES: Mapping[str, State] = {"valid": "passed", "suspect": "suspect"}  # of a complete run without failures
+ABORTED = "abort_on: "  # prefix of the gate result of a condition that stopped the run
+INVALID_CALL = "an invalid call in "  # prefix of the cause of an early end that is a fault of the locustfile
+WORKERS_ENDED = "the end of every worker"  # cause of an early end: each worker was stopped on its own
+SIGNAL_CODES = {"Ctrl-C": 130, "SIGTERM": 143, "SIGHUP": 143}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Exit codes that the options of a run change."""
+
+    on_invalid_warns: bool = False
+    on_stop_passes: bool = False
+    failed_code: int = FAILED  # of failed turns, requests and tasks, where no gate failed
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """End of a run before its planned end.
+
+    `by`: signal or event that ended it. `phase`: current phase at the end, None before the load. `after_s`: duration of
+    that phase so far. `planned_s`: planned duration of the measure phase, None if it has none.
+    """
+
+    by: str
+    phase: Phase | None
+    after_s: float
+    planned_s: float | None
+
+    @property
+    def text(self) -> str:
+        """Time and cause of the end."""
+        if self.phase == "measure":
+            planned = "" if self.planned_s is None else f" of {short(self.planned_s)}"
+            return f"stopped early by {self.by} after {self.after_s:.1f}{planned} s"
+        when = "before the load" if self.phase is None else f"after {self.after_s:.1f} s of warm-up"
+        return f"stopped early by {self.by} {when}: nothing was measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`outcome` block of summary.json. `headline`: one line that begins with the state."""
+
+    state: State
+    headline: str
+    exit_code: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the block."""
+        return asdict(self)
+
+
+def judge(summary: Mapping[str, Any], early: Early | None = None, policy: Policy = Policy()) -> Outcome:
+    """Return the outcome of a summary. `early`: None if the run reached its planned end."""
+    verdict = summary["verdict"]
+    measurement = verdict["measurement"]
+    measured = bool(summary.get("window_s", True))
+    failures = [] if verdict["passed"] else _failures(summary, measured)
+    failed = bool(failures) or _is_invalid_call(early)
+    state = _state(failed, early, measurement)
+    stopped = [] if early is None else [early.text]
+    doubt = (
+        [f"measurement {measurement} ({_codes(verdict, measurement)})"] if measurement == "invalid" and measured else []
+    )
+    headline = {
+        "failed": f"failed: {'; '.join([*failures, *stopped, *doubt])}",
+        "stopped early": "; ".join([*stopped, *doubt]),
+        "invalid": f"invalid: {_findings(verdict, 'invalid')}",
+        "suspect": f"suspect: {_findings(verdict, 'suspect')}",
+        "passed": f"passed: {_gates_passed(verdict)}",
+    }[state]
+    return Outcome(state, headline, _exit_code(verdict, failed, early, policy))
+
+
+def of_summary(summary: Mapping[str, Any]) -> Outcome:
+    """Return the outcome that a summary states; of an older summary without one, the outcome of its verdict."""
+    stated = summary.get("outcome")
+    if isinstance(stated, Mapping) and stated.get("state") in get_args(State):
+        return Outcome(cast(State, stated["state"]), str(stated.get("headline")), int(stated.get("exit_code") or 0))
+    return judge(summary)
+
+
+def gravest(codes: Sequence[int]) -> int:
+    """Return one exit code for several runs: 2 before 3 before 1 before other codes, a signal's code last."""
+    for code in (USAGE, INVALID, FAILED):
+        if code in codes:
+            return code
+    return max([code for code in codes if code not in SIGNAL_CODES.values()], default=OK) or max(codes)
+
+
+def _is_invalid_call(early: Early | None) -> bool:
+    return early is not None and early.by.startswith(INVALID_CALL)
+
+
+def _state(failed: bool, early: Early | None, measurement: str) -> State:
+    if failed:
+        return "failed"
+    if early is not None:
+        return "stopped early"
+    return _STATES.get(measurement, "invalid")
+
+
+def _exit_code(verdict: Mapping[str, Any], failed: bool, early: Early | None, policy: Policy) -> int:
+    if _is_invalid_call(early):
+        return USAGE
+    if _STATES.get(verdict["measurement"], "invalid") == "invalid" and not policy.on_invalid_warns:
+        return INVALID
+    if failed or not (verdict["passed"] or early):
+        broken = any(not gate["passed"] for gate in verdict["gates"])
+        return FAILED if broken else policy.failed_code
+    if early is None:
+        return OK
+    if early.by not in SIGNAL_CODES:  # all workers were lost or stopped, which no option allows
+        return FAILED
+    return OK if policy.on_stop_passes else SIGNAL_CODES[early.by]
+
+
+def _failures(summary: Mapping[str, Any], measured: bool) -> list[str]:
+    """Failures in words. Gates are not evaluated if nothing was measured."""
+    gates = summary["verdict"]["gates"]
+    if gates and not measured:
+        return []
+    aborted = [gate for gate in gates if str(gate.get("gate")).startswith(ABORTED)]
+    failures = [f"stopped by {gate['gate']}" for gate in aborted]
+    gates = [gate for gate in gates if gate not in aborted]
+    broken = sum(not gate["passed"] for gate in gates)
+    if broken:
+        failures.append(f"{broken} of {plural(len(gates), 'gate')} failed")
+    turns = summary.get("turns") or {}
+    turns = (turns.get("by_phase") or {}).get("all") or turns
+    if turns.get("failed"):
+        failures.append(count_text(turns["failed"], turns.get("ok") or 0))
+    others, raised = summary.get("other_requests") or {}, summary.get("exceptions") or {}
+    if others.get("failed"):
+        failures.append(f"{others['failed']} of {others['sent']} other requests failed")
+    if raised.get("count"):
+        failures.append(f"tasks raised {plural(raised['count'], 'exception')}, the first: {raised['first']}")
+    return failures or ["turns failed"]
+
+
+def deciding_codes(verdict: Mapping[str, Any]) -> list[str]:
+    """Codes of the reasons that decide the verdict: those of the measure phase."""
+    return [str(reason.get("code")) for reason in _of_measure_phase(verdict)]
+
+
+def _of_measure_phase(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [reason for reason in verdict["reasons"] if reason.get("phase") == "measure"]
+
+
+def _reasons(verdict: Mapping[str, Any], level: str) -> list[Mapping[str, Any]]:
+    """Reasons of a level in the measure phase."""
+    return [reason for reason in _of_measure_phase(verdict) if reason.get("level", level) == level]
+
+
+def _codes(verdict: Mapping[str, Any], level: str) -> str:
+    return ", ".join(str(reason.get("code")) for reason in _reasons(verdict, level))
+
+
+def _findings(verdict: Mapping[str, Any], level: str) -> str:
+    """First finding of a level, and the number of the others."""
+    reasons = _reasons(verdict, level)
+    if not reasons:
+        return f"measurement {verdict['measurement']}"
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return str(reasons[0].get("text")).partition("; ")[0] + more
+
+
+def _gates_passed(verdict: Mapping[str, Any]) -> str:
+    count = len(verdict["gates"])
+    return f"{count} of {plural(count, 'gate')} passed" if count else "no gates, and nothing failed"

@@ -1,0 +1,382 @@
+"""Rules of a measurement's validity: each compares a value of the evidence with two limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from inferload.base.numbers import number, percent
+from inferload.results.statistics.overload import LEAST_SHARE
+from inferload.results.verdict.evidence import (
+    Evidence,
+    at_limit_share,
+    at_limit_text,
+    client_delay,
+    client_delay_text,
+    client_lag,
+    dropped_share,
+    has_idle_workers,
+    late_share,
+    late_text,
+    littles_law,
+    littles_law_text,
+    overload_share,
+    overload_text,
+    own_lag_ms,
+    scrape_gap_text,
+    stamped_share,
+    token_balance,
+    token_balance_text,
+    unfinished_share,
+)
+from inferload.turns.record import PHASES, Phase
+
+Level = Literal["suspect", "invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Rule with the limits of its two levels (None: no such level), its meaning and its remedy.
+
+    A value above the limit breaks it; if `below` is set, a value below it. `if_idle`: remedy if no worker used half a core.
+    """
+
+    code: str
+    value: Callable[[Evidence], float | None]
+    suspect: float | None
+    invalid: float | None
+    unit: str
+    finding: Callable[[Evidence], str]
+    means: str
+    remedy: str
+    below: bool = False
+    phases: tuple[Phase, ...] = PHASES
+    if_idle: str = ""
+
+    def remedy_for(self, evidence: Evidence) -> str:
+        """Return the remedy for these figures."""
+        return self.if_idle if self.if_idle and has_idle_workers(evidence.cpu_share) else self.remedy
+
+    def broken(self, value: float) -> tuple[Level, float] | None:
+        """Return the worst level whose limit the value breaks, and the limit."""
+        levels: tuple[tuple[Level, float | None], ...] = (("invalid", self.invalid), ("suspect", self.suspect))
+        for level, limit in levels:
+            if limit is not None and (value < limit if self.below else value > limit):
+                return level, limit
+        return None
+
+
+def _count(number: int | None) -> float | None:
+    return None if number is None else float(number)
+
+
+_OTHERS = "no worker used half a core: stop other processes on the machine, or use one without the server"
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "no_turns",
+        lambda e: float(e.turns_finished),
+        None,
+        1,
+        "finished turns",
+        lambda e: f"no turn {'ended' if e.turns_begun else 'was sent'} in the measure phase",
+        "the measure phase has no result",
+        "measure for longer; check that the server answers and that the tasks send turns",
+        below=True,
+        phases=("measure",),
+    ),
+    Rule(
+        "overload",
+        overload_share,
+        LEAST_SHARE,
+        None,
+        "of the offered turns: growth of the number in flight",
+        overload_text,
+        "fewer turns ended than arrived: rates are the capacity of the server, but latencies grow for as long as the load lasts. "
+        "Evaluated in an open loop of constant rate",
+        "lower the rate, or find the capacity with `inferload search`; if turns are long, use a longer warm-up and measure phase",
+        phases=("measure",),
+    ),
+    Rule(
+        "client_delay",
+        client_delay,
+        0.50,
+        1.00,
+        "p99 of the client delay / median gap",
+        client_delay_text,
+        "data that waits in the client keeps its kernel timestamp, but chunks that wait together are read as one with the "
+        "newest timestamp: upper percentiles of gaps, and of TTFT if a first token is among them, include client delay",
+        "use more workers, each on its own core, or fewer streams",
+        if_idle=_OTHERS,
+    ),
+    Rule(
+        "client_lag",
+        client_lag,
+        0.05,
+        0.25,
+        "mean lag without connecting / mean duration of a turn",
+        lambda e: (
+            f"turns were sent {number(own_lag_ms(e))} ms late on average, and last {number((e.turn_mean_s or 0) * 1e3)} ms"
+        ),
+        "the client was busy when turns were due, so the load was lower than planned",
+        "use more workers, each on its own core, fewer streams, or less work in the tasks of the locustfile",
+        if_idle=_OTHERS,
+    ),
+    Rule(
+        "loop_lag",
+        lambda e: e.loop_lag_p99_ms,
+        5,
+        50,
+        "ms, p99 of the worst worker",
+        lambda e: f"the p99 of a worker's event loop lag was at least {number(e.loop_lag_p99_ms)} ms",
+        "the event loop was blocked: chunks that arrive meanwhile are read as one, and large requests are sent late "
+        "(not evaluated if a separate thread reads and requests are sent in one piece)",
+        "use more workers, each on its own core; check for other processes on the machine",
+        if_idle=_OTHERS,
+    ),
+    Rule(
+        "client_pause",
+        lambda e: e.pause_max_ms,
+        250,
+        1000,
+        "ms, longest of the worst worker",
+        lambda e: f"a worker was blocked for {number(e.pause_max_ms)} ms",
+        "chunks that arrived meanwhile were read as one with the newest timestamp: gaps and stalls of that time are the client's",
+        "check for other processes on the machine, a suspended virtual machine, and blocking event listeners",
+    ),
+    Rule(
+        "cpu",
+        lambda e: e.cpu_share,
+        0.85,
+        0.97,
+        "of one core, worst worker",
+        lambda e: f"a worker used {percent(e.cpu_share)} of a core",
+        "a worker is one process on one core; near its limit, requests and responses queue in it",
+        "use more workers",
+    ),
+    Rule(
+        "steal",
+        lambda e: e.steal_share,
+        0.05,
+        0.20,
+        "of the machine's CPU time, worst worker",
+        lambda e: f"the hypervisor took {percent(e.steal_share)} of the client machine's CPU time",
+        "other virtual machines on the host delayed the client",
+        "use a machine with dedicated CPUs",
+    ),
+    Rule(
+        "gc_pause",
+        lambda e: e.gc_pause_max_ms,
+        50,
+        250,
+        "ms, longest of the worst worker",
+        lambda e: f"a garbage collection stopped a worker for {number(e.gc_pause_max_ms)} ms",
+        "a pause of this length cannot be distinguished from a stall of the server",
+        "use more workers, each on its own core; do not call gc.collect in the locustfile",
+    ),
+    Rule(
+        "at_limit",
+        at_limit_share,
+        0.01,
+        None,
+        "of the turns and sessions: delayed or dropped",
+        at_limit_text,
+        "arrivals.max_in_flight limited the load, so that a slow server received less than was planned",
+        "raise arrivals.max_in_flight, or lower the rate",
+    ),
+    Rule(
+        "dropped_sessions",
+        dropped_share,
+        0.001,
+        0.05,
+        "of the planned sessions",
+        lambda e: (
+            f"{e.sessions_dropped - e.sessions_at_limit} of {e.sessions_planned} planned sessions were dropped, "
+            "as no worker started them in time"
+        ),
+        "the load was lower than planned",
+        "use more workers, or lower the session rate",
+    ),
+    Rule(
+        "offered_vs_achieved",
+        late_share,
+        0.01,
+        0.05,
+        "of the planned sessions: neither dropped, nor delayed into a later phase by max_in_flight, nor started in their phase",
+        late_text,
+        "the achieved rate is lower than the offered rate",
+        "use more workers",
+    ),
+    Rule(
+        "lost_worker",
+        lambda e: _count(e.lost_workers),
+        None,
+        0,
+        "workers",
+        lambda e: f"{e.lost_workers} of {e.workers} workers were lost during the run",
+        "their turns are missing, and the load was lower from then on",
+        "see the worker's log, and run again",
+    ),
+    Rule(
+        "report_gap",
+        lambda e: _count(e.report_gaps),
+        None,
+        0,
+        "reports",
+        lambda e: f"{e.report_gaps} reports of workers never reached the master",
+        "counts and percentiles do not include the turns in these reports",
+        "check the network between master and workers, and run again",
+    ),
+    Rule(
+        "lost_records",
+        lambda e: float(e.lost_records),
+        None,
+        0,
+        "turn records",
+        lambda e: f"{e.lost_records} records of turns that were counted are missing ({e.lost_records_why})",
+        "counts and rates are the workers' own and complete; percentiles are approximate, and figures that need records "
+        "are missing or incomplete",
+        "see the worker's log; free disk space or raise the file size limit (ulimit -f), and run again",
+    ),
+    Rule(
+        "write_error",
+        lambda e: float(len(e.write_errors)),
+        0,
+        None,
+        "files that could not be written, without turn records",
+        lambda e: f"not all files of the run could be written ({'; '.join(e.write_errors)})",
+        "server metrics, marks or Locust's tables are incomplete",
+        "see the worker's log; free disk space or raise the file size limit (ulimit -f), and run again",
+    ),
+    Rule(
+        "locust_adaptation",
+        lambda e: float(len(e.adaptations_left_out)),
+        0,
+        None,
+        "adaptations of Locust that figures depend on and that were not applied",
+        lambda e: f"adaptations do not fit the installed Locust ({'; '.join(e.adaptations_left_out)})",
+        "the installed version of Locust is not a tested one; docs/locust-versions.md lists the adaptations",
+        "install a tested version of Locust, or a newer inferload",
+    ),
+    Rule(
+        "clock_skew",
+        lambda e: e.clock_uncertainty_ms,
+        5,
+        None,
+        "ms, worst worker",
+        lambda e: f"a worker's clock offset has an uncertainty of {number(e.clock_uncertainty_ms)} ms",
+        "durations are correct, but time series of workers and servers may be shifted against each other by this much",
+        "use a network with less delay variation between master and workers",
+    ),
+    Rule(
+        "clock_step",
+        lambda e: float(e.clock_steps),
+        0,
+        None,
+        "steps of a worker's wall clock",
+        lambda e: f"the wall clock of the workers was set during the run, by {e.clock_stepped_s:+,.1f} s in total",
+        "durations use the monotonic clock and stay correct; kernel timestamps of data that was being read are ignored, or wrong "
+        "by a small step; logs of other programs are shifted by the step. A suspended machine has the same effect",
+        "set the clock before a run, and slew it during the run (chrony, ntpd -x)",
+    ),
+    Rule(
+        "unfinished_drain",
+        unfinished_share,
+        0,
+        0.05,
+        "of the turns begun",
+        lambda e: f"{e.turns_unfinished} of {e.turns_begun} turns were still streaming at the end of the drain",
+        "the longest turns are missing from every percentile, so that latencies are too low",
+        "increase phases.drain_s, or lower the load",
+    ),
+    Rule(
+        "count_mismatch",
+        lambda e: float(len(e.count_faults)),
+        None,
+        0,
+        "inconsistent counts",
+        lambda e: f"counts are inconsistent ({'; '.join(e.count_faults)})",
+        "turns or sessions were lost or counted twice",
+        "expected after a lost worker or a missing report; otherwise report a bug of inferload, with the run directory",
+    ),
+    Rule(
+        "server_restart",
+        lambda e: _count(e.server_restarts),
+        None,
+        0,
+        "restarts",
+        lambda e: f"a server restarted {e.server_restarts} times during the measure phase",
+        "results include a server with cold caches",
+        "see the server's log, and run again",
+    ),
+    Rule(
+        "scrape_gap",
+        lambda e: None if e.scrape_gap is None else e.scrape_gap.gap_s / e.scrape_gap.limit_s,
+        1,
+        None,
+        "longest time without a scrape of a server / max(5 s, 2.5 scrape intervals)",
+        scrape_gap_text,
+        "server figures are of a part of the measure phase: means and maxima of gauges lack the gap, and counts are unknown if "
+        "it is at an end of the phase; gates on such figures fail",
+        "check that the metrics page answers under load; the scraper's errors are in the master's standard error",
+    ),
+    Rule(
+        "warm_cache",
+        lambda e: e.warm_cache_share,
+        0.01,
+        None,
+        "of prompt tokens of first turns",
+        lambda e: (
+            f"{percent(e.warm_cache_share)} of the prompt tokens of first turns were cached before this run sent them"
+        ),
+        "the prefix cache was warm from an earlier run: TTFT is shorter than on a cold server",
+        "restart the server or reset its cache, or set cache.isolate: run; see docs/cache.md",
+    ),
+    Rule(
+        "littles_law",
+        littles_law,
+        0.25,
+        None,
+        "relative difference",
+        littles_law_text,
+        "turns in flight must equal rate x duration (Little's law); otherwise the load was not steady, the server had other "
+        "clients, or a figure is wrong",
+        "measure for longer, after a warm-up, on a server without other clients",
+    ),
+    Rule(
+        "token_balance",
+        token_balance,
+        0.10,
+        0.50,
+        "relative difference, without turns that are partly outside the window",
+        token_balance_text,
+        "tokens that stream in the window must equal the tokens of the turns that end in it; otherwise the server's running token "
+        "counts and its totals disagree, or a figure is wrong",
+        "set request.continuous_usage to false and compare; if the difference stays, report a bug of inferload, with the run "
+        "directory",
+    ),
+    Rule(
+        "stamps_missing",
+        stamped_share,
+        0.5,
+        None,
+        "of the reads",
+        lambda e: f"only {percent(e.stamped_share)} of the reads had a kernel receive timestamp",
+        "other reads have the time of the read in the process, and their client delay is not known",
+        "run `inferload doctor` on the worker's machine",
+        below=True,
+    ),
+    Rule(
+        "user_stamps",
+        lambda e: None if e.stamps is None else float(e.stamps == "user"),
+        0,
+        None,
+        "1: no kernel timestamps",
+        lambda e: (
+            "this system provides no kernel receive timestamps, so every latency includes an unknown client delay"
+        ),
+        "instants are the times of the reads in the process",
+        "run the workers on Linux; `inferload doctor` reports the cause",
+    ),
+)

@@ -1,0 +1,173 @@
+"""Current bottleneck of each server, from the rules of the report on the scrapes of the last seconds. No I/O.
+
+The head of the queue is unknown during a run: a cause that it could refute is stated only if the longest possible prompt fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from inferload.base.numbers import number, percent, whole
+from inferload.figures import server_figures as figures
+from inferload.run.live.scrape_window import LiveWindow, Values
+from inferload.servers.bottleneck.evidence import Floats, KvBlocks, Scrapes, WindowEvidence
+from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
+from inferload.servers.bottleneck.history import LEAST_S, WINDOW_S, History
+from inferload.servers.bottleneck.queue_phases import QueuePhases
+from inferload.servers.bottleneck.queue_rules import head_could_refute
+from inferload.servers.bottleneck.rules import judge
+
+_SCRAPES = round(WINDOW_S) + 1  # one per second
+_RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED = (
+    row.formula.readings[0].name
+    for row in (
+        figures.RUNNING,
+        figures.WAITING,
+        figures.WAITING_CAPACITY,
+        figures.WAITING_DEFERRED,
+        figures.KV_CACHE_USAGE,
+        figures.FINISHED,
+    )
+)
+_QUEUED = "queued"  # without a cause that can be stated during the run
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFigures:
+    """Client side of a second: figures of the last seconds, and the number of turns that failed since the second before."""
+
+    itl_p50_ms: float | None = None
+    delay_p99_ms: float | None = None
+    cpu_share: float | None = None  # of the busiest worker
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class LiveDiagnosis:
+    """Diagnosis of one server. `add` takes one scrape per second; without waiting requests nothing is stated."""
+
+    max_num_seqs: int | None = None
+    slo: Mapping[str, float] = field(default_factory=dict)
+    _scrapes: deque[tuple[float, Values]] = field(default_factory=lambda: deque(maxlen=_SCRAPES))  # wall time (s)
+    _failed: deque[int] = field(default_factory=lambda: deque(maxlen=_SCRAPES))
+    _phases: QueuePhases = field(default_factory=QueuePhases)
+    _history: History = field(default_factory=History)
+
+    def add(self, wall_s: float, gauges: Values, client: ClientFigures) -> None:
+        """Add the newest gauges and counters, and evaluate the rules."""
+        self._scrapes.append((wall_s, gauges))
+        self._failed.append(client.failed)
+        fresh = _WAITING in gauges
+        if fresh:
+            self._phases.add(wall_s, gauges.get(_CAPACITY, gauges[_WAITING]) > 0)
+        phase = self._phases.newest
+        if phase is None:
+            return
+        answered = [number for number, (_, known) in enumerate(self._scrapes) if _WAITING in known]
+        of_phase = answered[phase.first - self._phases.count :]
+        evidence = self._evidence(of_phase, client)
+        finding = self._judged(evidence) if fresh and self._phases.count >= LEAST_S else None
+        if finding is not None or self._history.spans:
+            last_s = self._scrapes[answered[-1]][0] if answered else wall_s
+            self._history.add(wall_s, finding, phase.start_s, None if fresh else last_s)
+
+    def state(self) -> dict[str, object] | None:
+        """Return code, begin and text of the finding; None without one."""
+        span = self._history.spans[-1] if self._history.spans else None
+        if span is None or span.finding is None:
+            return None
+        return {
+            "code": span.code,
+            "probable": span.finding.probable,
+            "since_s": span.start_s,
+            "now": self._now(),
+            "evidence": "; ".join(span.finding.sentences),
+        }
+
+    def _now(self) -> str:
+        gauges = self._scrapes[-1][1]
+        words = [
+            f"{number(gauges[name])} {label}"
+            for name, label in ((_RUNNING, figures.RUNNING.label), (_WAITING, figures.WAITING.label))
+            if name in gauges
+        ]
+        if _KV_USAGE in gauges:
+            words.append(f"KV {percent(gauges[_KV_USAGE])}")
+        return ", ".join(words)
+
+    def _judged(self, evidence: WindowEvidence) -> Finding | None:
+        findings = [finding for finding in judge(evidence).findings if not head_could_refute(finding, evidence)]
+        if not findings and evidence.waiting_share >= QUEUED_SHARE:
+            text = f"requests waited in {percent(evidence.waiting_share)} of the scrapes; the report has the cause"
+            return Finding(_QUEUED, 0.0, (text,))
+        return findings[0] if findings else None
+
+    def _troubled(self, numbers: list[int], finished: list[float]) -> bool:
+        """Return True if turns failed, or the server did not answer since the first of these scrapes, or restarted."""
+        restarted = any(later < earlier for earlier, later in pairwise(finished))
+        silent = not numbers or len(numbers) < len(self._scrapes) - numbers[0]
+        return silent or restarted or any(list(self._failed)[numbers[0] :])
+
+    def _evidence(self, numbers: list[int], client: ClientFigures) -> WindowEvidence:
+        """Return the figures of the scrapes with these numbers."""
+        answered = [self._scrapes[number] for number in numbers]
+        known = [gauges for _, gauges in answered]
+        newest = known[-1] if known else {}
+        window = LiveWindow(answered)
+        at_s = np.array([at_s for at_s, _ in answered], dtype=np.float64)
+        lasts_s = max(1.0, at_s[-1] - at_s[0]) if known else 1.0  # the wall clock can step back
+
+        def column(*names: str) -> Floats:
+            return np.array(
+                [next((gauges[name] for name in names if name in gauges), math.nan) for gauges in known],
+                dtype=np.float64,
+            )
+
+        kv = KvBlocks.of(*(newest.get(name) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks")))
+        scrapes = Scrapes(
+            at_s=at_s,
+            running=column(_RUNNING),
+            capacity=column(_CAPACITY, _WAITING),
+            deferred=column(_DEFERRED),
+            kv_usage=column(_KV_USAGE),
+            head_tokens=np.full(len(known), math.nan),
+        )
+        return WindowEvidence(
+            start_s=0.0,
+            end_s=lasts_s,
+            target="",
+            scrapes=replace(scrapes, head_tokens=_heads(scrapes, newest, kv)),
+            max_num_seqs=self.max_num_seqs,
+            engines=round(newest.get("engines", 1)),
+            kv=kv,
+            preemptions=whole(figures.PREEMPTIONS.number(window)),
+            finished=whole(figures.FINISHED.number(window)),
+            computed_tok_per_s=figures.COMPUTED_RATE.number(window),
+            generation_tok_per_s=figures.GENERATION_RATE.number(window),
+            queue_ms=figures.QUEUE.number(window),
+            prefill_ms=figures.PREFILL.number(window),
+            decode_ms=figures.DECODE.number(window),
+            server_itl_ms=figures.ITL.number(window),
+            client_itl_p50_ms=client.itl_p50_ms,
+            client_delay_p99_ms=client.delay_p99_ms,
+            client_cpu_share=client.cpu_share,
+            slo=self.slo,
+            troubled=self._troubled(numbers, [gauges[_FINISHED] for gauges in known if _FINISHED in gauges]),
+        )
+
+
+def _heads(scrapes: Scrapes, gauges: Values, kv: KvBlocks | None) -> Floats:
+    """Return an upper bound of the prompt of the queue's head; NaN unless it fits into the free KV cache at most scrapes."""
+    tokens, prompts = gauges.get("kv_cache_size_tokens"), gauges.get("kv_cache_max_concurrency")
+    heads = np.full(len(scrapes.kv_usage), math.nan)
+    if kv is None or not tokens or not prompts or not scrapes.waits.any():
+        return heads
+    longest = np.full(len(heads), tokens / prompts)
+    fits = kv.needed(longest) <= kv.free(scrapes.kv_usage)
+    return longest if fits[scrapes.waits].mean() > 0.5 else heads

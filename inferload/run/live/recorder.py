@@ -1,0 +1,215 @@
+"""Recorder of a run's live figures: one point per second from workers' reports and metrics scrapes. No I/O.
+
+Client figures are those of the rolling span of `inferload.results.rolling_stats`, the same as on the terminal. A column of one
+class is named `NAME@class:CLASS`, one of a metrics target `NAME@target:TARGET`; without `@` it is of all classes or targets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferload.base.clock import NS_PER_S
+from inferload.figures.rate_figures import ATTAINMENT
+from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.results.rolling_stats import SPAN_S, Recent, RecentFigures
+from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
+from inferload.run.live.scrape_window import LiveWindow, ServersWindow, Values
+from inferload.run.live.series import Series
+from inferload.turns.client_health import HealthSet
+from inferload.turns.sketch import Sketch
+from inferload.turns.tally import TallySet
+
+MOST_CLASSES = 12  # with columns of their own; turns of further classes are only in the figures of all
+MOST_TARGETS = 16
+MINUTE_S = 60
+STALE_S = 5.0  # an older scrape is unknown
+
+CLIENT = (
+    "ttft_p50",
+    "ttft_p95",
+    "itl_p50",
+    "itl_p99",
+    "e2e_p50",
+    "e2e_p95",
+    "offered",
+    "achieved",
+    "turns",
+    "output_tok",
+    "input_tok",
+)
+LOAD = ("in_flight", "users")  # of all classes
+_OF_SERVERS = tuple(row for row in SERVER_FIGURES if row.headline)
+SERVER = tuple(row.key for row in _OF_SERVERS)
+FAILED = "failed:"  # prefix of the columns of failures per second, by class of failure
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """State at the end of a second. `scrapes`: newest line of the scraper by target."""
+
+    in_flight: int
+    users: int
+    wall_ns: int
+    scrapes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Target:
+    """Scrapes of a target in the rolling span, oldest first, as (seconds since the load began, gauges)."""
+
+    diagnosis: LiveDiagnosis
+    gauges: deque[tuple[float, Values]] = field(default_factory=lambda: deque(maxlen=SPAN_S + 1))
+
+    def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int, client: ClientFigures) -> None:
+        fresh = line.get("up") and wall_ns - line.get("wall_ns", 0) <= STALE_S * NS_PER_S
+        gauges = line.get("gauges") or {} if fresh else {}
+        self.gauges.append((at_s, gauges))
+        self.diagnosis.add(wall_ns / NS_PER_S, gauges, client)
+
+    def window(self, seconds: int) -> LiveWindow:
+        """Return the scrapes of the last seconds."""
+        return LiveWindow(list(self.gauges)[-seconds - 1 :])
+
+
+@dataclass(slots=True)
+class _ClientSecond:
+    """Client delays and CPU time of the reports of a second. `cpu_ns`, `wall_ns`: by worker."""
+
+    number: int
+    delay_ms: Sketch = field(default_factory=Sketch)
+    cpu_ns: Counter[str] = field(default_factory=Counter)
+    wall_ns: Counter[str] = field(default_factory=Counter)
+
+
+class _RecentHealth:
+    """Client delay and CPU share over the rolling span: merging whole health records for each point would cost more."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[_ClientSecond] = deque(maxlen=SPAN_S + 1)
+
+    def add(self, at_s: float, delta: HealthSet) -> None:
+        number = max(0, int(at_s))
+        if not self._seconds or self._seconds[-1].number != number:
+            self._seconds.append(_ClientSecond(number))
+        second = self._seconds[-1]
+        for (worker, _), health in delta.items():
+            second.delay_ms.absorb(health.delay_ms)
+            second.cpu_ns[worker] += health.cpu_ns
+            second.wall_ns[worker] += health.wall_ns
+
+    def figures(self, at_s: float) -> tuple[float | None, float | None]:
+        """Return client delay p99 in ms, and the CPU share of the busiest worker."""
+        delay_ms, cpu_ns, wall_ns = Sketch(), Counter[str](), Counter[str]()
+        for second in self._seconds:
+            if int(at_s) - SPAN_S <= second.number < int(at_s):
+                delay_ms.absorb(second.delay_ms)
+                cpu_ns.update(second.cpu_ns)
+                wall_ns.update(second.wall_ns)
+        shares = [cpu_ns[worker] / wall for worker, wall in wall_ns.items() if wall]
+        return delay_ms.quantile(0.99), max(shares, default=None)
+
+
+class Recorder:
+    """Series of one run.
+
+    `recent`: rolling figures of all classes. `failures`: failed turns by class of failure so far. `slo`: limits by name, as
+    `itl_ms`. `max_num_seqs`: of the server, if known.
+    """
+
+    def __init__(self, slo: Mapping[str, float] | None = None) -> None:
+        self.series = Series()
+        self.max_num_seqs: int | None = None
+        self._slo = slo or {}
+        self.recent = Recent()
+        self.failures: Counter[str] = Counter()
+        self.targets: dict[str, _Target] = {}
+        self._health = _RecentHealth()
+        self._minute = Recent(MINUTE_S, ())
+        self._classes: dict[str, Recent] = {}
+        self._failed_now: Counter[str] = Counter()  # since the last point
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes with columns of their own."""
+        return list(self._classes)
+
+    def add(self, at_s: float, delta: TallySet, health: HealthSet) -> None:
+        """Add a report `at_s` seconds after the load began."""
+        self.recent.add(at_s, delta)
+        self._health.add(at_s, health)
+        self._minute.add(at_s, delta)
+        for (_, class_name, _), tally in delta.items():
+            if class_name not in self._classes and len(self._classes) < MOST_CLASSES:
+                self._classes[class_name] = Recent()
+            if class_name in self._classes:
+                self._classes[class_name].add_tally(at_s, tally)
+            self._failed_now.update(tally.by_failure)
+
+    def close_second(self, at_s: float, instant: Instant) -> None:
+        """Add the point of the second that ends `at_s` seconds after the load began."""
+        values: dict[str, float | None] = {"in_flight": instant.in_flight, "users": instant.users}
+        figures = self.recent.figures(at_s)
+        values |= _client(figures)
+        for name, recent in self._classes.items():
+            values |= _scoped(_client(recent.figures(at_s)), f"class:{name}")
+        client = ClientFigures(figures.itl_ms[0], *self._health.figures(at_s), self._failed_now.total())
+        values |= self._server(at_s, instant, client)
+        self.failures.update(self._failed_now)
+        values |= {f"{FAILED}{failure}": self._failed_now[failure] for failure in self.failures}
+        self._failed_now.clear()
+        self.series.append(at_s, values)
+
+    def bottlenecks(self) -> list[dict[str, object]]:
+        """Return the current finding of each server that has one."""
+        states = ((name, target.diagnosis.state()) for name, target in self.targets.items())
+        return [{"target": name, **state} for name, state in states if state is not None]
+
+    def slo_attainment(self) -> float | None:
+        """Return the SLO attainment of the minute before the newest point; None without an SLO."""
+        total = self._minute.total(self.series.newest_s)
+        return None if total is None else ATTAINMENT.value(total, MINUTE_S)
+
+    def _server(self, at_s: float, instant: Instant, client: ClientFigures) -> dict[str, float | None]:
+        for name, line in instant.scrapes.items():
+            if name not in self.targets and len(self.targets) < MOST_TARGETS:
+                self.targets[name] = _Target(LiveDiagnosis(self.max_num_seqs, self._slo))
+            if name in self.targets:
+                self.targets[name].add(at_s, line, instant.wall_ns, client)
+        values = _figures(self.targets.values())
+        for name, target in self.targets.items():
+            values |= _scoped(_figures([target]), f"target:{name}")
+        return values
+
+
+def _client(figures: RecentFigures) -> dict[str, float | None]:
+    return {
+        "ttft_p50": figures.ttft_ms[0],
+        "ttft_p95": figures.ttft_ms[1],
+        "itl_p50": figures.itl_ms[0],
+        "itl_p99": figures.itl_ms[2],
+        "e2e_p50": figures.e2e_ms[0],
+        "e2e_p95": figures.e2e_ms[1],
+        "offered": figures.offered_sessions_per_s,
+        "achieved": figures.achieved_sessions_per_s,
+        "turns": figures.turns_per_s,
+        "output_tok": figures.output_tok_per_s,
+        "input_tok": figures.input_tok_per_s,
+    }
+
+
+def _figures(targets: Iterable[_Target]) -> dict[str, float | None]:
+    """Return the server columns of targets together: counts of the last second, others over the rolling span.
+
+    A column that no target publishes is absent.
+    """
+    each = list(targets)
+    second, span = (ServersWindow([target.window(seconds) for target in each]) for seconds in (1, SPAN_S))
+    values = {row.key: row.number(second if row.form == "count" else span) for row in _OF_SERVERS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _scoped(values: Mapping[str, float | None], scope: str) -> dict[str, float | None]:
+    return {f"{name}@{scope}": value for name, value in values.items()}

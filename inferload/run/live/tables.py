@@ -1,0 +1,163 @@
+"""Tables beside the charts: turns by class, gates with their values so far, and the badge with its reasons. No I/O.
+
+During a run they come from the workers' reports, with the formulas of the summary; after it from summary.json itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferload.base.escaping import escaped
+from inferload.figures import gate_grammar, server_figures
+from inferload.figures.gate import Gate
+from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, TURNS
+from inferload.results import ci, summary
+from inferload.results.verdict import gates as gating
+from inferload.results.verdict.failures import count_text
+from inferload.turns.client_health import HealthSet
+from inferload.turns.record import Phase
+from inferload.turns.tally import Tally, TallySet
+
+MOST_ROWS = 40  # classes, and names of other requests
+MOST_REASONS = 8
+_TEXT = 240  # characters of a reason or note
+_LATER = "known after the run"
+_NOT_YET = "evaluated in the measure phase"
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """Counts of a run in progress. `phase`: the one whose figures are displayed; `window_s`: its duration so far."""
+
+    tallies: TallySet
+    health: HealthSet
+    phase: Phase
+    window_s: float
+    gates: Sequence[str] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """Return the parts of a summary that are known during a run."""
+        total, by_class = self.tallies.total(self.phase), self.tallies.by_class(self.phase)
+        return {
+            "client": {"delay_ms": summary.block_of(self.health.total(self.phase).delay_ms)},
+            **summary.figures_of(total, self.window_s),
+            "by_class": {
+                name: summary.figures_of(by_class[name], self.window_s) for name in list(by_class)[:MOST_ROWS]
+            },
+        }
+
+
+def class_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each class of a summary, and a first one, named null, for all together; rates have the charts' names."""
+    parts = [(None, document), *(document.get("by_class") or {}).items()]
+    return [_row(name, part) for name, part in parts[: MOST_ROWS + 1]]
+
+
+def _row(name: str | None, part: Mapping[str, Any]) -> dict[str, Any]:
+    latency, turns, rates = part["latency"], part["turns"], part["rates"]
+    return {
+        "name": name,
+        **{key: turns[key] for key in ("sent", "ok", "failed", "unfinished")},
+        "dropped": part["sessions"]["dropped"],
+        "offered": rates[OFFERED.key],
+        "achieved": rates[ACHIEVED.key],
+        "turns": rates[TURNS.key],
+        "output_tok": rates[OUTPUT.key],
+        ATTAINMENT.key: rates[ATTAINMENT.key],
+        **{
+            f"{measure}_{quantile}": latency[f"{measure}_ms"].get(quantile)
+            for measure, quantiles in (("ttft", ("p50", "p95")), ("itl", ("p50", "p99")), ("e2e", ("p50", "p95")))
+            for quantile in quantiles
+        },
+    }
+
+
+def other_rows(by_name: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each request other than a turn, of own tasks and other users."""
+    names = ("type", "name", "sent", "failed", "p50_ms", "p95_ms")
+    return [{name: row.get(name) for name in names} for row in by_name[:MOST_ROWS]]
+
+
+def gates_so_far(counts: SoFar, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the gates with their values so far; `passed` is null if a value is not known during the run."""
+    return [_gate(text, counts, document) for text in counts.gates]
+
+
+def _gate(text: str, counts: SoFar, document: Mapping[str, Any]) -> dict[str, Any]:
+    gate = gate_grammar.parse(text)
+    if counts.phase != "measure" or gate.name in server_figures.BY_KEY or gate.of_request:
+        return {
+            "gate": gate.text,
+            "value": None,
+            "passed": None,
+            "note": _LATER if counts.phase == "measure" else _NOT_YET,
+        }
+    result = gating.evaluate(gate, document, _quantile(gate, counts))
+    passed = None if result.value is None else result.passed
+    return {"gate": gate.text, "value": result.value, "passed": passed, "note": _clipped(result.note)}
+
+
+def _quantile(gate: Gate, counts: SoFar) -> gating.Quantile:
+    tally = (
+        counts.tallies.total(counts.phase)
+        if gate.class_name is None
+        else counts.tallies.by_class(counts.phase).get(gate.class_name, Tally())
+    )
+    return summary.sketch_quantile(tally, counts.health.total(counts.phase))
+
+
+def gates_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the gates of a summary."""
+    return [
+        {name: gate.get(name) for name in ("gate", "value", "passed")} | {"note": _clipped(gate.get("note"))}
+        for gate in document["verdict"]["gates"]
+    ]
+
+
+def badge_so_far(
+    counts: SoFar,
+    gates: Sequence[Mapping[str, Any]],
+    lost: Sequence[str],
+    others: Sequence[str] = (),
+    messages: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the badge of a run in progress: `failing` if a gate fails, or turns fail without gates.
+
+    `doubtful`: load is missing, or turns or other requests failed although no gate fails. `others`: failures of other requests
+    and exceptions of tasks, as text. `messages`: first messages of failed turns.
+    """
+    total = counts.tallies.total()
+    broken = [gate["gate"] for gate in gates if gate["passed"] is False]
+    kinds = ", ".join(f"{name} {count}" for name, count in sorted(total.by_failure.items(), key=lambda item: -item[1]))
+    failing = [f"gate fails so far: {text}" for text in broken]
+    if total.failed:
+        text = f"{count_text(total.failed, total.ok)}: {kinds}"
+        failing = [text, *failing] if not gates else [*failing, text]
+    failing += [*messages, *others]
+    doubts = [f"worker {name} lost: its part of the load is missing" for name in lost]
+    if total.sessions_dropped:
+        limit = f", {total.sessions_at_limit} of them at max_in_flight" if total.sessions_at_limit else ""
+        doubts.append(
+            f"{total.sessions_dropped} of {total.sessions_planned} planned sessions dropped{limit}: overloaded"
+        )
+    bad = bool(broken) or bool(failing and not gates)
+    state = "failing" if bad else "doubtful" if doubts or failing else "running"
+    return {"state": state, "headline": None, "reasons": _reasons([*failing, *doubts])}
+
+
+def badge_of(document: Mapping[str, Any], state: str, headline: str) -> dict[str, Any]:
+    """Return the badge of a run that has ended."""
+    return {"state": state, "headline": _clipped(headline), "reasons": _reasons(ci.explanation(document, MOST_REASONS))}
+
+
+def _reasons(texts: Sequence[str]) -> list[str]:
+    return [str(_clipped(text)) for text in texts[:MOST_REASONS]]
+
+
+def _clipped(text: object) -> str | None:
+    if text is None:
+        return None
+    line = escaped(str(text))
+    return line if len(line) <= _TEXT else f"{line[: _TEXT - 1]}…"

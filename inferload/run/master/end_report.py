@@ -1,0 +1,78 @@
+"""End of a run, or of a start that was refused: last lines of the log, exit code, outputs for pipelines."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from inferload.base.errors import UsageError
+from inferload.results import ci
+from inferload.results.verdict.outcome import FAILED, OK, SIGNAL_CODES, USAGE, WORKERS_ENDED, Early, State, gravest
+from inferload.run.master.finish import RunResult
+from inferload.run.process.settings import ProcessSettings
+
+logger = logging.getLogger(__name__)
+
+_LEVELS: dict[State, int] = {
+    "failed": logging.ERROR,
+    "stopped early": logging.WARNING,
+    "invalid": logging.ERROR,
+    "suspect": logging.WARNING,
+    "passed": logging.INFO,
+}
+_MAX_REASONS = 3  # lines of failures and reasons at the end of the log; with report and outcome its last five lines
+
+
+class EndReport:
+    """Logs how a run ended; in a headless process after Locust's tables, as the last lines."""
+
+    def __init__(self, environment: Any, own: ProcessSettings) -> None:
+        self._environment = environment
+        self._own = own
+        self._headless = bool(environment.parsed_options.headless)
+        self._pending: list[tuple[int, str]] = []
+        environment.events.quit.add_listener(self._log_pending)
+
+    def concluded(self, result: RunResult) -> None:
+        """Log reasons, report and outcome of a run."""
+        level = _LEVELS[result.judged.state]
+        why = [(level, line) for line in ci.explanation(result.document, _MAX_REASONS)]
+        self._log(*why, (logging.INFO, f"report: {result.page}"), (level, result.judged.headline))
+
+    def refused(self, why: str) -> None:
+        """Log the reason of a refused start, and set exit code 2."""
+        self._log((logging.ERROR, why))
+        self._environment.process_exit_code = USAGE
+
+    def stopped_early(self, by: str, earlier: Sequence[int] = ()) -> dict[str, Any]:
+        """Log a stop before the run directory was created; return a document in place of the summary.
+
+        `earlier`: exit codes of the passes that have ended.
+        """
+        text = Early(by, None, 0.0, None).text
+        self._log((logging.WARNING, text))
+        code = OK if self._own.policy.on_stop_passes else SIGNAL_CODES.get(by, OK)
+        code = FAILED if by == WORKERS_ENDED else code
+        if earlier or by in (*SIGNAL_CODES, WORKERS_ENDED):
+            self._environment.process_exit_code = gravest([*earlier, code])
+        return ci.without_load("stopped early", text, code)
+
+    def write_outputs(self, summaries: dict[str, Any]) -> None:
+        """Write the outputs for pipelines; a file that cannot be written is an error in the log."""
+        try:
+            self._own.outputs.write(summaries)
+        except UsageError as error:
+            logger.error("%s", error)
+        except Exception:  # the process must end in any case
+            logger.exception("outputs for pipelines: internal error")
+            self._environment.process_exit_code = USAGE
+
+    def _log(self, *lines: tuple[int, str]) -> None:
+        self._log_pending()
+        self._pending = list(lines)
+        if not self._headless:
+            self._log_pending()
+
+    def _log_pending(self, **_event: Any) -> None:
+        for level, line in self._pending:
+            logger.log(level, "%s", line)
+        self._pending = []

@@ -1,0 +1,181 @@
+"""End of a run after the drain: verdict, summary, tables, and the report in a process of its own."""
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from inferload.base import rundir
+from inferload.base.clock import now_ns
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
+from inferload.base.status_lines import columns
+from inferload.base.threads import in_thread
+from inferload.results import document_shapes, summary, terminal_tables
+from inferload.results.summarise.counts import Counts, Earlier
+from inferload.results.summarise.summarise import summarise
+from inferload.results.terminal_summary import brief, diagnosis_line
+from inferload.results.verdict import outcome
+from inferload.run.master.analysis_process import analyse
+from inferload.run.master.lifecycle.master_run import MasterRun
+from inferload.run.master.lost_load import count_lost_arrivals
+from inferload.run.master.manifest import about, manifest, models_of
+from inferload.servers.scrape_http import MetricsUrl
+from inferload.workload.plan.load_text import LoadText, load_text
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Outcome of a run, with fields for the next pass and the web page."""
+
+    run_dir: Path
+    judged: outcome.Outcome
+    measurement: str
+    engine: str
+    document: Mapping[str, Any] = field(default_factory=dict)  # of summary.json
+    page: Path = Path()  # the report, or the run directory if there is none
+
+
+def begin(run: MasterRun) -> None:
+    """Write the manifest before the load, so that a killed run has one."""
+    _write_manifest(run, counts=None)
+
+
+def _write_manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | None = None) -> None:
+    """Write run.json. `counts` and `load`: None during the run."""
+    more = {} if load is None else {"load": load.to_dict()}
+    document = run.own.redaction.document(manifest(run, counts) | more)
+    in_thread(rundir.write_json, run.directory.path / rundir.MANIFEST, document)
+
+
+def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
+    """Write the run's documents, print its tables, and start the report.
+
+    `csv_errors`: of Locust's tables. If a document cannot be written, the measurement is invalid, and the tables are still printed.
+    """
+    folder = run.directory.path
+    rundir.free_reserve(folder)
+    lost = count_lost_arrivals(run)
+    if lost:
+        run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
+    run.marks.flush()
+    counts = counts_of(run, csv_errors)
+    # In a thread, since workers leave a master whose event loop does not respond: the summary of a long run takes minutes.
+    document = run.own.redaction.document(in_thread(summarise, folder, counts))
+    load = load_text(run.spec.scenario, run.marks.entries, run.preflight.data)
+    written = _write_documents(run, counts, document, load)
+    if not written:
+        document = _unwritten(folder, document, counts)
+    run.summary = document
+    detailed = run.own.details
+    _show(terminal_tables.tables(document, load.text) if detailed else brief(document, load.users_or_rate))
+    if not written:
+        logger.error("no report: the run's documents could not be written")
+    elif run.own.report:
+        make_report(folder)
+        _show_diagnosis(folder, detailed)
+    else:
+        logger.info("no report (--no-report); create it with: inferload report %s", folder)
+    page = folder / rundir.REPORT_HTML
+    page = page if page.is_file() else folder
+    _show(str(page))
+    judged = outcome.of_summary(document)
+    return RunResult(folder, judged, document["verdict"]["measurement"], run.preflight.engine, document, page)
+
+
+def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
+    """Return the counts of a run; an open phase ends now. `csv_errors`: of Locust's tables."""
+    at_ns, preflight, earlier = now_ns(), run.preflight, run.setup.earlier
+    scraped = None if run.scraping is None else run.scraping.write_error
+    return Counts(
+        run=about(run),
+        scenario_text=run.spec.scenario.resolved_text(),
+        origin=run.spec.origin,
+        targets=tuple(target.url for target in run.spec.targets),
+        models=tuple(models_of(run.spec, preflight)),
+        metrics_targets=tuple(MetricsUrl.parse(url).target for url in preflight.metrics_urls),
+        salt=run.salt,
+        salts=preflight.salts,
+        prompt_exactness=preflight.vocabulary.exactness,
+        template=preflight.template,
+        data_wire=preflight.data.to_wire(),
+        anchor=run.anchor,
+        windows=tuple(
+            replace(window, end_ns=at_ns if window.end_ns is None else window.end_ns) for window in run.windows
+        ),
+        workers=tuple(member.ended() for member in run.roster.members),
+        complete=run.state.end.complete,
+        arm=run.setup.arm,
+        earlier=None if earlier is None else Earlier(earlier.arm, earlier.run_dir.name),
+        inconclusive=run.own.inconclusive,
+        policy=run.own.policy,
+        early_by=run.state.end.early_by,
+        others=run.others(),
+        write_errors=(*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)),
+        adaptations_left_out=tuple(f"{left.name}: {left.consequence}" for left in run.left_out if left.figures),
+        aborted=run.state.end.aborted,
+        rate_changed=bool(run.steering.rate_changes),
+        tallies_wire=run.totals.tallies.to_wire(),
+        health_wire=run.totals.health.to_wire(),
+        errors_wire=run.totals.errors.to_wire(),
+    )
+
+
+def _show(text: str) -> None:
+    """Print a text. If the terminal or the reader of the pipe has closed, all further output is dropped."""
+    try:
+        print(text, flush=True)
+    except OSError:  # else the flush at the interpreter's end would change the exit code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_diagnosis(folder: Path, detailed: bool) -> None:
+    """Print the report's diagnosis, if there is one: the main cause, or all causes."""
+    with contextlib.suppress(UsageError):
+        document = document_shapes.read(folder / rundir.DIAGNOSIS)
+        lines, bottleneck = document.get("lines"), document.get("brief")
+        if detailed and lines:
+            _show("\n  ".join(["diagnosis", *map(escaped, lines)]) + "\n")
+        elif bottleneck:
+            _show(diagnosis_line(escaped(str(bottleneck)), columns(sys.stdout)))
+
+
+def _unwritten(folder: Path, document: dict[str, Any], counts: Counts) -> dict[str, Any]:
+    """Return the document of a run whose files could not be written, with an invalid measurement."""
+    verdict = document["verdict"]
+    reason = {"code": "not_written", "phase": "measure", "level": "invalid", "value": 1, "limit": 0}
+    reason["text"] = f"{folder}: the run's documents could not be written"
+    document = document | {"verdict": verdict | {"measurement": "invalid", "reasons": [reason, *verdict["reasons"]]}}
+    return document | {"outcome": outcome.judge(document, counts.early, counts.policy).to_dict()}
+
+
+def _write_documents(run: MasterRun, counts: Counts, document: dict[str, Any], load: LoadText) -> bool:
+    """Write counts, summary and manifest; return False if one of them cannot be written."""
+    folder = run.directory.path
+    try:
+        in_thread(rundir.write_json, folder / rundir.COUNTS, run.own.redaction.document(counts.to_wire()))
+        in_thread(rundir.write_json, folder / rundir.SUMMARY, document)
+        totals = {
+            "sessions": summary.sessions(run.totals.tallies.total()),
+            "turns": document["turns"]["by_phase"]["all"],
+        }
+        _write_manifest(run, totals, load)
+        (folder / rundir.TOKEN).unlink(missing_ok=True)
+    except OSError as error:
+        logger.error("%s: %s; the summary is printed and not saved", folder, rundir.reason(error))
+        return False
+    return True
+
+
+def make_report(folder: Path) -> None:
+    """Create the report; a failure is a warning in the log."""
+    try:
+        analyse("report", str(folder))
+    except UsageError as error:
+        logger.warning("no report: %s; create it with: inferload report %s", error, folder)

@@ -1,0 +1,70 @@
+"""Cold and warm passes: the successive runs of one specification, and their directories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferload.base import rundir
+from inferload.results.summarise.counts import Arm
+from inferload.scenario.scenario import Cache
+
+
+@dataclass(frozen=True, slots=True)
+class CachePass:
+    """One run of a specification. `suffix`: of its directory's name. `counted`: it affects the exit code."""
+
+    arm: Arm
+    suffix: str = ""
+    counted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The preceding run of the same specification, with the same server and sessions."""
+
+    arm: Arm
+    run_dir: Path
+    salt: str
+
+
+COLD = CachePass("cold")
+
+
+def passes(cache: Cache) -> Sequence[CachePass]:
+    """Return the runs of a scenario in order."""
+    if cache.arm == "both":
+        return CachePass("cold"), CachePass("warm", rundir.WARM)
+    if cache.arm == "warm":
+        return (
+            (CachePass("warming", rundir.WARMING, counted=False), CachePass("warm"))
+            if cache.twice
+            else (CachePass("warm"),)
+        )
+    return (COLD,)
+
+
+def folder(path: Path, current: CachePass) -> Path:
+    """Return the directory of a pass, given the run directory."""
+    return path.with_name(path.name + current.suffix)
+
+
+def without_suffix(created: Path, current: CachePass) -> Path:
+    """Return the run directory, given that of a pass."""
+    return created.with_name(created.name.removesuffix(current.suffix))
+
+
+def create_folder(path: Path, current: CachePass, numbered: bool) -> tuple[Path, str]:
+    """Create the directory of a pass, and return it with its token.
+
+    `numbered`: with another number if it is not free; otherwise UsageError.
+    """
+    paths = rundir.numbered(path)
+    while True:
+        created = folder(next(paths), current)
+        try:
+            return created, rundir.create(created)
+        except rundir.Taken:
+            if not numbered:
+                raise

@@ -1,0 +1,48 @@
+"""`marks.jsonl`: events of a run, one line each, written soon after they occur."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from inferload.base.clock import NS_PER_S, Anchor, now_ns
+from inferload.base.redaction import Redaction
+from inferload.base.rundir import reason
+from inferload.base.threads import AppendedFile
+
+logger = logging.getLogger(__name__)
+
+
+class Marks:
+    """Writer of a run's marks; `t_s` counts from the run's start. The run's anchor makes times independent of clock steps."""
+
+    def __init__(self, path: Path, started: Anchor, redaction: Redaction) -> None:
+        self._path = path
+        self._redaction = redaction
+        self._started = started
+        self.entries: list[dict[str, Any]] = []
+        self.error: str | None = None  # the first write that failed
+        self._file = AppendedFile(path, self._failed)
+
+    def add(self, kind: str, text: str, at_ns: int | None = None, **detail: Any) -> None:
+        """Write a mark of an instant on the monotonic clock; None: now."""
+        wall_ns = self._started.to_wall_ns(now_ns() if at_ns is None else at_ns)
+        mark: dict[str, Any] = {
+            "t_s": round((wall_ns - self._started.wall_ns) / NS_PER_S, 3),
+            "wall_ns": wall_ns,
+            "kind": kind,
+            "text": text,
+            **detail,
+        }
+        mark = self._redaction.document(mark)
+        self.entries.append(mark)
+        self._file.add(json.dumps(mark, ensure_ascii=False) + "\n")
+
+    def flush(self) -> None:
+        """Wait until all marks so far are written."""
+        self._file.flush()
+
+    def _failed(self, error: OSError) -> None:
+        if self.error is None:
+            self.error = f"{self._path}: {reason(error)}"
+            logger.error("marks cannot be written: %s; the run goes on without them", self.error)

@@ -1,0 +1,214 @@
+"""One run on the master: its settings and parts, set-up and end. The load is in `run_load`, workers' messages in `inbox`."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from inferload.base import rundir
+from inferload.base.clock import Anchor
+from inferload.locust_adapters import adaptations, compat, messages, runners
+from inferload.locust_adapters.compat import Adaptation
+from inferload.locust_adapters.logs import first_of_each
+from inferload.results.summarise.counts import Arm, Others
+from inferload.run.master.lifecycle import delivery, load_steps, other_requests, worker_setup
+from inferload.run.master.lifecycle.cache_passes import Previous
+from inferload.run.master.lifecycle.inbox import Inbox
+from inferload.run.master.lifecycle.marks import Marks
+from inferload.run.master.lifecycle.phases import RunEnd, RunPhases, RunState
+from inferload.run.master.lifecycle.preflight import Preflight
+from inferload.run.master.lifecycle.run_load import RunLoad
+from inferload.run.master.lifecycle.scraper_process import Scraping
+from inferload.run.master.lifecycle.steering import ChangedBy, Steering
+from inferload.run.master.lifecycle.turn_receiver import TurnReceiver
+from inferload.run.master.lifecycle.workers import Member, Roster, WorkerChannel
+from inferload.run.process.protocol import Assignment
+from inferload.run.process.run_spec import RunSpec
+from inferload.run.process.settings import ProcessSettings
+from inferload.turns.record import Phase, PhaseWindow
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The run directory, and the token by which workers recognize it."""
+
+    path: Path
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSetup:
+    """Inputs of a run after the preflight. `own`: settings of this process. `earlier`: the preceding pass, with the same salt."""
+
+    spec: RunSpec
+    preflight: Preflight
+    directory: RunDirectory
+    own: ProcessSettings
+    arm: Arm = "cold"
+    earlier: Previous | None = None
+    most_workers: int | None = None  # that the run uses; None: all that are connected
+
+
+class MasterRun:
+    """One run, after the preflight. `conduct` blocks until the last worker has drained."""
+
+    def __init__(self, setup: RunSetup, runner: Any) -> None:
+        self.setup = setup
+        self.spec, self.preflight, self.directory, self.own = setup.spec, setup.preflight, setup.directory, setup.own
+        spec, folder = setup.spec, setup.directory.path
+        self.anchor = Anchor.take()
+        self.run_id = run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
+        self.summary: Mapping[str, Any] | None = None  # document of summary.json, at the end
+        self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, setup.own.redaction)
+        self.roster = roster = Roster(runners.client_ids(runner, setup.most_workers))
+        self.state = state = RunState(
+            run_id, roster, marks, RunPhases(spec.scenario.arrivals.step_bounds_s), RunEnd(marks)
+        )
+        self.stop = state.end.stop  # begins the drain
+        self._channel = WorkerChannel(run_id, roster, runner)
+        self._records = TurnReceiver(folder / rundir.TURNS, run_id, setup.own.max_turns_mb, self._channel.acknowledge)
+        self.inbox = Inbox(state, spec.scenario, setup.preflight.sessions.classes, self._records)
+        self.totals, self.recorder, self.steadiness = self.inbox.totals, self.inbox.recorder, self.inbox.steadiness
+        self.steering = Steering(spec, marks, self._channel.announce_rate)
+        self.load = RunLoad(
+            spec,
+            state,
+            self.inbox,
+            self._channel,
+            self.steering,
+            user_counts=partial(runners.user_counts, runner),
+        )
+        self.scraping: Scraping | None = None
+        self._runner = runner
+        self._ignored_before = messages.ignored_messages.counts.copy()
+
+    # -- inputs and parts
+
+    @property
+    def salt(self) -> str:
+        """Text that separates the prompts from those of other runs in prefix caches."""
+        earlier = self.setup.earlier
+        return (self.spec.scenario.cache.salt or self.run_id) if earlier is None else earlier.salt
+
+    @property
+    def ending(self) -> bool:
+        """True from the end of the load on, planned or not."""
+        return self.stop.is_set() or self.state.end.over
+
+    @property
+    def windows(self) -> tuple[PhaseWindow, ...]:
+        """Phases as far as they are known; empty before the load."""
+        return self.state.phases.windows
+
+    @property
+    def left_out(self) -> tuple[Adaptation, ...]:
+        """Adaptations of Locust that this process or a worker left out."""
+        lists = [member.facts.get("adaptations_left_out") for member in self.roster.members]
+        names = {str(name) for names in lists if isinstance(names, list) for name in names}
+        return adaptations.left_out_of(names | compat.left_out, workers=self.roster.remote)
+
+    def others(self) -> Others:
+        """Return requests other than turns and exceptions of tasks, as counted by Locust."""
+        self.inbox.count_listeners(first_of_each.take_listeners())
+        return other_requests.counted(self._runner, self.state.end.users, self.inbox.listeners_raised)
+
+    def users_now(self) -> int:
+        """Return the number of Locust's users that run."""
+        return int(self._runner.user_count)
+
+    def elapsed_s(self) -> float:
+        """Return the seconds since the load began."""
+        return self.state.phases.elapsed_s()
+
+    def phase(self) -> Phase | None:
+        """Return the current phase; None before the load."""
+        return self.state.phases.now()
+
+    # -- requests of users
+
+    def request_stop(self, reason: str, *, early: bool = False) -> None:
+        """Begin the drain; the first reason counts. `early`: not a planned end, unless the load has ended already."""
+        self.state.end.request_stop(reason, early=early)
+
+    def change_users(self, users: int, by: ChangedBy = "hand") -> None:
+        """Change the number of users during the run."""
+        self.steering.change_users(users, by)
+
+    # -- the run
+
+    def prepare(self, check_stop: Callable[[], None]) -> None:
+        """Compare clocks, send assignments, begin to scrape; UsageError if a worker cannot take part.
+
+        `check_stop`: called while workers are awaited; raises an exception after a stop.
+        """
+        scenario, members = self.spec.scenario, self.roster.members
+        check = partial(worker_setup.check_connected, members, self._channel.clients, check_stop)
+        load_steps.check(scenario, self.preflight.sessions, len(members))
+        worker_setup.compare_clocks(members, self._channel.send, check)
+        worker_setup.check_alike(members, self.spec.file_digest)
+        worker_setup.send_assignments(
+            members,
+            self._assignment,
+            self._channel.send,
+            self._channel.clients,
+            check,
+            reads_files=self.preflight.data.has_files,
+        )
+        load_steps.check_times(scenario, self.spec.origin, members)
+        if self.preflight.metrics_urls:
+            interval_s = scenario.server.interval_s
+            folder = self.directory.path / rundir.SERVER_METRICS
+            self.scraping = Scraping(folder, self.preflight.metrics_urls, interval_s, self.own, self.anchor)
+            self.scraping.wait_for_first(len(self.preflight.metrics_urls))
+
+    def conduct(self, start_users: Callable[[int, float], None]) -> None:
+        """Run the phases to the end of the drain. `start_users` starts Locust's users and may block while they ramp."""
+        end, folder = self.state.end, self.directory.path / rundir.TURNS
+        deliver = partial(delivery.finish, self.roster, self._records, folder, self.marks, lambda: end.hurried)
+        self.load.conduct(start_users, deliver)
+        ignored = messages.ignored_messages.counts - self._ignored_before
+        if ignored:
+            text = ", ".join(f"{reason}: {count}" for reason, count in sorted(ignored.items()))
+            self.marks.add("messages_ignored", f"messages to the master ignored ({text})", counts=dict(ignored))
+        if self.scraping is not None:
+            self.scraping.stop()
+
+    def close(self) -> None:
+        """Release the resources of a run that was not conducted."""
+        self._records.close()
+        if self.scraping is not None:
+            self.scraping.stop()
+        self.marks.flush()
+
+    def _scenario_text(self) -> str:
+        """Return the scenario for the workers, with the key of the limit that the servers take."""
+        scenario, found = self.spec.scenario, self.preflight.request.max_tokens_field
+        if found != scenario.request.max_tokens_field:
+            scenario = scenario.changed({"request.max_tokens_field": found}, self.spec.origin)
+        return scenario.resolved_text()
+
+    def _assignment(self, member: Member) -> Assignment:
+        spec, preflight = self.spec, self.preflight
+        return Assignment(
+            run_id=self.run_id,
+            salt=self.salt,
+            scenario_text=self._scenario_text(),
+            origin=spec.origin,
+            stripe=member.stripe,
+            stripes=len(self.roster),
+            name=member.name,
+            targets=[asdict(target) for target in spec.targets],
+            model=preflight.facts.model,
+            takes_salt=preflight.salts,
+            finish_reasons=[facts.sent.finish_reasons for facts in preflight.targets],
+            vocabulary=preflight.vocabulary.to_wire(),
+            run_dir=str(self.directory.path),
+            token=self.directory.token,
+            offset_ns=member.clock.offset_ns,
+            rate=spec.rate,
+            origins=None if self.own.origins is None else sorted(self.own.origins),
+            data=preflight.data.to_wire(),
+        )

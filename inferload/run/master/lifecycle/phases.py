@@ -1,0 +1,113 @@
+"""Phases of one run on the master: windows as far as they are known, their marks, and the end of the load.
+
+Every cause of a stop (the planned end, the web UI, Ctrl-C, SIGTERM, loss of all workers) only sets `RunEnd.stop`; the drain is the
+same for all.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gevent.event import Event
+
+from inferload.base.clock import NS_PER_S, now_ns
+from inferload.results.abort_conditions import AbortReached
+from inferload.run.master.lifecycle.marks import Marks
+from inferload.run.master.lifecycle.workers import Roster
+from inferload.turns.record import Phase, PhaseWindow, stepped
+
+
+class RunPhases:
+    """Phases of a run. `steps_s`: starts of the load's steps, in seconds of the measure phase."""
+
+    def __init__(self, steps_s: tuple[float, ...]) -> None:
+        self.windows: tuple[PhaseWindow, ...] = ()
+        self._steps_s = steps_s
+        self._marked: set[Phase] = set()
+
+    def set(self, start_ns: int, measure_ns: int | None, end_ns: int | None) -> None:
+        """Set the starts of load, measure phase and drain; None: not known yet."""
+        windows = [PhaseWindow("warmup", start_ns, measure_ns)] if measure_ns is None or measure_ns > start_ns else []
+        if measure_ns is not None and (end_ns is None or end_ns > measure_ns):
+            windows.append(PhaseWindow("measure", measure_ns, end_ns))
+        if end_ns is not None:
+            windows.append(PhaseWindow("drain", end_ns))
+        self.windows = tuple(windows)
+
+    def mark(self, marks: Marks) -> None:
+        """Mark each phase that has begun, once."""
+        for window in self.windows:
+            if window.phase not in self._marked and window.start_ns <= now_ns():
+                self._marked.add(window.phase)
+                marks.add("phase", f"{window.phase} begins", window.start_ns, phase=window.phase)
+
+    @property
+    def stepped(self) -> tuple[PhaseWindow, ...]:
+        """Phases, with the measure phase divided into the steps of the load."""
+        return stepped(self.windows, self._steps_s)
+
+    @property
+    def load_end_ns(self) -> int | None:
+        """Start of the drain; None if not known yet."""
+        return next((window.start_ns for window in self.windows if window.phase == "drain"), None)
+
+    def elapsed_s(self) -> float:
+        """Return the seconds since the load began."""
+        return 0.0 if not self.windows else max(0.0, (now_ns() - self.windows[0].start_ns) / NS_PER_S)
+
+    def now(self) -> Phase | None:
+        """Return the current phase; None before the load."""
+        at_ns = now_ns()
+        return next((window.phase for window in self.windows if window.holds(at_ns)), None)
+
+
+class RunEnd:
+    """End of a run's load: requests to stop it, and its state."""
+
+    def __init__(self, marks: Marks) -> None:
+        self.stop = Event()
+        self.reason = "the scenario's end"
+        self.early_by: str | None = None  # the signal or event that ended the load before its planned end
+        self.aborted: AbortReached | None = None  # by the scenario's `abort_on`
+        self.invalid_call = False  # the load was ended by an invalid call of a task
+        self.spent_ns: int | None = None  # end of the last session of a load that ends by itself
+        self.over = False  # the load has ended as planned
+        self.users: Mapping[str, int] = {}  # by class, when the load ended
+        self.aborting = False  # turns in flight are ended
+        self.delivering = False  # the turns are over; turn records are written and sent
+        self.hurried = False  # turn records that workers still write or send are given up
+        self.drained = Event()  # the turns of every worker that is not lost are over
+        self.complete = False  # and its records are written
+        self._marks = marks
+
+    @property
+    def stopped(self) -> bool:
+        """True if the load was stopped before its end."""
+        return self.stop.is_set() and self.spent_ns is None
+
+    def request_stop(self, reason: str, *, early: bool = False) -> None:
+        """Begin the drain; the first reason counts. `early`: not a planned end, unless the load has ended already."""
+        if not self.stop.is_set():
+            if not self.over:
+                self.reason = reason
+                self.early_by = reason if early else None
+            self._marks.add("stop", f"stopped by {reason}")
+            self.stop.set()
+
+    def request_abort(self) -> None:
+        """Begin the drain, and mark that turns in flight are ended; after their end, give up the records that are awaited."""
+        self.request_stop("abort")
+        self.hurried = self.delivering
+        if not self.aborting:
+            self.aborting = True
+            self._marks.add("abort", "turns in flight ended")
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """State that the parts of one run share."""
+
+    run_id: str
+    roster: Roster
+    marks: Marks
+    phases: RunPhases
+    end: RunEnd

@@ -1,0 +1,158 @@
+"""Load of one run on the master, from its announcement to the end of the drain."""
+
+from collections.abc import Callable, Mapping
+
+import gevent
+
+from inferload.base.clock import NS_PER_S, now_ns
+from inferload.run.master.lifecycle import load_steps, worker_watchdog
+from inferload.run.master.lifecycle.adaptive_warmup import AdaptiveWarmup
+from inferload.run.master.lifecycle.inbox import Inbox
+from inferload.run.master.lifecycle.phases import RunState
+from inferload.run.master.lifecycle.steering import Steering
+from inferload.run.master.lifecycle.workers import LEAD_NS, WorkerChannel
+from inferload.run.process import protocol
+from inferload.run.process.greenlets import sleep_until
+from inferload.run.process.protocol import windows_to_wire
+from inferload.run.process.run_spec import RunSpec
+
+_ABORT_S = 10.0  # time for workers to end their turns after an abort
+_SHORT_DRAIN_S = 1.0  # after an invalid call
+_LATE_TURNS_S = 0.2  # after the end of the load, until the last turns have begun
+
+
+class RunLoad:
+    """Load of one run. `user_counts`: returns the number of Locust's running users by class."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        state: RunState,
+        inbox: Inbox,
+        channel: WorkerChannel,
+        steering: Steering,
+        *,
+        user_counts: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self._spec = spec
+        self._state = state
+        self._inbox = inbox
+        self._channel = channel
+        self._steering = steering
+        self._user_counts = user_counts
+        self._marking: list[gevent.Greenlet] = []
+        self._starter: gevent.Greenlet | None = None  # starts the first users, or those of a step
+
+    def conduct(self, start_users: Callable[[int, float], None], deliver: Callable[[], None]) -> None:
+        """Run the phases to the end of the drain, then call `deliver`, while lost workers are still detected.
+
+        `start_users` starts Locust's users and may block while they ramp.
+        """
+        phases, state = self._spec.scenario.phases, self._state
+        stop = state.end.stop
+        start_ns = now_ns() + LEAD_NS
+        measure_ns: int | None = None if phases.adaptive else start_ns + round(phases.warmup_s * NS_PER_S)
+        self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
+        lead_s = max(0.0, (start_ns - now_ns()) / NS_PER_S)
+        self._starter = gevent.spawn_later(lead_s, start_users, self._spec.users, self._spec.spawn_per_s)
+        watcher = gevent.spawn(
+            worker_watchdog.watch, state.roster, self._channel.clients, state.marks, self._inbox.on_lost
+        )
+        stepper = gevent.Greenlet(self._follow_steps, start_users)
+        try:
+            if measure_ns is None:
+                warmup = AdaptiveWarmup(phases, self._inbox.totals.tallies, self._inbox.steadiness, state.marks, stop)
+                measure_ns = warmup.wait(start_ns, LEAD_NS)
+                if not stop.is_set():
+                    self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
+            stepper.start()
+            end_ns = self._planned_end_ns(measure_ns)
+            stop.wait(None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S))
+            stepper.kill()
+            self.end_start()
+            end_ns = self._end_ns(end_ns)
+            self._announce(start_ns, min(measure_ns, end_ns), end_ns)
+            self._drain(end_ns)
+            self._state.end.delivering = True
+            deliver()
+            self._close()
+        finally:
+            gevent.killall(self._marking, block=False)
+            self.end_start()
+            stepper.kill(block=False)
+            watcher.kill(block=False)
+
+    def end_start(self) -> None:
+        """End a planned ramp of users that is in progress: an older start would overwrite the users of a newer one."""
+        if self._starter is not None and self._starter is not gevent.getcurrent():  # a listener can begin another start
+            self._starter.kill(block=False)
+
+    def abort(self) -> None:
+        """End turns in flight now."""
+        self._state.end.request_abort()
+        self._channel.announce(protocol.ABORT)
+
+    def _follow_steps(self, start_users: Callable[[int, float], None]) -> None:
+        """Apply the planned changes of the load. The measure phase has been announced."""
+
+        def set_users(users: int) -> None:
+            self.end_start()
+            self._steering.planned_users(users)
+            self._starter = gevent.spawn(start_users, users, self._spec.spawn_per_s)
+
+        measure_ns = next(window.start_ns for window in self._state.phases.windows if window.phase == "measure")
+        load_steps.follow(self._spec.scenario, measure_ns, self._state.marks, set_users)
+
+    def _planned_end_ns(self, measure_ns: int | None) -> int | None:
+        measure_s = self._spec.scenario.phases.measure_s
+        return None if measure_ns is None or measure_s is None else measure_ns + round(measure_s * NS_PER_S)
+
+    def _end_ns(self, planned_ns: int | None) -> int:
+        """Return the end of the load; after a stop, the earliest instant that every worker can know in time."""
+        end = self._state.end
+        if end.spent_ns is not None:
+            return end.spent_ns
+        if planned_ns is None:
+            return self._channel.earliest_ns()
+        # Workers end the load at the planned end by themselves.
+        return min(planned_ns, self._channel.earliest_ns()) if end.stop.is_set() else planned_ns
+
+    def _announce(self, start_ns: int, measure_ns: int | None, end_ns: int | None) -> None:
+        """Announce the phases to the workers; None: not known yet."""
+        phases = self._state.phases
+        phases.set(start_ns, measure_ns, end_ns)
+        gevent.killall(self._marking, block=False)
+        self._marking = [gevent.spawn(self._mark_phases_from, window.start_ns) for window in phases.windows]
+        self._channel.announce(protocol.WINDOWS, windows=windows_to_wire(phases.stepped))
+
+    def _mark_phases_from(self, at_ns: int) -> None:
+        """Wait for an instant, and mark the phases that have begun."""
+        sleep_until(at_ns)
+        self._state.phases.mark(self._state.marks)
+
+    def _drain(self, begin_ns: int) -> None:
+        """End the load, and wait until the turns of all workers are over."""
+        end, roster, marks = self._state.end, self._state.roster, self._state.marks
+        sleep_until(begin_ns)
+        self._state.phases.mark(marks)
+        end.over = True
+        self._steering.end_load()
+        end.users = dict(self._user_counts())
+        drain_s = self._spec.scenario.phases.drain_s
+        if end.invalid_call:
+            drain_s = min(drain_s, _SHORT_DRAIN_S)
+        self._channel.announce(protocol.DRAIN)
+        if end.aborting and not end.drained.wait(_LATE_TURNS_S):
+            self._channel.announce(protocol.ABORT)  # for turns that began between the first announcement and the end
+        if not end.drained.wait(drain_s):
+            in_flight = sum(member.in_flight for member in roster.awaited)
+            text = f"{in_flight} turns were still in flight {drain_s:g} s after the last was sent"
+            marks.add("unfinished_drain", text)
+            self.abort()
+            end.drained.wait(_ABORT_S)
+
+    def _close(self) -> None:
+        late = [member.name for member in self._state.roster.awaited if not member.drained]
+        self._state.end.complete = not late
+        if late:
+            self._state.marks.add("not_drained", f"workers {', '.join(late)} did not report the end of their drain")

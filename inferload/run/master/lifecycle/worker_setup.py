@@ -1,0 +1,136 @@
+"""Set-up of the workers before the load: wait for them, compare clocks and versions, send assignments."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gevent
+
+from inferload import __version__
+from inferload.base.clock import NS_PER_S, now_ns
+from inferload.base.errors import UsageError
+from inferload.locust_adapters.process import WorkerCount
+from inferload.run.master.lifecycle.workers import Member, Send
+from inferload.run.process import protocol
+from inferload.run.process.protocol import Assignment
+
+logger = logging.getLogger(__name__)
+
+WORKERS_S = 60.0  # time limit for all workers to connect
+_LOG_S = 5.0  # between two log lines of the wait
+_PINGS = 5
+_PING_S = 15.0
+_READY_S = 30.0
+_READY_DATA_S = 300.0  # if workers read files first
+_SAME_SIGNAL_S = 1.0  # a signal to the process group can end the workers before the master receives it
+
+
+def wait_for_workers(runner: Any, workers: WorkerCount, stopped: Callable[[], bool]) -> None:
+    """Wait for the expected workers, until `stopped` at most; UsageError after WORKERS_S. Return at once in a local run."""
+    if not hasattr(runner, "clients"):
+        return
+    begun_ns, logged_s, expected = now_ns(), 0.0, workers.expected
+    while (ready := len(runner.clients.ready)) < expected and not stopped():
+        waited_s = (now_ns() - begun_ns) / NS_PER_S
+        if waited_s > WORKERS_S:
+            raise UsageError(
+                f"workers: {ready} of {expected} connected within {WORKERS_S:g} s; "
+                "start the missing ones with --worker --master-host, or lower --expect-workers"
+            )
+        if waited_s - logged_s > _LOG_S:
+            logged_s = waited_s
+            logger.info("waiting for workers: %d of %d are connected", ready, expected)
+        gevent.sleep(0.1)
+    if workers.most is not None and ready > workers.most:
+        text = "%d workers are connected; the run uses the first %d (--expect-workers, --processes)"
+        logger.warning(text, ready, workers.most)
+
+
+def check_connected(members: Sequence[Member], clients: Mapping[str, Any], check_stop: Callable[[], None]) -> None:
+    """Raise UsageError if a worker has disconnected, unless `check_stop` raises before or shortly afterwards."""
+    check_stop()
+    if gone := [member.name for member in members if member.client_id not in (None, *clients)]:
+        gevent.sleep(_SAME_SIGNAL_S)
+        check_stop()
+        raise UsageError(f"workers {', '.join(gone)}: disconnected before the load; see their logs")
+
+
+def compare_clocks(members: Sequence[Member], send: Send, check: Callable[[], None]) -> None:
+    """Ping every worker several times to determine clock offsets; UsageError if one does not reply.
+
+    `check`: called during the wait; raises an exception to end it.
+    """
+    for _ in range(_PINGS):
+        for member in members:
+            send(protocol.PING, {"sent_ns": now_ns()}, member)
+        gevent.sleep(0.02)
+    deadline_ns = now_ns() + round(_PING_S * NS_PER_S)
+    while any(member.clock.rtt_ns == 0 for member in members):
+        check()
+        if now_ns() > deadline_ns:
+            missing = ", ".join(member.name for member in members if member.clock.rtt_ns == 0)
+            raise UsageError(f"workers {missing}: no answer to a ping; do they run this version of inferload?")
+        gevent.sleep(0.2)
+        for member in members:
+            if member.clock.rtt_ns == 0:  # Locust reports a worker as ready shortly before it accepts messages
+                send(protocol.PING, {"sent_ns": now_ns()}, member)
+
+
+def check_alike(members: Sequence[Member], digest: str) -> None:
+    """Raise UsageError if a worker has another version of inferload, or was started with another scenario. `digest`: the master's.
+
+    Counts of another version may have another meaning.
+    """
+    versions, scenarios = [], []
+    for member in members:
+        worker, facts = f"{member.name} on {member.facts.get('host')}", member.facts
+        if facts.get("version") != __version__:
+            versions.append(f"{worker} runs {facts.get('version') or 'an unknown version'}")
+        if facts.get("scenario") not in (None, digest):
+            scenarios.append(f"{worker} was started with scenario {facts['scenario'][:12]}")
+    problems = []
+    if versions:
+        problems.append(f"{', '.join(versions)}, and the master inferload {__version__}; install the same on all")
+    if scenarios:
+        problems.append(
+            f"{', '.join(scenarios)}, and the master with {digest[:12]}; workers need no --scenario: leave it out"
+        )
+    if problems:
+        raise UsageError(f"workers: {'. '.join(problems)}")
+
+
+def send_assignments(
+    members: Sequence[Member],
+    assignment_of: Callable[[Member], Assignment],
+    send: Send,
+    clients: Mapping[str, Any],
+    check: Callable[[], None],
+    *,
+    reads_files: bool,
+) -> None:
+    """Send every worker its assignment, and wait until all are ready; UsageError if one cannot take part.
+
+    `clients`: Locust's list of workers, empty in a local run. `check`: called during the wait; raises an exception to end it.
+    `reads_files`: workers read files before they are ready.
+    """
+    for member in members:
+        send(protocol.PREPARE, assignment_of(member).to_wire(), member)
+    ready_s = _READY_DATA_S if reads_files else _READY_S
+    deadline_ns = now_ns() + round(ready_s * NS_PER_S)
+    while late := [member for member in members if not (member.ready and _takes_users(member, clients))]:
+        check()
+        if now_ns() > deadline_ns:
+            missing = ", ".join(member.name for member in late)
+            raise UsageError(f"workers {missing}: not ready within {ready_s:g} s; see their logs")
+        gevent.sleep(0.01)
+    for member in members:
+        if member.facts.get("error"):
+            raise UsageError(f"worker {member.name} on {member.facts.get('host')}: {member.facts['error']}")
+
+
+def _takes_users(member: Member, clients: Mapping[str, Any]) -> bool:
+    """Return True if Locust would give users to a worker, which it does unless the worker is missing."""
+    if member.client_id is None:
+        return True
+    client = clients.get(member.client_id)
+    return client is not None and client.state != "missing"

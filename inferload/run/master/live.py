@@ -1,0 +1,207 @@
+"""Live figures of a run for the web UI: one point per second, and the document that pages poll."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gevent
+
+from inferload.base import rundir
+from inferload.base.clock import NS_PER_S, now_ns, wall_ns
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
+from inferload.base.numbers import plural
+from inferload.results import document_shapes
+from inferload.results.latency_limits import LatencyLimit, latency_limits
+from inferload.results.verdict.failures import first_lines
+from inferload.run.live import tables
+from inferload.run.live.document import series_document
+from inferload.run.live.recorder import Instant
+from inferload.run.master.finish import RunResult
+from inferload.run.master.lifecycle.master_run import MasterRun
+from inferload.run.master.manifest import models_of
+from inferload.run.master.progress import counts_so_far, left_s
+from inferload.run.process.greenlets import sleep_until
+from inferload.scenario.scenario import Scenario
+from inferload.servers.bottleneck.evidence import max_num_seqs
+from inferload.servers.scrape_http import MetricsUrl
+
+_MOST_MARKS = 200  # in one answer
+_MOST_MODELS = 8
+_MARK_TEXT = 200  # characters
+_NO_TABLES: dict[str, Any] = {
+    "badge": None,
+    "bottlenecks": [],
+    "gates": [],
+    "rows": [],
+    "others": [],
+    "turns": None,
+    "figures_of": None,
+    "slo_minute": None,
+}
+_NOT_DRAWN = ("steady",)  # kinds of marks that are no event of the load
+
+
+class LiveRun:
+    """Live figures of one run, from the begin of its load; after its end they stay for pages that are opened late."""
+
+    def __init__(self, run: MasterRun) -> None:
+        self._run = run
+        self._models = [escaped(model) for model in models_of(run.spec, run.preflight)][:_MOST_MODELS]
+        self._limits = _limits(run.spec.scenario)
+        run.recorder.max_num_seqs = _max_num_seqs(run)
+        self.over = False
+        self._result: RunResult | None = None
+        self._tables: tuple[int, dict[str, Any]] | None = None  # (sequence, tables), computed once per point
+        self._greenlet = gevent.spawn(self._record)
+
+    @property
+    def run_id(self) -> str:
+        """ID of the run."""
+        return self._run.run_id
+
+    @property
+    def run_dir(self) -> Path:
+        """Directory of the run."""
+        return self._run.directory.path
+
+    def close(self) -> None:
+        """Stop recording, at the end of the run, with a last point for what the workers reported since the one before."""
+        self._greenlet.kill()
+        if self._run.windows:
+            self._run.recorder.close_second(self._run.elapsed_s(), self._instant())
+
+    def ended(self, result: RunResult | None) -> None:
+        """End the run, with its outcome and the tables of its summary if it has a result."""
+        self.over, self._result, self._tables = True, result, None
+
+    def document(
+        self, after: int | None = None, class_name: str | None = None, target: str | None = None, marks_after: int = 0
+    ) -> dict[str, Any]:
+        """Return the points after a sequence number with the current tables; see `series_document`."""
+        run, recorder = self._run, self._run.recorder
+        marks, series = run.marks.entries, series_document(recorder.series, after, class_name, target)
+        if series["whole"]:
+            marks_after = 0  # the page replaces its marks, too
+        return {
+            "run": self._about(),
+            "series": series,
+            "classes": recorder.classes,
+            "targets": list(recorder.targets),
+            "marks": [_mark(mark) for mark in marks[marks_after:][:_MOST_MARKS]],
+            "marks_to": min(len(marks), marks_after + _MOST_MARKS),
+            **self._current_tables(),
+        }
+
+    def _record(self) -> None:
+        run = self._run
+        while not run.windows:
+            gevent.sleep(0.05)
+        start_ns, second = run.windows[0].start_ns, 0
+        while True:
+            second = max(second + 1, (now_ns() - start_ns) // NS_PER_S)
+            sleep_until(start_ns + second * NS_PER_S)
+            run.recorder.close_second(float(second), self._instant())
+
+    def _instant(self) -> Instant:
+        run = self._run
+        scrapes = {} if run.scraping is None else run.scraping.latest
+        in_flight = sum(member.in_flight for member in run.roster.present)
+        return Instant(in_flight, run.users_now(), wall_ns(), dict(scrapes))
+
+    def _about(self) -> dict[str, Any]:
+        run, result = self._run, self._result
+        scenario = run.spec.scenario
+        start_ns = run.windows[0].start_ns if run.windows else None
+        return {
+            "id": run.run_id,
+            "scenario": scenario.name,
+            "engine": run.preflight.engine,
+            "models": self._models,
+            "target": ", ".join(target.url for target in run.spec.targets),
+            "run_name": None if result is None else result.run_dir.name,  # of the pages of the ended run
+            "start_s": None if start_ns is None else run.anchor.to_wall_ns(start_ns) / NS_PER_S,
+            "phase": None if result is not None else run.phase(),
+            "elapsed_s": round(run.elapsed_s() if result is None else run.recorder.series.newest_s, 1),
+            "left_s": None if result is not None else left_s(run),
+            "draining": result is None and run.stop.is_set(),
+            "over": self.over,
+            "steady": run.steadiness.now,
+            "limits": [asdict(limit) for limit in self._limits],
+            "scraped": [MetricsUrl.parse(url).target for url in run.preflight.metrics_urls],
+        }
+
+    def _current_tables(self) -> dict[str, Any]:
+        """Return the tables as of the newest point."""
+        sequence = self._run.recorder.series.sequence
+        if self._tables is None or self._tables[0] != sequence:
+            self._tables = sequence, self._tables_so_far() if self._result is None else self._tables_after(self._result)
+        return self._tables[1]
+
+    def _tables_so_far(self) -> dict[str, Any]:
+        run = self._run
+        counts = counts_so_far(run)
+        if counts is None:
+            return dict(_NO_TABLES)
+        document, recorder = counts.summary(), run.recorder
+        gates = tables.gates_so_far(counts, document)
+        lost = [member.name for member in run.roster.gone]
+        total, others = counts.tallies.total(), run.others()
+        messages = first_lines(run.totals.errors.document(run.anchor.mono_ns))
+        troubles = [f"{others.failed} of {others.sent} other requests failed"] if others.failed else []
+        troubles += (
+            [f"tasks raised {plural(others.raised, 'exception')}, the first: {others.first}"] if others.raised else []
+        )
+        return {
+            "bottlenecks": recorder.bottlenecks(),
+            "badge": tables.badge_so_far(counts, gates, lost, troubles, messages),
+            "gates": gates,
+            "rows": tables.class_rows(document),
+            "others": tables.other_rows(others.by_name),
+            "turns": {
+                "sent": total.turns_begun,
+                "ok": total.ok,
+                "failed": total.failed,
+                "unfinished": total.unfinished,
+            },
+            "figures_of": counts.phase,
+            "slo_minute": recorder.slo_attainment(),
+        }
+
+    def _tables_after(self, result: RunResult) -> dict[str, Any]:
+        document = result.document
+        turns = document["turns"]["by_phase"]["all"]
+        return {
+            "bottlenecks": [],
+            "badge": tables.badge_of(document, result.judged.state, result.judged.headline),
+            "gates": tables.gates_of(document),
+            "rows": tables.class_rows(document),
+            "others": tables.other_rows((document.get("other_requests") or {}).get("by_name") or []),
+            "turns": {name: turns[name] for name in ("sent", "ok", "failed", "unfinished")},
+            "figures_of": "measure",
+            "slo_minute": None,
+        }
+
+
+def _limits(scenario: Scenario) -> list[LatencyLimit]:
+    """Return the limits of SLO and gates for lines in the charts."""
+    names = [name for name in scenario.class_names or () if scenario.slo_of(name) != scenario.slo]
+    slos = {"": scenario.slo} | {name: scenario.slo_of(name) for name in names}
+    return latency_limits({name: slo.model_dump(exclude_none=True) for name, slo in slos.items()}, scenario.gates)
+
+
+def _max_num_seqs(run: MasterRun) -> int | None:
+    """Return max_num_seqs of a server that `inferload deploy` started."""
+    try:
+        return max_num_seqs(document_shapes.read(run.directory.path / rundir.MANIFEST))
+    except UsageError:
+        return None
+
+
+def _mark(mark: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "at_s": mark["wall_ns"] / NS_PER_S,
+        "kind": mark["kind"],
+        "text": mark["text"][:_MARK_TEXT],
+        "drawn": mark["kind"] not in _NOT_DRAWN,
+    }

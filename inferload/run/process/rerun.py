@@ -1,0 +1,51 @@
+"""Specification of an earlier run, from its manifest."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from inferload.base.errors import UsageError
+from inferload.base.redaction import MARK
+from inferload.client.connection.target import Target
+from inferload.run.process.run_spec import RunSpec
+from inferload.run.process.user_scenarios import Program
+from inferload.scenario import scenario as scenarios
+
+
+def repeated(manifest: Mapping[str, Any], program: Program, seed: int | None = None) -> RunSpec:
+    """Return the specification of the manifest's run. `seed`: a new one; None: that of the run.
+
+    UsageError if the manifest is damaged, or the user classes of this process do not fit the scenario.
+    """
+    try:
+        text, origin = str(manifest["scenario"]["text"]), str(manifest["scenario"]["origin"])
+        overrides = dict(manifest["scenario"]["overrides"])
+        urls = [str(target["api"]) for target in manifest["targets"]]
+        model, metrics_urls = str(manifest["model"]), tuple(map(str, manifest["metrics_urls"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"run.json: {type(error).__name__}: {error}; the run cannot be repeated") from error
+    scenario = scenarios.from_text(text, "run.json")
+    for option, url in (*(("--host", url) for url in urls), *(("--metrics-url", url) for url in metrics_urls)):
+        if MARK in url:
+            raise UsageError(f"run.json: {url}: the query was not saved; start a run with {option}")
+    targets = tuple(map(Target.parse, urls))
+    if not targets:
+        raise UsageError("run.json: no target; the run cannot be repeated")
+    loaded = program.read(origin)
+    if loaded.scenario.of_tasks != scenario.of_tasks or loaded.scenario.class_names != scenario.class_names:
+        raise UsageError(
+            f"scenario {scenario.name}: the run had other user classes than this process; start Locust with its locustfile"
+        )
+    if seed is not None:
+        scenario, overrides = scenario.changed({"seed": seed}), overrides | {"seed": seed}
+    users, spawn_per_s = scenario.arrivals.locust_users
+    return RunSpec(
+        scenario=scenario,
+        origin=origin,
+        targets=targets,
+        model=None if scenario.request.models else model,
+        metrics_urls=metrics_urls,
+        users=users,
+        spawn_per_s=spawn_per_s,
+        overrides=overrides,
+        file_digest=loaded.digest,
+    )

@@ -1,0 +1,192 @@
+"""Resolve the scenario, the command line and the start form to the specification of a run."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferload.base.errors import UsageError
+from inferload.client.connection.target import Target
+from inferload.figures import gate_grammar
+from inferload.run.process.user_scenarios import LoadedScenario, Program
+from inferload.scenario.overrides import Override
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.workloads import Mix
+
+
+@dataclass(frozen=True, slots=True)
+class FormValues:
+    """Values of the start form for a scenario. `run_time_s`: None if the scenario has no time limit."""
+
+    users: int
+    spawn_per_s: float
+    run_time_s: float | None
+    load: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """Load options of the command line, which apply to every scenario; None: the scenario's value."""
+
+    users: int | None
+    spawn_per_s: float | None
+    run_time_s: float | None
+    settings: tuple[Override, ...]
+
+    def form(self, scenario: Scenario) -> FormValues:
+        """Return the values that a run of a scenario would use."""
+        users, spawn_per_s = scenario.arrivals.locust_users
+        return FormValues(
+            users=users if self.users is None else self.users,
+            spawn_per_s=spawn_per_s if self.spawn_per_s is None else self.spawn_per_s,
+            run_time_s=scenario.phases.measure_s if self.run_time_s is None else self.run_time_s,
+            load="; ".join(scenario.arrivals.in_words(scenario.phases.measure_s)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Options of the command line and of the start form; None if not given. `settings`: keys of the scenario that --set changes.
+
+    `loaded`: the scenario, if it has been read already.
+    """
+
+    scenario: str
+    host: str
+    model: str | None = None
+    seed: int | None = None
+    users: int | None = None
+    spawn_per_s: float | None = None
+    run_time_s: float | None = None
+    warmup_s: float | None = None
+    metrics_urls: tuple[str, ...] | None = None
+    also_hosts: tuple[str, ...] = ()
+    only: str | None = None
+    abort_on: tuple[str, ...] | None = None
+    gates: tuple[str, ...] = ()  # in addition to the scenario's
+    settings: tuple[Override, ...] = ()
+    program: Program = field(default_factory=Program)
+    loaded: LoadedScenario | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """Specification of a run: the scenario with all overrides, targets and load."""
+
+    scenario: Scenario
+    origin: str
+    targets: tuple[Target, ...]  # sessions are distributed over them
+    model: str | None
+    metrics_urls: tuple[str, ...] | None
+    users: int
+    spawn_per_s: float
+    overrides: dict[str, Any]
+    file_digest: str = ""  # of the scenario before the overrides
+
+    @property
+    def target(self) -> Target:
+        """The first target: the one that --host names."""
+        return self.targets[0]
+
+    @property
+    def rate(self) -> float | None:
+        """Arrival rate of all workers together: sessions/s, or the factor of a trace's rate; None in a closed loop."""
+        return self.scenario.arrivals.rate
+
+    def rate_for(self, users: int) -> float | None:
+        """Return the arrival rate for a number of users in an open loop: proportional to it; None in a closed loop."""
+        return None if self.rate is None else self.rate * users / self.users
+
+
+def only_class(scenario: Scenario, only: str, users: int | None, more: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the change that sends only one class of a mix, with its arrivals in the mix. `more`: gates of the command line.
+
+    UsageError for a gate on another class, and for a closed loop without a number of users: in the mix the length of a class's
+    sessions, not its share of them, determines its number of users.
+    """
+    mix = scenario.workload
+    if not isinstance(mix, Mix):
+        raise UsageError(f"--only {only}: scenario {scenario.name} is no mix; leave it out")
+    names = [member.name for member in mix.classes]
+    if only not in names:
+        raise UsageError(f"--only {only}: no class of the mix, which has {', '.join(names)}")
+    if not scenario.open_loop and users is None:
+        raise UsageError(
+            f"--only {only}: in a closed loop the number of users of a class depends on the length of its sessions; give "
+            "it with --users, or use an open loop"
+        )
+    for gate in map(gate_grammar.parse, (*scenario.gates, *more)):
+        if gate.class_name not in (None, only):
+            raise UsageError(
+                f"--only {only}: gate {gate.text!r} is on class {gate.class_name}, which sends no turns then; remove the gate "
+                "or --only"
+            )
+    return {"workload.only": only}
+
+
+def more_gates(scenario: Scenario, more: Sequence[str]) -> dict[str, Any]:
+    """Return the change that adds gates to a scenario's. UsageError for a malformed gate, and for one of an unknown class."""
+    for text in more:
+        try:
+            gate_grammar.check_class(gate_grammar.parse(text), scenario.class_names)
+        except gate_grammar.GateError as error:
+            raise UsageError(f"--gate: {error}") from error
+    return {"gates": list(dict.fromkeys([*scenario.gates, *more]))} if more else {}
+
+
+def resolve(options: RunOptions) -> RunSpec:
+    """Resolve options to the specification of a run; UsageError if they do not fit together."""
+    if not options.host:
+        raise UsageError("host: missing; name the server, as http://server:8000")
+    loaded = options.loaded or options.program.read(options.scenario, options.settings)
+    scenario = loaded.scenario
+    models = [model.name for model in scenario.request.models]
+    if options.model and models:
+        raise UsageError(f"--model {options.model}: the scenario names its models ({', '.join(models)}); leave one out")
+    targets = tuple(Target.parse(url) for url in (options.host, *options.also_hosts))
+    twice = [url for url, count in Counter(target.url for target in targets).items() if count > 1]
+    if twice:
+        raise UsageError(f"--also-host {twice[0]}: named twice; give each server once")
+    changes = _changes(options, scenario)
+    if changes:
+        scenario = scenario.changed(changes, options.scenario)
+    users, spawn_per_s = scenario.arrivals.locust_users
+    return RunSpec(
+        scenario=scenario,
+        origin=options.program.scenario_of(options.scenario),
+        targets=targets,
+        model=options.model or None,
+        metrics_urls=options.metrics_urls,
+        users=users,
+        spawn_per_s=spawn_per_s,
+        overrides={setting.key: setting.value for setting in options.settings} | changes,
+        file_digest=loaded.digest,
+    )
+
+
+def _changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
+    """Return the values of the scenario that options override, by dotted path."""
+    changes = more_gates(scenario, options.gates) | _load_changes(options, scenario)
+    if options.seed is not None:
+        changes["seed"] = options.seed
+    if options.warmup_s is not None:
+        changes["phases.warmup_s"] = options.warmup_s
+    if options.abort_on is not None:
+        changes["abort_on"] = list(options.abort_on)
+    if options.only is not None:
+        changes |= only_class(scenario, options.only, options.users, options.gates)
+    return changes
+
+
+def _load_changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
+    """Return the keys of load and duration that options change; a value equal to the scenario's changes none."""
+    changes: dict[str, Any] = {}
+    users, spawn_per_s = scenario.arrivals.locust_users
+    if options.run_time_s not in (None, scenario.phases.measure_s):
+        changes["phases.measure_s"] = float(options.run_time_s)
+    if options.users not in (None, users):
+        changed = scenario.arrivals.with_users(options.users)
+        changes |= {f"arrivals.{key}": value for key, value in changed.items()}
+    if not scenario.open_loop and options.spawn_per_s not in (None, spawn_per_s):
+        changes["arrivals.spawn_per_s"] = float(options.spawn_per_s)
+    return changes

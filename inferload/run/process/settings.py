@@ -1,0 +1,73 @@
+"""Settings of one process: credentials, TLS and paths, and the client settings that follow from them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from inferload.base.redaction import Redaction
+from inferload.base.run_options import DEFAULT_MAX_TURNS_MB
+from inferload.client.client import ClientSettings, Credentials
+from inferload.client.connection.connect import TlsSettings
+from inferload.client.connection.target import Target
+from inferload.client.turn import TurnTimeouts
+from inferload.results.ci import Outputs
+from inferload.results.verdict import gates
+from inferload.results.verdict.outcome import Policy
+from inferload.run.process.listen_address import ListenAddress
+from inferload.run.process.trace_export import TraceExport
+from inferload.scenario import scenario as scenarios
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """Settings that are local to a process: no message between master and workers contains them."""
+
+    credentials: Credentials
+    headers: tuple[tuple[str, str], ...]
+    tls: TlsSettings
+    run_dir: Path | None
+    token: str | None = None  # of --token-file; None: not given
+    report: bool = True  # write the report's pages at the end of a run
+    details: bool = False  # print all tables of a run at its end
+    live: bool = False  # show figures and their course on the terminal during a headless run
+    inconclusive: gates.Policy = "warn"  # for a gate whose interval contains its limit
+    policy: Policy = field(default_factory=Policy)
+    progress_file: Path | None = None
+    export_metrics: ListenAddress | None = None
+    export_traces: TraceExport | None = None
+    max_turns_mb: int = DEFAULT_MAX_TURNS_MB  # of turn records that workers on other file systems send
+    outputs: Outputs = field(default_factory=Outputs)
+    origins: frozenset[str] | None = None  # servers that the key and the headers may be sent to; None: any
+
+    def may_send_to(self, target: Target) -> bool:
+        """Return True if the key and the headers may be sent to a server."""
+        return self.origins is None or target.origin in self.origins
+
+    def withheld_from(self, urls: Iterable[str]) -> list[str]:
+        """Return the origins to which the key and the headers are not sent; empty if this process has neither."""
+        if self.credentials.api_key is None and not self.headers:
+            return []
+        targets = (Target.of_page(url) for url in urls)
+        return list(dict.fromkeys(target.origin for target in targets if not self.may_send_to(target)))
+
+    @property
+    def redaction(self) -> Redaction:
+        """Filter that removes this process's secrets from texts and documents."""
+        return Redaction.of(self.credentials.api_key, self.headers)
+
+
+def client_settings(
+    scenario: scenarios.Scenario, target: Target, model: str, own: ProcessSettings, worker: str
+) -> ClientSettings:
+    """Return the settings of a client of one target. `worker`: name in the turn records."""
+    limits, allowed = scenario.request.timeouts, own.may_send_to(target)
+    return ClientSettings(
+        target=target,
+        model=model,
+        worker=worker,
+        tls=own.tls,
+        timeouts=TurnTimeouts(limits.connect_s, limits.first_event_s, limits.between_events_s, limits.turn_s),
+        credentials=own.credentials if allowed else Credentials(),
+        headers=(*scenario.request.headers.items(), *(own.headers if allowed else ())),
+        endpoint=scenario.request.endpoint,
+    )

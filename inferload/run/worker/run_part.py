@@ -1,0 +1,71 @@
+"""A worker's part of one run: scenario, sessions, quota and limits."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import gevent
+
+from inferload.base.errors import UsageError
+from inferload.client.connection import descriptors
+from inferload.client.requests.bodies import Texts
+from inferload.run.process.protocol import Assignment
+from inferload.run.worker.limits import InFlightLimiter, Quota
+from inferload.scenario import scenario as scenarios
+from inferload.workload.arrivals import share
+from inferload.workload.content.data import DataContext
+from inferload.workload.content.prompts import Vocabulary
+from inferload.workload.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """The scenario of a run, and the sessions, quota and limits of one of its workers. `limiter`: None without a limit."""
+
+    assignment: Assignment
+    scenario: scenarios.Scenario
+    sessions: Sessions
+    texts: Texts
+    quota: Quota
+    limiter: InFlightLimiter | None
+
+    @classmethod
+    def of(cls, assignment: Assignment) -> RunPart:
+        """Read an assignment and the data files that it names. UsageError if this process cannot take part."""
+        scenario = scenarios.from_text(assignment.scenario_text, assignment.origin)
+        data = DataContext.from_wire(assignment.data, assignment.origin)
+        sessions = Sessions(scenario, data)
+        if data.has_files:  # in a thread: heartbeats must go on while a large file is read
+            gevent.get_hub().threadpool.apply(sessions.open)
+        stripe, stripes = assignment.stripe, assignment.stripes
+        most = scenario.arrivals.most_in_flight
+        check_descriptors(scenario, stripe, stripes)
+        return cls(
+            assignment,
+            scenario,
+            sessions,
+            Texts(Vocabulary.from_wire(assignment.vocabulary), scenario.seed),
+            Quota.of(scenario, stripe, stripes),
+            None if most is None else InFlightLimiter(share(most, stripe, stripes)),
+        )
+
+
+def check_descriptors(scenario: scenarios.Scenario, stripe: int, stripes: int) -> None:
+    """Raise UsageError if a closed loop needs more file descriptors than this process has left; log a warning for an open loop."""
+    descriptors.raise_limit()
+    arrivals, left = scenario.arrivals, descriptors.left()
+    most = arrivals.most_in_flight if arrivals.open_loop else arrivals.most_users
+    needed = 0 if most is None else share(most, stripe, stripes)
+    if needed <= left:
+        return
+    unit = "turns in flight (arrivals.max_in_flight)" if arrivals.open_loop else "users"
+    text = (
+        f"{needed} {unit} in one process need as many connections, and its limit of {descriptors.limit()} open files leaves "
+        f"{left}; raise it to {descriptors.limit() - left + needed} with ulimit -n, or use more workers"
+    )
+    if not arrivals.open_loop:
+        raise UsageError(text)
+    logger.warning("%s", text)

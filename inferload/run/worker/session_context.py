@@ -1,0 +1,66 @@
+"""State that the sessions of a worker share with its run, and the permit for each turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from inferload.base.clock import now_ns
+from inferload.run.worker.limits import InFlightLimiter
+from inferload.run.worker.run_part import RunPart
+from inferload.run.worker.run_windows import RunWindows
+from inferload.run.worker.turn_dispatcher import TurnDispatcher
+from inferload.turns.record import PhaseWindow
+from inferload.turns.tally import TallySet
+
+
+@dataclass(slots=True)
+class SessionContext:
+    """A run as seen by its sessions. `open`: sessions and turns may still begin.
+
+    `in_thread`: returns the result of a call in a thread, while the calling greenlet waits. `check_spent`: ends a load in which
+    nothing more can begin.
+    """
+
+    part: RunPart
+    windows: RunWindows
+    turns: TurnDispatcher
+    tallies: TallySet  # of sessions, and of turns that begin
+    in_thread: Callable[[Callable[[], Any]], Any]
+    check_spent: Callable[[], None]
+    open: bool = True
+    sessions_running: int = 0
+
+    def takes(self, window: PhaseWindow) -> bool:
+        """Return True if a session or turn planned in the window may begin: none may after the load, which ends before `open`."""
+        return self.open and window.phase != "drain"
+
+    def end_session(self) -> None:
+        """Note the end of a running session."""
+        self.sessions_running -= 1
+        self.check_spent()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPermit:
+    """Permit to send one turn. `limiter`: of the slot that it holds; None without a limit of turns in flight."""
+
+    limiter: InFlightLimiter | None
+
+    def leave(self) -> None:
+        """Release the slot."""
+        if self.limiter is not None:
+            self.limiter.leave()
+
+
+def entered(run: SessionContext, class_name: str, window: PhaseWindow) -> bool:
+    """Wait for a slot in flight, and count the wait; False if the run takes no more turns."""
+    limiter = run.part.limiter
+    if limiter is None or limiter.try_enter():
+        return True
+    since_ns = now_ns()
+    admitted = limiter.enter()
+    if admitted:
+        run.tallies.turn_delayed(window.phase, class_name, now_ns() - since_ns, step=window.step)
+    return admitted

@@ -1,0 +1,94 @@
+"""Phases of a queue: the scrapes from which requests wait, or no longer wait, by change points over all scrapes. No I/O.
+
+Each scrape has a level: requests wait at few scrapes, at some, or at most. The phases are those of the most likely sequence of
+levels (Viterbi), in which each change has a cost. A change therefore needs about three scrapes against the level before it, and
+more at a queue that comes and goes. At the costs below, requests that wait at 20 % of the scrapes or more are a queue.
+"""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import log
+
+from inferload.servers.bottleneck.evidence import Scrapes
+
+_WAITING = (0.05, 0.45, 0.95)  # share of the scrapes of each level with waiting requests; the first level has no queue
+_CHANGE = 3.0  # negative log likelihood of a change
+_LEAST = 5  # scrapes of a phase; a shorter one is noise
+_COSTS = {waits: tuple(-log(share if waits else 1 - share) for share in _WAITING) for waits in (True, False)}
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Time with a queue, or without one, from a scrape on. `first`: number of this scrape."""
+
+    queued: bool
+    first: int
+    start_s: float
+    before: "Phase | None" = None
+
+
+@dataclass(slots=True)
+class QueuePhases:
+    """Phases up to the newest scrape."""
+
+    count: int = 0
+    _paths: list[tuple[float, Phase]] = field(
+        default_factory=list
+    )  # for each level of the newest scrape, the best path to it
+
+    def add(self, at_s: float, waits: bool) -> None:
+        """Add the next scrape."""
+        costs = _COSTS[waits]
+        if not self._paths:
+            self._paths = [(cost, Phase(level > 0, 0, at_s)) for level, cost in enumerate(costs)]
+        else:
+            self._paths = [self._extended(level, at_s, cost) for level, cost in enumerate(costs)]
+        self.count += 1
+
+    def _extended(self, level: int, at_s: float, cost: float) -> tuple[float, Phase]:
+        """Return the best path to a level of the scrape that follows."""
+        before, phase = min(
+            (
+                (total + (0.0 if previous == level else _CHANGE), path)
+                for previous, (total, path) in enumerate(self._paths)
+            ),
+            key=lambda candidate: candidate[0],
+        )
+        queued = level > 0
+        return before + cost, phase if phase.queued == queued else Phase(queued, self.count, at_s, phase)
+
+    @property
+    def newest(self) -> Phase | None:
+        """Phase of the newest scrape; None without a scrape."""
+        phases = self.all
+        return phases[-1] if phases else None
+
+    @property
+    def all(self) -> list[Phase]:
+        """Phases of the most likely levels, oldest first, without those that are too short; at least one after a scrape."""
+        if not self._paths:
+            return []
+        found = _chain(min(self._paths, key=lambda path: path[0])[1])
+        ends = [*(phase.first for phase in found[1:]), self.count]
+        lasting = [phase for phase, end in zip(found, ends, strict=True) if end - phase.first >= _LEAST] or found[-1:]
+        first = Phase(lasting[0].queued, found[0].first, found[0].start_s)
+        changes = [later for earlier, later in pairwise(lasting) if later.queued != earlier.queued]
+        return [first, *changes]
+
+
+def _chain(phase: Phase | None) -> list[Phase]:
+    """Return a phase and those before it, oldest first."""
+    chain: list[Phase] = []
+    while phase is not None:
+        chain.append(phase)
+        phase = phase.before
+    return chain[::-1]
+
+
+def phases_of(scrapes: Scrapes) -> list[Phase]:
+    """Return the phases of scrapes; none if the number of waiting requests is not known."""
+    phases = QueuePhases()
+    for at_s, waiting in zip(scrapes.at_s, scrapes.capacity, strict=True):
+        if waiting >= 0:  # it is not a number if it was not published
+            phases.add(float(at_s), bool(waiting))
+    return phases.all

@@ -1,0 +1,293 @@
+"""Rules of the diagnosis: a pure function for each cause. The thresholds are set by judgement."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferload.base.numbers import number, percent
+from inferload.servers.bottleneck import queue_rules
+from inferload.servers.bottleneck.evidence import WindowEvidence
+from inferload.servers.bottleneck.finding import BUSY_CLIENT, QUEUED_SHARE, Finding
+
+KEPT_UP = "kept-up"
+
+
+@dataclass(frozen=True, slots=True)
+class CauseRule:
+    """Cause and its test. `looks_like`, `limits`: documentation; `judge`: returns the finding, None if the cause does not hold."""
+
+    code: str
+    title: str
+    looks_like: str
+    limits: str
+    judge: Callable[[WindowEvidence], Finding | None]
+
+
+def _client(evidence: WindowEvidence) -> Finding | None:
+    """Return the client as the primary cause if it invalidates the measurement, else as a contributing cause."""
+    sentences = []
+    delay, gap, share = evidence.client_delay_p99_ms, evidence.client_itl_p50_ms, evidence.client_cpu_share
+    delayed = delay is not None and gap is not None and delay > 0.5 * gap
+    if delayed:
+        sentences.append(f"client delay p99 is {number(delay)} ms, median ITL {number(gap)} ms")
+    if share is not None and share > BUSY_CLIENT:
+        sentences.append(f"the busiest client process used {percent(share)} of a core")
+    reasons = evidence.client_reasons
+    sentences += [reason.text.partition(";")[0] for reason in reasons if reason.code != "client_delay" or not delayed]
+    decisive = (
+        (delay is not None and gap is not None and delay > gap)
+        or (share is not None and share > 0.97)
+        or any(reason.level == "invalid" for reason in reasons)
+    )
+    return Finding("client-bound", 100.0 if decisive else 0.5, tuple(sentences)) if sentences else None
+
+
+def _front_end(evidence: WindowEvidence) -> Finding | None:
+    sentences: list[str] = []
+    merged, speculates = evidence.tokens_per_event, evidence.mean_acceptance_length is not None
+    batches = evidence.stream_interval is None or evidence.stream_interval > 1  # merged events are configured
+    if merged is not None and merged > 1.05 and not speculates and not batches:
+        sentences.append(
+            f"{merged:.2f} tokens per event without speculation: the API server merges events because it cannot send them in time"
+        )
+    client, server = evidence.client_ttft_ms, evidence.server_ttft_ms
+    if client is not None and server is not None and client - server > max(10.0, 0.1 * server):
+        sentences.append(
+            f"mean TTFT is {number(client)} ms at the client, {number(server)} ms in the server's histogram"
+        )
+    if evidence.server_cpu_share is not None and evidence.server_cpu_share > 0.9:
+        sentences.append(f"the API server process used {evidence.server_cpu_share:.2f} of a core")
+    return Finding("front-end-bound", 2.0, tuple(sentences)) if sentences else None
+
+
+def _decode(evidence: WindowEvidence) -> Finding | None:
+    queue, prefill, decode = evidence.queue_ms, evidence.prefill_ms, evidence.decode_ms
+    if evidence.waiting_share >= QUEUED_SHARE or queue is None or prefill is None or decode is None:
+        return None
+    whole = queue + prefill + decode
+    computed, generated = evidence.computed_tok_per_s, evidence.generation_tok_per_s
+    unknown = computed is None or generated is None
+    if decode <= 0.8 * whole or (computed is not None and generated is not None and computed >= generated):
+        return None
+    itl, limit = evidence.server_itl_ms, evidence.slo.get("tpot_ms") or evidence.slo.get("itl_ms")
+    rises = evidence.itl_by_running is not None and evidence.itl_by_running[1] > 1.15 * evidence.itl_by_running[0]
+    slow = itl is not None and evidence.itl_alone_ms is not None and itl > 1.3 * evidence.itl_alone_ms
+    over = itl is not None and limit is not None and itl > limit
+    if not (over or rises or slow):
+        return None
+    sentences = [f"few requests waited; decode is {percent(decode / whole)} of the request time"]
+    if itl is not None:
+        sentences.append(f"the server's mean ITL is {number(itl)} ms" + (f", its limit {limit:g} ms" if over else ""))
+    if rises and evidence.itl_by_running is not None:
+        sentences.append(
+            f"ITL rises with the number of running requests: {number(evidence.itl_by_running[0])} to "
+            f"{number(evidence.itl_by_running[1])} ms"
+        )
+    return Finding("decode-bound", 2.2 if over else 1.8, tuple(sentences), probable=unknown)
+
+
+def _cache_miss(evidence: WindowEvidence) -> Finding | None:
+    expected, counted = evidence.expected_hit_rate, evidence.counted_hit_rate
+    if expected is None or counted is None or expected - counted <= 0.10:
+        return None
+    return Finding(
+        "cache-miss-bound",
+        2.8,
+        (
+            f"{percent(counted)} of the prompt tokens were prefix-cache hits; an unlimited cache would have had "
+            f"{percent(expected)}",
+        ),
+        probable=True,
+    )
+
+
+def _speculation(evidence: WindowEvidence) -> Finding | None:
+    length, drafted = evidence.mean_acceptance_length, evidence.draft_tokens
+    if length is None or not drafted or length >= 1.3:
+        return None
+    return Finding(
+        "speculation",
+        1.5,
+        (f"{length:.2f} tokens per step at {drafted} draft tokens: compare with a run without speculation",),
+        probable=True,
+    )
+
+
+def _deferred(evidence: WindowEvidence) -> Finding | None:
+    deferred = np.nansum(evidence.scrapes.deferred) if len(evidence.scrapes.deferred) else 0.0
+    waiting = deferred + (np.nansum(evidence.scrapes.capacity) if len(evidence.scrapes.capacity) else 0.0)
+    if not waiting or deferred / waiting <= 0.2:
+        return None
+    return Finding(
+        "deferred",
+        3.0,
+        (f"{percent(deferred / waiting)} of the waiting requests wait for something other than capacity",),
+    )
+
+
+def _unbalanced(evidence: WindowEvidence) -> Finding | None:
+    spread, waiting = evidence.engines_kv_spread, evidence.engines_waiting
+    alone = len(waiting) > 1 and max(waiting) > 0.5 and sorted(waiting)[-2] < 0.05
+    if (spread is None or spread <= 0.3) and not alone:
+        return None
+    sentences = [] if spread is None else [f"KV-cache usage differs by {percent(spread)} between engines"]
+    return Finding("engines-unbalanced", 2.6, (*sentences, *(["only one engine has a queue"] if alone else [])))
+
+
+def _kept_up(evidence: WindowEvidence) -> Finding | None:
+    """Return the headroom of a server that kept up."""
+    if evidence.troubled or evidence.waiting_share >= QUEUED_SHARE:
+        return None
+    if evidence.rates is None and not evidence.waiting_known:
+        return None
+    sentences = [] if evidence.rates is None else [evidence.rates]
+    if evidence.waiting_known:
+        sentences.append(f"requests waited for capacity in {percent(evidence.waiting_share)} of the scrapes")
+    if evidence.missed:
+        sentences.append(f"latencies miss their limit although few requests waited: {', '.join(evidence.missed)}")
+    headroom = _headroom(evidence)
+    figures = "; ".join([*sentences[-1:], *headroom[:1]])
+    return Finding(KEPT_UP, 0.1, (*sentences, *headroom, *_steady(evidence)), figures=figures)
+
+
+def _headroom(evidence: WindowEvidence) -> list[str]:
+    running, usage = (values[~np.isnan(values)] for values in (evidence.scrapes.running, evidence.scrapes.kv_usage))
+    sentences = []
+    if len(running) and evidence.max_num_seqs is not None:
+        slots = evidence.max_num_seqs * evidence.engines
+        sentences.append(
+            f"at most {running.max():.0f} of {slots} sequence slots were in use ({percent(running.max() / slots)}), "
+            f"{number(running.mean())} on average"
+        )
+    elif len(running):
+        sentences.append(
+            f"at most {running.max():.0f} requests ran, {number(running.mean())} on average; max-num-seqs is not known"
+        )
+    if len(usage):
+        sentences.append(f"KV-cache usage was at most {percent(usage.max())}")
+    return sentences
+
+
+def _steady(evidence: WindowEvidence) -> list[str]:
+    itl, alone = evidence.server_itl_ms, evidence.itl_alone_ms
+    if itl is None or alone is None:
+        return []
+    if itl <= 1.1 * alone:
+        return [f"mean ITL ({number(itl)} ms) is that of the second with the lowest ITL ({number(alone)} ms)"]
+    return [f"mean ITL is {number(itl)} ms, {number(alone)} ms in the second with the lowest ITL"]
+
+
+RULES: tuple[CauseRule, ...] = (
+    CauseRule(
+        "client-bound",
+        "The load generator limits",
+        "client delay p99 above half the median ITL, a client process above 85 % of a core, or turns sent late; primary cause "
+        "above the median ITL or 97 %, or if the verdict is invalid for one of these reasons",
+        "checked first; as the primary cause it invalidates all others",
+        _client,
+    ),
+    CauseRule(
+        "preemption-thrash",
+        "Preemption",
+        "preemptions / finished requests above 0.05",
+        "the counter increases at the next token of the preempted request; recomputed tokens are not counted",
+        queue_rules.preemption,
+    ),
+    CauseRule(
+        "queue-bound",
+        "max-num-seqs reached",
+        "requests wait for capacity, max-num-seqs requests run in 80 % of these scrapes, KV-cache usage below 85 %, no preemptions",
+        "probable if max-num-seqs is unknown: the number of running requests is then constant",
+        queue_rules.sequence_slots,
+    ),
+    CauseRule(
+        "kv-bound",
+        "KV cache too small for the head of the queue",
+        "requests wait, sequence slots are free, and the uncached prompt of the head needs more whole blocks than are free; the "
+        "block that vLLM reserves is not free",
+        "whole prompts are allocated, so usage may be near 50 %; usage above 95 % alone is not evidence; probable if the sizes of "
+        "cache and block are not published",
+        queue_rules.kv_cache,
+    ),
+    CauseRule(
+        "prefill-bound",
+        "Prefill",
+        "requests wait with free sequence slots and blocks, so the token budget limits; or few wait and most of the request time "
+        "is prefill",
+        "the mix of a step is visible with --enable-logging-iteration-details only",
+        queue_rules.prefill,
+    ),
+    CauseRule(
+        "decode-bound",
+        "Decode",
+        "few requests wait, over 80 % of the request time is decode, more tokens are generated than computed, and ITL is over its "
+        "limit or rises with the load",
+        "memory bandwidth, compute and host are not distinguished",
+        _decode,
+    ),
+    CauseRule(
+        "cache-miss-bound",
+        "Prefix-cache misses",
+        "hit rate 10 points below that of an unlimited cache",
+        "rates of all servers over the whole run; the reason is not counted: salt, a changing prefix, reuse shorter than a block, "
+        "or eviction",
+        _cache_miss,
+    ),
+    CauseRule(
+        "front-end-bound",
+        "The API server",
+        "several tokens per event without speculation, client TTFT well above the server's, or its process uses a whole core",
+        "no process metrics with several API servers",
+        _front_end,
+    ),
+    CauseRule(
+        "deferred",
+        "Deferred requests",
+        "over 20 % of the waiting requests wait for something other than capacity",
+        "LoRA, grammars and KV transfer are not distinguished",
+        _deferred,
+    ),
+    CauseRule(
+        "engines-unbalanced",
+        "Unbalanced engines",
+        "KV-cache usage differs by more than 30 points between engines, or only one has a queue",
+        "needs the engine label",
+        _unbalanced,
+    ),
+    CauseRule(
+        "speculation",
+        "Speculative decoding is inefficient",
+        "mean acceptance length below 1.3",
+        "only a run without speculation shows the effect; synthetic text is not representative",
+        _speculation,
+    ),
+    CauseRule(
+        KEPT_UP,
+        "The server kept up",
+        "no other rule holds, requests wait in less than 20 % of the scrapes, no turn failed, and in an open loop the number of "
+        "turns in flight did not grow",
+        "headroom is given only if max-num-seqs and the gauges are known; latencies can miss their limits, which are then named",
+        _kept_up,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDiagnosis:
+    """Findings of a window, by descending weight."""
+
+    evidence: WindowEvidence
+    findings: tuple[Finding, ...]
+
+    @property
+    def primary(self) -> Finding | None:
+        """Finding with the highest weight; None if no rule holds."""
+        return self.findings[0] if self.findings else None
+
+
+def judge(evidence: WindowEvidence) -> WindowDiagnosis:
+    """Apply all rules to a window."""
+    findings = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
+    causes = [finding for finding in findings if finding.code != KEPT_UP]
+    return WindowDiagnosis(evidence, tuple(sorted(causes or findings, key=lambda finding: -finding.weight)))

@@ -1,0 +1,142 @@
+"""The whole of several series of one metric: which of them add up, which repeat each other, and which is their total.
+
+Tensor-, pipeline-, expert- and context-parallel ranks work on the same requests: their series are copies of one value.
+Data-parallel ranks, engines, models and all other labels are parts, which add up. A series that lacks a label of others, or has
+"all", "total" or an empty text in its place, is their total. The whole is the greater of the total and the sum of the parts: each
+may lack what the other has, such as a part that did not begin yet.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.servers.exposition import Labels
+
+Floats = npt.NDArray[np.float64]
+
+# Labels that identify an engine, the first one of a series counts.
+ENGINE_LABELS = ("engine", "engine_id", "dp_rank")
+
+_KIND = "tp|pp|ep|cp|dcp|pcp|sp|tensor|pipeline|expert|context|sequence"
+_COPY = re.compile(rf"([a-z]+_)*({_KIND})(_parallel)?_rank")
+_PROCESS = (
+    "pid"  # of the process of a rank: like the rank. Without ranks, processes are parts, such as engines of workers
+)
+_TOTAL = ("", "all", "total")
+
+Members = tuple[int, ...]  # positions of series that repeat one value
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """One whole: its parts, and the series of its total (empty: none)."""
+
+    parts: tuple[Members, ...]
+    total: Members = ()
+
+
+def is_total(value: str) -> bool:
+    """Return True if a label's value means the sum over the label."""
+    return value.lower() in _TOTAL
+
+
+@lru_cache(maxsize=4096)
+def wholes(series: tuple[Labels, ...]) -> tuple[Whole, ...]:
+    """Return the wholes of the series of one metric, by their labels. They add up."""
+    members: dict[frozenset[tuple[str, str]], list[int]] = {}
+    for position, labels in enumerate(series):
+        members.setdefault(_part_of(labels), []).append(position)
+    found = []
+    alike = len({len(part) for part in members}) == 1  # none contains another
+    for related in [[part] for part in members] if alike else _related(list(members)):
+        parts = [part for part in related if not any(part < other for other in related)]
+        least = [part for part in related if not any(other < part for other in related)]
+        total = members[least[0]] if len(least) == 1 and least != parts else ()
+        found.append(Whole(tuple(tuple(members[part]) for part in parts), tuple(total)))
+    return tuple(found)
+
+
+def _part_of(labels: Labels) -> frozenset[tuple[str, str]]:
+    """Return the labels that distinguish parts."""
+    known = [(name, value) for name, value in labels if not is_total(value)]
+    ranks = {name for name, _value in known if _COPY.fullmatch(name)}
+    copies = ranks | {_PROCESS} if ranks else ranks
+    return frozenset((name, value) for name, value in known if name not in copies)
+
+
+def _related(parts: list[frozenset[tuple[str, str]]]) -> list[list[frozenset[tuple[str, str]]]]:
+    """Group sets of labels of which one contains another, directly or by way of others."""
+    groups: list[list[frozenset[tuple[str, str]]]] = []
+    for part in parts:
+        joined, rest = [part], []
+        for group in groups:
+            if any(part < other or other < part for other in group):
+                joined = group + joined
+            else:
+                rest.append(group)
+        groups = [*rest, joined]
+    return groups
+
+
+def summed(series: Sequence[Labels], values: Sequence[Floats]) -> Floats:
+    """Return the sum of the wholes at each scrape; NaN where no series has a value."""
+
+    def highest(members: Members) -> Floats:
+        best: Floats = np.fmax.reduce([values[member] for member in members])
+        return best
+
+    def of(whole: Whole) -> Floats:
+        added = _sum([highest(part) for part in whole.parts])
+        if whole.total:
+            np.fmax(added, highest(whole.total), out=added)
+        return added
+
+    return _sum([of(whole) for whole in wholes(tuple(series))])
+
+
+def _sum(parts: Sequence[Floats]) -> Floats:
+    stacked = np.stack(parts)
+    return np.where(np.isnan(stacked).all(axis=0), np.nan, np.nansum(stacked, axis=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Growth of a counter since the first scrape, at each scrape. `first`: scrape of its first value; None: it has none."""
+
+    first: int | None
+    total: Floats
+
+
+def grown(series: Sequence[Labels], of: Callable[[Members], Growth]) -> Floats | None:
+    """Return the growth of the sum of the wholes; None if a whole lacks a value in a part and in its total. `of`: of copies."""
+    found: list[Floats] = []
+    for whole in wholes(tuple(series)):
+        parts = [of(part) for part in whole.parts]
+        views = [of(whole.total)] if whole.total else []
+        if all(part.first is not None for part in parts):
+            firsts = [part.first for part in parts if part.first is not None]
+            views.append(Growth(min(firsts), np.sum([part.total for part in parts], axis=0)))
+        agreed = _agreed(views)
+        if agreed.first is None:
+            return None
+        found.append(agreed.total)
+    total: Floats = np.sum(found, axis=0)
+    return total
+
+
+def _agreed(views: Sequence[Growth]) -> Growth:
+    """Return the higher growth of two views of one count. A view that begins later goes on from the other."""
+    known = sorted((view.first, position) for position, view in enumerate(views) if view.first is not None)
+    if not known:
+        return Growth(None, np.zeros(0))
+    begin = known[0][0]
+    total = np.zeros_like(views[known[0][1]].total)
+    for first, position in known:
+        view = views[position].total
+        since = view[first:] + (total[first] - view[first] if first > begin else 0.0)
+        total[first:] = np.maximum(total[first:], since)
+    return Growth(begin, total)

@@ -1,0 +1,159 @@
+"""HTTP client of a metrics page with a keep-alive connection, on the standard library: one request at a time is enough."""
+
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from inferload.base.errors import UsageError
+from inferload.base.redaction import without_userinfo
+
+# vLLM's page with all histograms has about 150 KB; a page far above that is no metrics page.
+MAX_PAGE_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsUrl:
+    """Address of a metrics page. `target`: name of the server in records, without the default path and the query's values."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    target: str
+
+    @classmethod
+    def parse(cls, url: str) -> "MetricsUrl":
+        """Parse a URL such as http://server:8000/metrics, the default path being /metrics. Raise UsageError."""
+        shown = repr(without_userinfo(url))
+        remedy = "write it as http://server:8000/metrics"
+        try:
+            parts = urlsplit(url.strip())
+        except ValueError as error:  # brackets without an IPv6 address between them
+            raise UsageError(f"metrics URL {shown}: {error}; {remedy}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"metrics URL {shown}: not an http or https address; {remedy}")
+        if parts.username or parts.password:
+            raise UsageError("metrics URL: contains a user or password; set a key in the environment, OPENAI_API_KEY")
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            raise UsageError(f"metrics URL {shown}: not a port; {remedy}") from None
+        path = parts.path if parts.path.strip("/") else "/metrics"
+        path += f"?{parts.query}" if parts.query else ""
+        target = without_userinfo(f"{parts.scheme}://{parts.netloc}{path}").removesuffix("/metrics")
+        return cls(parts.scheme, parts.hostname, port, path, target)
+
+
+def tls_context(ca_file: Path | None, insecure: bool) -> ssl.SSLContext:
+    """Return a TLS context with the authorities of the system or of a file. `insecure`: accept any certificate."""
+    try:
+        context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+    except OSError as error:  # ssl.SSLError is a subclass
+        raise UsageError(f"--ca-file {ca_file}: {error.strerror or error}; name a PEM file") from error
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class MetricsClient:
+    """Client of one metrics page. Not thread-safe."""
+
+    def __init__(self, url: MetricsUrl, context: ssl.SSLContext, api_key: str | None) -> None:
+        self.url = url
+        self._context = context
+        self._headers = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
+        if api_key is not None:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._connection: http.client.HTTPConnection | None = None
+
+    def get(self, timeout_s: float) -> str:
+        """Return the text of the page. Raise OSError or ValueError with the reason if that fails.
+
+        `timeout_s` applies to the connect, and then to the whole response. If the server has closed an idle connection, the
+        request is repeated once on a new one.
+        """
+        reused = self._connection is not None
+        try:
+            return self._get(timeout_s)
+        except (http.client.HTTPException, OSError) as error:
+            self.close()
+            if not reused or isinstance(error, TimeoutError):
+                raise OSError(_message(error, timeout_s)) from error
+        try:
+            return self._get(timeout_s)
+        except (http.client.HTTPException, OSError) as error:
+            self.close()
+            raise OSError(_message(error, timeout_s)) from error
+
+    def close(self) -> None:
+        """Close the connection; the next `get` opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _get(self, timeout_s: float) -> str:
+        connection = self._connection = self._connection or self._connect()
+        connection.timeout = timeout_s
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout_s)
+        connection.request("GET", self.url.path, headers=self._headers)
+        with _limit(connection.sock, timeout_s):
+            reply = connection.getresponse()
+            body = reply.read(MAX_PAGE_BYTES + 1)
+        if reply.status != 200 or len(body) > MAX_PAGE_BYTES:
+            self.close()
+            too_long = f"{self.url.path}: the reply is longer than {MAX_PAGE_BYTES:,} bytes"
+            raise ValueError(f"status {reply.status}" if reply.status != 200 else too_long)
+        if reply.length:  # bytes of the Content-Length that are missing
+            raise http.client.IncompleteRead(body, reply.length)
+        return body.decode("utf-8", "replace")
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self.url.scheme == "https":
+            return http.client.HTTPSConnection(self.url.host, self.url.port, context=self._context)
+        return http.client.HTTPConnection(self.url.host, self.url.port)
+
+
+@contextmanager
+def _limit(sock: socket.socket, timeout_s: float) -> Iterator[None]:
+    """Raise TimeoutError if the block takes longer: the socket's timeout restarts with each byte of a slow server."""
+    over = threading.Event()
+
+    def end() -> None:
+        over.set()
+        with suppress(OSError):
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS; wakes up the reader
+
+    timer = threading.Timer(timeout_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (http.client.HTTPException, OSError, ValueError):
+        if over.is_set():
+            raise TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+    if over.is_set():
+        raise TimeoutError
+
+
+def _message(error: Exception, timeout_s: float) -> str:
+    match error:
+        case http.client.IncompleteRead():
+            return "the page was cut off"
+        case TimeoutError():
+            return f"no answer within {timeout_s:g} s"
+        case ssl.SSLCertVerificationError():
+            return f"certificate: {error.verify_message}"
+        case OSError():
+            return error.strerror or str(error) or type(error).__name__
+    return str(error) or type(error).__name__

@@ -1,0 +1,357 @@
+"""Scraper of Prometheus metrics, in a process of its own: parsing must not delay the load generator.
+
+A run starts it as `python -m inferload.servers.scraper --out RUN/server_metrics --interval-s 0.25 --target URL [--target URL ...]`;
+`inferload scrape` runs the same scrapes without a run.
+
+A thread per target scrapes at absolute times; late scrapes are skipped and counted. The timestamp of a scrape is the wall time of
+the middle of its request. A target that is down leaves a gap in the data, and one line on stderr when it goes down and one when it
+is up again. The parent process receives one JSON object per scrape on stdout: `{"wall_ns", "target", "up", "skipped", "gauges":
+{...}}`, with "error" if the target is down; lines are dropped if the pipe is full. An empty object follows each write to the disk.
+
+The child process of a run ends on SIGTERM, or when stdin is closed (the parent has ended): a last scrape, the last part, join of
+all parts, exit code 0. It ignores SIGINT, since Ctrl-C reaches the whole process group and the parent decides. It reads the API key
+from the environment variable OPENAI_API_KEY only.
+"""
+
+import argparse
+import json
+import os
+import re
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from inferload.base.clock import NS_PER_S, Anchor, now_ns
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
+from inferload.base.redaction import Redaction
+from inferload.base.rundir import reason
+from inferload.figures import metric_names as names
+from inferload.figures.server_figures import KEPT_PREFIXES, READINGS
+from inferload.figures.server_formulas import Reading
+from inferload.servers import parts, scrapes_file
+from inferload.servers.exposition import PromParser, Sample
+from inferload.servers.scrape_http import MetricsClient, MetricsUrl, tls_context
+
+# Environment variable with the headers of the parent, one `NAME: VALUE` per line, which are redacted.
+REDACTED_HEADERS = "INFERLOAD_REDACTED_HEADERS"
+# Interval between parts; a kill -9 loses no scrape that is older than twice that.
+PART_S = 4.0
+# Timeout of a scrape: longer than an interval, since a busy server answers late.
+TIMEOUT_S = 4.0
+# Timeout of the last scrape, after the stop request.
+LAST_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """Result of one scrape. `error` is None if the target was up."""
+
+    wall_ns: int
+    target: str
+    duration_ns: int
+    skipped: int  # scrapes so far that were skipped because the previous one was still running
+    samples: list[Sample]
+    error: str | None = None
+
+
+def readings(samples: Sequence[Sample]) -> dict[str, float]:
+    """Return the readings of all server figures, by name, for the live view. What the server does not publish is absent.
+
+    Besides: the number of engines, and the sizes of the smallest KV cache.
+    """
+    meaning = names.current_names({sample.metric for sample in samples})
+    found: dict[str, list[Sample]] = {}
+    sizes: dict[str, list[float]] = {}
+    for sample in samples:
+        metric = meaning[sample.metric] or ""
+        found.setdefault(metric, []).append(sample)
+        if metric == names.CACHE_CONFIG:
+            for name, text in sample.labels:
+                if name in _CACHE_SIZES and _NUMBER.fullmatch(text):
+                    sizes.setdefault(name, []).append(float(text))
+    values = {name: min(each) for name, each in sizes.items()}
+    for reading in READINGS:
+        of = [sample for sample in found.get(reading.metric, ()) if reading.label in (None, *sample.labels)]
+        if of:
+            values[reading.name] = _read(reading, of)
+    if usage := found.get(names.KV_CACHE_USAGE):
+        values["engines"] = sum(len(whole.parts) for whole in parts.wholes(tuple(sample.labels for sample in usage)))
+    return values
+
+
+def _read(reading: Reading, samples: Sequence[Sample]) -> float:
+    values = [sample.value for sample in samples]
+    if len(values) == 1:
+        return values[0]
+    if reading.over == "sum":
+        return float(parts.summed([sample.labels for sample in samples], [np.array([value]) for value in values])[0])
+    return max(values) if reading.over == "highest" else min(values)
+
+
+_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]+)?")  # "None" if unknown
+_CACHE_SIZES = ("kv_cache_size_tokens", "kv_cache_max_concurrency", "block_size", "num_gpu_blocks")
+
+
+def line_of(scrape: Scrape) -> str:
+    """Return the line for the parent process; values that JSON cannot represent (NaN) are omitted."""
+    document: dict[str, object] = {
+        "wall_ns": scrape.wall_ns,
+        "target": scrape.target,
+        "up": scrape.error is None,
+        "skipped": scrape.skipped,
+        "gauges": {name: value for name, value in readings(scrape.samples).items() if abs(value) < float("inf")},
+    }
+    if scrape.error is not None:
+        document["error"] = scrape.error
+    return json.dumps(document, ensure_ascii=False)
+
+
+@dataclass(slots=True)
+class ScrapeBuffer:
+    """Buffer of the samples of all targets until a part is written.
+
+    `on_scrape` is called with each scrape, `on_write_error` with each failed write.
+    """
+
+    on_scrape: Callable[[Scrape], None] = lambda scrape: _send_line(line_of(scrape))
+    on_write_error: Callable[[str], None] = lambda error: _send_line(
+        json.dumps({"write_error": error}, ensure_ascii=False)
+    )
+    on_write: Callable[[], None] = lambda: None  # after each write to the disk
+    columns: scrapes_file.ScrapeColumns = field(default_factory=scrapes_file.ScrapeColumns)
+    down: set[str] = field(default_factory=set)
+    lost: int = 0  # samples that could not be written
+    redact: Redaction = field(default_factory=Redaction)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, scrape: Scrape) -> None:
+        """Add the samples of a scrape, log a change of the target's state, and call `on_scrape`."""
+        if scrape.error is not None:
+            scrape = replace(scrape, error=escaped(self.redact(scrape.error)))
+        with self.lock:
+            for sample in scrape.samples:
+                self.columns.append(scrape.wall_ns, scrape.target, sample.metric, sample.labels, sample.value)
+            if scrape.error is None:
+                took_s = scrape.duration_ns / NS_PER_S
+                self.columns.append(scrape.wall_ns, scrape.target, names.SCRAPE_DURATION, (), took_s)
+            self._log(scrape)
+            self.on_scrape(scrape)
+
+    def failed(self, error: str, loss: str) -> None:
+        """Report a failed write on stderr and by `on_write_error`."""
+        print(f"scraper: {error}: {loss}", file=sys.stderr, flush=True)
+        self.on_write_error(error)
+
+    def take(self) -> scrapes_file.ScrapeColumns:
+        """Return and remove the samples."""
+        with self.lock:
+            taken, self.columns = self.columns, scrapes_file.ScrapeColumns()
+        return taken
+
+    def _log(self, scrape: Scrape) -> None:
+        if scrape.error is not None and scrape.target not in self.down:
+            self.down.add(scrape.target)
+            print(f"scraper: {scrape.target}: no metrics: {scrape.error}", file=sys.stderr, flush=True)
+        elif scrape.error is None and scrape.target in self.down:
+            self.down.discard(scrape.target)
+            print(f"scraper: {scrape.target}: metrics are back", file=sys.stderr, flush=True)
+
+
+def _send_line(line: str) -> None:
+    """Write a line to the parent unless the pipe is full: a stalled parent must not delay the scrapes."""
+    data = line.encode() + b"\n"
+    try:
+        if len(data) <= select.PIPE_BUF and select.select([], [1], [], 0)[1]:
+            os.write(1, data)
+    except OSError:
+        pass  # the parent has ended, which closes stdin, too, and ends the scraper
+
+
+@dataclass(frozen=True, slots=True)
+class Scraper:
+    """Scrapes of one target until `stop` is set."""
+
+    client: MetricsClient
+    interval_ns: int
+    anchor: Anchor
+    buffer: ScrapeBuffer
+    stop: threading.Event
+
+    def run(self) -> None:
+        """Scrape at start, start + interval, ... until `stop` is set, then once more."""
+        start_ns, tick, skipped = now_ns(), 0, 0
+        parser = PromParser(KEPT_PREFIXES, self.buffer.redact)
+        while not self.stop.wait(max(0, start_ns + tick * self.interval_ns - now_ns()) / NS_PER_S):
+            self.buffer.add(self._scrape(parser, TIMEOUT_S, skipped))
+            due = tick + 1
+            tick = max(due, -(-(now_ns() - start_ns) // self.interval_ns))
+            skipped += tick - due
+        self.buffer.add(self._scrape(parser, LAST_S, skipped))
+        self.client.close()
+
+    def _scrape(self, parser: PromParser, timeout_s: float, skipped: int) -> Scrape:
+        before_ns = now_ns()
+        samples: list[Sample] = []
+        error = None
+        try:
+            page = self.client.get(timeout_s)
+            after_ns = now_ns()
+            samples = [sample for sample in parser.parse(page) if not sample.metric.endswith("_created")]
+            if not samples:
+                error = "the page has no metrics of an inference server"
+        except (OSError, ValueError) as fault:
+            after_ns = now_ns()
+            samples, error = [], str(fault)
+        wall_ns = self.anchor.to_wall_ns((before_ns + after_ns) // 2)
+        return Scrape(wall_ns, self.client.url.target, after_ns - before_ns, skipped, samples, error)
+
+
+def write_part(folder: Path, number: int, buffer: ScrapeBuffer) -> int:
+    """Write the samples since the last part; return the number of the next part."""
+    columns = buffer.take()
+    if not len(columns):
+        return number
+    try:
+        scrapes_file.write_part(folder, number, columns.to_table(), buffer.on_write)
+    except OSError as error:  # a full disk leaves a gap, and the next part may fit again
+        buffer.lost += len(columns)
+        buffer.failed(f"{folder}: {reason(error)}", f"{len(columns)} samples lost")
+    return number + 1
+
+
+def write_until(folder: Path, buffer: ScrapeBuffer, ended: Callable[[float], bool]) -> int:
+    """Write parts until the end; return the number of the next part. `ended(timeout_s)`: wait for the end, True if it came."""
+    number = scrapes_file.next_number(folder)
+    due_ns = now_ns() + int(PART_S * NS_PER_S)
+    while not ended(max(0, due_ns - now_ns()) / NS_PER_S):
+        if now_ns() >= due_ns:
+            number = write_part(folder, number, buffer)
+            due_ns += int(PART_S * NS_PER_S)
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeJob:
+    """Targets, interval and output folder of scrapes."""
+
+    clients: Sequence[MetricsClient]
+    interval_s: float
+    folder: Path
+    anchor: Anchor
+
+
+def scrape_all(job: ScrapeJob, buffer: ScrapeBuffer, ended: Callable[[float], bool]) -> None:
+    """Scrape all targets until the end and join the parts. `ended`: as for `write_until`."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    stop = threading.Event()
+    interval_ns = round(job.interval_s * NS_PER_S)
+    scrapers = [Scraper(client, interval_ns, job.anchor, buffer, stop) for client in job.clients]
+    threads = [threading.Thread(target=scraper.run, daemon=True) for scraper in scrapers]
+    for thread in threads:
+        thread.start()
+    number = write_until(job.folder, buffer, ended)
+    stop.set()
+    give_up_ns = now_ns() + int((TIMEOUT_S + LAST_S) * NS_PER_S)  # the current scrape and the last one
+    for thread in threads:
+        thread.join(max(0, give_up_ns - now_ns()) / NS_PER_S)
+    write_part(job.folder, number, buffer)
+    try:
+        scrapes_file.join_parts(job.folder, buffer.on_write)
+    except OSError as error:  # the parts still exist
+        buffer.failed(f"{job.folder}: {reason(error)}", "the parts are not joined")
+
+
+def clients_of(
+    urls: Sequence[str], ca_file: Path | None, insecure: bool, api_key: str | None, without_key: Collection[str] = ()
+) -> list[MetricsClient]:
+    """Return one client per distinct page; those in `without_key` send no key. Raise UsageError for a bad URL or CA file."""
+    keyless = {MetricsUrl.parse(url) for url in without_key}
+    pages = [MetricsUrl.parse(url) for url in dict.fromkeys(urls)]
+    context = tls_context(ca_file, insecure)
+    return [MetricsClient(page, context, None if page in keyless else api_key) for page in pages]
+
+
+def parent_ended(woken: int) -> Callable[[float], bool]:
+    """Return a function that waits up to a timeout and returns True after SIGTERM (a byte on `woken`) or the end of stdin."""
+
+    def ended(timeout_s: float) -> bool:
+        ready, _, _ = select.select([0, woken], [], [], timeout_s)
+        return woken in ready or (0 in ready and not os.read(0, 4096))
+
+    return ended
+
+
+def job_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> ScrapeJob:
+    """Return the job of a command line."""
+    key = environment.get("OPENAI_API_KEY") or None
+    clients = clients_of(arguments.target, arguments.ca_file, arguments.insecure, key, arguments.no_key)
+    return ScrapeJob(clients, arguments.interval_s, arguments.out, arguments.anchor or Anchor.take())
+
+
+def redaction_of(environment: Mapping[str, str]) -> Redaction:
+    """Return the redaction of the API key and of the parent's header values."""
+    return Redaction.of(environment.get("OPENAI_API_KEY") or None, _redacted(environment))
+
+
+def _redacted(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the headers of the parent, which are not sent but which a server may echo in a label or an error."""
+    lines = environment.get(REDACTED_HEADERS, "").splitlines()
+    return [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
+
+
+def parse_anchor(text: str) -> Anchor:
+    """Parse the parent's clock anchor, `WALL_NS:MONO_NS`."""
+    wall, _, mono = text.partition(":")
+    return Anchor(int(wall), int(mono))
+
+
+def parse_interval(text: str) -> float:
+    """Parse the seconds between scrapes. Raise ValueError below 50 ms, where scrapes would load the server."""
+    interval_s = float(text)
+    if not 0.05 <= interval_s <= 3600:
+        raise ValueError(text)
+    return interval_s
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the scraper's command line."""
+    parser = argparse.ArgumentParser(
+        prog="inferload.servers.scraper", description="Record the Prometheus metrics of servers.", allow_abbrev=False
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for the parts")
+    parser.add_argument("--target", action="append", required=True, metavar="URL", help="metrics page; repeatable")
+    parser.add_argument(
+        "--no-key", action="append", default=[], metavar="URL", help="page that receives no API key; repeatable"
+    )
+    parser.add_argument(
+        "--interval-s", type=parse_interval, default=0.25, help="seconds between scrapes (0.05 to 3600)"
+    )
+    parser.add_argument("--anchor", type=parse_anchor, metavar="WALL_NS:MONO_NS", help="the parent's clock anchor")
+    parser.add_argument("--ca-file", type=Path, help="PEM file of trusted certificate authorities")
+    parser.add_argument("--insecure", action="store_true", help="accept any certificate")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Scrape until SIGTERM or the end of stdin; return the exit code, 2 for invalid arguments."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    woken, wake = os.pipe()
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: os.write(wake, b"x"))
+    try:
+        buffer = ScrapeBuffer(redact=redaction_of(os.environ), on_write=lambda: _send_line("{}"))
+        scrape_all(job_of(build_parser().parse_args(argv), os.environ), buffer, parent_ended(woken))
+    except UsageError as error:
+        print(f"scraper: {escaped(str(error))}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,314 @@
+"""Scrapes of one server as series on one grid of scrape instants. Restarts of the server are detected and bridged."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from inferload.base import json_text
+from inferload.base.arrow import pa, pc
+from inferload.base.clock import NS_PER_S
+from inferload.figures import metric_names as names
+from inferload.figures.server_formulas import Floats, Reading
+from inferload.servers import parts
+from inferload.servers.exposition import Labels
+
+Instants = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+TOO_LARGE = 1e18  # above all plausible counters and gauges; sums of smaller values over scrapes and series are finite
+
+# Start times of one process differ between scrapes by rounding only.
+_SAME_START_S = 0.5
+
+# Metrics with one part per engine: a page with several parts of one of them combines several engines.
+_PER_ENGINE = (
+    names.RUNNING,
+    names.WAITING,
+    names.KV_CACHE_USAGE,
+    names.PREFIX_QUERIES,
+    names.PROMPT_TOKENS,
+    names.GENERATION_TOKENS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSeries:
+    """One series of one metric. `values`: one entry per scrape of its server; NaN if unknown.
+
+    `unusable`: scrapes with a value that is not a finite number below 1e18; None: no such scrape.
+    """
+
+    labels: Mapping[str, str]
+    values: Floats
+    unusable: Bools | None = None
+
+    @property
+    def key(self) -> Labels:
+        """Labels in the form of a parsed page."""
+        return tuple(sorted(self.labels.items()))
+
+    def fits(self, labels: Mapping[str, str]) -> bool:
+        """Return True if the series has these labels, and possibly others."""
+        return all(self.labels.get(name) == value for name, value in labels.items())
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSeries:
+    """Scrapes of one target. Metrics have vLLM 0.32's names; `restarted[i]`: it restarted since scrape i - 1.
+
+    `engine`: by the names on its page; None: unknown.
+    """
+
+    target: str
+    wall_ns: Instants
+    metrics: Mapping[str, tuple[MetricSeries, ...]]
+    restarted: Bools
+    engine: str | None = None
+    _grown: dict[Any, Floats | None] = field(default_factory=dict, repr=False, compare=False)  # cache of `grown`
+
+    def series(self, metric: str, **labels: str) -> tuple[MetricSeries, ...]:
+        """Return the series of a metric with these labels; empty if the server does not publish it."""
+        return tuple(series for series in self.metrics.get(metric, ()) if series.fits(labels))
+
+    def summed(self, metric: str, **labels: str) -> Floats | None:
+        """Return the sum over all parts, per scrape; None without a series. Copies and totals are not added (see `parts`).
+
+        NaN if a scrape has no series, or an unusable value.
+        """
+        every = self.series(metric, **labels)
+        if not every:
+            return None
+        return _usable(parts.summed([series.key for series in every], [series.values for series in every]), every)
+
+    def highest(self, metric: str, **labels: str) -> Floats | None:
+        """Return the maximum over all series, per scrape, NaN as in `summed`; None without a series."""
+        every = self.series(metric, **labels)
+        return _usable(np.fmax.reduce([series.values for series in every]), every) if every else None
+
+    def lowest(self, metric: str, **labels: str) -> Floats | None:
+        """Return the minimum over all series, per scrape, NaN as in `summed`; None without a series."""
+        every = self.series(metric, **labels)
+        return _usable(np.fmin.reduce([series.values for series in every]), every) if every else None
+
+    def read(self, reading: Reading, **labels: str) -> Floats | None:
+        """Return a reading per scrape, of the series with these labels; None without a series."""
+        of = {"sum": self.summed, "highest": self.highest, "lowest": self.lowest}[reading.over]
+        return of(reading.metric, **labels, **dict([reading.label] if reading.label else ()))
+
+    def engines(self, *metrics: str) -> tuple[dict[str, str], ...]:
+        """Return the label of each engine that these metrics name, as a selector; one without labels if they name none."""
+        found: set[tuple[str, str]] = set()
+        for series in (series for metric in metrics for series in self.series(metric)):
+            name = next((name for name in parts.ENGINE_LABELS if not parts.is_total(series.labels.get(name, ""))), None)
+            if name is not None:
+                found.add((name, series.labels[name]))
+        ordered = sorted(found, key=lambda label: (label[0], len(label[1]), label[1]))
+        return tuple({name: value} for name, value in ordered) or ({},)
+
+    @property
+    def interval_s(self) -> float:
+        """Median time between two scrapes; 0 with fewer than two."""
+        return float(np.median(np.diff(self.wall_ns))) / NS_PER_S if len(self.wall_ns) > 1 else 0.0
+
+    @property
+    def samples_unusable(self) -> int:
+        """Number of values, over all series, that are not finite numbers below 1e18."""
+        every = (series.unusable for several in self.metrics.values() for series in several)
+        return sum(int(unusable.sum()) for unusable in every if unusable is not None)
+
+    def resets(self, series: MetricSeries) -> Bools:
+        """Return the mask of scrapes after a restart of the process of a series, besides decreases of the series itself.
+
+        Counters can pass their old values between two scrapes, so a restart counts for all series of its process: those
+        that a changed start time applies to; without a start time, all series of the page of a single engine.
+        """
+        starts = self.series(names.PROCESS_START)
+        if starts:
+            gaps = [gap for start in starts if len(starts) == 1 or series.fits(start.labels) for gap in _changes(start)]
+            return _mask(len(self.wall_ns), gaps)
+        single = all(self._parts(metric) < 2 for metric in _PER_ENGINE)
+        return self.restarted if single else _mask(len(self.wall_ns), ())
+
+    def _growth(self, copies: Sequence[MetricSeries]) -> parts.Growth:
+        values, restarted = copies[0].values, self.resets(copies[0])
+        if len(copies) > 1:
+            masks = [self.resets(series) for series in copies]
+            values, restarted = _one_counter(copies, np.logical_or.reduce(masks))
+        present = np.flatnonzero(~np.isnan(values))
+        return parts.Growth(int(present[0]) if len(present) else None, growth(values, restarted))
+
+    def _parts(self, metric: str) -> int:
+        return sum(len(whole.parts) for whole in parts.wholes(tuple(series.key for series in self.series(metric))))
+
+    def grown(self, metric: str, **labels: str) -> Floats | None:
+        """Return the growth of a counter since the first scrape, over all parts, with restarts of each series bridged.
+
+        None if not published, or if a part has no usable value. Counts between a server's last scrape and its restart are
+        lost, so the growth is a lower bound.
+        """
+        key = (metric, *sorted(labels.items()))
+        if key not in self._grown:
+            every = self.series(metric, **labels)
+            keys = [series.key for series in every]
+            self._grown[key] = parts.grown(keys, lambda part: self._growth([every[n] for n in part])) if every else None
+        return self._grown[key]
+
+
+def _usable(values: Floats, of: Iterable[MetricSeries]) -> Floats:
+    """Set combined values to NaN at scrapes with an unusable value."""
+    for series in of:
+        if series.unusable is not None:
+            values[series.unusable] = np.nan
+    return values
+
+
+def _one_counter(copies: Sequence[MetricSeries], restarted: Bools) -> tuple[Floats, Bools]:
+    """Return the values of one counter with copies, and the mask of scrapes after a restart: its highest value since the last one.
+
+    Copies may lag or be absent. One that decreases shows a restart as soon as no copy has the earlier value.
+    """
+    best = np.fmax.reduce([series.values for series in copies])
+    decreased = {last for series in copies for _, last in _decreases(series)}
+    values, mask = best.copy(), restarted.copy()
+    begin = 0
+    for at in sorted({*np.flatnonzero(restarted).tolist(), *decreased, len(best)}):
+        values[begin:at] = np.fmax.accumulate(best[begin:at])
+        before = values[at - 1] if at > begin else np.nan
+        if at < len(best) and (restarted[at] or best[at] < before):
+            mask[at], begin = True, at
+    return values, mask
+
+
+def growth(values: Floats, restarted: Bools) -> Floats:
+    """Return the growth of one counter since the first scrape, at each scrape.
+
+    After a restart or a decrease the counter starts at 0. The first value of a series that appears after the first scrape is
+    growth.
+    """
+    steps = np.zeros(len(values))
+    present = np.flatnonzero(~np.isnan(values))
+    if len(present) == 0:
+        return steps
+    known = values[present]
+    steps[present[0]] = known[0] if present[0] > 0 else 0.0
+    restarts = np.cumsum(restarted)[present]
+    fresh = (np.diff(restarts) > 0) | (np.diff(known) < 0)
+    steps[present[1:]] = np.where(fresh, known[1:], np.diff(known))
+    return np.cumsum(steps)
+
+
+def names_on_pages(metrics: Iterable[str]) -> frozenset[str]:
+    """Return all names, also of other versions and engines, of metrics with vLLM 0.32's names."""
+    current = set(metrics)
+    families = {names.split_suffix(metric) for metric in current}
+    old = {was + suffix for was, now in names.RENAMED.items() for family, suffix in families if now == family}
+    return frozenset(current | old)
+
+
+def by_target(table: pa.Table, metrics: Iterable[str] | None = None) -> dict[str, ServerSeries]:
+    """Return each target's series from a table of scrapes (columns wall_ns, target, metric, labels, value), targets sorted.
+
+    `metrics`: names to read, besides those that show restarts; None: all. The instants of all scrapes are included.
+    """
+    servers: dict[str, ServerSeries] = {}
+    for target in sorted(value for value in pc.unique(table["target"]).to_pylist() if value is not None):
+        of_target = table.filter(pc.equal(table["target"].cast(pa.string()), target))
+        instants = np.unique(of_target["wall_ns"].to_numpy()).astype(np.int64)
+        if metrics is not None:
+            published = names_on_pages([*metrics, names.PROCESS_START])
+            of_target = of_target.filter(pc.is_in(of_target["metric"].cast(pa.string()), pa.array(sorted(published))))
+        servers[target] = _server(target, instants, of_target)
+    return servers
+
+
+def _server(target: str, instants: Instants, table: pa.Table) -> ServerSeries:
+    by_metric: dict[str, list[MetricSeries]] = {}
+    for (metric, labels), (values, unusable) in _on_grid(instants, table).items():
+        by_metric.setdefault(metric, []).append(MetricSeries(_labels(labels), values, unusable))
+    meaning = names.current_names(by_metric)
+    metrics = {now: tuple(by_metric[was]) for was, now in meaning.items() if now is not None}
+    return ServerSeries(target, instants, metrics, _restarts(len(instants), metrics), names.engine_of(by_metric))
+
+
+def _labels(text: str | None) -> dict[str, str]:
+    """Parse the column `labels`; ValueError if it is no JSON object of texts."""
+    return msgspec.convert(json_text.parse(text or ""), dict[str, str])
+
+
+def _on_grid(instants: Instants, table: pa.Table) -> dict[tuple[str, str], tuple[Floats, Bools | None]]:
+    """Return per (metric, labels) the value at each instant, NaN without a usable one, and the mask of unusable values."""
+    metric, labels = (_encoded(table[column]) for column in ("metric", "labels"))
+    codes = metric[0] * max(1, len(labels[1])) + labels[0]
+    positions = np.searchsorted(instants, table["wall_ns"].to_numpy())
+    values = table["value"].to_numpy()
+    usable = np.abs(values) < TOO_LARGE  # NaN is not
+    values = np.where(usable, values, np.nan)
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(codes[order]) != 0]) if len(order) else np.array([], dtype=np.int64)
+    grids: dict[tuple[str, str], tuple[Floats, Bools | None]] = {}
+    for rows in np.split(order, starts[1:]) if len(order) else ():
+        grid = np.full(len(instants), np.nan)
+        grid[positions[rows]] = values[rows]
+        number_metric, number_labels = divmod(int(codes[rows[0]]), max(1, len(labels[1])))
+        unusable = None
+        if not usable[rows].all():
+            unusable = np.zeros(len(instants), dtype=np.bool_)
+            unusable[positions[rows[~usable[rows]]]] = True
+        grids[metric[1][number_metric], labels[1][number_labels]] = grid, unusable
+    return grids
+
+
+def _encoded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]:
+    words = column.combine_chunks()
+    if not pa.types.is_dictionary(words.type):
+        words = words.dictionary_encode()
+    return words.indices.to_numpy(zero_copy_only=False).astype(np.int64), words.dictionary.to_pylist()
+
+
+def _restarts(scrapes: int, metrics: Mapping[str, tuple[MetricSeries, ...]]) -> Bools:
+    """Return the mask of scrapes after a restart: a counter decreased, or the start time changed."""
+    gaps = [gap for start in metrics.get(names.PROCESS_START, ()) for gap in _changes(start)]
+    counters = (several for metric, several in metrics.items() if metric.endswith(("_total", "_count")))
+    return _mask(scrapes, [*gaps, *(gap for several in counters for series in several for gap in _decreases(series))])
+
+
+# Gap between two values of a series in which its process restarted: the first and last scrape that can be the next one.
+_Gap = tuple[int, int]
+
+
+def _changes(start: MetricSeries) -> list[_Gap]:
+    """Return the gaps in which a start time changed."""
+    return _gaps(start, lambda change: np.abs(change) > _SAME_START_S)
+
+
+def _decreases(counter: MetricSeries) -> list[_Gap]:
+    """Return the gaps in which a counter decreased."""
+    return _gaps(counter, lambda change: change < 0)
+
+
+def _gaps(series: MetricSeries, restarted: Callable[[Floats], Bools]) -> list[_Gap]:
+    present = np.flatnonzero(~np.isnan(series.values))
+    after = np.flatnonzero(restarted(np.diff(series.values[present])))
+    return [(int(present[index]) + 1, int(present[index + 1])) for index in after]
+
+
+def _mask(scrapes: int, gaps: Iterable[_Gap]) -> Bools:
+    """Return the mask of the scrapes after the fewest restarts that explain all gaps.
+
+    After a restart counters may be absent until their first use. Gaps with a common scrape are therefore one restart,
+    before the first scrape in all of them.
+    """
+    restarts: list[_Gap] = []  # the common scrapes of the gaps of each restart
+    for first, last in sorted(gaps, key=lambda gap: gap[1]):
+        if restarts and first <= restarts[-1][1]:
+            restarts[-1] = (max(first, restarts[-1][0]), restarts[-1][1])
+        else:
+            restarts.append((first, last))
+    mask = np.zeros(scrapes, dtype=np.bool_)
+    for first, _ in restarts:
+        mask[first] = True
+    return mask

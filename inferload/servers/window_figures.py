@@ -1,0 +1,400 @@
+"""Server metrics over a window: the `servers` entries of summary.json, from scrapes.
+
+Rates and counts are between the scrapes nearest to the window's two ends, and `window_s` is the time between those two.
+They are None if one of these scrapes is too far from its end (`gap_limit_s`). Gauges are over the scrapes of the window.
+Counters are summed over engines and bridged over restarts. Gauges are never averaged over engines: KV usage is the maximum
+over engines, since the fullest one preempts, queues are sums, and `engines` has the values of each engine. Series of ranks that
+work on the same requests are one value (see `parts`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from inferload.base.arrow import pa
+from inferload.base.clock import NS_PER_S
+from inferload.figures import metric_names as names
+from inferload.figures import server_figures
+from inferload.figures.server_figures import (
+    DRAFTS,
+    ENGINE_GAUGES,
+    HIT_RATE,
+    PREFIX_QUERIES,
+    SERVER_FIGURES,
+    ServerFigure,
+)
+from inferload.figures.server_formulas import (
+    MS_PER_S,
+    UNKNOWN,
+    Floats,
+    HistogramMean,
+    HitRate,
+    Reading,
+    Statistic,
+    known,
+)
+from inferload.servers.series import TOO_LARGE, Instants, ServerSeries, by_target
+
+# Metrics to read for an entry.
+USED = (
+    *server_figures.READ,
+    *(f"{row.formula.family}_bucket" for row in SERVER_FIGURES if isinstance(row.formula, HistogramMean)),
+    names.WAITING_BY_REASON,
+    names.CACHE_CONFIG,
+    names.KV_CACHE_TOKENS,
+    names.SPEC_ACCEPTED_PER_POS,
+)
+
+# Longest time without a scrape in a window whose figures are complete: the greater of both.
+_GAP_S = 5.0
+_GAP_INTERVALS = 2.5
+
+_MOST_DIGITS = 18
+_SURE_S = 0.05  # uncertainty of the clocks of several machines
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCache:
+    """Prefix caches of all servers over a whole run. None: not reported, or different between servers."""
+
+    queries: int | None  # tokens
+    hits: int | None  # tokens
+    block_size: int | None
+    enabled: bool | None
+    between_wall_ns: tuple[int, int] | None = None  # first and last scrape of the counts, of all targets
+
+    def missed(self, first_wall_ns: int, last_wall_ns: int) -> list[str]:
+        """Describe the parts of a load between these instants that the counts lack; empty if none."""
+        if self.between_wall_ns is None:
+            return []
+        late_s, early_s = (
+            (self.between_wall_ns[0] - first_wall_ns) / NS_PER_S,
+            (last_wall_ns - self.between_wall_ns[1]) / NS_PER_S,
+        )
+        gaps = []
+        if late_s > _SURE_S:
+            gaps.append(f"begins {late_s:.1f} s after the first turn was sent, with the first successful scrape")
+        if early_s > _SURE_S:
+            gaps.append(f"ends {early_s:.1f} s before the last turn ended, with the last successful scrape")
+        return gaps
+
+
+def prefix_cache(table: pa.Table) -> PrefixCache:
+    """Sum over all targets, from the first scrape to the last. Tokens are counted at admission."""
+    servers = list(by_target(table, [names.PREFIX_QUERIES, names.PREFIX_HITS, names.CACHE_CONFIG]).values())
+    configs = [series.labels for server in servers for series in server.series(names.CACHE_CONFIG)]
+    sizes = {labels.get("block_size", "") for labels in configs}
+    switches = {labels.get("enable_prefix_caching", "") for labels in configs}
+    size, switch = (sizes.pop() if len(sizes) == 1 else "", switches.pop() if len(switches) == 1 else "")
+    return PrefixCache(
+        _grown(servers, names.PREFIX_QUERIES),
+        _grown(servers, names.PREFIX_HITS),
+        _number(size),
+        {"True": True, "False": False}.get(switch),
+        _between(servers),
+    )
+
+
+def _between(servers: Sequence[ServerSeries]) -> tuple[int, int] | None:
+    at = [
+        server.wall_ns[~np.isnan(sums)]
+        for server in servers
+        if (sums := server.summed(names.PREFIX_QUERIES)) is not None
+    ]
+    scraped = [instants for instants in at if len(instants)]
+    if not scraped:
+        return None
+    return max(int(instants[0]) for instants in scraped), min(int(instants[-1]) for instants in scraped)
+
+
+def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
+    grown = [server.grown(metric) for server in servers]
+    counted = [values for values in grown if values is not None and len(values)]
+    total = sum(float(values[-1] - values[0]) for values in counted)
+    return round(total) if counted and len(counted) == len(grown) else None
+
+
+def gap_limit_s(interval_s: float) -> float:
+    """Return the longest time without a scrape that leaves the figures of a window complete."""
+    return max(_GAP_S, _GAP_INTERVALS * interval_s)
+
+
+def servers_block(
+    table: pa.Table, start_wall_ns: int, end_wall_ns: int, targets: Sequence[str] = (), interval_s: float | None = None
+) -> list[dict[str, Any]]:
+    """Return one entry per target for the half-open window. None: not reported.
+
+    `targets`: configured targets; one that never answered has an entry without values. `interval_s`: configured interval
+    of the scrapes; None: their median interval.
+    """
+    servers = by_target(table, USED)
+    for target in targets:
+        silent = ServerSeries(target, np.array([], dtype=np.int64), {}, np.array([], dtype=np.bool_))
+        servers.setdefault(target, silent)
+    return entries(servers, start_wall_ns, end_wall_ns, interval_s)
+
+
+def entries(
+    servers: Mapping[str, ServerSeries], start_wall_ns: int, end_wall_ns: int, interval_s: float | None = None
+) -> list[dict[str, Any]]:
+    """Return one entry per server by target, as `servers_block`."""
+    windows = [ServerWindow.of(server, start_wall_ns, end_wall_ns, interval_s) for _, server in sorted(servers.items())]
+    return [_entry(window) for window in windows]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerWindow:
+    """One server between two of its scrapes. `first`, `last`: their indices; None if the window does not have two.
+
+    `interval_s`: configured interval of the scrapes; None: their median interval. `labels`: only of series with these.
+    """
+
+    server: ServerSeries
+    first: int | None
+    last: int | None
+    start_wall_ns: int
+    end_wall_ns: int
+    interval_s: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, server: ServerSeries, start_wall_ns: int, end_wall_ns: int, interval_s: float | None = None
+    ) -> "ServerWindow":
+        """Return the window between the scrapes nearest to the two ends."""
+        interval_s = server.interval_s if interval_s is None else interval_s
+        if len(server.wall_ns) == 0:
+            return cls(server, None, None, start_wall_ns, end_wall_ns, interval_s)
+        first, last = (int(np.argmin(np.abs(server.wall_ns - at))) for at in (start_wall_ns, end_wall_ns))
+        two = first < last
+        return cls(server, first if two else None, last if two else None, start_wall_ns, end_wall_ns, interval_s)
+
+    @property
+    def scraping_interval_s(self) -> float:
+        """Configured interval of the scrapes, or their median interval."""
+        return self.server.interval_s if self.interval_s is None else self.interval_s
+
+    @property
+    def gap_limit_s(self) -> float:
+        """Longest time without a scrape that leaves the figures complete."""
+        return gap_limit_s(self.scraping_interval_s)
+
+    @property
+    def scrapes(self) -> Instants:
+        """Indices of the window's scrapes. The two at its ends may be outside it by at most an interval."""
+        if self.first is None or self.last is None:
+            return np.array([], dtype=np.int64)
+        indices = np.arange(self.first, self.last + 1)
+        return indices[self._outside_s(indices) <= self.scraping_interval_s]
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """Indices of the two scrapes; None if one is too far from its end of the window, or no scrape is in the window."""
+        if self.first is None or self.last is None or not len(self.scrapes):
+            return None
+        at_ns = self.server.wall_ns[[self.first, self.last]]
+        distance_s = np.abs(at_ns - np.array([self.start_wall_ns, self.end_wall_ns])) / NS_PER_S
+        return (self.first, self.last) if distance_s.max() <= self.gap_limit_s else None
+
+    def _outside_s(self, indices: Instants) -> Floats:
+        at_ns = self.server.wall_ns[indices]
+        return np.abs(at_ns - np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)) / NS_PER_S
+
+    @property
+    def window_s(self) -> float | None:
+        """Time between the two scrapes."""
+        if self.ends is None:
+            return None
+        first, last = self.ends
+        return float(self.server.wall_ns[last] - self.server.wall_ns[first]) / NS_PER_S
+
+    @property
+    def longest_gap_s(self) -> float | None:
+        """Longest time in the window without a scrape, its ends included; None without any scrape."""
+        if len(self.server.wall_ns) == 0:
+            return None
+        inside = np.clip(self.server.wall_ns, self.start_wall_ns, self.end_wall_ns)
+        return float(np.max(np.diff(np.r_[self.start_wall_ns, inside, self.end_wall_ns]))) / NS_PER_S
+
+    def publishes(self, metric: str) -> bool:
+        """Return True if the page has the metric."""
+        return metric in self.server.metrics
+
+    def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
+        """Return mean or maximum over the window's scrapes."""
+        values = self.server.read(reading, **self.labels)
+        if values is None:
+            return UNKNOWN
+        inside = values[self.scrapes]
+        inside = inside[~np.isnan(inside)]
+        return np.asarray(inside.mean() if statistic == "mean" else inside.max()) if len(inside) else UNKNOWN
+
+    def delta(self, reading: Reading) -> Floats:
+        """Return the increase of a counter between the two scrapes."""
+        labels = dict([reading.label] if reading.label else ())
+        grown = self.server.grown(reading.metric, **labels, **self.labels)
+        if grown is None or self.ends is None:
+            return UNKNOWN
+        first, last = self.ends
+        return np.asarray(grown[last] - grown[first])
+
+    def per_s(self, reading: Reading) -> Floats:
+        """Return the mean rate of a counter between the two scrapes."""
+        return UNKNOWN if self.window_s is None else np.asarray(self.delta(reading) / self.window_s)
+
+    def restarts(self) -> Floats:
+        """Return the number of restarts between the two scrapes."""
+        if self.ends is None:
+            return UNKNOWN
+        first, last = self.ends
+        return np.asarray(np.count_nonzero(self.server.restarted[first + 1 : last + 1]), dtype=np.float64)
+
+    def by_engine(self) -> list["ServerWindow"]:
+        """Return the window of each engine that the gauges name; one without labels if they name none."""
+        metrics = [reading.metric for row in ENGINE_GAUGES for reading in row.formula.readings]
+        return [replace(self, labels=selector) for selector in self.server.engines(*metrics)]
+
+
+def _entry(window: ServerWindow) -> dict[str, Any]:
+    """Return the facts on the scrapes and the server, and all figures."""
+    server = window.server
+    entry: dict[str, Any] = {
+        "target": server.target,
+        "scrapes": len(window.scrapes),
+        "window_s": window.window_s,
+        "longest_gap_s": window.longest_gap_s,
+        "gap_limit_s": window.gap_limit_s,
+        "samples_unusable": server.samples_unusable,
+        "kv_cache_size_tokens": _cache_size(server),
+        **_prefix_cache(window),
+    }
+    for row in SERVER_FIGURES:
+        block = entry if row.block is None else entry.setdefault(row.block, {})
+        block[row.entry_key] = _value(row, window)
+    entry[server_figures.SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
+    for key in {row.block for row in SERVER_FIGURES if row.block is not None}:
+        if not any(map(_says_something, entry[key].values())):
+            entry[key] = None
+    return entry | {"engines": _engines(window)}
+
+
+def _value(row: ServerFigure, window: ServerWindow) -> Any:
+    """Return the value of an entry: of several statistics, or one number; None if unknown."""
+    if isinstance(row.formula, HistogramMean):
+        return _histogram(window, row.formula)
+    if row.statistics:
+        return _statistics(row, window)
+    number = row.number(window)
+    return _whole(number) if row.form == "count" else number
+
+
+def _statistics(row: ServerFigure, window: ServerWindow) -> dict[str, float | None]:
+    return {statistic: row.number(window, statistic) for statistic in row.formula.statistics}
+
+
+def _says_something(value: Any) -> bool:
+    """Return True if a value of a group is known, and is no count of 0, such as the drafts of a server without speculation."""
+    return any(part is not None for part in value.values()) if isinstance(value, dict) else bool(value)
+
+
+def _prefix_cache(window: ServerWindow) -> dict[str, Any]:
+    """Facts on the prefix cache, in tokens.
+
+    `_before`: from the server's start to the window. `_at_first_scrape`: to the first scrape, before this run's load.
+    `_from`: source of the rate; "gauge" is the mean of the server's own gauge.
+    """
+    shown = window.server.summed(names.PREFIX_QUERIES)
+    return {
+        f"{HIT_RATE.key}_from": HitRate().source(window) if HIT_RATE.number(window) is not None else None,
+        f"{PREFIX_QUERIES.key}_before": _at(shown, None if window.ends is None else window.ends[0]),
+        f"{PREFIX_QUERIES.key}_at_first_scrape": _at(shown, 0),
+    }
+
+
+def _cache_size(server: ServerSeries) -> int | None:
+    """Size of the KV cache of one engine in tokens, from a label or a gauge; None: not reported."""
+    sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
+    found = [number for size in sizes if (number := _number(size)) is not None]
+    gauges = [series.values[~np.isnan(series.values)] for series in server.series(names.KV_CACHE_TOKENS)]
+    found += [round(float(values[-1])) for values in gauges if len(values)]
+    return min(found, default=None)
+
+
+def _by_position(window: ServerWindow) -> list[float | None]:
+    """Acceptance rate of each draft position; empty without drafts."""
+    drafts = DRAFTS.number(window)
+    if not drafts:
+        return []
+    series = window.server.series(names.SPEC_ACCEPTED_PER_POS)
+    texts = {entry.labels.get("position", "") for entry in series}
+    positions = sorted((text for text in texts if _number(text) is not None), key=int)
+    accepted = [Reading(names.SPEC_ACCEPTED_PER_POS, label=("position", position)) for position in positions]
+    counts = [known(window.delta(reading)) for reading in accepted]
+    return [None if count is None else count / drafts for count in counts]
+
+
+def _histogram(window: ServerWindow, formula: HistogramMean) -> dict[str, Any] | None:
+    """Count, mean and the brackets of quantiles, in ms; None without a sample in the window.
+
+    A bracket is [low, high] of the bucket; high is None in the last bucket, which has no upper bound.
+    """
+    mean_ms = known(formula.value(window))
+    if mean_ms is None:
+        return None
+    buckets = f"{formula.family}_bucket"
+    texts = {series.labels.get("le", "") for series in window.server.series(buckets)} - {""}
+    bounds = sorted((bound, text) for text in texts if (bound := _bound(text)) is not None)
+    cumulative = [known(window.delta(Reading(buckets, label=("le", text)))) or 0.0 for _, text in bounds]
+    brackets = {
+        name: _bracket([bound for bound, _ in bounds], cumulative, q) for name, q in (("p50", 0.5), ("p99", 0.99))
+    }
+    return {"count": _whole(known(window.delta(formula.count))), "mean": mean_ms, **brackets}
+
+
+def _bracket(bounds_s: list[float], cumulative: list[float], q: float) -> list[float | None] | None:
+    """Bucket of the sample of nearest rank ceil(q n), as [low, high] in ms."""
+    if not cumulative or cumulative[-1] <= 0:
+        return None
+    rank = max(1.0, float(np.ceil(q * cumulative[-1])))
+    at = min(int(np.searchsorted(cumulative, rank)), len(cumulative) - 1)
+    low, high = bounds_s[at - 1] if at else 0.0, bounds_s[at]
+    return [low * MS_PER_S, None if high == float("inf") else high * MS_PER_S]
+
+
+def _engines(window: ServerWindow) -> list[dict[str, Any]]:
+    """Gauges of each engine, by its label; None on a server without the label."""
+    published = any(window.publishes(reading.metric) for row in ENGINE_GAUGES for reading in row.formula.readings)
+    return [
+        {
+            "engine": next(iter(engine.labels.values()), None),
+            **{row.key: _statistics(row, engine) for row in ENGINE_GAUGES},
+        }
+        for engine in window.by_engine()
+        if published
+    ]
+
+
+def _bound(text: str) -> float | None:
+    """Parse a bucket's upper bound; None if it is not a number."""
+    try:
+        bound = float(text)
+    except ValueError:
+        return None
+    return bound if bound == np.inf or abs(bound) < TOO_LARGE else None
+
+
+def _number(text: str) -> int | None:
+    """Parse a whole number of at most 18 digits from a label; None for other text."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
+
+def _whole(count: float | None) -> int | None:
+    return None if count is None else round(count)
+
+
+def _at(values: Floats | None, index: int | None) -> int | None:
+    if values is None or index is None or not len(values) or np.isnan(values[index]):
+        return None
+    return round(float(values[index]))

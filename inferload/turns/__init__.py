@@ -1,0 +1,1 @@
+"""Turns: records, columns and files, tallies, sketches, health of the client."""

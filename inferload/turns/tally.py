@@ -1,0 +1,300 @@
+"""Tallies: counters and sketches per (phase, class, step). All are whole numbers or sketches, so merging is exact.
+
+A turn belongs to the phase of its `planned`. Counts of events by their own instant (tokens, ends of turns, turns in flight,
+started sessions) have names that begin with `window_` and belong to the phase whose window contains that instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+import msgspec
+
+from inferload.turns.record import PHASES, Phase
+from inferload.turns.sketch import Sketch
+from inferload.turns.tally_wire import TallySetWire, TallyWire
+
+_KEYS = {"turns_delayed": "turns_held", "delayed_ns": "held_ns"}  # in counts.json: keys of fields with other names
+_NAMES = {key: name for name, key in _KEYS.items()}
+_EDGE_SESSIONS, _EDGE_SHARE = 3, 0.01  # allowed excess of achieved over offered sessions at the ends of a phase
+
+_Name = TypeVar("_Name", str, int)
+Key = tuple[Phase, str, int | None]  # phase, class, step
+Pause = tuple[int, int]  # start and end, monotonic ns, of a time in which a client's event loop was blocked
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counters and sketches of one key. Latencies, stalls and SLO are of turns that ended well."""
+
+    sessions_planned: int = 0
+    sessions_dropped: int = 0
+    sessions_at_limit: int = 0  # of the dropped ones: because max_in_flight was reached
+    sessions_started: int = 0
+    sessions_postponed: int = 0  # of the started ones: max_in_flight delayed them into a later phase
+    sessions_completed: int = 0
+    turns_begun: int = 0
+    turns_delayed: int = 0  # turns that waited because max_in_flight was reached
+    delayed_ns: int = 0  # sum of their waits
+    ok: int = 0
+    cancelled: int = 0  # of the ok ones: cancelled by their caller
+    failed: int = 0
+    unfinished: int = 0
+    output_tokens: int = 0
+    output_tokens_from: int = 0  # turns that reported them
+    answer_tokens: int = 0  # of the ok, uncancelled turns with a known number and a limit: output tokens
+    answer_limit_tokens: int = 0  # of the same turns: sum of the limits (max_tokens)
+    input_tokens: int = 0
+    input_tokens_from: int = 0
+    cached_tokens: int = 0
+    cached_tokens_from: int = 0
+    events: int = 0  # output events of all turns
+    turns_with_stall: int = 0
+    turns_with_client_stall: int = 0  # turns with a gap as long as a stall in which this client was blocked
+    slo_met: int = 0
+    slo_judged: int = 0  # turns with a known result for the SLO; 0 without an SLO
+    turn_ns: int = 0  # sum over turns, sent to closed
+    window_turns: int = 0  # turns that ended well in this window, planned in any phase
+    window_slo_met: int = 0  # of these: turns that met the SLO
+    window_slo_judged: int = 0  # of these: turns with a known result for the SLO
+    window_output_tokens: int = 0
+    window_events: int = 0
+    window_events_uncounted: int = 0  # of these: events with an unknown number of tokens
+    window_ended_counted: int = 0  # turns that ended well in this window with a known number of tokens
+    window_ended_tokens: int = 0  # output tokens of these turns
+    window_edge_tokens: int = 0  # greatest difference of these and window_output_tokens, from turns at the ends
+    window_firsts: int = 0  # turns with their first output event in this window
+    window_firsts_uncounted: int = 0  # of these: turns with an unknown number of prompt tokens
+    window_input_tokens: int = 0  # of the others
+    window_in_flight_ns: int = 0  # sum over turns of the time in this window between sent and closed
+    window_sessions: int = 0  # sessions planned and started in this window; sub-agents are part of their session
+    longest_stall_ms: float | None = None
+    by_failure: dict[str, int] = field(default_factory=dict)
+    by_status: dict[int, int] = field(default_factory=dict)
+    by_finish_reason: dict[str, int] = field(default_factory=dict)  # of the ok ones
+    by_remark: dict[str, int] = field(default_factory=dict)
+    slo_missed: dict[str, int] = field(default_factory=dict)  # turns by limit that they missed, or `failed`
+    sketches: dict[str, Sketch] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> int:
+        """Ended turns: ok, failed or unfinished."""
+        return self.ok + self.failed + self.unfinished
+
+    def sketch(self, measure: str) -> Sketch:
+        """Return the sketch of a measure, created on first use."""
+        sketch = self.sketches.get(measure)
+        if sketch is None:
+            sketch = self.sketches[measure] = Sketch()
+        return sketch
+
+    def absorb(self, other: Tally) -> None:
+        """Add another tally, which stays unchanged."""
+        self.absorb_counts(other)
+        self.stalled(other.longest_stall_ms)
+        for counted in _COUNTED_BY:
+            add_counts(getattr(self, counted), getattr(other, counted))
+        for name, sketch in other.sketches.items():
+            self.sketch(name).absorb(sketch)
+
+    def absorb_counts(self, other: Tally) -> None:
+        """Add the counters of another tally, without its sketches."""
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return plain values, without counters at 0."""
+        return {
+            "counts": {_KEYS.get(name, name): getattr(self, name) for name in _COUNTS if getattr(self, name)},
+            "longest_stall_ms": self.longest_stall_ms,
+            "by_failure": dict(self.by_failure),
+            "by_status": [list(item) for item in self.by_status.items()],
+            "by_finish_reason": dict(self.by_finish_reason),
+            "by_remark": dict(self.by_remark),
+            "slo_missed": dict(self.slo_missed),
+            "sketches": {name: sketch.to_wire() for name, sketch in self.sketches.items()},
+        }
+
+    @classmethod
+    def from_wire(cls, document: Any) -> Tally:
+        """Return the tally of a `to_wire` document; ValueError or TypeError if it is none."""
+        wire = msgspec.convert(document, TallyWire)
+        return cls(
+            **{_NAMES.get(key, key): count for key, count in wire["counts"].items()},
+            longest_stall_ms=wire["longest_stall_ms"],
+            by_failure=dict(wire["by_failure"]),
+            by_status=dict(wire["by_status"]),
+            by_finish_reason=dict(wire["by_finish_reason"]),
+            by_remark=dict(wire["by_remark"]),
+            slo_missed=dict(wire["slo_missed"]),
+            sketches={name: Sketch.from_wire(sketch) for name, sketch in wire["sketches"].items()},
+        )
+
+    def stalled(self, gap_ms: float | None) -> None:
+        """Note the longest stall of some turns; None: they had none."""
+        if gap_ms is not None and (self.longest_stall_ms is None or gap_ms > self.longest_stall_ms):
+            self.longest_stall_ms = gap_ms
+
+
+def add_counts(counts: dict[_Name, int], others: Mapping[_Name, int]) -> None:
+    """Add counts by name to others."""
+    for name, count in others.items():
+        counts[name] = counts.get(name, 0) + count
+
+
+_COUNTS = tuple(item.name for item in fields(Tally) if item.type == "int")
+_COUNTED_BY = ("by_failure", "by_status", "by_finish_reason", "by_remark", "slo_missed")
+
+
+class TallySet:
+    """Tallies by (phase, class, step). Merging is associative and commutative; `take` returns deltas."""
+
+    __slots__ = ("_tallies",)
+
+    def __init__(self) -> None:
+        self._tallies: dict[Key, Tally] = {}
+
+    def session_planned(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
+        """Count planned sessions: arrivals; in a closed loop, sessions that a free user started."""
+        self.at(phase, class_name, step).sessions_planned += n
+
+    def session_dropped(
+        self, phase: Phase, class_name: str, n: int = 1, step: int | None = None, at_limit: bool = False
+    ) -> None:
+        """Count planned sessions that could not be started; `at_limit`: because max_in_flight was reached."""
+        self.at(phase, class_name, step).sessions_dropped += n
+        self.at(phase, class_name, step).sessions_at_limit += n if at_limit else 0
+
+    def session_started(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
+        """Count planned sessions that were started."""
+        self.at(phase, class_name, step).sessions_started += n
+
+    def session_postponed(self, phase: Phase, class_name: str, step: int | None = None) -> None:
+        """Count a started session that max_in_flight delayed into a later phase than planned."""
+        self.at(phase, class_name, step).sessions_postponed += 1
+
+    def session_completed(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
+        """Count started sessions whose last turn ended well."""
+        self.at(phase, class_name, step).sessions_completed += n
+
+    def drop_waiting(self) -> int:
+        """Count sessions as dropped that were planned and neither dropped nor started; return their number."""
+        dropped = 0
+        for tally in self._tallies.values():
+            waiting = max(0, tally.sessions_planned - tally.sessions_dropped - tally.sessions_started)
+            tally.sessions_dropped += waiting
+            dropped += waiting
+        return dropped
+
+    def turn_delayed(self, phase: Phase, class_name: str, wait_ns: int, step: int | None = None) -> None:
+        """Count a turn that waited because max_in_flight was reached."""
+        self.at(phase, class_name, step).turns_delayed += 1
+        self.at(phase, class_name, step).delayed_ns += wait_ns
+
+    def turn_begun(self, phase: Phase, class_name: str, step: int | None = None) -> None:
+        """Count the begin of a turn; `inferload.figures.counting` counts its end."""
+        self.at(phase, class_name, step).turns_begun += 1
+
+    def at(self, phase: Phase, class_name: str, step: int | None = None) -> Tally:
+        """Return the tally of a key, created on first use."""
+        key = (phase, class_name, step)
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = Tally()
+        return tally
+
+    def items(self) -> list[tuple[Key, Tally]]:
+        """Return all tallies, ordered by phase, class and step."""
+        order = sorted(self._tallies, key=lambda key: (PHASES.index(key[0]), key[1], -1 if key[2] is None else key[2]))
+        return [(key, self._tallies[key]) for key in order]
+
+    def total(self, phase: Phase | None = None) -> Tally:
+        """Return a new tally of all classes and steps of one phase, or of all phases."""
+        return _sum(tally for key, tally in self.items() if phase is None or key[0] == phase)
+
+    def by_class(self, phase: Phase | None = None) -> dict[str, Tally]:
+        """Return a new tally for each class."""
+        of_phase = [(key, tally) for key, tally in self.items() if phase is None or key[0] == phase]
+        names = dict.fromkeys(key[1] for key, _ in of_phase)
+        return {name: _sum(tally for key, tally in of_phase if key[1] == name) for name in names}
+
+    def by_step(self, phase: Phase = "measure") -> dict[int, Tally]:
+        """Return a new tally for each step; empty for a load without steps."""
+        of_phase = [(key[2], tally) for key, tally in self.items() if key[0] == phase and key[2] is not None]
+        steps = dict.fromkeys(step for step, _ in of_phase)
+        return {step: _sum(tally for at, tally in of_phase if at == step) for step in sorted(steps)}
+
+    def absorb(self, other: TallySet) -> None:
+        """Add another set, which stays unchanged."""
+        for (phase, class_name, step), tally in other._tallies.items():
+            self.at(phase, class_name, step).absorb(tally)
+
+    def renamed(self, name_of: Callable[[str], str]) -> TallySet:
+        """Return a new set with renamed classes; tallies of classes with the same new name are added."""
+        renamed = TallySet()
+        for (phase, class_name, step), tally in self._tallies.items():
+            renamed.at(phase, name_of(class_name), step).absorb(tally)
+        return renamed
+
+    def take(self) -> TallySet:
+        """Return the counts since the last call, and empty this set."""
+        taken = TallySet()
+        taken._tallies, self._tallies = self._tallies, {}
+        return taken
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return plain values, for a message or a file."""
+        return {"tallies": [[*key, tally.to_wire()] for key, tally in self.items()]}
+
+    @classmethod
+    def from_wire(cls, document: Any) -> TallySet:
+        """Return the set of a `to_wire` document; ValueError or TypeError if it is none."""
+        tallies, wire = cls(), msgspec.convert(document, TallySetWire)
+        tallies._tallies = {(phase, name, step): Tally.from_wire(tally) for phase, name, step, tally in wire["tallies"]}
+        return tallies
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TallySet):
+            return NotImplemented
+        return self._tallies == other._tallies
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+
+def count_faults(tallies: TallySet) -> list[str]:
+    """Return one sentence for each inconsistent count; empty if all are consistent.
+
+    Planned = dropped + started, begun = ok + failed + unfinished, and achieved <= offered sessions, except for a few sessions
+    that workers count in a neighbouring phase, because they receive its ends at different instants.
+    """
+    faults = []
+    for phase in PHASES:
+        total = tallies.total(phase)
+        if total.sessions_planned != total.sessions_dropped + total.sessions_started:
+            faults.append(
+                f"{phase}: {total.sessions_planned} sessions were planned, but {total.sessions_dropped} dropped and "
+                f"{total.sessions_started} started"
+            )
+        if total.turns_begun != total.ended:
+            faults.append(
+                f"{phase}: {total.turns_begun} turns were begun, but {total.ok} ended well, {total.failed} failed and "
+                f"{total.unfinished} stayed unfinished"
+            )
+        if total.sessions_completed > total.sessions_started:
+            faults.append(
+                f"{phase}: {total.sessions_completed} sessions were completed, but {total.sessions_started} started"
+            )
+        if total.window_sessions - total.sessions_planned > max(_EDGE_SESSIONS, _EDGE_SHARE * total.sessions_planned):
+            faults.append(
+                f"{phase}: {total.window_sessions} sessions were achieved, but {total.sessions_planned} offered"
+            )
+    return faults
+
+
+def _sum(tallies: Iterable[Tally]) -> Tally:
+    total = Tally()
+    for tally in tallies:
+        total.absorb(tally)
+    return total

@@ -1,0 +1,285 @@
+"""Column buffers of turn records, and their conversion into an Arrow table."""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.base.arrow import pa
+from inferload.base.clock import Anchor
+from inferload.turns.record import INSTANTS, SERVER_TIMES, TurnRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Column of the turn files. `text`: its meaning, for docs/turns.md."""
+
+    name: str
+    type: pa.DataType
+    text: str
+
+
+_TEXT, _INT, _SMALL, _FLOAT = pa.string(), pa.int64(), pa.int32(), pa.float64()
+
+# Instants are null if the turn did not reach them.
+TURN_COLUMNS = (
+    Column("turn_id", _TEXT, "identity of the turn, such as `s7.2`: session 7, third turn"),
+    Column("session_id", _TEXT, "identity of the session; of a sub-agent it has a `/`"),
+    Column("turn_index", _SMALL, "number of the turn in its session, from 0"),
+    Column("class", _TEXT, "class of the tables and gates: class of the mix, kind of workload, or name of the task"),
+    Column("worker", _TEXT, "worker that sent the turn"),
+    Column("phase", _TEXT, "`warmup`, `measure` or `drain`: the phase of `planned_ns`"),
+    Column(
+        "planned_ns", _INT, "when the turn was due: arrival of its session, or end of the previous turn plus the pause"
+    ),
+    Column("sent_ns", _INT, "just before the first byte of the request, on a connected socket"),
+    Column("written_ns", _INT, "the whole request is handed to the kernel"),
+    Column("first_event_ns", _INT, "first event of the answer, of any kind"),
+    Column("first_ns", _INT, "first event with output"),
+    Column("first_visible_ns", _INT, "first event with visible text: no reasoning"),
+    Column("last_ns", _INT, "last event with output"),
+    Column("closed_ns", _INT, "end of the reply, or of the wait for it"),
+    Column("input_tokens", _INT, "prompt tokens, counted by the server"),
+    Column("output_tokens", _INT, "tokens of the answer, counted by the server"),
+    Column("cached_tokens", _INT, "prompt tokens found in the server's prefix cache, if the server reports them"),
+    Column("connect_ns", _INT, "duration of DNS, TCP and TLS, if the turn opened a connection"),
+    Column("event_ns", pa.list_(_INT), "each event with output: nanoseconds since `sent_ns`"),
+    Column(
+        "event_tokens", pa.list_(_SMALL), "tokens of each event in `event_ns`, if the server reports a running count"
+    ),
+    Column("client_delay_max_ns", _INT, "longest time between the arrival of data in the kernel and its read"),
+    Column("attempts", _SMALL, "requests sent for this turn: 2 after a retry on a new connection"),
+    Column("target", _TEXT, "server that the turn was sent to"),
+    Column("model", _TEXT, "model of the request"),
+    Column("max_tokens", _INT, "limit of the answer in the request"),
+    Column("finish_reason", _TEXT, "the server's reason for the end; `cancelled` for a turn that its caller cancelled"),
+    Column("request_id", _TEXT, "the server's identity of the request"),
+    Column("step", _SMALL, "step of the load profile, from 0"),
+    Column("server_queue_ms", _FLOAT, "time in the server's queue, if the server reports it"),
+    Column("server_ttft_ms", _FLOAT, "time to the first token without the queue, if the server reports it"),
+    Column("server_generation_ms", _FLOAT, "time from the first token to the last, if the server reports it"),
+    Column(
+        "failure", _TEXT, "class of the failure; null for a turn that ended well; `unfinished` at the end of the drain"
+    ),
+    Column("status", _SMALL, "HTTP status"),
+    Column(
+        "pause", _TEXT, "kind of the pause before the turn: `think` or `tool`; null for the first turn of a session"
+    ),
+    Column("final", pa.bool_(), "the session ends with this answer"),
+)
+
+SCHEMA = pa.schema([(column.name, column.type) for column in TURN_COLUMNS])
+
+_NUMBERS = (
+    *INSTANTS,
+    "turn_index",
+    "connect_ns",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "client_delay_max_ns",
+    "attempts",
+    "max_tokens",
+    "step",
+    "status",
+    "final",
+)
+_WORDS = ("class", "worker", "phase", "target", "model", "finish_reason", "failure", "pause")
+_numbers_of = attrgetter(*_NUMBERS)
+_figures_of = attrgetter(*SERVER_TIMES)
+_words_of = attrgetter("class_name", *_WORDS[1:])
+_IDS = tuple(map(attrgetter, ("turn_id", "session_id", "request_id")))
+_EVENTS, _TOKENS = map(attrgetter, ("event_ns", "event_tokens"))
+
+_NONE = -(2**63)  # represents None in the buffers of whole numbers
+
+
+class TurnColumns:
+    """Buffered turns of a part: flat arrays, which a thread can convert without the GIL."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._numbers = array("q")
+        self._figures = array("d")
+        self._codes = array("i")
+        self._known: tuple[dict[str, int], ...] = tuple({} for _ in _WORDS)
+        self._ids = (_Texts(), _Texts(), _Texts())  # turn, session, request
+        self._events = _Lists("q")
+        self._tokens = _Lists("i")
+        self._latest: tuple[tuple[str | None, ...], list[int]] = ((), [])  # words of the latest turn, and their codes
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def append(self, turn: TurnRecord) -> None:
+        """Add one turn."""
+        self.extend((turn,))
+
+    def extend(self, turns: Sequence[TurnRecord]) -> None:
+        """Add several turns, at a lower cost per turn than `append`. If a number fits no column, none is added."""
+        numbers = [number for turn in turns for number in _numbers_of(turn)]
+        whole = array("q", [_NONE if number is None else number for number in numbers])
+        figures = [figure for turn in turns for figure in _figures_of(turn)]
+        self._figures.extend(array("d", [np.nan if figure is None else figure for figure in figures]))
+        self._numbers.extend(whole)
+        for turn in turns:
+            words = _words_of(turn)
+            if words != self._latest[0]:  # most turns have the words of the turn before
+                known = zip(words, self._known, strict=True)
+                self._latest = (
+                    words,
+                    [-1 if word is None else codes.setdefault(word, len(codes)) for word, codes in known],
+                )
+            self._codes.extend(self._latest[1])
+        for texts, get in zip(self._ids, _IDS, strict=True):
+            texts.extend([get(turn) for turn in turns])
+        for lists, get in ((self._events, _EVENTS), (self._tokens, _TOKENS)):
+            lists.extend([get(turn) for turn in turns])
+        self._rows += len(turns)
+
+    def arrays(self, anchor_mono_ns: int) -> dict[str, pa.Array]:
+        """Return one array per column of SCHEMA. No turn may be appended afterwards."""
+        numbers = np.frombuffer(self._numbers, dtype=np.int64).reshape(self._rows, len(_NUMBERS))
+        arrays = {}
+        for column, name in enumerate(_NUMBERS):
+            values, missing = numbers[:, column].copy(), numbers[:, column] == _NONE
+            if name in INSTANTS:
+                values -= anchor_mono_ns
+            values[missing] = 0
+            arrays[name] = pa.array(values, mask=missing).cast(SCHEMA.field(name).type)
+        figures = np.frombuffer(self._figures, dtype=np.float64).reshape(self._rows, len(SERVER_TIMES))
+        for column, name in enumerate(SERVER_TIMES):
+            arrays[name] = pa.array(figures[:, column].copy(), mask=np.isnan(figures[:, column]))
+        codes = np.frombuffer(self._codes, dtype=np.int32).reshape(self._rows, len(_WORDS))
+        for column, (name, known) in enumerate(zip(_WORDS, self._known, strict=True)):
+            arrays[name] = _spelled(codes[:, column].copy(), list(known))
+        for name, texts in zip(("turn_id", "session_id", "request_id"), self._ids, strict=True):
+            arrays[name] = texts.to_array()
+        arrays["event_ns"], arrays["event_tokens"] = self._events.to_array(), self._tokens.to_array()
+        return arrays
+
+
+class _Texts:
+    """Text column in Arrow's layout, with nulls."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._ends = array("i", [0])
+        self._missing = array("b")
+
+    def extend(self, texts: Sequence[str | None]) -> None:
+        for text in texts:
+            if text is not None:
+                self._bytes += text.encode("utf-8", "replace")
+            self._ends.append(len(self._bytes))
+            self._missing.append(text is None)
+
+    def to_array(self) -> pa.Array:
+        validity = pa.array(np.frombuffer(self._missing, dtype=np.int8) == 0).buffers()[1]
+        buffers = [validity, pa.py_buffer(self._ends), pa.py_buffer(self._bytes)]
+        return pa.Array.from_buffers(pa.string(), len(self._missing), buffers)
+
+
+class _Lists:
+    """Column of lists of numbers, with nulls."""
+
+    def __init__(self, code: str) -> None:
+        self._flat = array(code)
+        self._ends = array("i", [0])
+        self._missing = array("b")
+
+    def extend(self, lists: "Sequence[array[int] | None]") -> None:
+        for values in lists:
+            if values is not None:
+                self._flat.extend(values)
+            self._ends.append(len(self._flat))
+            self._missing.append(values is None)
+
+    def to_array(self) -> pa.Array:
+        flat = np.frombuffer(self._flat, dtype=np.dtype(self._flat.typecode))
+        missing = pa.array(np.frombuffer(self._missing, dtype=np.int8) != 0)
+        ends = pa.array(np.frombuffer(self._ends, dtype=np.int32))
+        return pa.ListArray.from_arrays(ends, pa.array(flat), mask=missing)
+
+
+def _spelled(codes: npt.NDArray[np.int32], words: Sequence[str]) -> pa.Array:
+    missing = codes < 0
+    codes[missing] = 0
+    numbers = pa.array(codes, mask=missing)
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(words or [""], pa.string())).dictionary_decode()
+
+
+def to_table(columns: TurnColumns, anchor: Anchor, worker: str, run_id: str = "") -> pa.Table:
+    """Return all turns as a table: instants relative to the anchor, and the anchor in the metadata."""
+    arrays = columns.arrays(anchor.mono_ns)
+    metadata = {
+        b"worker": worker.encode(),
+        b"run_id": run_id.encode(),
+        b"anchor_wall_ns": str(anchor.wall_ns).encode(),
+        b"anchor_mono_ns": str(anchor.mono_ns).encode(),
+    }
+    return pa.Table.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA.with_metadata(metadata))
+
+
+_HEAD = """\
+# Turn files
+
+<!-- Generated: python -m inferload.turns.turn_columns > docs/turns.md -->
+
+The folder `turns` of a run directory has a Parquet file for each worker, with one row per turn of all phases. pandas
+reads all files at once:
+
+```python
+import pandas as pd
+
+turns = pd.read_parquet("runs/latest/turns")
+good = turns[(turns.phase == "measure") & turns.failure.isna()]
+
+ttft_ms = (good.first_ns - good.sent_ns) / 1e6
+print(ttft_ms.groupby(good["class"]).describe(percentiles=[0.5, 0.95]))
+
+events_ns = good.set_index("turn_id").event_ns.explode().astype("float")
+gaps_ms = events_ns.groupby(level=0).diff().dropna() / 1e6
+print("ITL p95:", gaps_ms.quantile(0.95))
+
+print(turns.failure.value_counts())
+```
+
+Times are nanoseconds of the worker's monotonic clock since its anchor, an instant that is the same for all rows of a file. The
+metadata of the file has the anchor's wall-clock time, for comparisons with logs:
+
+```python
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+for path in sorted(Path("runs/latest/turns").glob("*.parquet")):
+    table = pq.read_table(path)
+    anchor_ns = int(table.schema.metadata[b"anchor_wall_ns"])
+    sent = pd.to_datetime(table["sent_ns"].to_pandas() + anchor_ns, utc=True)
+    print(path.name, sent.min(), sent.max())
+```
+
+inferload's [percentiles](measures.md) are nearest-rank, as `numpy.quantile(values, 0.95, method="inverted_cdf")`; pandas
+interpolates by default. An unknown value is null, never 0. A killed run may also have parts that are not joined yet, with
+the same columns.
+
+| column | type | meaning |
+|---|---|---|
+"""
+
+
+def document() -> str:
+    """Return the text of docs/turns.md."""
+    return _HEAD + "".join(f"| `{row.name}` | {_in_words(row.type)} | {row.text} |\n" for row in TURN_COLUMNS)
+
+
+def _in_words(of: pa.DataType) -> str:
+    return f"list of {of.value_type}" if pa.types.is_list(of) else str(of)
+
+
+if __name__ == "__main__":
+    print(document(), end="")

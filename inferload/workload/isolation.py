@@ -1,0 +1,24 @@
+"""Isolation of the prefix cache between runs or sessions."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """Isolation of a session's prefixes: a `cache_salt` (vLLM), a unique first line (any server), or none."""
+
+    kind: Literal["salt", "first_line", "none"] = "none"
+    value: str = ""
+
+    @property
+    def first_line(self) -> str:
+        """Text before the first message of a context."""
+        return f"[{self.value}]\n" if self.kind == "first_line" else ""
+
+
+def isolation(isolate: Literal["run", "session", "none"], run_id: str, index: int, takes_salt: bool) -> Isolation:
+    """Return the isolation of session `index` by `cache.isolate`; the first line replaces salts that the server refuses."""
+    if isolate == "none":
+        return Isolation()
+    return Isolation("salt" if takes_salt else "first_line", run_id if isolate == "run" else f"{run_id}:{index}")

@@ -1,0 +1,110 @@
+"""Load of a run as text: rows of the plan, changes during the run, and a summary for a tile."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from inferload.base.errors import UsageError
+from inferload.base.numbers import number
+from inferload.scenario.scenario import Scenario, from_text
+from inferload.workload.content.data import DataContext
+from inferload.workload.plan.describe import Expected, drawn_load_rows, fixed_load_rows, row_text
+
+_CHANGED_BY = {"shape": "by the LoadTestShape", "hand": "by hand"}  # field `by` of a mark
+_SHOWN_CHANGES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class LoadText:
+    """Load as text. `users_or_rate`, `detail`: for a tile. `rows`: titles with lines, as in `inferload plan`."""
+
+    users_or_rate: str
+    detail: str
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def text(self) -> str:
+        """All rows, without a final newline."""
+        return "\n".join(row_text(title, lines) for title, lines in self.rows)
+
+    @property
+    def loop(self) -> str:
+        """Closed or open loop: only a closed loop has a number of users."""
+        return "closed loop" if self.users_or_rate.endswith(("user", "users")) else "open loop"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the `load` block of run.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, block: Mapping[str, Any]) -> "LoadText":
+        """Return the text that `to_dict` wrote. KeyError, TypeError or ValueError for other data."""
+        rows = tuple((str(title), tuple(str(line) for line in lines)) for title, lines in block["rows"])
+        return cls(str(block["users_or_rate"]), str(block["detail"]), rows)
+
+
+def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: DataContext | None = None) -> LoadText:
+    """Return the load of a run. `marks`: of its marks.jsonl.
+
+    Rows on sessions need `data` and readable files, and are left out otherwise.
+    """
+    rows, sample = fixed_load_rows(scenario), None
+    if data is not None:
+        with suppress(UsageError):  # a file may be gone since the run
+            rows, sample = drawn_load_rows(scenario, data)
+    changes = [mark for mark in marks if mark.get("kind") == "users"]
+    by = {title: [mark for mark in changes if mark.get("by", "hand") == name] for name, title in _CHANGED_BY.items()}
+    key = scenario.arrivals.load_key
+    users_or_rate, how = scenario.arrivals.in_short([] if key is None else _numbers(changes, key))
+    details = [
+        "session starts" if scenario.open_loop else "",
+        how,
+        *(f"changed {title} {_times(len(marks))}" for title, marks in by.items() if marks),
+        _lengths(sample),
+    ]
+    rows = [*rows, *((title, _changed(marks)) for title, marks in by.items())]
+    filled = tuple((title, tuple(lines)) for title, lines in rows if lines)
+    return LoadText(users_or_rate, "; ".join(filter(None, details)), filled)
+
+
+def recorded_load(manifest: Mapping[str, Any], marks: Sequence[Mapping[str, Any]]) -> LoadText | None:
+    """Return the load of a run from its run.json, else from its scenario, as of a run that was killed.
+
+    UsageError for a malformed block or scenario.
+    """
+    block, scenario = manifest.get("load"), manifest.get("scenario")
+    if isinstance(block, Mapping):
+        try:
+            return LoadText.from_dict(block)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError("run.json: key load cannot be read; remove it") from error
+    text = scenario.get("text") if isinstance(scenario, Mapping) else None
+    return load_text(from_text(text, "run.json"), marks) if isinstance(text, str) else None
+
+
+def _numbers(changes: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    return [mark[key] for mark in changes if isinstance(mark.get(key), int | float)]
+
+
+def _lengths(sample: Expected | None) -> str:
+    """Return the mean planned lengths of a turn."""
+    if sample is None or not sample.prompt_tokens:
+        return ""
+    lengths = [sample.prompt_tokens, sample.output_tokens]
+    prompt, output = (number(sum(tokens) / len(tokens)) for tokens in lengths)
+    mean = "on average " if any(len(set(tokens)) > 1 for tokens in lengths) else ""
+    return f"{mean}{prompt} prompt, {output} output tokens planned"
+
+
+def _changed(changes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return lines on the first changes and the last one."""
+    lines = [f"at {mark.get('t_s')} s {mark.get('text')}" for mark in changes]
+    left_out = len(lines) - _SHOWN_CHANGES
+    if left_out <= 0:
+        return lines
+    return [*lines[: _SHOWN_CHANGES - 1], f"{left_out} more changes (marks.jsonl)", lines[-1]]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"

@@ -1,0 +1,98 @@
+"""Lines of the plan on the prefix cache and on the classes of a mix: expected hits and sums of the drawn sessions."""
+
+from collections.abc import Sequence
+
+from inferload.base.numbers import number, percent, plural, with_noun
+from inferload.scenario.scenario import Cache, Scenario
+from inferload.scenario.schema.workloads import Mix
+from inferload.workload.isolation import isolation
+from inferload.workload.plan.planned_load import PlannedSession
+from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK, Hits, PlannedHits
+from inferload.workload.sessions import model_of
+
+ISOLATION = {
+    "run": "cached prefixes are shared within this run only",
+    "session": "cached prefixes are shared within each session only",
+    "none": "cached prefixes are shared with earlier runs and other clients",
+}
+ARMS = {
+    "cold": (),
+    "warm": ("warm: the same run comes first, unmeasured, in DIR-warming",),
+    "both": ("both: the run is repeated with the same salt in DIR-warm, and compared",),
+}
+
+
+class ClassSums:
+    """Sums over the sent turns of one class's drawn sessions."""
+
+    def __init__(self) -> None:
+        self.sessions = 0
+        self.turns = 0
+        self.input_tokens = 0
+        self.output_tokens = 0
+
+    def add(self, session: PlannedSession) -> None:
+        """Add one session."""
+        self.sessions += 1
+        self.turns += len(session.sent)
+        self.input_tokens += sum(turn.input_tokens or 0 for turn in session.sent)
+        self.output_tokens += sum(turn.ask.output_tokens or 0 for turn in session.sent)
+
+
+class PlannedCache:
+    """Expected hits of the drawn sessions in an unbounded cache, and sums by class."""
+
+    def __init__(self, scenario: Scenario, sessions: Sequence[PlannedSession]) -> None:
+        self._scenario = scenario
+        self._drawn = len(sessions)
+        self.sums: dict[str, ClassSums] = {}
+        self.hits = PlannedHits(scenario.cache.block_size or ASSUMED_BLOCK)
+        for session in sessions:
+            self.sums.setdefault(session.class_name, ClassSums()).add(session)
+            isolated = isolation(scenario.cache.isolate, "plan", session.index, takes_salt=True)
+            model = model_of(scenario, session.index)
+            self.hits.session(session.index, session.class_name, session.sent, isolated, model)
+
+    def class_lines(self) -> list[str]:
+        """Return a line per class of a mix, and one on the only class that is sent."""
+        workload = self._scenario.workload
+        if not isinstance(workload, Mix):
+            return []
+        names = [mix_class.name for mix_class in workload.classes]
+        lines = [self._class_line(name) for name in names if name in self.sums]
+        return [*lines, f"only {workload.only} is sent, at its times in the mix"] if workload.only else lines
+
+    def _class_line(self, name: str) -> str:
+        sums = self.sums[name]
+        share = f"{name}: {percent(sums.sessions / self._drawn)} of the sessions"
+        if not sums.turns:
+            return f"{share}, turns not known before the run"
+        counts = [other.turns for other in self.sums.values()]
+        of_turns = f" and {percent(sums.turns / sum(counts))} of the turns" if all(counts) else ""
+        return (
+            f"{share}{of_turns}, {with_noun(number(sums.turns / sums.sessions), 'turn')} each, "
+            f"{sums.input_tokens / sums.turns:,.0f} input and {sums.output_tokens / sums.turns:,.0f} output tokens per turn, "
+            f"{percent(self.hits.by_class[name].rate, 'none')} of the input cached"
+        )
+
+    def cache_lines(self) -> list[str]:
+        """Return the lines on isolation, cold and warm runs, and expected hits."""
+        cache = self._scenario.cache
+        return [ISOLATION[cache.isolate] + _salted(cache), *ARMS[cache.arm], *self._expected(self.hits.total)]
+
+    def _expected(self, total: Hits) -> list[str]:
+        assumed = "" if self._scenario.cache.block_size else " (assumed; set cache.block_size)"
+        lines = [
+            f"expected hits: {percent(total.rate, 'none')} of the input tokens, {percent(total.of_cacheable, 'none')} of the "
+            f"cacheable ones ({plural(self._drawn, 'drawn session')},",
+            f"unbounded cache with blocks of {self.hits.block} tokens{assumed}, without the chat template)",
+        ]
+        if self._scenario.cache.arm == "warm" or self._scenario.cache.salt is not None:
+            lines.append("hits on prefixes of an earlier run are not included")
+        return lines
+
+
+def _salted(cache: Cache) -> str:
+    if cache.salt is None or cache.isolate == "none":
+        return ""
+    return f", and with runs of the salt {cache.salt!r}"
