@@ -99,7 +99,7 @@ def test_workers_on_another_host_send_their_records(hosts: tuple[str, str], tmp_
 
 # Locustfile of a worker with parts so large that sending one takes seconds.
 LARGE_PARTS = """
-from inferload.worker import turn_writer as turnwriter
+from inferload.run.worker import turn_writer as turnwriter
 from inferload.users import ScenarioUser
 
 turnwriter.PART_S = 15.0

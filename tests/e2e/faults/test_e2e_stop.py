@@ -249,7 +249,7 @@ import os
 import gevent
 
 from inferload.users import ScenarioUser
-from inferload.worker.worker_run import WorkerRun
+from inferload.run.worker.worker_run import WorkerRun
 
 
 def start(run):

@@ -237,7 +237,7 @@ import os
 import signal
 
 from inferload.users import ScenarioUser
-from inferload.worker.worker_run import WorkerRun
+from inferload.run.worker.worker_run import WorkerRun
 
 start = WorkerRun.start
 
@@ -285,7 +285,7 @@ import os
 import signal
 
 from inferload.users import ScenarioUser
-from inferload.worker.worker_run import WorkerRun
+from inferload.run.worker.worker_run import WorkerRun
 
 set_windows = WorkerRun.set_windows
 
@@ -440,7 +440,7 @@ def test_the_end_of_every_worker_before_the_end_of_the_load_is_a_failure(run_poo
 # -- other versions
 
 OLDER = """
-from inferload.worker import worker as agent
+from inferload.run.worker import worker as agent
 from inferload.users import ScenarioUser
 
 agent.__version__ = "0.0.9"

@@ -325,7 +325,7 @@ import os, sys
 from types import SimpleNamespace
 from locust.rpc import zmqrpc
 from locust.rpc.protocol import Message
-from inferload.locust.adapters import messages
+from inferload.locust_adapters import messages
 
 client = zmqrpc.Client("127.0.0.1", int(sys.argv[1]), "a")
 for number in range(200):

@@ -11,12 +11,13 @@ import sys
 from array import array
 sys.path.insert(0, {tests!r})
 from records import turn
-from inferload import scrapes_file, turns_file
+from inferload.servers import scrapes_file
+from inferload.turns import turns_file
 from inferload.results import agent_tasks
-from inferload.server_metrics import series
-from inferload.measure.clock import Anchor
+from inferload.servers import series
+from inferload.base.clock import Anchor
 from inferload.figures.turn_values import ExactValues
-from inferload.measure.turn_columns import TurnColumns, to_table
+from inferload.turns.turn_columns import TurnColumns, to_table
 columns = TurnColumns()
 columns.append(turn())
 table = to_table(columns, Anchor(1, 2), "w")
@@ -28,7 +29,7 @@ SCRAPER = """
 import sys
 from pathlib import Path
 import inferload.servers.scraper
-from inferload import scrapes_file
+from inferload.servers import scrapes_file
 folder = Path({folder!r})
 for number in range(2):
     columns = scrapes_file.ScrapeColumns()
@@ -41,7 +42,7 @@ assert not {{"pandas", "pyarrow.compute"}} & sys.modules.keys()
 
 WITH = """
 import sys
-from inferload.measure.arrow import pa
+from inferload.base.arrow import pa
 assert pa.array([1]).to_numpy().tolist() == [1] and "pandas" not in sys.modules
 assert pa.table({"a": pa.array([1])}).to_pandas()["a"].tolist() == [1]
 import pandas as pd

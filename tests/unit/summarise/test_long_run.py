@@ -27,7 +27,7 @@ SMALL = LongRun(3000, workers=3)
 PEAK = """
 import json, sys
 from pathlib import Path
-from inferload.summarise.summarise import summarise
+from inferload.results.summarise.summarise import summarise
 document = summarise(Path(sys.argv[1]))
 peak_kb, = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 figures = {key: document[key] for key in ("percentiles_from", "notes")} | {"sent": document["turns"]["by_phase"]["all"]["sent"]}

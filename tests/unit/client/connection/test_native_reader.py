@@ -455,7 +455,7 @@ def wait_for(there: Callable[[], bool]) -> None:
 
 START = """
 import os, gevent, gevent.os
-from inferload.measure.clock import now_ns
+from inferload.base.clock import now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnRequest
