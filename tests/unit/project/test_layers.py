@@ -200,6 +200,12 @@ def test_the_load_path_reads_the_clock_in_one_module() -> None:
     assert readers == ["inferload.base.clock"]
 
 
+def test_the_wheel_has_every_package() -> None:
+    folders = {".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES if path.name == "__init__.py"}
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    assert sorted(map(source_name, listed)) == sorted(folders)
+
+
 def test_no_ignored_file_is_committed() -> None:
     """A committed environment or link would replace that of every checkout."""
     if not (ROOT / ".git").exists():
