@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from inferload.base.user_cache import user_cache
 
 _LOCAL = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
-_ABOVE = Path(__file__).resolve().parent.parent
+_ABOVE = Path(__file__).resolve().parents[2]
 
 
 def repository() -> Path | None:

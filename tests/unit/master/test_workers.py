@@ -59,7 +59,7 @@ def test_the_same_clock_has_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processes_of_one_machine_have_one_clock_id() -> None:
     here = clock.clock_id()
     assert here
-    words = [sys.executable, "-c", "from inferload.turns import clock; print(clock.clock_id())"]
+    words = [sys.executable, "-c", "from inferload.base import clock; print(clock.clock_id())"]
     assert subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip() == here
 
 
@@ -209,7 +209,7 @@ def test_the_set_up_ends_with_a_worker_that_disconnects(stopped: bool) -> None:
 
 def test_no_worker_is_lost_because_the_master_was_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     at_ns = [0]
-    for module in ("master.lifecycle.workers", "process.silence"):
+    for module in ("run.master.lifecycle.workers", "run.process.silence"):
         monkeypatch.setattr(f"inferload.{module}.now_ns", lambda: at_ns[0])
     run, ears = LossDetection("a"), silence.SilenceClock()
     member = run.roster.members[0]
