@@ -14,12 +14,12 @@ from inferload.figures import client_figures, rate_figures, server_figures, turn
 from inferload.figures.gate import COMPARE, Gate
 
 MEASURE_NAMES = (*turn_figures.BY_KEY, *(figure.key for figure in client_figures.DISTRIBUTIONS))
-RATE_NAMES = tuple(rate_figures.BY_KEY)
+_RATE_NAMES = tuple(rate_figures.BY_KEY)
 _CLIENT_NAMES = tuple(figure.key for figure in client_figures.CLIENT_FIGURES if figure.sketch is None)
 _GAUGE_NAMES = tuple(row.key for row in server_figures.SERVER_FIGURES if row.statistics)
 NAMES_WITH_STATISTIC = (*MEASURE_NAMES, *_GAUGE_NAMES)
 PLAIN_NAMES = (
-    *RATE_NAMES,
+    *_RATE_NAMES,
     *_CLIENT_NAMES,
     *(row.key for row in server_figures.SERVER_FIGURES if not row.statistics),
 )

@@ -70,46 +70,39 @@ class Formula(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
-    """A gauge over the scrapes of a window, multiplied by `scale`."""
+class _OfOne:
+    """Value of one reading."""
 
-    statistics: ClassVar[tuple[Statistic, ...]] = ("mean", "max")
+    statistics: ClassVar[tuple[Statistic, ...]] = ()
     reading: Reading
-    scale: float = 1.0
 
     @property
     def readings(self) -> tuple[Reading, ...]:
         return (self.reading,)
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge(_OfOne):
+    """A gauge over the scrapes of a window, multiplied by `scale`."""
+
+    statistics: ClassVar[tuple[Statistic, ...]] = ("mean", "max")
+    scale: float = 1.0
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
         return np.asarray(window.gauge(self.reading, statistic) * self.scale)
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class Count(_OfOne):
     """Increase of a counter."""
-
-    statistics: ClassVar[tuple[Statistic, ...]] = ()
-    reading: Reading
-
-    @property
-    def readings(self) -> tuple[Reading, ...]:
-        return (self.reading,)
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
         return window.delta(self.reading)
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(_OfOne):
     """Increase of a counter per second."""
-
-    statistics: ClassVar[tuple[Statistic, ...]] = ()
-    reading: Reading
-
-    @property
-    def readings(self) -> tuple[Reading, ...]:
-        return (self.reading,)
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
         return window.per_s(self.reading)

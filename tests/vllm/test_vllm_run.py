@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import locust_process
+import numpy as np
 import pytest
 from inferload.analysis.data import frames
 from inferload.analysis.data.breakdown import PARTS, bands
@@ -132,8 +133,11 @@ def test_the_counts_of_the_timeline_are_those_of_the_server(
         assert scraped is not None
         assert grown is not None
         assert scraped[-1] == now
-        # The last second is not complete: the scrapes end in it.
-        assert 0 < sum(int(row[name]) for row in rows if row[name]) <= grown[-1]
+        known = [row for row in rows if row[name]]  # without the last second, in which the scrapes end
+        bounds_ns = [float(known[0]["wall_s"]) * 1e9, (float(known[-1]["wall_s"]) + 1) * 1e9]
+        first, last = (int(at) - 1 for at in np.searchsorted(server.wall_ns, bounds_ns, side="right"))
+        assert sum(int(row[name]) for row in known) == round(grown[last] - grown[first]) > 0
+        assert server.wall_ns[-1] - server.wall_ns[last] <= 1e9
 
 
 def test_each_turn_has_the_times_reported_by_the_server(turns: list[dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from inferload.analysis.pages import summary_reference
 from paths import ROOT
 
-from inferload.figures import gate_grammar, metric_names
+from inferload.figures import metric_names, rate_figures
 from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.figures.turn_figures import TURN_FIGURES
 
@@ -51,7 +51,7 @@ def test_an_added_row_is_in_timeline_chart_and_live_view(found: dict[str, Any]) 
 
 
 def test_figures_of_servers_and_measures_of_turns_have_different_names() -> None:
-    of_turns = {figure.key for figure in TURN_FIGURES} | set(gate_grammar.RATE_NAMES)
+    of_turns = {figure.key for figure in TURN_FIGURES} | set(rate_figures.BY_KEY)
     keys = [row.key for row in SERVER_FIGURES]
     assert len(set(keys)) == len(keys)
     assert not of_turns & set(keys)
