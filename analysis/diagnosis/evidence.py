@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferload.base.numbers import whole
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
 from inferload.servers.bottleneck.evidence import (
@@ -19,6 +18,7 @@ from inferload.servers.bottleneck.evidence import (
     WindowEvidence,
     command_of,
     max_num_seqs,
+    of_server,
     stream_interval,
 )
 from inferload.servers.series import ServerSeries
@@ -65,15 +65,8 @@ def collect(
         gpus=((run.manifest.get("variant") or {}).get("hardware") or {}).get("gpus"),
         command=command_of(run.manifest.get("variant") or {}),
         cache_config=config,
-        preemptions=whole(server_figures.PREEMPTIONS.number(window)),
-        finished=whole(server_figures.FINISHED.number(window)),
-        computed_tok_per_s=server_figures.COMPUTED_RATE.number(window),
-        generation_tok_per_s=server_figures.GENERATION_RATE.number(window),
-        queue_ms=server_figures.QUEUE.number(window),
-        prefill_ms=server_figures.PREFILL.number(window),
-        decode_ms=server_figures.DECODE.number(window),
+        **of_server(window),
         server_ttft_ms=server_figures.TTFT.number(window),
-        server_itl_ms=server_figures.ITL.number(window),
         server_cpu_share=server_figures.PROCESS_CPU.number(window),
         **_speculation(window),
         **_engines(window),

@@ -13,10 +13,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from inferload.base.numbers import number, percent, whole
+from inferload.base.numbers import number, percent
 from inferload.figures import server_figures as figures
 from inferload.run.live.scrape_window import LiveWindow, Values
-from inferload.servers.bottleneck.evidence import Floats, KvBlocks, Scrapes, WindowEvidence
+from inferload.servers.bottleneck.evidence import Floats, KvBlocks, Scrapes, WindowEvidence, of_server
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.history import LEAST_S, WINDOW_S, History
 from inferload.servers.bottleneck.queue_phases import QueuePhases
@@ -146,14 +146,7 @@ class LiveDiagnosis:
             max_num_seqs=self.max_num_seqs,
             engines=round(newest.get("engines", 1)),
             kv=kv,
-            preemptions=whole(figures.PREEMPTIONS.number(window)),
-            finished=whole(figures.FINISHED.number(window)),
-            computed_tok_per_s=figures.COMPUTED_RATE.number(window),
-            generation_tok_per_s=figures.GENERATION_RATE.number(window),
-            queue_ms=figures.QUEUE.number(window),
-            prefill_ms=figures.PREFILL.number(window),
-            decode_ms=figures.DECODE.number(window),
-            server_itl_ms=figures.ITL.number(window),
+            **of_server(window),
             client_itl_p50_ms=client.itl_p50_ms,
             client_delay_p99_ms=client.delay_p99_ms,
             client_cpu_share=client.cpu_share,

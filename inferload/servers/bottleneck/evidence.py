@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inferload.base.numbers import whole
+from inferload.figures import server_figures
+from inferload.figures.server_formulas import Window
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -178,3 +182,17 @@ def option_of(command: Sequence[str], option: str) -> str | None:
             following = command[index + 1] if index + 1 < len(command) else ""
             return value if sign else "" if following.startswith("--") else following
     return None
+
+
+def of_server(window: Window) -> dict[str, Any]:
+    """Return the fields of `WindowEvidence` that are figures of the server over a window, at its end or while it lasts."""
+    return {
+        "preemptions": whole(server_figures.PREEMPTIONS.number(window)),
+        "finished": whole(server_figures.FINISHED.number(window)),
+        "computed_tok_per_s": server_figures.COMPUTED_RATE.number(window),
+        "generation_tok_per_s": server_figures.GENERATION_RATE.number(window),
+        "queue_ms": server_figures.QUEUE.number(window),
+        "prefill_ms": server_figures.PREFILL.number(window),
+        "decode_ms": server_figures.DECODE.number(window),
+        "server_itl_ms": server_figures.ITL.number(window),
+    }
