@@ -11,7 +11,7 @@ from inferload.results.latency_limits import LatencyLimit, latency_limits
 from ..data.frames import RunFrames
 from ..data.manifest import slo_of, slos_of
 from ..data.partial_run import Notes
-from . import cache_hits, heat, lanes, latency_breakdown, load, over_time, prompts, spectrum
+from . import heat, lanes, latency_breakdown, load, over_time, prompts, spectrum
 from .chart import Picture
 from .lanes import Lanes
 
@@ -49,7 +49,6 @@ def pictures(
         ("the chart of TTFT by prompt", run.marked, lambda: prompts.picture(run)),
         ("the chart of inter-token latency", run.marked, lambda: heat.picture(run, run.phases)),
         ("the chart of steps", "", lambda: load.picture([load.of_steps(steps)], slo)),
-        ("the chart of prefix-cache hits", "", lambda: cache_hits.picture(summary)),
         ("the turns of one minute", run.marked, lambda: None if minutes is None else lanes.picture(minutes)),
     )
     drawn = [_marked(notes.unless_damaged(name, make), mark) for name, mark, make in makers]

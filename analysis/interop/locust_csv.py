@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -101,7 +102,7 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
 
 
 def _load(users: Sequence[float]) -> dict[str, Any] | None:
-    return LoadText(user_range(users), "", ()).to_dict() if users else None
+    return msgspec.to_builtins(LoadText(user_range(users), "", ())) if users else None
 
 
 def _history(prefix: Path) -> pd.DataFrame:

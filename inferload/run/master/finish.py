@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from inferload.base import rundir
 from inferload.base.clock import now_ns
 from inferload.base.errors import UsageError
@@ -49,7 +51,7 @@ def begin(run: MasterRun) -> None:
 
 def _write_manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | None = None) -> None:
     """Write run.json. `counts` and `load`: None during the run."""
-    more = {} if load is None else {"load": load.to_dict()}
+    more = {} if load is None else {"load": msgspec.to_builtins(load)}
     document = run.own.redaction.document(manifest(run, counts) | more)
     in_thread(rundir.write_json, run.directory.path / rundir.MANIFEST, document)
 

@@ -67,58 +67,69 @@ def expected(sessions: Sequence[PlannedSession]) -> Expected:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Plan of a scenario: its rows, some of them without lines, and the values of the drawn sessions."""
+
+    rows: tuple[Row, ...]
+    sample: Expected
+
+
 def describe(scenario: Scenario, data: DataContext | None = None) -> str:
     """Return the plan as text without a final newline. `data`: context for opening data. UsageError for unreadable data."""
+    return "\n".join(row_text(title, lines) for title, lines in plan_of(scenario, data).rows if lines)
+
+
+def plan_of(scenario: Scenario, data: DataContext | None = None) -> Plan:
+    """Return the plan. Without requests that are known before the run, the rows on them have no lines."""
     source = Sessions(scenario, data)
     load = planned_load(scenario, source, SampleSize(SAMPLE, SAMPLE_TURNS))
     sample = expected(load.sessions)
-    if not sample.prompt_tokens:
-        return "\n".join(row_text(title, lines) for title, lines in _unplanned(scenario, source) if lines)
-    cache, missing = PlannedCache(scenario, load.sessions), _not_counted(load)
-    arrivals, session, request, phases = _load_rows(scenario, source, load, sample)
-    estimated = _estimated(source, load)
-    rows = [
-        ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
-        arrivals,
-        ("classes", cache.class_lines()),
-        ("data", _data(source)),
-        session,
-        request,
-        ("load", [*_load(scenario, load, sample), *_in_all(load), *estimated, *missing]),
-        phases,
-        ("numbers", [*_numbers(scenario, load), *missing]),
-        ("cache", [*cache.cache_lines(), *missing]),
-        ("slo", _slo(scenario)),
-        ("gates", _gates(scenario)),
-        ("abort on", list(scenario.abort_on)),
-    ]
-    return "\n".join(row_text(title, lines) for title, lines in rows if lines)
+    drawn = _drawn_rows(scenario, source, load, sample) if sample.prompt_tokens else {"session": _data(source)}
+    known = {
+        "scenario": [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"],
+        **dict(fixed_load_rows(scenario)),
+        "slo": _slo(scenario),
+        "gates": _gates(scenario),
+        "abort on": list(scenario.abort_on),
+    }
+    return Plan(tuple((title, (drawn | known).get(title, [])) for title in _TITLES), sample)
 
 
-def drawn_load_rows(scenario: Scenario, data: DataContext) -> tuple[list[Row], Expected]:
-    """Return the rows on arrivals, session, request and phases, with the values of the drawn sessions."""
-    source = Sessions(scenario, data)
-    load = planned_load(scenario, source, SampleSize(SAMPLE, SAMPLE_TURNS))
-    sample = expected(load.sessions)
-    if sample.prompt_tokens:
-        return _load_rows(scenario, source, load, sample), sample
-    unplanned = _unplanned(scenario, source)
-    return [row for row in unplanned if row[0] in ("arrivals", "session", "phases")], sample
+_TITLES = (
+    "scenario",
+    "arrivals",
+    "classes",
+    "data",
+    "session",
+    "request",
+    "load",
+    "phases",
+    "numbers",
+    "cache",
+    "slo",
+    "gates",
+    "abort on",
+)
 
 
 def fixed_load_rows(scenario: Scenario) -> list[Row]:
-    """Return the rows that need no sessions and no files."""
+    """Return the rows on the load that need no sessions and no files."""
     return [("arrivals", scenario.arrivals.in_words(scenario.phases.measure_s)), ("phases", _phases(scenario))]
 
 
-def _load_rows(scenario: Scenario, source: Sessions, load: PlannedLoad, sample: Expected) -> list[Row]:
-    missing = _not_counted(load)
-    return [
-        ("arrivals", scenario.arrivals.in_words(scenario.phases.measure_s)),
-        ("session", [*_session(scenario, sample), *_limits(source, sample), *missing]),
-        ("request", [*_request(scenario, sample), *_estimated(source, load), *missing]),
-        ("phases", _phases(scenario)),
-    ]
+def _drawn_rows(scenario: Scenario, source: Sessions, load: PlannedLoad, sample: Expected) -> dict[str, list[str]]:
+    """Return the rows on drawn sessions."""
+    cache, missing, estimated = PlannedCache(scenario, load.sessions), _not_counted(load), _estimated(source, load)
+    return {
+        "classes": cache.class_lines(),
+        "data": _data(source),
+        "session": [*_session(sample), *_limits(source, sample), *missing],
+        "request": [*_request(scenario, sample), *estimated, *missing],
+        "load": [*_load(scenario, load, sample), *_in_all(load), *estimated, *missing],
+        "numbers": [*_numbers(scenario, load), *missing],
+        "cache": [*cache.cache_lines(), *missing],
+    }
 
 
 def _not_counted(load: PlannedLoad) -> list[str]:
@@ -127,19 +138,6 @@ def _not_counted(load: PlannedLoad) -> list[str]:
     for session in load.sessions:
         turns[session.class_name] += len(session.sent)
     return [f"class {name} not included" for name, count in turns.items() if not count]
-
-
-def _unplanned(scenario: Scenario, source: Sessions) -> list[Row]:
-    """Return the rows of a scenario whose requests are not known before the run."""
-    return [
-        ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
-        ("arrivals", scenario.arrivals.in_words(scenario.phases.measure_s)),
-        ("session", [line for opened in source.open().values() for line in opened.in_words()]),
-        ("phases", _phases(scenario)),
-        ("slo", _slo(scenario)),
-        ("gates", _gates(scenario)),
-        ("abort on", list(scenario.abort_on)),
-    ]
 
 
 def row_text(title: str, lines: Sequence[str]) -> str:
@@ -175,7 +173,7 @@ def _limits(source: Sessions, sample: Expected) -> list[str]:
     return [f"{note}: {count:,} times in {sessions}" for note, count in source.notes.items()]
 
 
-def _session(scenario: Scenario, sample: Expected) -> list[str]:
+def _session(sample: Expected) -> list[str]:
     lines = [with_noun(spread(sample.turns), "turn")]
     if sample.tool_s:
         lines.append(f"{spread(sample.tool_s)} s of tool time before a turn with tool results")

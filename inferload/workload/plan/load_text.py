@@ -2,21 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import number
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.workload.content.data import DataContext
-from inferload.workload.plan.describe import Expected, drawn_load_rows, fixed_load_rows, row_text
+from inferload.workload.plan.describe import Expected, fixed_load_rows, plan_of, row_text
 
 _CHANGED_BY = {"shape": "by the LoadTestShape", "hand": "by hand"}  # field `by` of a mark
 _SHOWN_CHANGES = 6
+_DRAWN = ("arrivals", "session", "request", "phases")  # rows of the plan on the load of a run
 
 
-@dataclass(frozen=True, slots=True)
-class LoadText:
+class LoadText(msgspec.Struct, frozen=True):
     """Load as text. `users_or_rate`, `detail`: for a tile. `rows`: titles with lines, as in `inferload plan`."""
 
     users_or_rate: str
@@ -33,16 +34,6 @@ class LoadText:
         """Closed or open loop: only a closed loop has a number of users."""
         return "closed loop" if self.users_or_rate.endswith(("user", "users")) else "open loop"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the `load` block of run.json."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, block: Mapping[str, Any]) -> "LoadText":
-        """Return the text that `to_dict` wrote. KeyError, TypeError or ValueError for other data."""
-        rows = tuple((str(title), tuple(str(line) for line in lines)) for title, lines in block["rows"])
-        return cls(str(block["users_or_rate"]), str(block["detail"]), rows)
-
 
 def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: DataContext | None = None) -> LoadText:
     """Return the load of a run. `marks`: of its marks.jsonl.
@@ -52,7 +43,8 @@ def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: Data
     rows, sample = fixed_load_rows(scenario), None
     if data is not None:
         with suppress(UsageError):  # a file may be gone since the run
-            rows, sample = drawn_load_rows(scenario, data)
+            plan = plan_of(scenario, data)
+            rows, sample = [row for row in plan.rows if row[0] in _DRAWN], plan.sample
     changes = [mark for mark in marks if mark.get("kind") == "users"]
     by = {title: [mark for mark in changes if mark.get("by", "hand") == name] for name, title in _CHANGED_BY.items()}
     key = scenario.arrivals.load_key
@@ -76,8 +68,8 @@ def recorded_load(manifest: Mapping[str, Any], marks: Sequence[Mapping[str, Any]
     block, scenario = manifest.get("load"), manifest.get("scenario")
     if isinstance(block, Mapping):
         try:
-            return LoadText.from_dict(block)
-        except (KeyError, TypeError, ValueError) as error:
+            return msgspec.convert(block, LoadText)
+        except msgspec.ValidationError as error:
             raise UsageError("run.json: key load cannot be read; remove it") from error
     text = scenario.get("text") if isinstance(scenario, Mapping) else None
     return load_text(from_text(text, "run.json"), marks) if isinstance(text, str) else None

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
-from typing import NamedTuple
 
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.workloads import Mix
@@ -24,15 +23,15 @@ class SampleSize:
     turns: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PlannedSession:
     """Drawn session. `sent`: its turns that start before the end of the run."""
 
     index: int
     class_name: str
     turns: tuple[PlannedTurn, ...]
-    arrives_s: float = 0.0  # since the start of the load
-    sent: tuple[PlannedTurn, ...] = ()
+    arrives_s: float  # since the start of the load
+    sent: tuple[PlannedTurn, ...]
 
     @property
     def duration_s(self) -> float:
@@ -53,83 +52,63 @@ class PlannedLoad:
     turn_count: float | None = None
 
 
-class _Window(NamedTuple):
-    """Start and end of the measure phase, in seconds since the start of the load."""
-
-    start_s: float
-    end_s: float
-
-    @classmethod
-    def of(cls, scenario: Scenario) -> "_Window":
-        """Return the window of an open loop. A count ends a run after a warm-up of unknown length: that is left out."""
-        phases = scenario.phases
-        if not scenario.arrivals.open_loop:
-            return cls(0.0, inf)
-        start_s = 0.0 if phases.adaptive and phases.counted else phases.warmup_s
-        return cls(start_s, inf if phases.measure_s is None else start_s + phases.measure_s)
-
-
 def planned_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> PlannedLoad:
     """Draw the first sessions of a run and estimate the totals. UsageError for unreadable data."""
-    phases, window = scenario.phases, _Window.of(scenario)
-    drawn, whole = _drawn(scenario, source, sample, window)
-    unknown = not source.repeatable and any(not session.turns for session in drawn)
-    most_turns = inf if unknown else phases.turns or inf
-    _send_in_order(drawn, window, most_turns, in_sequence=not scenario.arrivals.open_loop)
-    sessions = tuple(session for session in drawn if session.sent or not session.turns)
+    phases = scenario.phases
+    start_s, end_s = _window(scenario)
+    sessions, whole = _drawn(scenario, source, sample)
     turns = sum(len(session.sent) for session in sessions)
+    unknown = not source.repeatable and any(not session.turns for session in sessions)
     if unknown and (phases.turns is not None or not turns):
         return PlannedLoad(sessions, whole)
     per_session = turns / len(sessions) if sessions else 0.0
-    measured = sum(session.arrives_s >= window.start_s for session in sessions)
-    by_time = measured if whole else _started(scenario, source, window)
+    measured = sum(session.arrives_s >= start_s for session in sessions)
     by_turns = phases.turns / per_session if phases.turns is not None and per_session else None
-    count = min((limit for limit in (by_time, phases.sessions, by_turns) if limit is not None), default=None)
-    return PlannedLoad(sessions, whole, count, None if count is None else count * per_session)
+    limits = (measured,) if whole else (_started(scenario, source, start_s, end_s), phases.sessions, by_turns)
+    count = min((limit for limit in limits if limit is not None), default=None)
+    turn_count = None if count is None else min(count * per_session, phases.turns or inf)
+    return PlannedLoad(sessions, whole, count, turn_count)
 
 
-def _drawn(
-    scenario: Scenario, source: Sessions, sample: SampleSize, window: _Window
-) -> tuple[list[PlannedSession], bool]:
+def _window(scenario: Scenario) -> tuple[float, float]:
+    """Return start and end of the measure phase of an open loop, in seconds since the start of the load.
+
+    A count ends a run after a warm-up of unknown length: that is left out.
+    """
+    phases = scenario.phases
+    if not scenario.open_loop:
+        return 0.0, inf
+    start_s = 0.0 if phases.adaptive and phases.counted else phases.warmup_s
+    return start_s, inf if phases.measure_s is None else start_s + phases.measure_s
+
+
+def _drawn(scenario: Scenario, source: Sessions, sample: SampleSize) -> tuple[tuple[PlannedSession, ...], bool]:
     """Return the first sessions of the run, and whether there are no others."""
-    most = min(scenario.phases.sessions or inf, scenario.phases.turns or inf)  # each session has a turn
+    most_sessions, most_turns = scenario.phases.sessions or inf, scenario.phases.turns or inf
+    start_s, end_s = _window(scenario)
     sessions: list[PlannedSession] = []
-    measured = turns = 0
-    for arrival in _arrivals(scenario, source, window.end_s):
-        if measured == most:
-            return sessions, True
+    measured = measured_turns = turns = 0
+    for arrival in _arrivals(scenario, source, end_s):
+        if measured >= most_sessions or measured_turns >= most_turns:
+            break
         if len(sessions) >= sample.sessions or turns >= sample.turns:
-            return sessions, False
+            return tuple(sessions), False
         begun = source.begin(arrival.index)
         planned = tuple(outline(begun.script, arrival.index))
-        sessions.append(PlannedSession(arrival.index, begun.class_name, planned, arrival.due_s))
-        turns += len(planned)
-        measured += arrival.due_s >= window.start_s
-    return sessions, True
+        sent = tuple(turn for turn in planned if arrival.due_s + turn.at_s < end_s)
+        sessions.append(PlannedSession(arrival.index, begun.class_name, planned, arrival.due_s, sent))
+        turns += len(sent)
+        if arrival.due_s >= start_s:
+            measured += 1
+            measured_turns += len(sent)
+    return tuple(sessions), True
 
 
-def _send_in_order(sessions: list[PlannedSession], window: _Window, most_turns: float, in_sequence: bool) -> None:
-    """Mark the turns before the end of the run. `most_turns`: of the measure phase. `in_sequence`: one session after another."""
-    due = sorted(
-        (0.0 if in_sequence else session.arrives_s + turn.at_s, position, number)
-        for position, session in enumerate(sessions)
-        for number, turn in enumerate(session.turns)
-    )
-    sent: list[list[int]] = [[] for _ in sessions]
-    for at_s, position, number in due:
-        if at_s >= window.end_s or most_turns <= 0:
-            break
-        sent[position].append(number)
-        most_turns -= at_s >= window.start_s
-    for session, numbers in zip(sessions, sent, strict=True):
-        session.sent = tuple(session.turns[number] for number in sorted(numbers))
-
-
-def _started(scenario: Scenario, source: Sessions, window: _Window) -> float | None:
+def _started(scenario: Scenario, source: Sessions, start_s: float, end_s: float) -> float | None:
     """Return the number of sessions that an open loop starts in a window; None: without end, or a closed loop."""
     if scenario.arrivals.own_end is not None:
-        return sum(arrival.due_s >= window.start_s for arrival in _arrivals(scenario, source, window.end_s))
-    return None if window.end_s == inf else expected_sessions(scenario, *window)
+        return sum(arrival.due_s >= start_s for arrival in _arrivals(scenario, source, end_s))
+    return None if end_s == inf else expected_sessions(scenario, start_s, end_s)
 
 
 def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> float | None:
@@ -140,20 +119,17 @@ def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> f
     phases = scenario.phases
     if phases.adaptive or (not scenario.open_loop and phases.counted):
         return None
-    if phases.measure_s is not None and not phases.counted:
-        end_s = phases.warmup_s + phases.measure_s
-        if scenario.arrivals.own_end is None:
-            return end_s
-        trace_s = planned_end_s(scenario.changed({"phases.measure_s": None}), source, sample)
-        return end_s if trace_s is None else min(end_s, trace_s)
+    end_s = inf if phases.measure_s is None else phases.warmup_s + phases.measure_s
+    if not phases.counted and scenario.arrivals.own_end is None:
+        return None if end_s == inf else end_s
     load = planned_load(scenario, source, sample)
     if load.session_count is None:
         return None
     if load.whole:
-        return max((session.arrives_s + turn.at_s for session in load.sessions for turn in session.sent), default=0.0)
-    measured = (arrival for arrival in _arrivals(scenario, source, inf) if arrival.due_s >= phases.warmup_s)
+        return min(end_s, max((session.arrives_s + session.duration_s for session in load.sessions), default=0.0))
+    measured = (arrival for arrival in _arrivals(scenario, source, end_s) if arrival.due_s >= phases.warmup_s)
     *_, last = islice(measured, round(load.session_count))
-    return last.due_s + sum(session.duration_s for session in load.sessions) / len(load.sessions)
+    return min(end_s, last.due_s + sum(session.duration_s for session in load.sessions) / len(load.sessions))
 
 
 def expected_sessions(scenario: Scenario, from_s: float, until_s: float) -> float | None:

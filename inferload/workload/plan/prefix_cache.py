@@ -22,33 +22,14 @@ ARMS = {
 }
 
 
-class ClassSums:
-    """Sums over the sent turns of one class's drawn sessions."""
-
-    def __init__(self) -> None:
-        self.sessions = 0
-        self.turns = 0
-        self.input_tokens = 0
-        self.output_tokens = 0
-
-    def add(self, session: PlannedSession) -> None:
-        """Add one session."""
-        self.sessions += 1
-        self.turns += len(session.sent)
-        self.input_tokens += sum(turn.input_tokens or 0 for turn in session.sent)
-        self.output_tokens += sum(turn.ask.output_tokens or 0 for turn in session.sent)
-
-
 class PlannedCache:
-    """Expected hits of the drawn sessions in an unbounded cache, and sums by class."""
+    """Expected hits of the drawn sessions in an unbounded cache, and the figures of each class of a mix."""
 
     def __init__(self, scenario: Scenario, sessions: Sequence[PlannedSession]) -> None:
         self._scenario = scenario
-        self._drawn = len(sessions)
-        self.sums: dict[str, ClassSums] = {}
+        self._sessions = sessions
         self.hits = PlannedHits(scenario.cache.block_size or ASSUMED_BLOCK)
         for session in sessions:
-            self.sums.setdefault(session.class_name, ClassSums()).add(session)
             isolated = isolation(scenario.cache.isolate, "plan", session.index, takes_salt=True)
             model = model_of(scenario, session.index)
             self.hits.session(session.index, session.class_name, session.sent, isolated, model)
@@ -59,19 +40,22 @@ class PlannedCache:
         if not isinstance(workload, Mix):
             return []
         names = [mix_class.name for mix_class in workload.classes]
-        lines = [self._class_line(name) for name in names if name in self.sums]
+        lines = [self._class_line(name) for name in names if name in self.hits.by_class]
         return [*lines, f"only {workload.only} is sent, at its times in the mix"] if workload.only else lines
 
     def _class_line(self, name: str) -> str:
-        sums = self.sums[name]
-        share = f"{name}: {percent(sums.sessions / self._drawn)} of the sessions"
-        if not sums.turns:
+        sessions = [session for session in self._sessions if session.class_name == name]
+        sent = [turn for session in sessions for turn in session.sent]
+        share = f"{name}: {percent(len(sessions) / len(self._sessions))} of the sessions"
+        if not sent:
             return f"{share}, turns not known before the run"
-        counts = [other.turns for other in self.sums.values()]
-        of_turns = f" and {percent(sums.turns / sum(counts))} of the turns" if all(counts) else ""
+        counts = [hits.turns for hits in self.hits.by_class.values()]
+        of_turns = f" and {percent(len(sent) / sum(counts))} of the turns" if all(counts) else ""
+        input_tokens = sum(turn.input_tokens or 0 for turn in sent) / len(sent)
+        output_tokens = sum(turn.ask.output_tokens or 0 for turn in sent) / len(sent)
         return (
-            f"{share}{of_turns}, {with_noun(number(sums.turns / sums.sessions), 'turn')} each, "
-            f"{sums.input_tokens / sums.turns:,.0f} input and {sums.output_tokens / sums.turns:,.0f} output tokens per turn, "
+            f"{share}{of_turns}, {with_noun(number(len(sent) / len(sessions)), 'turn')} each, "
+            f"{input_tokens:,.0f} input and {output_tokens:,.0f} output tokens per turn, "
             f"{percent(self.hits.by_class[name].rate, 'none')} of the input cached"
         )
 
@@ -84,7 +68,7 @@ class PlannedCache:
         assumed = "" if self._scenario.cache.block_size else " (assumed; set cache.block_size)"
         lines = [
             f"expected hits: {percent(total.rate, 'none')} of the input tokens, {percent(total.of_cacheable, 'none')} of the "
-            f"cacheable ones ({plural(self._drawn, 'drawn session')},",
+            f"cacheable ones ({plural(len(self._sessions), 'drawn session')},",
             f"unbounded cache with blocks of {self.hits.block} tokens{assumed}, without the chat template)",
         ]
         if self._scenario.cache.arm == "warm" or self._scenario.cache.salt is not None:

@@ -175,7 +175,7 @@ def test_a_run_that_ends_by_count_sends_the_planned_turns(run_pool: RunPool, run
     started = Counter(row["session_id"] for row in turns_of(ended.run_dir))
     assert started == Counter({f"s{session.index}": len(session.sent) for session in plan.sessions})
     assert turns["sent"] == turns["ok"] == sum(len(session.sent) for session in plan.sessions)
-    assert turns["output_tokens"] == sum(sums.output_tokens for sums in cache.sums.values())
+    assert turns["output_tokens"] == sum(turn.ask.output_tokens for session in plan.sessions for turn in session.sent)
     hits = cache.hits.total
     assert (expected["input_tokens"], expected["cached_tokens"]) == (hits.input, hits.cached)
     assert expected["hit_rate"] == hits.rate

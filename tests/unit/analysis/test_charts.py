@@ -11,7 +11,7 @@ import pytest
 import synthetic_run as synthetic
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.analysis.charts import cache_hits, heat, lanes, load, over_time, spectrum
+from inferload.analysis.charts import heat, lanes, load, over_time, spectrum
 from inferload.analysis.charts.charts import Pictures, pictures
 from inferload.analysis.data import breakdown, frames, timeline
 from inferload.analysis.data.partial_run import Notes
@@ -28,8 +28,6 @@ from inferload.results.terminal_tables import TASK_ROWS
 def run(tmp_path_factory: pytest.TempPathFactory) -> frames.RunFrames:
     summary = copy.deepcopy(synthetic.SUMMARY)
     summary["steps"] = [step(users, 100.0 * users / (1 + users / 8)) for users in (1, 4, 8, 16)]
-    rates = {"expected": {"hit_rate": 0.5, "cached_tokens": 500}}
-    summary["cache"] = rates | {"counted": {"hit_rate": 0.4, "hits": 400}, "per_turn": None}
     text = "schema: 1\nname: chat\nslo: {ttft_ms: 150, tpot_ms: 30}\n"
     scenario = synthetic.MANIFEST["scenario"] | {"text": text}
     return frames.load(synthetic.write(tmp_path_factory.mktemp("runs") / "run", summary, scenario=scenario))
@@ -47,7 +45,7 @@ def drawn(run: frames.RunFrames) -> Pictures:
 
 def test_a_complete_run_has_all_charts(drawn: Pictures) -> None:
     assert [picture.key for picture in drawn.drawn] == [
-        "over-time", "spectrum", "where-from", "prompts", "itl-heat", "load", "cache-hits", "lanes"]  # fmt: skip
+        "over-time", "spectrum", "where-from", "prompts", "itl-heat", "load", "lanes"]  # fmt: skip
 
 
 def test_the_spectrum_has_nearest_rank_quantiles_from_send_and_from_plan(drawn: Pictures) -> None:
@@ -112,13 +110,6 @@ def test_each_configuration_has_a_curve() -> None:
     assert picture is not None
     assert [trace["name"] for trace in picture.figure["data"]] == ["base", "base", "fast", "fast"]
     assert len({trace["line"]["color"] for trace in picture.figure["data"]}) == 4
-
-
-def test_cache_hits_are_shown_with_expected_hits(drawn: Pictures) -> None:
-    picture = drawn.of("cache-hits")
-    assert picture is not None
-    assert picture.figure["data"][0]["x"] == [40.0, 50.0]
-    assert cache_hits.picture({"cache": {"counted": {"hit_rate": 0.4, "hits": 4}}}) is None
 
 
 @settings(max_examples=40)

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from inferload.base.errors import UsageError
@@ -125,7 +126,7 @@ def test_changes_by_a_shape_are_distinguished_from_manual_ones() -> None:
 def test_the_load_is_read_from_the_manifest_or_its_scenario() -> None:
     loaded = scenario("{kind: poisson, sessions_per_s: 12}")
     recorded = load_text(loaded, (), DataContext())
-    manifest = json.loads(json.dumps({"load": recorded.to_dict()}))
+    manifest = json.loads(json.dumps({"load": msgspec.to_builtins(recorded)}))
     assert recorded_load(manifest, ()) == recorded
     killed = recorded_load({"scenario": {"text": loaded.resolved_text()}}, ())
     assert killed is not None
