@@ -144,7 +144,7 @@ BENCH         := .cache/bench
 CASES         ?= base spread long tls eight bodies
 SIZES         ?= 100 300 600 1000
 PEERS         ?= vllm-rs vllm aiperf guidellm genai-bench
-BENCH_OPTIONS ?= --write docs/accuracy.md
+BENCH_OPTIONS ?= --write docs/background/accuracy.md
 
 # With TLS if OpenSSL's headers are installed (libssl-dev); otherwise the TLS case has no results. `mv`: tests build at the same time.
 $(BENCH)/%: benchmarks/%.c $(wildcard benchmarks/*.h)
@@ -159,7 +159,7 @@ bench-peers:     ## install other load generators for `make bench` (large downlo
 
 bench: bench-client bench-arrivals  ## run bench-client and bench-arrivals
 
-bench-client: $(READY) bench-programs  ## measure accuracy and cost; write docs/accuracy.md (CASES, SIZES, PEERS select a part)
+bench-client: $(READY) bench-programs  ## measure accuracy and cost; write docs/background/accuracy.md (CASES, SIZES, PEERS select a part)
 	$(BIN)/python -m benchmarks.bench --cases $(CASES) --sizes $(SIZES) --clients reader inferload inferload-tasks $(PEERS) $(BENCH_OPTIONS)
 
 bench-arrivals: $(READY) bench-programs  ## measure achieved rate and lag at 200 sessions/s on two workers

@@ -2,7 +2,7 @@
 
 Each seed is recorded twice on one configuration (A and again A) and once on servers that are 10 % slower, each run on its own
 server start. An A/A comparison draws seeds, and for each of them which of the two equal runs is the baseline: nothing differs,
-so that each answer other than "no difference found" is a false alarm. The limits are those of docs/compare.md.
+so that each answer other than "no difference found" is a false alarm. The limits are those of docs/how-to/compare.md.
 """
 
 import argparse

@@ -246,7 +246,7 @@ def json_text(diagnoses: Diagnoses) -> str:
 
 
 def table() -> str:
-    """Format rules and advice as the tables of docs/report.md."""
+    """Format rules and advice as the tables of docs/reference/report.md."""
     lines = ["| finding on the whole run | condition |", "|---|---|"]
     lines += [f"| `{rule.code}` {rule.title} | {rule.holds} |" for rule in RUN_RULES]
     lines += ["", "| cause | evidence | limits |", "|---|---|---|"]
@@ -279,4 +279,4 @@ def main(page: str) -> None:
 if __name__ == "__main__":
     import sys
 
-    main(sys.argv[1] if len(sys.argv) > 1 else "docs/report.md")
+    main(sys.argv[1] if len(sys.argv) > 1 else "docs/reference/report.md")

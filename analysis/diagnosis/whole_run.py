@@ -65,8 +65,8 @@ RUN_RULES = (
     RunRule(
         "overload",
         "Overloaded",
-        "open loop: the number of turns in flight grew during the window (docs/arrivals.md); probable if the evaluated time is "
-        "too short for a decision, otherwise with the capacity if no server stopped or restarted and no worker was lost",
+        "open loop: the number of turns in flight grew during the window (docs/reference/arrivals.md); probable if the evaluated "
+        "time is too short for a decision, otherwise with the capacity if no server stopped or restarted and no worker was lost",
         (
             Advice(
                 "inferload search",
@@ -79,7 +79,7 @@ RUN_RULES = (
         "overload-undecided",
         "Overload not decided",
         "open loop: the number of turns in flight did not grow significantly, but the evaluated time is shorter than three turns, "
-        "or the interval of the growth includes growth that matters (docs/arrivals.md)",
+        "or the interval of the growth includes growth that matters (docs/reference/arrivals.md)",
         (
             Advice(
                 "phases.measure_s longer",

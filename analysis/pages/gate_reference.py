@@ -11,7 +11,7 @@ _STATISTICS = ", ".join((*gate_grammar.STATISTICS, "any percentile"))
 
 
 def document() -> str:
-    """Return the tables of docs/gates.md."""
+    """Return the tables of docs/reference/gates.md."""
     classes = "{CLASS}"
     turns = [
         _of(figure, "", f"{classes}` or `{{TYPE NAME}}" if figure is rate_figures.FAILED_RATIO else classes)

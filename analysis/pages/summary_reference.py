@@ -1,4 +1,4 @@
-"""Tables of the figures of a server in docs/summary.md: `python -m inferload.analysis.pages.summary_reference` rewrites them."""
+"""Tables of server figures in docs/reference/summary.md: `python -m inferload.analysis.pages.summary_reference` rewrites them."""
 
 from inferload.figures.server_figures import ENGINE_GAUGES, GPU, SERVER_FIGURES, SPEC_DECODE, ServerFigure
 from inferload.figures.server_formulas import HistogramMean
@@ -43,4 +43,4 @@ def main(page: str) -> None:
 
 
 if __name__ == "__main__":
-    main("docs/summary.md")
+    main("docs/reference/summary.md")

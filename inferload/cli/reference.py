@@ -1,4 +1,4 @@
-"""Reference of all commands and options, from their parsers: `python -m inferload.cli.reference > docs/cli.md`."""
+"""Reference of all commands and options, from their parsers: `python -m inferload.cli.reference > docs/reference/cli.md`."""
 
 import argparse
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from inferload.cli import GROUPS, build_parser
 
 _HEAD = """# Commands
 
-<!-- Generated: python -m inferload.cli.reference > docs/cli.md -->
+<!-- Generated: python -m inferload.cli.reference > docs/reference/cli.md -->
 
 `inferload COMMAND --help` prints the same in a terminal. `locust -f FILE` has the options of `inferload run`
-except those of the group *load*, of which it has `--set`. The exit codes are in the [README](../README.md#exit-codes).
+except those of the group *load*, of which it has `--set`. The exit codes are in the [README](../../README.md#exit-codes).
 """
 
 Parsers = dict[str, argparse.ArgumentParser]
@@ -19,7 +19,7 @@ _PLAIN_GROUPS = ("positional arguments", "options")
 
 
 def document() -> str:
-    """Return the text of docs/cli.md."""
+    """Return the text of docs/reference/cli.md."""
     sections = []
     for title, commands in GROUPS.items():
         sections.append(f"## {title.capitalize()}\n")

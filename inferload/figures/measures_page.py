@@ -1,4 +1,4 @@
-"""Text of docs/measures.md: `python -m inferload.figures.measures_page`."""
+"""Text of docs/reference/measures.md: `python -m inferload.figures.measures_page`."""
 
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import PEERS
@@ -7,7 +7,7 @@ from inferload.figures.turn_figures import STALL_MS, TURN_FIGURES
 
 _HEAD = f"""# Measures
 
-<!-- Generated: python -m inferload.figures.measures_page > docs/measures.md -->
+<!-- Generated: python -m inferload.figures.measures_page > docs/reference/measures.md -->
 
 All instants of a turn are on one monotonic clock: `planned`, `sent` (just before the first byte goes out on a connected
 socket), `written`, `first_event`, `first` (first event that carries output), `first_visible`, `last` (last event that
@@ -22,7 +22,7 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
 * **A missing value is never 0.** A turn without a value for a measure adds no sample; `count` is the number of samples.
 * **Percentiles** are nearest-rank. A percentile with fewer than 10 samples beyond it (p99 of fewer than 1,000) is marked with
   ~. `intervals` has its 95 % interval, computed as if the samples were independent; null is an end that is not known.
-  Percentiles are exact if all turn records are in the run directory and the run is not [too long](machines.md#long-runs)
+  Percentiles are exact if all turn records are in the run directory and the run is not [too long](../how-to/machines.md#long-runs)
   (`percentiles_from: records`); otherwise they come from sketches, within 0.25 % of the value.
 * **Rates count events inside the window**, without regard to the phase in which a turn was planned: successful turns that
   ended in it, tokens whose event is in it. Achieved sessions were planned and started in the window. Tokens are the server's count
@@ -39,7 +39,7 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
 
 
 def document() -> str:
-    """Return the text of docs/measures.md."""
+    """Return the text of docs/reference/measures.md."""
     rows = [["measure", "unit", "definition", *PEERS], ["---"] * (3 + len(PEERS))]
     for figure in (*TURN_FIGURES, *RATE_FIGURES, *CLIENT_FIGURES):
         rows.append([f"`{figure.key}`", figure.unit, figure.text, *(figure.called.get(peer, "-") for peer in PEERS)])

@@ -1,4 +1,4 @@
-"""Generator of the reference of users, from their docstrings: `python -m inferload.locust.user_reference > docs/users.md`."""
+"""Reference of users, from their docstrings: `python -m inferload.locust.user_reference > docs/reference/users.md`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from inferload.run.worker.reply import CaughtReply, Reply
 _HEAD = """\
 # Users: reference
 
-<!-- generated: python -m inferload.locust.user_reference > docs/users.md -->
+<!-- generated: python -m inferload.locust.user_reference > docs/reference/users.md -->
 
-Classes of `inferload.users` for a locustfile. [Your own locustfile](locustfile.md) has examples.
+Classes of `inferload.users` for a locustfile. [Your own locustfile](../how-to/locustfile.md) has examples.
 """
 
 

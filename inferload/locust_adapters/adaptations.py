@@ -1,6 +1,6 @@
 """Adaptations of Locust: requirements of each on the installed version, and the consequence of its absence.
 
-`python -m inferload.locust_adapters.adaptations` prints docs/locust-versions.md.
+`python -m inferload.locust_adapters.adaptations` prints docs/reference/locust-versions.md.
 """
 
 import logging
@@ -239,7 +239,7 @@ def log_differences() -> None:
 
 _HEAD = """# Versions of Locust
 
-<!-- Generated: python -m inferload.locust_adapters.adaptations > docs/locust-versions.md -->
+<!-- Generated: python -m inferload.locust_adapters.adaptations > docs/reference/locust-versions.md -->
 
 inferload is tested with Locust {tested}. An older version is refused, with exit code 2. A newer one is accepted with one
 warning. `make test-locust VERSION=2.46.0` runs end-to-end tests with another version.
@@ -260,7 +260,7 @@ log. In addition:
 
 
 def document(adaptations: Iterable[Adaptation]) -> str:
-    """Return the text of docs/locust-versions.md."""
+    """Return the text of docs/reference/locust-versions.md."""
     rows = []
     for each in adaptations:
         then = "exit code 2" if each.required else "suspect" if each.figures else "listed"

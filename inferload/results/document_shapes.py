@@ -292,7 +292,7 @@ class Task(TypedDict, total=False):
 
 
 class Summary(_Figures, total=False):
-    """summary.json: docs/summary.md describes its keys."""
+    """summary.json: docs/reference/summary.md describes its keys."""
 
     outcome: Outcome
     run: Run

@@ -1,4 +1,4 @@
-"""JSON Schema and reference of a scenario file: `python -m inferload.scenario.reference > docs/scenario.md`."""
+"""JSON Schema and reference of a scenario file: `python -m inferload.scenario.reference > docs/reference/scenario.md`."""
 
 import json
 import re
@@ -28,7 +28,7 @@ _GENERAL = (MOST, MAX_COUNT, 1 << 63)  # bounds of whole groups of keys, which t
 
 _HEAD = """# Scenario file
 
-<!-- Generated: python -m inferload.scenario.reference > docs/scenario.md -->
+<!-- Generated: python -m inferload.scenario.reference > docs/reference/scenario.md -->
 
 A scenario is a YAML file that defines the content of the sessions (`workload`), their start times (`arrivals`), the length of
 the run (`phases`) and its pass criteria (`slo`, `gates`). A complete example:
@@ -96,7 +96,7 @@ def _with_plain_numbers(part: Any) -> Any:
 
 
 def document() -> str:
-    """Return the text of docs/scenario.md."""
+    """Return the text of docs/reference/scenario.md."""
     schema = json_schema()
     parts = [_HEAD.format(example=EXAMPLE), _section("Top level", schema, schema)]
     parts += [_section(_title(name, schema["$defs"][name]), schema["$defs"][name], schema) for name in _order(schema)]

@@ -15,7 +15,7 @@ from inferload.turns.record import INSTANTS, SERVER_TIMES, TurnRecord
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Column of the turn files. `text`: its meaning, for docs/turns.md."""
+    """Column of the turn files. `text`: its meaning, for docs/reference/turns.md."""
 
     name: str
     type: pa.DataType
@@ -227,7 +227,7 @@ def to_table(columns: TurnColumns, anchor: Anchor, worker: str, run_id: str = ""
 _HEAD = """\
 # Turn files
 
-<!-- Generated: python -m inferload.turns.turn_columns > docs/turns.md -->
+<!-- Generated: python -m inferload.turns.turn_columns > docs/reference/turns.md -->
 
 The folder `turns` of a run directory has a Parquet file for each worker, with one row per turn of all phases. pandas
 reads all files at once:
@@ -273,7 +273,7 @@ the same columns.
 
 
 def document() -> str:
-    """Return the text of docs/turns.md."""
+    """Return the text of docs/reference/turns.md."""
     return _HEAD + "".join(f"| `{row.name}` | {_in_words(row.type)} | {row.text} |\n" for row in TURN_COLUMNS)
 
 

@@ -513,7 +513,7 @@ def check_counts(ended: FinishedRun) -> None:
         entry["worker"]: entry["overrun_ms"] for entry in marks_of(ended.run_dir) if entry["kind"] == "overrun"
     }
     assert summarise(ended.run_dir) == summary  # it is a function of the run directory
-    assert not summary_reference.differences(summary), "docs/summary.md"
+    assert not summary_reference.differences(summary), "docs/reference/summary.md"
     recomputed.check(summary, json.loads((ended.run_dir / "run.json").read_text()), rows, overrun_ms)
 
     last: dict[tuple[str, str], int] = {}

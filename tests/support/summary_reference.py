@@ -1,4 +1,4 @@
-"""Compare a summary with the tables of docs/summary.md."""
+"""Compare a summary with the tables of docs/reference/summary.md."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs" / "summary.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "summary.md"
 _PLAIN: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "number": (int, float),

@@ -35,7 +35,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def server(collector: Collector) -> Iterator[LocalServer]:
-    """vLLM that exports its spans, started as docs/opentelemetry.md describes."""
+    """vLLM that exports its spans, started as docs/how-to/opentelemetry.md describes."""
     _, cores = launch.split_cores(launch.available_cores())
     flags = ("--otlp-traces-endpoint", f"{collector.url}/v1/traces")
     with pytest.MonkeyPatch.context() as environment:

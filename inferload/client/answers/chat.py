@@ -1,7 +1,7 @@
 """Event stream of chat completions and completions: from events and their times to output times, counts and text. No I/O.
 
-An event counts as output (docs/measures.md) if it has content, reasoning or a tool-call delta, or if the server's running token
-count grows with it (a token that is half of a multi-byte character, say).
+An event counts as output (docs/reference/measures.md) if it has content, reasoning or a tool-call delta, or if the server's running
+token count grows with it (a token that is half of a multi-byte character, say).
 
 A usage beside a choice is not always a running count: servers send zeros until the end, the total in each event, or the count of
 each event. It is one if it is positive from the first text on, never decreases, grows with most texts, and ends at the total.

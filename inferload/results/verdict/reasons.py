@@ -256,7 +256,7 @@ RULES: tuple[Rule, ...] = (
         None,
         "adaptations of Locust that figures depend on and that were not applied",
         lambda e: f"adaptations do not fit the installed Locust ({'; '.join(e.adaptations_left_out)})",
-        "the installed version of Locust is not a tested one; docs/locust-versions.md lists the adaptations",
+        "the installed version of Locust is not a tested one; docs/reference/locust-versions.md lists the adaptations",
         "install a tested version of Locust, or a newer inferload",
     ),
     Rule(
@@ -331,7 +331,7 @@ RULES: tuple[Rule, ...] = (
             f"{percent(e.warm_cache_share)} of the prompt tokens of first turns were cached before this run sent them"
         ),
         "the prefix cache was warm from an earlier run: TTFT is shorter than on a cold server",
-        "restart the server or reset its cache, or set cache.isolate: run; see docs/cache.md",
+        "restart the server or reset its cache, or set cache.isolate: run; see docs/background/cache.md",
     ),
     Rule(
         "littles_law",

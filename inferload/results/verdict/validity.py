@@ -1,6 +1,6 @@
 """Validity of a measurement: the verdict and its reasons.
 
-`python -m inferload.results.verdict.validity` prints docs/validity.md.
+`python -m inferload.results.verdict.validity` prints docs/reference/validity.md.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _reasons(evidence: Evidence) -> list[Reason]:
 
 _HEAD = """# When a measurement is not valid
 
-<!-- Generated: python -m inferload.results.verdict.validity > docs/validity.md -->
+<!-- Generated: python -m inferload.results.verdict.validity > docs/reference/validity.md -->
 
 A load generator that is slower than the server reports its own latency. inferload measures the client during the run, and
 each run ends with a verdict on its measurement:
@@ -117,7 +117,7 @@ if the value is above (>) or below (<) the limit in that column.
 
 
 def document() -> str:
-    """Return the text of docs/validity.md."""
+    """Return the text of docs/reference/validity.md."""
     rows = [
         f"| `{rule.code}` | {rule.unit} | {_limit(rule, rule.suspect)} | {_limit(rule, rule.invalid)} | {rule.means} "
         f"| {rule.remedy}{f'; if {rule.if_idle}' if rule.if_idle else ''} |\n"

@@ -1,6 +1,6 @@
 """Metrics of a run for Prometheus, rendered from its totals: the cost of a scrape does not grow with the number of turns.
 
-`python -m inferload.run.exporter.metrics` prints the table of docs/prometheus.md.
+`python -m inferload.run.exporter.metrics` prints the table of docs/how-to/prometheus.md.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -261,7 +261,7 @@ def _histogram(metric: MetricSpec, labels: str, sketch: Sketch) -> list[str]:
 
 
 def table() -> str:
-    """Return the table of docs/prometheus.md."""
+    """Return the table of docs/how-to/prometheus.md."""
     rows = [["metric", "type", "labels", "content"], ["---"] * 4]
     for metric in METRICS:
         text = metric.text.removesuffix(_BUCKET_NOTE).strip()

@@ -1,6 +1,6 @@
 """Schema of the workloads `agent` and `live_agent`: tool loops, planned by the scenario or driven by a Python class.
 
-Defaults follow published traces of coding agents (docs/agents.md); tool times and gaps between requests are guesses.
+Defaults follow published traces of coding agents (docs/how-to/agents.md); tool times and gaps between requests are guesses.
 """
 
 from datetime import datetime

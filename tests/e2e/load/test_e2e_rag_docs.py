@@ -1,4 +1,4 @@
-"""The examples of docs/rag.md run unchanged but for shorter times: prompts from own documents, and retrieval by a request."""
+"""The examples of docs/how-to/rag.md run with shorter times: prompts from own documents, and retrieval by a request."""
 
 import contextlib
 import http.server
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases
 from locust_process import ROOT, csv_rows
 
-PAGE = (ROOT / "docs" / "rag.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "rag.md").read_text()
 PREPARE, LOCUSTFILE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (SCENARIO,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 SHORTER = ("--set", "phases.warmup_s=0", "--set", "phases.measure_s=3", "--set", "arrivals.sessions_per_s=8")

@@ -469,7 +469,7 @@ def test_an_invalid_call_stops_the_run_with_exit_code_2(run_pool: RunPool, run_c
     assert "Traceback" not in ended.text
     errors = [line for line in ended.text.splitlines() if f"{location}: {UNKNOWN_ARGUMENT}: the run is stopped" in line]
     assert len(errors) == 1
-    page = " ".join((ROOT / "docs" / "locustfile.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs" / "how-to" / "locustfile.md").read_text(encoding="utf-8").split())
     assert f"`mine.py:12: {UNKNOWN_ARGUMENT}: the run is stopped`" in page
     assert f"the first: {UNKNOWN_ARGUMENT}; stopped early by an invalid call in mine.py:12 after " in page
     assert outcome["headline"].startswith("failed: ")

@@ -1,4 +1,4 @@
-"""The examples of docs/locustfile.md and of the README run unchanged but for shorter times."""
+"""The examples of docs/how-to/locustfile.md and of the README run unchanged but for shorter times."""
 
 import re
 from functools import reduce
@@ -9,7 +9,7 @@ from locust_process import ROOT
 
 from inferload.locust import user_reference
 
-PAGE = (ROOT / "docs" / "locustfile.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "locustfile.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 # Shorter, so that the run of all examples together takes seconds.
 SHORT = {
@@ -48,4 +48,4 @@ def test_the_readme_begins_with_the_first_example() -> None:
 
 
 def test_the_reference_is_generated_from_the_docstrings() -> None:
-    assert (ROOT / "docs" / "users.md").read_text() == user_reference.page()
+    assert (ROOT / "docs" / "reference" / "users.md").read_text() == user_reference.page()

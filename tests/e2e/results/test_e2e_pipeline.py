@@ -1,4 +1,4 @@
-"""The sample workflows of docs/ci, executed step by step in bash against the simulator."""
+"""The sample workflows of docs/how-to/ci, executed step by step in bash against the simulator."""
 
 import os
 import subprocess
@@ -25,14 +25,14 @@ class Job:
 
 
 def github() -> Job:
-    workflow = yaml.safe_load((ROOT / "docs" / "ci" / "github.yml").read_text())
+    workflow = yaml.safe_load((ROOT / "docs" / "how-to" / "ci" / "github.yml").read_text())
     (job,) = workflow["jobs"].values()
     steps = [step["run"] for step in job["steps"] if "run" in step and step["name"] != "install"]
     return Job(workflow["env"], tuple(steps))
 
 
 def gitlab() -> Job:
-    workflow = yaml.safe_load((ROOT / "docs" / "ci" / "gitlab.yml").read_text())
+    workflow = yaml.safe_load((ROOT / "docs" / "how-to" / "ci" / "gitlab.yml").read_text())
     return Job(workflow["variables"], tuple(workflow["load-test"]["script"]))
 
 

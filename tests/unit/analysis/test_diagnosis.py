@@ -31,7 +31,7 @@ from inferload.servers.bottleneck.evidence import (
 from inferload.servers.bottleneck.rules import RULES, judge
 from inferload.servers.series import Floats, MetricSeries
 
-DOCS = ROOT / "docs" / "report.md"
+DOCS = ROOT / "docs" / "reference" / "report.md"
 
 
 def scrapes(running: float, capacity: float, kv: float, head: float = np.nan, deferred: float = 0.0) -> Scrapes:

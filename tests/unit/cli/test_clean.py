@@ -53,5 +53,5 @@ def test_a_server_that_was_not_stopped_is_not_forgotten(cache: Path, capsys: pyt
 
 
 def test_the_page_lists_what_is_left() -> None:
-    page = (ROOT / "docs" / "uninstall.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "start" / "uninstall.md").read_text(encoding="utf-8")
     assert [text for text in clean.folders().values() if text not in page] == []

@@ -1,4 +1,4 @@
-"""docs/cli.md is generated from the parsers, with all commands and options."""
+"""docs/reference/cli.md is generated from the parsers, with all commands and options."""
 
 import re
 from importlib.metadata import entry_points
@@ -7,11 +7,11 @@ from paths import ROOT
 
 from inferload.cli import BUILT_IN, GROUPS, reference
 
-PAGE = ROOT / "docs" / "cli.md"
+PAGE = ROOT / "docs" / "reference" / "cli.md"
 
 
 def test_the_page_is_generated_from_the_parsers() -> None:
-    command = "python -m inferload.cli.reference > docs/cli.md"
+    command = "python -m inferload.cli.reference > docs/reference/cli.md"
     assert PAGE.read_text(encoding="utf-8") == reference.document(), command
 
 

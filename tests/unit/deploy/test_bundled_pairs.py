@@ -43,7 +43,7 @@ def test_the_page_names_the_scenarios_that_fit_the_variants_for_the_cpu() -> Non
     (limit,) = {context_of(found) for found in ON_CPU.values()}
     assert limit is not None
     fitting = {name for name in set(catalog.names()) - UNKNOWN if longer_than(name, limit) is None}
-    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
     sentence = next(line for line in page.split("\n\n") if "accept 4,096 tokens" in line)
     assert set(re.findall(r"`([a-z-]+)`", sentence.partition("4,096 tokens")[2])) == fitting
     assert fitting >= DEFAULTS

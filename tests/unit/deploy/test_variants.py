@@ -127,7 +127,7 @@ def test_any_command_line_can_be_checked(argv: list[str]) -> None:
 
 
 def test_the_variants_page_lists_all_variants_and_removed_arguments() -> None:
-    page = (ROOT / "docs/adr/0008-variants-for-current-vllm.md").read_text()
+    page = (ROOT / "docs/background/adr/0008-variants-for-current-vllm.md").read_text()
     refused = [*REFUSED, *(f"--{flag} {value}" for flag, value in REFUSED_VALUES)]
     assert [name for name in bundled() if f"`{name}`" not in page] == []
     assert [name for name in refused if f"`{name}" not in page] == []

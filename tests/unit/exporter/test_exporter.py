@@ -150,7 +150,7 @@ def test_labels_are_escaped_and_redacted() -> None:
 
 
 def test_the_documentation_has_every_metric() -> None:
-    assert (ROOT / "docs" / "prometheus.md").read_text(encoding="utf-8").endswith(f"\n\n{table()}")
+    assert (ROOT / "docs" / "how-to" / "prometheus.md").read_text(encoding="utf-8").endswith(f"\n\n{table()}")
 
 
 # -- the page

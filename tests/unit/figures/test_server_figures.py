@@ -17,7 +17,7 @@ from inferload.figures.turn_figures import TURN_FIGURES
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """Where a row that the program adds to the table is found, and its value there."""
-    program = [sys.executable, str(ROOT / "tests/support/added_server_figure.py"), str(ROOT / "docs/summary.md")]
+    program = [sys.executable, str(ROOT / "tests/support/added_server_figure.py"), str(ROOT / "docs/reference/summary.md")]
     return dict(json.loads(subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stdout))
 
 
@@ -64,5 +64,5 @@ def test_other_engines_have_names_for_metrics_that_figures_read() -> None:
 
 
 def test_the_tables_of_the_summary_page_are_generated() -> None:
-    page = (ROOT / "docs/summary.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/summary.md").read_text(encoding="utf-8")
     assert summary_reference.with_tables(page) == page, "python -m inferload.analysis.pages.summary_reference"

@@ -155,5 +155,5 @@ def test_every_measure_has_its_unit_in_its_key_and_names_of_known_tools() -> Non
 
 
 def test_the_page_is_generated_from_the_table() -> None:
-    page = (ROOT / "docs/measures.md").read_text(encoding="utf-8")
-    assert page == measures_page.document(), "python -m inferload.figures.measures_page > docs/measures.md"
+    page = (ROOT / "docs/reference/measures.md").read_text(encoding="utf-8")
+    assert page == measures_page.document(), "python -m inferload.figures.measures_page > docs/reference/measures.md"

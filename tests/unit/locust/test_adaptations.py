@@ -265,7 +265,7 @@ def test_samples_are_logged_singly_without_the_batch_adaptation(monkeypatch: pyt
 
 
 def test_the_documented_table_equals_the_code() -> None:
-    page = ROOT / "docs" / "locust-versions.md"
+    page = ROOT / "docs" / "reference" / "locust-versions.md"
     assert page.read_text("utf-8") == adaptations.document(ADAPTATIONS), (
         "python -m inferload.locust_adapters.adaptations > it"
     )

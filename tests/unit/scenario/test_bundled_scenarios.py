@@ -68,7 +68,7 @@ def expected_hits(name: str, changes: dict[str, str], folder: Path, capsys: pyte
 def test_the_hits_on_the_page_of_agents_are_those_of_the_plan(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "agents.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) tokens \([GC]PU\) \|(.*)\|$", page, re.MULTILINE)
     end = {"where: start": "where: end"}
     columns = [("agent-static", {}), ("agent-dynamic", {}), ("agent-dynamic", end)]

@@ -1,4 +1,4 @@
-"""docs/scenario.md is generated from the schema, complete, and with a valid example."""
+"""docs/reference/scenario.md is generated from the schema, complete, and with a valid example."""
 
 import re
 
@@ -8,11 +8,11 @@ from inferload.scenario import reference
 from inferload.scenario.reference import json_schema
 from inferload.scenario.scenario import from_text
 
-PAGE = ROOT / "docs" / "scenario.md"
+PAGE = ROOT / "docs" / "reference" / "scenario.md"
 
 
 def test_the_page_is_generated_from_the_schema() -> None:
-    command = "python -m inferload.scenario.reference > docs/scenario.md"
+    command = "python -m inferload.scenario.reference > docs/reference/scenario.md"
     assert PAGE.read_text(encoding="utf-8") == reference.document(), command
 
 

@@ -472,7 +472,7 @@ def test_a_queue_with_a_limit_below_its_percentile_rarely_passes(turns: int) -> 
 
 
 def test_the_gate_reference_is_generated() -> None:
-    page = (ROOT / "docs/gates.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/gates.md").read_text(encoding="utf-8")
     tables = gate_reference.document()
     assert page.endswith(f"-->\n\n{tables.rstrip()}\n"), "python -m inferload.analysis.pages.gate_reference"
     for name in NAMES_WITH_STATISTIC + PLAIN_NAMES:

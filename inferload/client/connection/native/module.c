@@ -24,7 +24,7 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_types}, {0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "inferload.client.connection._native",
-    .m_doc = "A thread that reads sockets with timestamps, and a scanner for the events in the reads. See docs/adr/0006.",
+    .m_doc = "A thread that reads sockets with timestamps, and a scanner for the events in the reads. See docs/background/adr/0006.",
     .m_methods = functions,
     .m_slots = slots,
 };
