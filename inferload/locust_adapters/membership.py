@@ -25,7 +25,9 @@ def use_token(token: str | None) -> None:
     """Set the token of this process and of workers that it forks later; None: connections are not authenticated."""
     global _token  # noqa: PLW0603  sockets are created by Locust, once per process
     if token is not None and NAME in compat.left_out:
-        raise UsageError("--token-file: the installed Locust or ZeroMQ cannot encrypt; see docs/reference/locust-versions.md")
+        raise UsageError(
+            "--token-file: the installed Locust or ZeroMQ cannot encrypt; see docs/reference/locust-versions.md"
+        )
     _token = token
 
 

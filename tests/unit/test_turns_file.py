@@ -249,7 +249,9 @@ def test_batched_values_are_all_values(records: list[TurnRecord]) -> None:
 
 def test_the_page_of_the_columns_is_generated() -> None:
     command = "python -m inferload.turns.turn_columns > docs/reference/turns.md"
-    assert (ROOT / "docs" / "reference" / "turns.md").read_text(encoding="utf-8") == turn_columns_page.document(), command
+    assert (ROOT / "docs" / "reference" / "turns.md").read_text(encoding="utf-8") == turn_columns_page.document(), (
+        command
+    )
 
 
 def test_the_examples_of_the_page_have_the_values_of_the_measures(

@@ -17,7 +17,11 @@ from inferload.figures.turn_figures import TURN_FIGURES
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """Where a row that the program adds to the table is found, and its value there."""
-    program = [sys.executable, str(ROOT / "tests/support/added_server_figure.py"), str(ROOT / "docs/reference/summary.md")]
+    program = [
+        sys.executable,
+        str(ROOT / "tests/support/added_server_figure.py"),
+        str(ROOT / "docs/reference/summary.md"),
+    ]
     return dict(json.loads(subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stdout))
 
 

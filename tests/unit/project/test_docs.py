@@ -44,7 +44,9 @@ def cells(line: str) -> list[str]:
 def test_the_client_table_of_the_readme_equals_the_accuracy_page() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     head, _, *rows = (cells(line) for line in readme.partition("## Accuracy")[2].splitlines() if line.startswith("|"))
-    table = (DOCS / "background" / "accuracy.md").read_text(encoding="utf-8").partition("## base:")[2].partition("## ")[0]
+    table = (
+        (DOCS / "background" / "accuracy.md").read_text(encoding="utf-8").partition("## base:")[2].partition("## ")[0]
+    )
     names, _, *measured = (cells(line) for line in table.splitlines() if line.startswith("| ") and line.count("|") > 10)
     found = {(row[0], row[1]): dict(zip(names, row, strict=True)) for row in measured}
     assert rows == [[found[client, streams][name] for name in head] for client, streams, *_ in rows]
