@@ -215,3 +215,15 @@ def test_no_ignored_file_is_committed() -> None:
     )
     committed = listed.stdout.split()
     assert not committed, f"git rm --cached {' '.join(committed)}; then git commit --amend"
+
+
+def test_unit_tests_are_in_the_folder_of_their_package() -> None:
+    packages = {path.name for path in (ROOT / "inferload").iterdir() if path.is_dir()} | {
+        "analysis",
+        "deploy",
+        "project",
+    }
+    folders = {
+        path.parent.relative_to(ROOT / "tests/unit").parts[:1] for path in (ROOT / "tests/unit").rglob("test_*.py")
+    }
+    assert {name for (name,) in folders} <= packages
