@@ -6,8 +6,8 @@ from typing import Any
 from ..charts.chart import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Picture, PlotlyDict
 
 _NOTE = (
-    "Bars: intervals at the error level of the last run of a load. Cross: turns in flight grew. Green: highest load that holds the "
-    "SLO; red: lowest that breaks it; blue, dashed: estimate. Dashed horizontal: SLO."
+    "Bars: intervals at the error level of a run. Cross: turns in flight grew. Green: highest load that holds the "
+    "SLO; red: lowest that breaks it. Dashed horizontal: SLO."
 )
 _COLOURS = (BLUE, ORANGE, GREEN, VIOLET, RED)
 _SHARE, _FIGURES, _RATES = "", "2", "3"  # panels by axis suffix
@@ -168,13 +168,9 @@ def _lines(document: Mapping[str, Any]) -> list[PlotlyDict]:
     }
     shapes += [_across("y", 100 * share) for share in sorted(shares)]
     answer = document["answer"] or {}
-    for level, colour, dash in (
-        (answer.get("holds"), GREEN, "solid"),
-        (answer.get("breaks"), RED, "solid"),
-        (answer.get("estimate"), BLUE, "dash"),
-    ):
+    for level, colour in ((answer.get("holds"), GREEN), (answer.get("breaks"), RED)):
         if level is not None:
-            line = {"color": colour, "width": 1.4, "dash": dash}
+            line = {"color": colour, "width": 1.4, "dash": "solid"}
             shapes.append(
                 {"type": "line", "xref": "x", "yref": "paper", "x0": level, "x1": level, "y0": 0, "y1": 1, "line": line}
             )

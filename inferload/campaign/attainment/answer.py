@@ -9,7 +9,7 @@ from typing import Any
 
 from inferload.base.numbers import short
 from inferload.campaign.attainment.attainment import ConditionResult
-from inferload.campaign.attainment.bracket import Settings, Why, crossing
+from inferload.campaign.attainment.bracket import Settings, Why
 from inferload.campaign.attainment.point import Point, bounds
 from inferload.campaign.attainment.slo import text_of
 
@@ -27,10 +27,9 @@ _ENDS: dict[Why, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Highest load that holds the SLO. `estimate`: by interpolation; `low`, `high`: the decided loads. None: not known."""
+    """Decided loads: the highest that holds the SLO and the lowest that does not. None: not known."""
 
     why: Why
-    estimate: float | None
     low: float | None
     high: float | None
 
@@ -46,30 +45,26 @@ class SearchResult:
             return f"not resolved: {low} held the SLO, and {high} did not"
         if self.resolved and whole and (self.low is None or self.high is None or self.high - self.low <= 1):
             return f"{low} at most hold the SLO" if low else "a single user does not hold the SLO"
-        guess = "" if self.estimate is None else f"about {short(self.estimate)} {unit}"
         if self.resolved:
-            return f"{guess} at most hold the SLO ({short(self.low)} did, {short(self.high)} did not)"
-        likely = guess and f"; most likely {guess}"
+            return f"{low} hold the SLO, and {high} do not"
         if low is not None and high is not None:
-            return f"not resolved between {low}, which held the SLO, and {high}, which did not{likely}"
+            return f"not resolved between {low}, which held the SLO, and {high}, which did not"
         if low is not None:
-            return f"at least {low} hold the SLO; the highest load that does is not known{likely}"
+            return f"at least {low} hold the SLO; the highest load that does is not known"
         if high is not None:
-            return f"{high} do not hold the SLO; the highest load that does is not known{likely}"
-        return f"not resolved: no load is decided{likely}"
+            return f"{high} do not hold the SLO; the highest load that does is not known"
+        return "not resolved: no load is decided"
 
 
-def answer(settings: Settings, points: Sequence[Point], why: Why) -> SearchResult:
+def answer(points: Sequence[Point], why: Why) -> SearchResult:
     """Result from all points."""
-    sure, estimate = bounds(points), crossing(points)
-    if settings.whole and estimate is not None:
-        estimate = float(int(estimate))
-    return SearchResult(why, estimate, sure.low, sure.high)
+    sure = bounds(points)
+    return SearchResult(why, sure.low, sure.high)
 
 
 def document(settings: Settings, points: Sequence[Point], why: Why | None, unit: str) -> dict[str, Any]:
     """Content of search.json, without the facts of how it was run. `why` is None for a plain sweep."""
-    result = None if why is None else answer(settings, points, why)
+    result = None if why is None else answer(points, why)
     return {
         "format": FORMAT,
         "slo": text_of(settings.conditions),
@@ -78,7 +73,6 @@ def document(settings: Settings, points: Sequence[Point], why: Why | None, unit:
         and {
             "text": result.text(unit, settings.whole),
             "resolved": result.resolved,
-            "estimate": result.estimate,
             "holds": result.low,
             "breaks": result.high,
             "level": 1 - settings.alpha,

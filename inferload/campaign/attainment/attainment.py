@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite, log, nan, sqrt
+from math import isfinite, nan, sqrt
 from typing import Literal
 
 import numpy as np
@@ -22,8 +22,8 @@ class ConditionResult:
     """One condition at one load.
 
     `value`: share within the limit, or the mean; `low`, `high`: its interval. `figure`: the named statistic (percentile,
-    mean or ratio), with its interval; None: beyond all values. `margin`: above 0 if the SLO is met, about linear in the log
-    of the load: difference of logits of the share and the required share, or log(limit / mean).
+    mean or ratio), with its interval; None: beyond all values. `margin`: above 0 if the SLO is met: the share less the required
+    one, or the part of the limit that the mean leaves.
     """
 
     condition: Condition
@@ -105,7 +105,7 @@ def _mean(condition: Condition, load: _Load, tail: float) -> ConditionResult:
         figure=ratio.mean,
         figure_low=low,
         figure_high=high if isfinite(high) else None,
-        margin=log(condition.limit / max(ratio.mean, 1e-9 * condition.limit)),
+        margin=1 - ratio.mean / condition.limit,
         verdict="holds" if high < condition.limit else "breaks" if low >= condition.limit else "undecided",
         count=len(values),
         effective=len(values) if error == 0 else len(values) * (alone / error) ** 2,
@@ -130,7 +130,6 @@ def _share(condition: Condition, share: float, load: _Load, tail: float) -> Cond
     low, high = share_interval(within.mean, effective, freedom, (tail, tail), exact=True)
     around = share_interval(share, effective, freedom, (tail, tail))
     failed = condition.measure == FAILED
-    smooth = (within.mean * effective + 0.5) / (effective + 1)  # its logit is finite
     return ConditionResult(
         condition=condition,
         value=within.mean,
@@ -139,7 +138,7 @@ def _share(condition: Condition, share: float, load: _Load, tail: float) -> Cond
         figure=1 - within.mean if failed else quantile if isfinite(quantile) else None,
         figure_low=1 - high if failed else _ordered(values, around[0]),
         figure_high=1 - low if failed else _ordered(values, around[1]),
-        margin=_logit(smooth) - _logit(share),
+        margin=within.mean - share,
         verdict="holds" if low > share else "breaks" if high < share else "undecided",
         count=count,
         effective=effective,
@@ -158,7 +157,3 @@ def _ordered(values: Floats, share: float) -> float | None:
         return None
     value = float(values[rank(share, len(values)) - 1])
     return value if isfinite(value) else None
-
-
-def _logit(share: float) -> float:
-    return log(share / (1 - share))

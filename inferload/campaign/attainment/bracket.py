@@ -1,19 +1,17 @@
 """Bracketing: the next load of a search, and its end.
 
 A search doubles or halves the load from a guess until one load meets the SLO and another does not, bisects between them on
-the log of the load, and then measures the two loads around the estimate, `precision` apart, until both are decided. Loads
-lie on a grid with two steps per `precision`, so that runs near each other are runs of the same load.
+the log of the load, and then measures the two loads around the middle, `precision` apart, until both are decided.
 
-Each verdict has an error. The errors of all runs add up to at most `alpha`: a run spends it in proportion to its part of the
-time budget, and never more than is left. The interval from the highest load that holds to the lowest that does not therefore
-contains the truth with probability 1 - alpha, if attainment falls with load.
+The error of `alpha` is divided equally among the runs that fit in the budget. The interval from the highest load that holds to
+the lowest that does not therefore contains the truth with probability 1 - alpha, if attainment falls with load.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from math import exp, log, sqrt
+from dataclasses import dataclass
+from math import log, sqrt
 from typing import Literal
 
 import numpy as np
@@ -40,7 +38,7 @@ class Settings:
     precision: float = 0.15
     alpha: float = 0.05
     whole: bool = False  # closed loop: loads are users, whole numbers
-    looks: int | None = None  # of a plain sweep, whose runs share the error alike; None: a search
+    looks: int | None = None  # of a plain sweep; None: a search
 
     @property
     def look_s(self) -> float:
@@ -48,22 +46,18 @@ class Settings:
         return self.window_s + self.lead_s
 
     @property
+    def most_looks(self) -> int:
+        """Number of runs that share the error."""
+        return self.looks or max(1, int(self.budget_s / self.look_s + 1e-9))
+
+    @property
     def step(self) -> float:
-        """Ratio of neighbouring loads of the grid."""
+        """Ratio of a load that is decided in the end and the middle between both."""
         return sqrt(1 + self.precision)
 
-    def spent(self, spent_s: float) -> float:
-        """Error that a run of this duration may spend."""
-        return self.alpha / self.looks if self.looks else self.alpha * min(1.0, spent_s / self.budget_s)
-
-    def index(self, level: float) -> float:
-        """Position of a load on the grid."""
-        return log(level / self.guess) / log(self.step)
-
-    def level(self, index: int) -> float:
-        """Load at a position of the grid."""
-        level = self.guess * self.step**index
-        return float(max(1, round(level))) if self.whole else float(f"{level:.4g}")
+    def level(self, load: float) -> float:
+        """Round a load."""
+        return float(max(1, round(load))) if self.whole else float(f"{load:.4g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +72,12 @@ Measure = Callable[[float, int], Look]
 
 
 def points_of(settings: Settings, looks: Sequence[Look]) -> list[Point]:
-    """Judge all runs, one point per load, in the order in which the loads were first tried.
-
-    A point is judged at the error of its latest run.
-    """
+    """Judge all runs, one point per load, in the order in which the loads were first tried."""
     by_level: dict[float, list[Look]] = {}
-    points: dict[float, Point] = {}
-    left = settings.alpha
     for look in looks:
-        together = by_level.setdefault(look.level, [])
-        together.append(look)
-        before = points.get(look.level)
-        alpha = min(left, settings.spent(look.spent_s))
-        left = max(0.0, left - alpha)
-        point = judge(settings.conditions, together, alpha, settings.whole)
-        points[look.level] = point if before is None else replace(point, alpha=point.alpha + before.alpha)
-    return list(points.values())
+        by_level.setdefault(look.level, []).append(look)
+    alpha = settings.alpha / settings.most_looks
+    return [judge(settings.conditions, together, alpha, settings.whole) for together in by_level.values()]
 
 
 def next_load(settings: Settings, looks: Sequence[Look], points: Sequence[Point]) -> float | Ended:
@@ -105,80 +89,70 @@ def next_load(settings: Settings, looks: Sequence[Look], points: Sequence[Point]
         return Ended("resolved")
     if len(looks) >= _FAILURES and all(not look.windows and not look.invalid for look in looks[-_FAILURES:]):
         return Ended("failures")
-    if sum(look.spent_s for look in looks) + settings.look_s > settings.budget_s * (1 + 1e-9):
+    spent_s = sum(look.spent_s for look in looks)
+    if len(looks) >= settings.most_looks or spent_s + settings.look_s > settings.budget_s * (1 + 1e-9):
         return Ended("budget")
     again = next((p.level for p in points if p.state in ("invalid", "failed") and p.looks < _TRIES), None)
     if again is not None:
         return again
     likely = bracket(points)
-    if likely.low is not None and likely.high is not None:
-        if _wide(settings, likely):
-            return _between(settings, likely.low, likely.high)
-        return _ends(settings, points, sure)
-    return _outward(settings, points, likely)
+    if likely.low is None or likely.high is None:
+        return _outward(settings, points, likely)
+    if _wide(settings, likely, settings.step):
+        return _between(settings, likely.low, likely.high)
+    return _undecided_end(settings, points, likely.low, likely.high)
 
 
 def pinned(settings: Settings, sure: Bounds) -> bool:
     """Return True if the two decided loads are within `precision` of each other."""
     if sure.low is None or sure.high is None:
         return settings.whole and sure.high is not None and sure.high <= 1
-    return not _wide(settings, sure)
+    return not _wide(settings, sure, 1 + settings.precision)
 
 
-def _wide(settings: Settings, between: Bounds) -> bool:
+def _wide(settings: Settings, between: Bounds, ratio: float) -> bool:
     assert between.low is not None
     assert between.high is not None
     if settings.whole and between.high - between.low <= 1:
         return False
-    return between.width > log(1 + settings.precision) + 1e-3  # levels are rounded to four digits
+    return between.width > log(ratio) + 1e-3  # levels are rounded to four digits
 
 
 def _outward(settings: Settings, points: Sequence[Point], likely: Bounds) -> float | Ended:
     """Double or halve the load, or bisect towards a load that the client could not measure."""
     useless = [point.level for point in points if point.state in ("invalid", "failed")]
     tried = [point.level for point in points]
-    doubling = round(log(2) / log(settings.step))
     if likely.high is not None or (likely.low is None and useless):
-        lowest = round(settings.index(min(tried)))
-        down = settings.level(lowest - doubling)
+        down = settings.level(min(tried) / 2)
         if min(tried) <= settings.guess / _REACH or down == min(tried):
             return Ended("client" if likely.high is None else "all break")
         return down
     if likely.low is None:
-        return settings.level(0)
+        return settings.level(settings.guess)
     ceiling = min((level for level in useless if level > likely.low), default=None)
     if ceiling is None:
-        up = settings.level(round(settings.index(max(tried))) + doubling)
+        up = settings.level(2 * max(tried))
         return up if up <= settings.guess * _REACH else Ended("all hold")
-    if not _wide(settings, Bounds(likely.low, ceiling)):
+    if not _wide(settings, Bounds(likely.low, ceiling), 1 + settings.precision):
         return Ended("client")
     return _between(settings, likely.low, ceiling)
 
 
 def _between(settings: Settings, low: float, high: float) -> float:
-    """Middle of two loads on the grid, and none of the two."""
-    middle = settings.level(round((settings.index(low) + settings.index(high)) / 2))
-    if low < middle < high:
-        return middle
-    return low + 1 if settings.whole else float(f"{sqrt(low * high):.4g}")
+    """Middle of two loads, and none of the two."""
+    middle = settings.level(sqrt(low * high))
+    return middle if low < middle < high else low + 1
 
 
-def _ends(settings: Settings, points: Sequence[Point], sure: Bounds) -> float:
-    """Return an undecided load of those around the estimate, `precision` apart, and of those between: the one with fewest runs.
-
-    The loads between would be decided last; they are measured because the estimate depends on them.
-    """
-    at = crossing(points)
-    assert at is not None
-    index = round(settings.index(at) - 1)
-    below, above = settings.level(index), settings.level(index + 2)
-    if settings.whole and above - below <= 1:
-        below, above = max(1.0, float(int(at))), max(1.0, float(int(at))) + 1
-    looks = {point.level: point.looks for point in points}
-    candidates = [below] if sure.low is None or sure.low < below else []
-    candidates += [above] if sure.high is None or sure.high > above else []
-    candidates += [point.level for point in points if point.state == "undecided" and below < point.level < above]
-    return min(candidates or [below, above], key=lambda level: looks.get(level, 0))
+def _undecided_end(settings: Settings, points: Sequence[Point], low: float, high: float) -> float:
+    """Return the one with fewer runs of the two loads around the middle of two others that are not decided yet."""
+    middle = sqrt(low * high)
+    ends = [settings.level(middle / settings.step), settings.level(middle * settings.step)]
+    if settings.whole and ends[1] - ends[0] <= 1:
+        ends = [low, high]
+    tried = {point.level: point for point in points}
+    undecided = [level for level in ends if level not in tried or tried[level].state == "undecided"]
+    return min(undecided or ends, key=lambda level: tried[level].looks if level in tried else 0)
 
 
 def bracket(points: Sequence[Point]) -> Bounds:
@@ -188,23 +162,6 @@ def bracket(points: Sequence[Point]) -> Bounds:
     met = [level for level, margin in zip(levels, fit, strict=True) if margin >= 0]
     missed = [level for level, margin in zip(levels, fit, strict=True) if margin < 0]
     return Bounds(max(met, default=None), min(missed, default=lost))
-
-
-def crossing(points: Sequence[Point]) -> float | None:
-    """Estimate of the highest load that meets the SLO; None without a bracket.
-
-    The margin is interpolated over the log of the load; an overloaded load has none, and the middle is the estimate.
-    """
-    likely = bracket(points)
-    if likely.low is None or likely.high is None:
-        return None
-    levels, fit = _falling(points)
-    margins = dict(zip(levels, fit, strict=True))
-    above, below = margins[likely.low], margins.get(likely.high)
-    part = 0.5 if below is None else above / (above - below)
-    at = exp(log(likely.low) + part * log(likely.high / likely.low))
-    sure = bounds(points)
-    return at if sure.contradict else min(max(at, sure.low or 0.0), sure.high or float("inf"))
 
 
 def _falling(points: Sequence[Point]) -> tuple[list[float], list[float]]:

@@ -45,7 +45,6 @@ class Point:
     spent_s: float
     looks: int
     turns: int
-    alpha: float  # error spent on it
     causes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
@@ -79,7 +78,6 @@ def judge(conditions: Sequence[Condition], looks: Sequence[Look], alpha: float, 
         spent_s=sum(look.spent_s for look in looks),
         looks=len(looks),
         turns=sum(window.turns for window in windows),
-        alpha=alpha,
         causes=tuple(look.cause for look in looks if look.cause),
         remarks=tuple(dict.fromkeys(remark for look in looks for remark in look.remarks)),
         runs=tuple(run for look in looks for run in look.runs),

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from math import exp, log
 from statistics import NormalDist
 
-import hypothesis
 import numpy as np
 import pytest
 import search_queue
@@ -72,17 +72,7 @@ def test_an_invalid_slo_is_refused(text: str, message: str) -> None:
 
 def at_margin(level: float, margin: float, state: str = "undecided") -> Point:
     held = ConditionResult(P95[0], 0.9, 0.0, 1.0, None, None, None, margin, "undecided", 100, 100.0)
-    return Point(level, state, (held,), None, 60.0, 65.0, 1, 100, 0.01)  # type: ignore[arg-type]
-
-
-@hypothesis.settings(max_examples=40)
-@given(st.floats(0.01, 1000), st.floats(4, 20))
-def test_the_crossing_of_a_line_is_estimated(at: float, slope: float) -> None:
-    levels = [at * exp(step) for step in (-0.3, -0.1, 0.05, 0.2)]
-    points = [at_margin(level, -slope * log(level / at)) for level in levels]
-    assert bracket.crossing(points) == pytest.approx(at, rel=1e-6)
-    assert bracket.bracket(points) == bracket.Bounds(levels[1], levels[2])
-    assert bracket.crossing(points[:2]) is None
+    return Point(level, state, (held,), None, 60.0, 65.0, 1, 100)  # type: ignore[arg-type]
 
 
 def test_an_outlier_does_not_move_the_bracket_past_other_loads() -> None:
@@ -94,7 +84,6 @@ def test_an_outlier_does_not_move_the_bracket_past_other_loads() -> None:
 def test_a_load_above_an_overloaded_one_does_not_count() -> None:
     points = [at_margin(8.0, 1.0), at_margin(12.0, -1.0, "overloaded"), at_margin(14.0, 0.5)]
     assert bracket.bracket(points) == bracket.Bounds(8.0, 12.0)
-    assert bracket.crossing(points) == pytest.approx((8 * 12) ** 0.5)
 
 
 def correlated(seed: int, lasts_s: float, per_s: float = 20.0, tau_s: float = 2.0, breached: float = 0.05) -> Window:
@@ -228,15 +217,21 @@ def test_failed_turns_are_no_throughput() -> None:
     assert nothing.turns_per_s == 0
 
 
-@pytest.mark.parametrize("looks", [None, 4])
-def test_looks_longer_than_planned_spend_no_more_error(looks: int | None) -> None:
+@pytest.mark.parametrize(("looks", "runs"), [(None, 4), (3, 3)])
+def test_the_error_is_divided_among_the_runs_of_the_budget(looks: int | None, runs: int) -> None:
     settings = Settings(P95, 10.0, 200.0, 40.0, 10.0, looks=looks)
-    at_s = np.arange(0, 40, 0.05)
-    window = Window(40.0, (Samples(at_s, np.full(len(at_s), 10.0)),), at_s, at_s + 0.1)
-    points = bracket.points_of(settings, [Look(level, (window,), 90.0) for level in (1.0, 2.0, 3.0, 4.0)])
-    assert sum(point.alpha for point in points) == pytest.approx(settings.alpha)
-    if looks:
-        assert {point.alpha for point in points} == {settings.alpha / 4}
+    window = correlated(1, 200.0)
+    (point,) = bracket.points_of(settings, [Look(1.0, (window,), 50.0)])
+    (held,) = point.held
+    alone = attainment.judge(P95[0], 0, [window], settings.alpha / runs)
+    assert (held.low, held.high) == (alone.low, alone.high)
+
+
+def test_no_more_runs_than_planned_are_made() -> None:
+    settings = Settings(P95, 20.0, 325.0, 60.0, 5.0)
+    fast = queue(30.0, 1, settings)
+    looks, ended = bracket.search(settings, lambda level, number: replace(fast(level, number), spent_s=1.0))
+    assert (len(looks), ended.why) == (5, "budget")
 
 
 def queue(capacity: float, seed: int, settings: Settings) -> bracket.Measure:
@@ -259,13 +254,12 @@ def test_a_search_finds_a_known_crossing_within_its_budget(guess: float) -> None
     settings = Settings(P95, guess, 2400.0, 60.0, 5.0)
     looks, ended = bracket.search(settings, queue(30.0, 1, settings))
     points = bracket.points_of(settings, looks)
-    result = answer(settings, points, ended.why)
-    assert result.estimate == pytest.approx(30.0, rel=0.07)
+    result = answer(points, ended.why)
     assert result.low is not None
     assert result.high is not None
-    assert result.low <= 30.0 <= result.high
+    assert result.low <= 30.0 <= result.high <= 30.0 * 1.5
+    assert result.low >= 30.0 / 1.5
     assert sum(look.spent_s for look in looks) <= 2400.0
-    assert sum(point.alpha for point in points) <= settings.alpha + 1e-9
 
 
 def test_a_resumed_search_equals_an_uninterrupted_one() -> None:
@@ -284,7 +278,8 @@ def test_a_failed_point_is_retried() -> None:
 
     looks, ended = bracket.search(settings, look)
     assert looks[2].level == looks[1].level
-    assert answer(settings, bracket.points_of(settings, looks), ended.why).estimate == pytest.approx(30.0, rel=0.1)
+    result = answer(bracket.points_of(settings, looks), ended.why)
+    assert (result.low or 0.0) <= 30.0 <= (result.high or 0.0)
 
 
 def test_an_invalid_client_measurement_is_no_server_limit() -> None:
@@ -296,7 +291,7 @@ def test_an_invalid_client_measurement_is_no_server_limit() -> None:
 
     looks, ended = bracket.search(settings, look)
     points = bracket.points_of(settings, looks)
-    result = answer(settings, points, ended.why)
+    result = answer(points, ended.why)
     assert ended.why == "client"
     assert result.high is None
     assert result.low is not None
@@ -314,20 +309,19 @@ def test_three_failures_in_a_row_end_a_search() -> None:
     ("low", "high", "text"),
     [
         (100.0, 101.0, "100 users at most hold the SLO"),
-        (100.0, 114.0, "about 107 users at most hold the SLO (100 did, 114 did not)"),
-        (1000.0, 1149.0, "about 1,074 users at most hold the SLO (1,000 did, 1,149 did not)"),
+        (100.0, 114.0, "100 users hold the SLO, and 114 users do not"),
+        (1000.0, 1149.0, "1,000 users hold the SLO, and 1,149 users do not"),
         (None, 1.0, "a single user does not hold the SLO"),
     ],
 )
 def test_only_adjacent_numbers_of_users_give_an_exact_answer(low: float | None, high: float, text: str) -> None:
-    estimate = None if low is None else float(int((low + high) / 2))
-    assert SearchResult("resolved", estimate, low, high).text("users", whole=True) == text
+    assert SearchResult("resolved", low, high).text("users", whole=True) == text
 
 
 def test_a_search_of_users_ends_between_two_integers() -> None:
     settings = Settings(P95, 2.0, 50_000.0, 600.0, 5.0, whole=True)
     looks, ended = bracket.search(settings, queue(5.5, 2, settings))
-    result = answer(settings, bracket.points_of(settings, looks), ended.why)
+    result = answer(bracket.points_of(settings, looks), ended.why)
     assert {look.level % 1 for look in looks} == {0.0}
     assert (result.low, result.high, result.resolved) == (5.0, 6.0, True)
 
@@ -363,20 +357,18 @@ def guess_of(seed: int) -> float:
 )
 @pytest.mark.timeout(3600)
 def test_searches_of_a_queue_find_its_true_load(seeds: int, window_s: float, budget_s: float) -> None:
-    """In 90 % of searches the estimate is within 7 %; in 95 % the bounds enclose the true load; 50 % resolve."""
-    near = right = bounded = resolved = 0
+    """In 95 % the decided loads enclose the true load; 50 % resolve."""
+    right = bounded = resolved = 0
     for seed in range(seeds):
         settings = search_queue.settings(guess_of(seed), budget_s, window_s)
         looks, ended = bracket.search(settings, search_queue.measure(settings, seed))
-        result = answer(settings, bracket.points_of(settings, looks), ended.why)
+        result = answer(bracket.points_of(settings, looks), ended.why)
         assert sum(look.spent_s for look in looks) <= budget_s
-        near += result.estimate is not None and abs(result.estimate / search_queue.TRUTH - 1) <= 0.07
         right += (result.low or 0.0) <= search_queue.TRUTH <= (result.high or np.inf)
         bounded += result.low is not None and result.high is not None
         resolved += result.resolved
         print(f"seed {seed:2}: {result.text('turns/s')}; {ended.why}", flush=True)
-    print(f"within 7 %: {near}, enclosed: {right}, bounded: {bounded}, resolved: {resolved} of {seeds}")
-    assert near >= 0.9 * seeds
+    print(f"enclosed: {right}, bounded: {bounded}, resolved: {resolved} of {seeds}")
     assert right >= 0.95 * seeds
     assert bounded >= 0.9 * seeds  # an unbounded interval always encloses the true load
     assert resolved >= 0.5 * seeds
