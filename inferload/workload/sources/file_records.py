@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import os
-import re
 import shutil
 import tempfile
 import zlib
@@ -19,10 +18,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from inferload.base.errors import UsageError
-
-_BLOCK_BYTES = 4 << 20
-_LONGEST_BYTES = 256 << 20  # of a record; a longer one means that the file has another format
-_BLANK = re.compile(r"[ \t\r\n]*")
+from inferload.workload.json_values import BLOCK_BYTES, LONGEST_BYTES, JsonFault, JsonValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +72,7 @@ def descriptor(path: Path) -> int:
             return os.dup(file.fileno())
         try:
             with tempfile.TemporaryFile(prefix="inferload-data-") as unpacked:
-                shutil.copyfileobj(file, unpacked, _BLOCK_BYTES)
+                shutil.copyfileobj(file, unpacked, BLOCK_BYTES)
                 unpacked.flush()
                 return os.dup(unpacked.fileno())
         except OSError as error:
@@ -88,108 +84,15 @@ def descriptor(path: Path) -> int:
 def json_array(path: Path) -> Iterator[Raw]:
     """Yield the elements of a file that is one JSON array. UsageError, with the line, for a malformed or truncated file."""
     with opened(path) as file:
-        yield from _Elements(path, file)
-
-
-class _Elements:
-    """Reader of a JSON array, block by block. The bytes are scanned as Latin-1, because the syntax of JSON is ASCII."""
-
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self._path, self._file = path, file
-        self._text, self._position = "", 0  # read text, and the position in it
-        self._before = 0  # bytes of the file before the text
-        self._ended = False
-        self._json = json.JSONDecoder()
-
-    def __iter__(self) -> Iterator[Raw]:
-        self._begin()
-        if self._next_character("a conversation or the array's end") == "]":
-            self._position += 1
-        else:
-            while True:
-                yield self._element()
-                character = self._next_character("a comma or the array's end")
-                self._position += 1
-                if character == "]":
-                    break
-                if character != ",":
-                    raise self._fault(
-                        self._position - 1, f"{character!r} where a comma or the array's end was expected"
-                    )
-                self._next_character("a conversation")
-        if self._skip_blanks():
-            raise self._fault(self._position, "unexpected text after the array's end")
-
-    def _begin(self) -> None:
-        self._read_on()
-        if self._text.startswith(codecs.BOM_UTF8.decode("latin-1")):
-            self._position = 3
-        if self._text.startswith(("\xff\xfe", "\xfe\xff")):
-            raise self._fault(0, "not UTF-8; save the file as UTF-8")
-        if not self._skip_blanks():
-            raise UsageError(f"{self._path}: empty; a ShareGPT file is a JSON array of conversations")
-        if self._text[self._position] != "[":
-            raise self._fault(
-                self._position, "not a JSON array, the ShareGPT format; for one object per line use kind jsonl"
-            )
-        self._position += 1
-
-    def _element(self) -> Raw:
-        while True:
-            try:
-                document, end = self._json.raw_decode(self._text, self._position)
-                break
-            except RecursionError:
-                raise self._fault(self._position, "nested too deeply") from None
-            except json.JSONDecodeError as error:  # a record that continues beyond the block, or invalid JSON
-                if self._ended or len(self._text) - self._position > _LONGEST_BYTES:
-                    cut = "the file ends within a conversation; is it whole? " if self._cut(error) else ""
-                    raise self._fault(error.pos, f"{cut}{error.msg[:1].lower()}{error.msg[1:]}") from None
-                self._read_on()
-            except ValueError as error:  # a number of thousands of digits
-                raise self._fault(self._position, str(error).partition(";")[0]) from None
-        start, self._position = self._position, end
-        text = self._text[start:end]
-        if text.isascii():  # ASCII is equal in Latin-1 and UTF-8
-            return Raw(self._before + start, len(text), document)
-        data = text.encode("latin-1")
         try:
-            document = decode_json(data)
+            for record in JsonValues(file, "conversation", array=True):
+                document = decode_json(record.text) if record.document is None else record.document
+                yield Raw(record.offset, len(record.text), document)
+        except JsonFault as fault:
+            raise UsageError(f"{path}:{fault.line}: {fault}") from None
         except UnicodeDecodeError as error:
-            raise self._fault(start + error.start, "not UTF-8; save the file as UTF-8") from None
-        return Raw(self._before + start, len(data), document)
-
-    def _cut(self, error: json.JSONDecodeError) -> bool:
-        """Return whether the error is at the end of the file."""
-        at_end = error.msg.startswith("Unterminated") or error.pos >= len(self._text.rstrip())
-        return self._ended and at_end
-
-    def _next_character(self, expected: str) -> str:
-        if not self._skip_blanks():
-            raise self._fault(self._position, f"the file ends where {expected} was expected; is it whole?")
-        return self._text[self._position]
-
-    def _skip_blanks(self) -> bool:
-        """Skip blanks. Return whether a character follows."""
-        while True:
-            blanks = _BLANK.match(self._text, self._position)
-            self._position = self._position if blanks is None else blanks.end()
-            if self._position < len(self._text):
-                return True
-            if self._ended:
-                return False
-            self._read_on()
-
-    def _read_on(self) -> None:
-        """Drop the text before the position, and read as much as is left, at least a block."""
-        self._before += self._position
-        left = self._text[self._position :]
-        block = self._file.read(max(_BLOCK_BYTES, len(left), 4))
-        self._ended = not block
-        self._text, self._position = left + block.decode("latin-1"), 0
-
-    def _fault(self, position: int, problem: str) -> UsageError:
-        return UsageError(f"{self._path}:{line_of(self._path, self._before + position)}: {problem}")
+            line = record.line + record.text.count(b"\n", 0, error.start)
+            raise UsageError(f"{path}:{line}: not UTF-8; save the file as UTF-8") from None
 
 
 def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
@@ -208,7 +111,7 @@ def json_values(path: Path, single: Callable[[Any], bool]) -> Iterator[Raw]:
     `single`: for a file of one line that is an array: True for a record.
     """
     with opened(path) as file:
-        head = file.read(_BLOCK_BYTES)
+        head = file.read(BLOCK_BYTES)
     text = head.removeprefix(codecs.BOM_UTF8).lstrip()
     if not text.startswith(b"["):
         return json_lines(path)
@@ -236,7 +139,7 @@ def json_lines(path: Path) -> Iterator[Raw]:
         yield Raw(start, len(line), document)
 
 
-csv.field_size_limit(_LONGEST_BYTES)  # the default is 128 kB, and prompts are longer
+csv.field_size_limit(LONGEST_BYTES)  # the default is 128 kB, and prompts are longer
 
 
 def table_columns(path: Path) -> Sequence[str]:
@@ -295,7 +198,7 @@ def line_of(path: Path, position: int) -> int:
     """Return the number of the line, from 1, that contains a byte of a file."""
     line, left = 1, position
     with opened(path) as file:
-        while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+        while left > 0 and (block := file.read(min(left, BLOCK_BYTES))):
             line += block.count(b"\n")
             left -= len(block)
     return line

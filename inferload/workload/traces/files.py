@@ -14,11 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
-
 from inferload.base.errors import UsageError
 from inferload.scenario.files.data_files import sha256_of, sha256_of_all
-from inferload.workload.traces.turn import TraceFault
+from inferload.workload.json_values import JsonValues, Record
 
 TABLES = (".csv",)
 JSON = (".json", ".jsonl", ".ndjson")
@@ -147,14 +145,6 @@ class _Part(io.RawIOBase):
         return len(data)
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
-    """Line, or JSON value of a file that is not one value a line. `line`: of its start. `offset`: from the file's start."""
-
-    line: int
-    offset: int
-    text: bytes
-
-
 def lines(file: BinaryIO) -> Iterator[Record]:
     """Yield the lines of a file that are not blank, without a byte order mark."""
     offset = 0
@@ -171,11 +161,9 @@ def json_records(file: BinaryIO) -> Iterator[Record]:
     file.seek(0)
     if _is_lines(head.removeprefix(codecs.BOM_UTF8).lstrip()):
         return lines(file)
-    return _values(file, file.seek(len(codecs.BOM_UTF8) * head.startswith(codecs.BOM_UTF8)))
+    return iter(JsonValues(file, "record"))
 
 
-_TOKEN = re.compile(rb'\\.|["{}\[\]]', re.DOTALL)
-_JUNK = re.compile(rb"[^\s,](?:.*[^\s,])?", re.DOTALL)
 _LINE_END = re.compile(rb'\\.|["{}\[\]\n]', re.DOTALL)
 
 
@@ -195,89 +183,3 @@ def _is_lines(text: bytes) -> bool:
         elif depth:
             return False
     return True
-
-
-def _values(file: BinaryIO, offset: int) -> Iterator[Record]:
-    """Yield the objects of a file, and the elements of lists at its top level. Only one value is in memory."""
-    scan = _Scan(offset)
-    held = b""  # end of a chunk that may be half of an escape
-    while chunk := file.read(_CHUNK):
-        text = held + chunk
-        keep = (len(text) - len(text.rstrip(b"\\"))) % 2
-        held = text[len(text) - keep :]
-        yield from scan.feed(text[: len(text) - keep])
-    yield from scan.feed(held)
-    yield from scan.rest()
-
-
-class _Scan:
-    """State of the search for the ends of values over chunks of a file."""
-
-    def __init__(self, offset: int) -> None:
-        self._depth, self._outer, self._quoted = 0, 0, False  # `_outer`: depth around a value: 1 in a list, else 0
-        self._offset, self._line = offset, 1  # of the chunk; `_line` of the last value in it
-        self._counted = 0  # bytes of the chunk whose lines are counted
-        self._from = 0  # start in the chunk of the value, or of the text between values
-        self._parts: list[bytes] = []  # of the value, from earlier chunks
-        self._begun = (0, 0)
-
-    def feed(self, text: bytes) -> Iterator[Record]:
-        """Yield the values that end in a chunk."""
-        self._from = self._counted = 0
-        for match in _TOKEN.finditer(text):
-            token = match[0]
-            if token == b'"':
-                self._quoted = not self._quoted
-            if self._quoted or token not in b"{[]}":
-                continue
-            if token in b"{[":
-                if self._depth == self._outer:
-                    yield from self._begin(text, match.start(), token == b"[")
-                self._depth += 1
-            else:
-                self._depth -= 1
-                if self._depth <= self._outer:
-                    yield from self._end(text, match.start())
-        if self._depth > self._outer:
-            self._parts.append(text[self._from :])
-        else:
-            yield from self._between(text, len(text))
-        self._count(text, len(text))
-        self._offset += len(text)
-
-    def _begin(self, text: bytes, at: int, is_list: bool) -> Iterator[Record]:
-        yield from self._between(text, at)
-        if is_list and not self._outer:
-            self._outer, self._from = 1, at + 1
-            return
-        self._count(text, at)
-        self._begun, self._from = (self._line, self._offset + at), at
-
-    def _end(self, text: bytes, at: int) -> Iterator[Record]:
-        if self._depth == self._outer:
-            yield Record(*self._begun, b"".join([*self._parts, text[self._from : at + 1]]))
-            self._parts = []
-        else:
-            yield from self._between(text, at)
-            if self._depth < 0:
-                raise TraceFault(f"not JSON: {text[at : at + 1].decode()} without its beginning")
-            self._outer = 0
-        self._from = at + 1
-
-    def _between(self, text: bytes, at: int) -> Iterator[Record]:
-        """Yield text between values as a value, which the format's parser refuses."""
-        match = _JUNK.search(text, self._from, at)
-        if match:
-            self._count(text, match.start())
-            yield Record(self._line, self._offset + match.start(), match[0])
-
-    def _count(self, text: bytes, at: int) -> None:
-        self._line += text.count(b"\n", self._counted, at)
-        self._counted = at
-
-    def rest(self) -> Iterator[Record]:
-        """Yield the value that has not ended."""
-        if self._parts:
-            yield Record(*self._begun, b"".join(self._parts))
-        elif self._outer:
-            raise TraceFault("not JSON: the list does not end; the file is cut off")

@@ -13,6 +13,7 @@ import msgspec
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import exact, plural
+from inferload.workload.json_values import JsonFault
 from inferload.workload.traces.files import JSON, TABLES, TraceFile, TraceFiles, json_records, lines
 from inferload.workload.traces.formats import Format
 from inferload.workload.traces.turn import Parser, RecordedTurn, TraceFault
@@ -169,8 +170,8 @@ class TraceIndex:
                     self._add(turn, (*position, part))
                 if self._is_past():
                     return
-        except TraceFault as fault:
-            raise self._fault(file, None, fault) from None
+        except JsonFault as fault:
+            raise self._fault(file, fault.line, TraceFault(f"not JSON: {fault}")) from None
 
     def _header(self, file: TraceFile, opened: BinaryIO) -> tuple[Parser, int]:
         """Return the parser of a file and the number of its first line after a header."""
@@ -193,8 +194,8 @@ class TraceIndex:
                     sessions.append(nested.session(record.text, file.base + record.offset))
                 except _FAULTS as fault:
                     raise self._fault(file, record.line, fault) from None
-        except TraceFault as fault:
-            raise self._fault(file, None, fault) from None
+        except JsonFault as fault:
+            raise self._fault(file, fault.line, TraceFault(f"not JSON: {fault}")) from None
         placed = nested.place(sessions)
         self._observed += nested.observed(placed, sessions)
         for session, turns in zip(sessions, placed.sessions, strict=True):
@@ -288,7 +289,7 @@ class TraceIndex:
             and self._last_s - (self._first_s or 0.0) >= to_s
         )
 
-    def _fault(self, file: TraceFile, number: int | None, fault: Exception) -> UsageError:
+    def _fault(self, file: TraceFile, number: int, fault: Exception) -> UsageError:
         text = (
             fault.text
             if isinstance(fault, TraceFault)
@@ -296,8 +297,7 @@ class TraceIndex:
             if isinstance(fault, UnicodeDecodeError)
             else ""
         )
-        where = file.name if number is None else f"{file.name}:{number}"
-        return UsageError(f"{where}: {text or 'not in this format'} (format: {self.format.name})")
+        return UsageError(f"{file.name}:{number}: {text or 'not in this format'} (format: {self.format.name})")
 
 
 _FAULTS = (

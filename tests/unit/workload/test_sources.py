@@ -21,6 +21,7 @@ from inferload.base.errors import UsageError
 from inferload.scenario.files import data_files
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema.sources import Columns
+from inferload.workload import json_values
 from inferload.workload.content.data import DataContext, DataFindings
 from inferload.workload.content.messages import Piece
 from inferload.workload.content.script import PlannedTurn, outline
@@ -102,7 +103,7 @@ def test_an_array_is_read_with_any_block_size(
     text = json.dumps(documents, indent=indent, ensure_ascii=ascii_only)
     path.write_bytes(b"\xef\xbb\xbf" * marked + text.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_records, "_BLOCK_BYTES", block)
+        patch.setattr(json_values, "BLOCK_BYTES", block)
         records = list(file_records.json_array(path))
     assert [record.document for record in records] == documents
     content = path.read_bytes()
@@ -117,7 +118,7 @@ def test_a_truncated_array_is_refused_with_its_line(tmp_path: Path, cut: int, bl
     path.write_bytes(text[: cut % len(text)])
     lines = path.read_bytes().count(b"\n") + 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_records, "_BLOCK_BYTES", block)
+        patch.setattr(json_values, "BLOCK_BYTES", block)
         with pytest.raises(UsageError) as caught:
             list(file_records.json_array(path))
     message = str(caught.value)
@@ -568,9 +569,9 @@ TWO = conversation("Hi", "Ho")
     ("kind", "content", "message"),
     [
         ("sharegpt", "", ": empty; give a file with conversations"),
-        ("sharegpt", "  \n ", ": empty; a ShareGPT file is a JSON array of conversations"),
+        ("sharegpt", "  \n ", ":2: the file ends where an array of conversations was expected; is it whole?"),
         ("sharegpt", "[]", ": no usable conversation: it has no records"),
-        ("sharegpt", json.dumps(TWO), ":1: not a JSON array, the ShareGPT format; for one object per line use kind jsonl"),
+        ("sharegpt", json.dumps(TWO), ":1: not a JSON array of conversations; for one object per line use kind jsonl"),
         ("sharegpt", json.dumps([TWO, TWO], indent=1)[:-30], ":24: the file ends within a conversation; is it whole? "),
         ("sharegpt", json.dumps([TWO])[:-1], ":1: the file ends where a comma or the array's end was expected; is it whole?"),
         ("sharegpt", f"[{json.dumps(TWO)}\n{json.dumps(TWO)}]", ":2: '{' where a comma or the array's end was expected"),

@@ -14,6 +14,7 @@ from paths import DATA
 
 from inferload.base.errors import UsageError
 from inferload.scenario.files.data_files import find
+from inferload.workload import json_values as json_values_reader
 from inferload.workload.traces import files
 from inferload.workload.traces.formats import FORMATS
 from inferload.workload.traces.index import TimeWindow, TraceIndex
@@ -112,7 +113,7 @@ objects = st.dictionaries(st.text(), json_values, max_size=4)
 def test_values_are_found_at_their_positions_in_chunks_of_any_size(
     monkeypatch: pytest.MonkeyPatch, values: list[object], package: str, style: dict[str, Any], chunk: int
 ) -> None:
-    monkeypatch.setattr(files, "_CHUNK", chunk)
+    monkeypatch.setattr(json_values_reader, "BLOCK_BYTES", chunk)
     each = [json.dumps(value, **(style | ({"indent": None} if package == "lines" else {}))) for value in values]
     text = (json.dumps(values, **style) if package == "list" else "\n".join(each)).encode()
     found = list(files.json_records(io.BytesIO(text)))
@@ -131,7 +132,7 @@ def test_only_one_value_of_a_list_is_in_memory(monkeypatch: pytest.MonkeyPatch) 
             self.taken += len(data)
             return data
 
-    monkeypatch.setattr(files, "_CHUNK", 64)
+    monkeypatch.setattr(json_values_reader, "BLOCK_BYTES", 64)
     monkeypatch.setattr(files, "_HEAD", 64)
     text = Counted(json.dumps([{"number": number} for number in range(1000)]).encode())
     for count, record in enumerate(itertools.islice(files.json_records(text), 500)):

@@ -258,10 +258,10 @@ def test_sessions_of_the_same_name_stay_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"id": "x",\n "requests": [\n', "trace.json:1: not JSON: "),
+        ('{"id": "x",\n "requests": [\n', "trace.json:3: not JSON: the file ends within a record; is it whole? "),
         ('[\n{"requests": []},\n\n{"id": 3}\n]', "trace.json:4: requests is missing"),
-        ('[{"requests": []}', "trace.json: not JSON: the list does not end; the file is cut off"),
-        ('[{"requests": []}]]', "trace.json: not JSON: ] without its beginning"),
+        ('[{"requests": []}', "trace.json:1: not JSON: the file ends where a comma or the array's end was expected"),
+        ('[{"requests": []}]]', "trace.json:1: not JSON: "),
         ('[7, {"requests": []}]', "trace.json:1: must be a JSON object"),
         ('[{"requests": []}]\nend', "trace.json:2: not JSON: "),
         ('{"requests": [{"t": 0, "in": 3, "hash_ids": 4}]}', "trace.json:1: hash_ids is not a list"),
