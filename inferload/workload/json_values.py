@@ -30,6 +30,17 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     document: Any = None
 
 
+def decode_json(text: bytes) -> Any:
+    """Decode a JSON document. ValueError for invalid JSON, UnicodeDecodeError for text that is not UTF-8."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            return json.loads(text.decode())  # accepts halves of surrogate pairs, and reports error positions
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+
+
 class JsonValues:
     """Reader of a file, block by block: the elements of arrays at its top level, and other values.
 

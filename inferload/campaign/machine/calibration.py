@@ -15,9 +15,10 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from inferload.base.user_cache import user_cache
 
-FORMAT = 1
 FILE = "calibration.json"
 _SHARE = 0.1  # largest error as a share of a gap or of TTFT; the verdict's limit for the client's delay
 _KEPT_UP = 0.9  # smallest share of the true token rate; below it the client slows its streams down
@@ -202,8 +203,7 @@ def answer(points: Sequence[SizeResult]) -> str:
     return f"{text}; at {next_up.streams} not ({next_up.outcome}): {next_up.why}."
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """The machine that a calibration applies to."""
 
     host: str
@@ -220,8 +220,7 @@ class Machine:
         return (self.host, self.cores) == (other.host, other.cores)
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(msgspec.Struct, frozen=True):
     """Stored result. `streams` and `output_tok_per_s`: best size of one worker; None: no size was measured accurately.
 
     `beyond`: the next larger size, which the client did not measure accurately; None: there is none, or it is unresolved.
@@ -235,6 +234,7 @@ class Calibration:
     output_tok_per_s: float | None
     beyond: int | None
     points: tuple[Mapping[str, Any], ...] = ()
+    format: Literal[1] = 1
 
     @classmethod
     def of(
@@ -256,19 +256,14 @@ class Calibration:
 
     def to_json(self) -> str:
         """Return the calibration as a JSON document."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False) + "\n"
+        return json.dumps(msgspec.to_builtins(self), indent=1, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Calibration | None:
         """Parse a document; None if it is no calibration of this format."""
         try:
-            document = json.loads(text)
-            if document["format"] != FORMAT:
-                return None
-            machine = Machine(**document["machine"])
-            fields = {name: document[name] for name in cls.__slots__ if name not in ("machine", "points")}
-            return cls(machine=machine, points=tuple(document["points"]), **fields)
-        except (ValueError, KeyError, TypeError):
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError:
             return None
 
 

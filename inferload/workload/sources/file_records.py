@@ -5,7 +5,6 @@ import contextlib
 import csv
 import gzip
 import io
-import json
 import os
 import shutil
 import tempfile
@@ -15,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import msgspec
-
 from inferload.base.errors import UsageError
-from inferload.workload.json_values import BLOCK_BYTES, LONGEST_BYTES, JsonFault, JsonValues
+from inferload.workload.json_values import BLOCK_BYTES, LONGEST_BYTES, JsonFault, JsonValues, decode_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +29,6 @@ class Raw:
 
 # Bytes of one record -> document.
 Decode = Callable[[bytes], Any]
-
-
-def decode_json(data: bytes) -> Any:
-    """Decode a JSON document. ValueError for invalid JSON, UnicodeDecodeError for text that is not UTF-8."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        try:
-            return json.loads(data.decode())  # accepts halves of surrogate pairs, and reports error positions
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
 
 
 _GZIP = b"\x1f\x8b"

@@ -10,6 +10,7 @@ from typing import Any
 from inferload.base.errors import UsageError
 from inferload.scenario.files import data_files
 from inferload.scenario.schema.sources import Columns, Csv, HuggingFace, JsonLines, ShareGpt
+from inferload.workload.json_values import decode_json
 from inferload.workload.sources import file_records
 from inferload.workload.sources import index as indexes
 from inferload.workload.sources.file_records import Raw
@@ -28,7 +29,7 @@ class FileReader:
         self.name = source.path
         self.digest = ""  # SHA-256 of the content, known with the index
         self.columns = source.columns if isinstance(source, JsonLines | Csv) else Columns()
-        self._decode: file_records.Decode = file_records.decode_json
+        self._decode: file_records.Decode = decode_json
         if isinstance(source, Csv):
             names = file_records.table_columns(self.path)
             if self.columns.prompt not in names and self.columns.messages not in names:

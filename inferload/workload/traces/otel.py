@@ -1,11 +1,10 @@
 """Parser of OpenTelemetry spans of generative AI: OTLP JSON of the file exporter, or one span per line."""
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from inferload.base.clock import NS_PER_S
-from inferload.workload.traces.turn import RecordedTurn, TraceFault, count_of, json_line
+from inferload.workload.traces.turn import RecordedTurn, TraceFault, count_of, instant_s, json_line
 
 # Current names of the semantic conventions, then those up to 1.26.
 _INPUT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
@@ -79,7 +78,6 @@ def _time_s(span: Mapping[str, Any], nanos: str, iso: str) -> float:
             return int(span[nanos]) / NS_PER_S
         except (TypeError, ValueError):
             raise TraceFault(f"{nanos} is {span[nanos]!r}; it must be a number of nanoseconds") from None
-    try:
-        return datetime.fromisoformat(str(span.get(iso))).timestamp()
-    except ValueError:
-        raise TraceFault(f"{nanos} and {iso} are missing or not times") from None
+    if span.get(iso) is None:
+        raise TraceFault(f"{nanos} and {iso} are missing")
+    return instant_s(iso, span[iso])

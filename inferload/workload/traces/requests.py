@@ -3,7 +3,6 @@
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from inferload.workload.traces.turn import (
     Parser,
@@ -12,6 +11,7 @@ from inferload.workload.traces.turn import (
     TraceFault,
     blocks_of,
     count_of,
+    instant_s,
     json_object,
     number_of,
 )
@@ -79,7 +79,7 @@ def azure(header: str) -> Parser:
     def parse(line: str) -> Iterator[RecordedTurn]:
         row = _row(columns, line)
         yield RecordedTurn(
-            _instant_s("TIMESTAMP", row["TIMESTAMP"]), count_of(row, "ContextTokens"), count_of(row, "GeneratedTokens")
+            instant_s("TIMESTAMP", row["TIMESTAMP"]), count_of(row, "ContextTokens"), count_of(row, "GeneratedTokens")
         )
 
     return parse
@@ -124,9 +124,7 @@ def table(names: TableColumns, header: str) -> Parser:
     columns = _columns(header, (names.at, names.input_tokens, names.output_tokens, *optional))
 
     def at_s(row: Row, name: str) -> float:
-        return (
-            number_of(row, name) * _UNITS_S[names.time_unit] if _is_number(row[name]) else _instant_s(name, row[name])
-        )
+        return number_of(row, name) * _UNITS_S[names.time_unit] if _is_number(row[name]) else instant_s(name, row[name])
 
     def parse(line: str) -> Iterator[RecordedTurn]:
         row = _row(columns, line)
@@ -169,14 +167,3 @@ def _row(columns: list[str], line: str) -> Row:
     if len(cells) != len(columns):
         raise TraceFault(f"has {len(cells)} cells, the header has {len(columns)}")
     return dict(zip(columns, cells, strict=True))
-
-
-def _instant_s(name: str, text: str) -> float:
-    """Return a date and time as seconds since 1970; UTC without an offset. Digits beyond microseconds are cut."""
-    head, point, tail = text.strip().partition(".")
-    digits = tail[: len(tail) - len(tail.lstrip("0123456789"))]
-    try:
-        instant = datetime.fromisoformat(head + (f".{digits[:6]:0<6}" if point else "") + tail[len(digits) :])
-    except ValueError:
-        raise TraceFault(f"{name} is {text!r}; it must be a date and time") from None
-    return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()

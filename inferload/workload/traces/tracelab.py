@@ -1,9 +1,8 @@
 """Parser of TraceLab's traces of coding agents: a line is a step of a session."""
 
 from collections.abc import Iterator
-from datetime import datetime
 
-from inferload.workload.traces.turn import RecordedTurn, TraceFault, count_of, json_object
+from inferload.workload.traces.turn import RecordedTurn, TraceFault, count_of, instant_s, json_object
 
 # Input events of a step; all other events are output.
 _INPUTS = ("user_message", "tool_result")
@@ -16,7 +15,11 @@ def tracelab(line: str) -> Iterator[RecordedTurn]:
     """
     row = json_object(line)
     events = row.get("timing_events")
-    times = [(event.get("event_type"), _iso_s(event.get("timestamp"))) for event in events] if events else []
+    times = (
+        [(event.get("event_type"), instant_s("timestamp", event.get("timestamp"))) for event in events]
+        if events
+        else []
+    )
     if not times:
         raise TraceFault("timing_events is missing or empty; the step has no time")
     inputs = [(at_s, kind) for kind, at_s in times if kind in _INPUTS]
@@ -35,10 +38,3 @@ def tracelab(line: str) -> Iterator[RecordedTurn]:
         prefix_tokens=count_of(row, "prefix_tokens") if row.get("prefix_tokens") is not None else None,
         after="tool" if kind == "tool_result" else "think",
     )
-
-
-def _iso_s(text: object) -> float:
-    try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
-        raise TraceFault(f"timestamp is {text!r}; it must be a date and time") from None

@@ -1,10 +1,12 @@
 """One recorded request, common to all formats of traces, and helpers of their parsers."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
+
+from inferload.workload.json_values import decode_json
 
 
 class RecordedTurn(msgspec.Struct, frozen=True, gc=False):
@@ -39,18 +41,12 @@ Row = Mapping[str, Any]
 Parser = Callable[[str], Iterable[RecordedTurn]]
 
 
-_decode = msgspec.json.Decoder().decode
-
-
 def json_line(line: str) -> Any:
     """Return the value of a line of JSON. TraceFault for invalid JSON."""
     try:
-        return _decode(line)
-    except (msgspec.MsgspecError, RecursionError):  # json is slower, but accepts halves of surrogate pairs
-        try:
-            return json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise TraceFault(f"not JSON: {error}") from None
+        return decode_json(line.encode("utf-8", "surrogatepass"))
+    except ValueError as error:
+        raise TraceFault(f"not JSON: {error}") from None
 
 
 def json_object(line: str) -> dict[str, Any]:
@@ -101,3 +97,14 @@ def blocks_of(row: Row, input_tokens: int, block_tokens: int) -> tuple[str, ...]
             f"hash_ids has {len(blocks)} identities, but {input_tokens} tokens fill {count} of {block_tokens}"
         )
     return tuple([str(block) for block in (blocks if len(blocks) == count else blocks[:count])])
+
+
+def instant_s(name: str, text: object) -> float:
+    """Return a date and time as seconds since 1970; UTC without an offset. Digits beyond microseconds are cut."""
+    head, point, tail = str(text).strip().partition(".")
+    digits = tail[: len(tail) - len(tail.lstrip("0123456789"))]
+    try:
+        instant = datetime.fromisoformat(head + (f".{digits[:6]:0<6}" if point else "") + tail[len(digits) :])
+    except ValueError:
+        raise TraceFault(f"{name} is {text!r}; it must be a date and time") from None
+    return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()

@@ -10,6 +10,7 @@ import locust_process
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from simulator_process import Simulator
 
 from inferload import cli
@@ -230,25 +231,25 @@ HUNDRED = Calibration(AT, MACHINE, {}, 20.0, 100, 4_900.0, 200)
         (HUNDRED, 101, 1, "use 2 workers"),
         (HUNDRED, 201, 2, "101 streams per worker"),
         (HUNDRED, 1_000, 4, "use 10 workers"),
-        (replace(HUNDRED, beyond=None), 101, 1, "only known to measure 100"),
-        (replace(HUNDRED, streams=None, beyond=50), 49, 1, None),
-        (replace(HUNDRED, streams=None, beyond=50), 50, 1, "does not measure 50 accurately"),
-        (replace(HUNDRED, machine=Machine("there", "", 4)), 500, 1, None),
-        (replace(HUNDRED, machine=Machine("here", "", 8)), 500, 1, None),
+        (structs.replace(HUNDRED, beyond=None), 101, 1, "only known to measure 100"),
+        (structs.replace(HUNDRED, streams=None, beyond=50), 49, 1, None),
+        (structs.replace(HUNDRED, streams=None, beyond=50), 50, 1, "does not measure 50 accurately"),
+        (structs.replace(HUNDRED, machine=Machine("there", "", 4)), 500, 1, None),
+        (structs.replace(HUNDRED, machine=Machine("here", "", 8)), 500, 1, None),
         (None, 500, 1, None),
     ],
 )
 def test_more_streams_than_calibrated_give_a_warning(
     calibrated: Calibration | None, users: int, workers: int, message: str | None
 ) -> None:
-    warning = calibration.warning(calibrated, replace(MACHINE, processor="words"), users, workers)
+    warning = calibration.warning(calibrated, structs.replace(MACHINE, processor="words"), users, workers)
     assert (warning is None) if message is None else (warning is not None and message in warning)
 
 
 def test_the_warning_uses_the_calibration_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert calibration.warning_here(500, 1) is None
-    calibration.store(replace(HUNDRED, machine=Machine.this()), tmp_path / "inferload")
+    calibration.store(structs.replace(HUNDRED, machine=Machine.this()), tmp_path / "inferload")
     assert calibration.warning_here(100, 1) is None
     warning = calibration.warning_here(500, 1)
     assert warning is not None
@@ -256,7 +257,7 @@ def test_the_warning_uses_the_calibration_of_this_machine(tmp_path: Path, monkey
 
 
 def test_a_run_logs_the_warning_before_the_load(simulator: Callable[..., Simulator], tmp_path: Path) -> None:
-    calibration.store(replace(HUNDRED, machine=Machine.this(), streams=1), tmp_path / "cache" / "inferload")
+    calibration.store(structs.replace(HUNDRED, machine=Machine.this(), streams=1), tmp_path / "cache" / "inferload")
     (tmp_path / "short.yaml").write_text(bench.scenario_text(2, ReferencePace(ttft_ms=5, gap_ms=1, tokens=5), 1.0))
     running = locust_process.start(
         *("--headless", "--scenario", "short.yaml", "--host", simulator("--ttft-ms", "5", "--itl-ms", "1").url),
