@@ -11,7 +11,7 @@ import numpy as np
 
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TPOT, TTFT
-from inferload.results.terminal_tables import step_level
+from inferload.results.run_tables import step_level
 
 from ..data.figures import value_of
 from .chart import (
@@ -91,7 +91,7 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
     shapes, words = _limits(slo, plan)
     plan |= {"shapes": shapes, "annotations": words}
     note = f"One point per {point}." + (" Dark: p95, light: p50." if len(curves) > 1 else "") + _left_out(curves)
-    terms = ("output tok per s", TTFT.key, ITL.key)
+    terms = (OUTPUT.key, TTFT.key, ITL.key)
     return Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
 
 

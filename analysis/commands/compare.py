@@ -157,11 +157,17 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
 
 def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> None:
     """Print the comparisons, and write the files of the options."""
-    from ..comparison import page, tables, text
+    from ..comparison import page, text
 
-    forms = {"text": text.text, "markdown": text.markdown, "json": text.json_text, "junit": text.junit}
+    forms = {
+        "text": text.text,
+        "block": text.block,
+        "markdown": text.markdown,
+        "json": text.json_text,
+        "junit": text.junit,
+    }
     output = "markdown" if arguments.markdown == _PRINT else arguments.format
-    print(tables.ab_block(comparisons) if output == "block" else forms[output](comparisons), end="")
+    print(forms[output](comparisons), end="")
     if arguments.write is not None:
         files = {"md": text.markdown, "json": text.json_text, "xml": text.junit, "html": page.of_comparisons}
         for suffix, form in files.items():

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferload.base.errors import UsageError
-from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, number, percent
+from inferload.base.numbers import NOT_MEASURED, percent
 from inferload.figures.rate_figures import GOODPUT, OUTPUT
+from inferload.figures.table import Cell, Table
 from inferload.results.cost import Prices, per_million, prompt_price_share
 
 from .sides import Side, TableRow, complete_mean
@@ -52,42 +53,44 @@ def of_side(side: Side) -> Cost:
     )
 
 
-def table(rows: Sequence[TableRow]) -> list[list[str]] | None:
-    """Return the costs of the sides with their changes, as rows; None without prices."""
+_COLUMNS = (
+    "configuration",
+    "per GPU hour",
+    "GPUs",
+    "million output tok",
+    "change",
+    "million good turns",
+    "change",
+    "price of prompts",
+)
+
+
+def table(rows: Sequence[TableRow]) -> Table | None:
+    """Return the costs of the sides with their changes; None without prices."""
     costs = [(of_side(side), None if base is None else of_side(base)) for side, base in rows]
     if all(cost.prices.gpu_hour is None and cost.prices.cached_ratio is None for cost, _ in costs):
         return None
-    head = [
-        "cost",
-        "per GPU hour",
-        "GPUs",
-        "million output tok",
-        "change",
-        "million good turns",
-        "change",
-        "price of prompts",
-    ]
-    return [head, *(_row(cost, base) for cost, base in costs)]
+    return Table("cost", "Cost", _COLUMNS, [_row(cost, base) for cost, base in costs])
 
 
-def _row(cost: Cost, base: Cost | None) -> list[str]:
-    share = cost.prompt_price_share
-    return [
+def _row(cost: Cost, base: Cost | None) -> Sequence[Cell]:
+    share, prices = cost.prompt_price_share, cost.prices
+    output = None if base is None else base.per_million_output_tokens
+    good = None if base is None or base.slo != cost.slo else base.per_million_good_turns
+    return (
         cost.label,
-        number(cost.prices.gpu_hour),
-        NOT_KNOWN if cost.prices.gpus is None else str(cost.prices.gpus),
+        prices.gpu_hour,
+        prices.gpus,
         _money(cost.per_million_output_tokens),
-        "" if base is None else _change(cost.per_million_output_tokens, base.per_million_output_tokens),
+        _change(cost.per_million_output_tokens, output),
         "none met the SLO" if cost.no_good_turns else _money(cost.per_million_good_turns),
-        ""
-        if base is None or base.slo != cost.slo
-        else _change(cost.per_million_good_turns, base.per_million_good_turns),
+        _change(cost.per_million_good_turns, good),
         NOT_MEASURED if share is None else f"{percent(share)} of uncached",
-    ]
+    )
 
 
-def _money(value: float | None) -> str:
-    return NOT_MEASURED if value is None else number(value, 4)
+def _money(value: float | None) -> float | str:
+    return NOT_MEASURED if value is None else value
 
 
 def _change(value: float | None, base: float | None) -> str:

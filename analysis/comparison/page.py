@@ -9,8 +9,7 @@ from ..charts import load
 from ..charts.chart import Picture
 from ..charts.load import FIGURES, Curve, LoadPoint
 from ..pages import shell
-from ..pages.tables import Table
-from . import costs, text
+from . import costs, tables, text
 from .arms import between_arms
 from .best import best_by_goal
 from .compare import Comparison, table_rows
@@ -51,16 +50,12 @@ def html(title: str, verdict: str, parts: Sequence[Part]) -> str:
                 "part": part,
                 "picture": picture,
                 "headlines": [text.headline(comparison) for comparison in (*part.comparisons, *part.arms)],
-                "tables": _tables(part, index),
-                "best": _table(f"best-{index}", "Best by goal", text.best_table(best)) if best else None,
+                "tables": tables.of_sides(part.rows),
+                "best": tables.best(best) if best else None,
                 "best_notes": text.best_notes(best) if best else [],
                 "compared": [
-                    (
-                        _title(comparison),
-                        text.remarks(comparison),
-                        _table(f"effects-{index}-{at}", "", text.effects_table(comparison)),
-                    )
-                    for at, comparison in enumerate((*part.comparisons, *part.arms))
+                    (_title(comparison), text.remarks(comparison), tables.effects(comparison))
+                    for comparison in (*part.comparisons, *part.arms)
                 ],
                 "family": text.family(part.comparisons or part.arms) if part.comparisons or part.arms else "",
                 "cost": costs.note(part.sides),
@@ -93,17 +88,6 @@ def curve(side: Side) -> Curve:
         figures = {name: mean_over_runs([repeat.figures.get(name) for repeat in repeats]) for name in FIGURES}
         points.append(LoadPoint(f"{short(value)} {unit}", value if len(units) == 1 else None, figures))
     return Curve(side.label, min(units, default=""), tuple(points))
-
-
-def _tables(part: Part, index: int) -> list[Table]:
-    tables = [_table(f"sides-{index}", "Configurations", text.sides_table(part.rows))]
-    more = (("change", "Change", text.improvement_table(part.rows)), ("cost", "Cost", costs.table(part.rows)))
-    return tables + [_table(f"{key}-{index}", title, cells) for key, title, cells in more if cells is not None]
-
-
-def _table(key: str, title: str, rows: text.Cells) -> Table:
-    head, *body = [tuple(row) for row in rows]
-    return Table(key, title, head, tuple(body))
 
 
 def _title(comparison: Comparison) -> str:

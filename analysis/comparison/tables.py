@@ -1,73 +1,147 @@
-"""Table of configurations with a row per metric: `inferload compare --format block`."""
+"""Tables of a comparison: configurations, changes and costs, effects on figures, best by goal, and the A/B block."""
 
 from collections.abc import Sequence
 
-from inferload.base.numbers import NOT_MEASURED, number
+from inferload.base.numbers import NOT_MEASURED, listed, number
+from inferload.figures.figure import Head
 from inferload.figures.rate_figures import OUTPUT, TURNS
+from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import E2E, TPOT, TTFT
 
-from .compare import Comparison, table_rows
-from .sides import Side
-from .text import headline, remarks
+from ..data.figures import TABLE, Term
+from . import costs
+from .best import BestSide
+from .compare import Comparison, FigureRow
+from .sides import Side, TableRow
 
-# (title, figure, decimals; None: 3 significant digits)
-_BLOCK: tuple[tuple[str, str, int | None], ...] = (
-    ("TTFT P50 (ms)", f"p50({TTFT.key})", 1),
-    ("TTFT P99 (ms)", f"p99({TTFT.key})", 1),
-    ("TPOT mean (ms)", f"mean({TPOT.key})", 1),
-    ("E2E P50 (ms)", f"p50({E2E.key})", 1),
-    ("QPS", TURNS.key, None),
-    ("Throughput (tok/s)", OUTPUT.key, 0),
-)
-BLOCK_NAMES = tuple(name for _, name, _ in _BLOCK)
+_BLOCK = (Term(TTFT, "p50"), Term(TTFT, "p99"), Term(TPOT, "mean"), Term(E2E, "p50"), Term(TURNS), Term(OUTPUT))
+BLOCK_NAMES = tuple(term.name for term in _BLOCK)
 
 
-def ab_block(comparisons: Sequence[Comparison]) -> str:
-    """Format a row per metric and a column per side, then gains and remarks of each candidate."""
-    sides = [side for side, _ in table_rows(comparisons)]
-    width = max(len("Throughput (tok/s)"), 22)
-    columns = [max(25, len(side.heading)) for side in sides]
-    head = " | ".join(
-        ["metric".ljust(width), *(side.heading.ljust(wide) for side, wide in zip(sides, columns, strict=True))]
-    )
-    lines = ["A/B comparison", head.rstrip(), "-" * len(head)]
-    rows = [("success", [_success(side) for side in sides])]
-    rows += [(title, [_text(side.mean(name), decimals) for side in sides]) for title, name, decimals in _BLOCK]
-    for title, cells in rows:
-        lines.append(
-            " | ".join(
-                [title.ljust(width), *(cell.ljust(wide) for cell, wide in zip(cells, columns, strict=True))]
-            ).rstrip()
+def of_sides(rows: Sequence[TableRow]) -> list[Table]:
+    """Return the tables of all configurations: figures, changes from the baseline, costs; the last two if there are any."""
+    tables = (sides(rows), change(rows), costs.table(rows))
+    return [table for table in tables if table is not None]
+
+
+def sides(rows_of: Sequence[TableRow]) -> Table:
+    """Return the figures of each configuration, means over its counted runs."""
+    columns: list[str | Head] = ["configuration", "runs", *(term.head for term in TABLE)]
+    rows = [(side.heading, len(side.counted), *(side.mean(term.name) for term in TABLE)) for side, _ in rows_of]
+    return Table("sides", "Configurations", columns, rows)
+
+
+def change(rows_of: Sequence[TableRow]) -> Table | None:
+    """Return the relative change of each configuration from its baseline; None without a baseline."""
+    changes = [(side, base) for side, base in rows_of if base is not None]
+    if not changes:
+        return None
+    labels = {base.label for _, base in changes}
+    common = next(iter(labels)) if len(labels) == 1 else ""
+    rows: list[list[Cell]] = []
+    for side, baseline in changes:
+        cells: list[Cell] = [side.label if common else f"{side.label} against {baseline.label}"]
+        for term in TABLE:
+            before, after = baseline.mean(term.name), side.mean(term.name)
+            cells.append(None if not before or after is None else f"{after / before - 1:+.2%}")
+        rows.append(cells)
+    head = Head(f"change against {common}" if common else "change", "change")
+    return Table("change", "Change", (head, *(Head(term.title, term.figure.key) for term in TABLE)), rows)
+
+
+def effects(comparison: Comparison) -> Table:
+    """Return a row for each figure: both sides, change with interval, p and answer."""
+    sides = (comparison.baseline.label, comparison.candidate.label)
+    columns = ("figure", *sides, "change", "95 % CI", "p", "p, sign flips", "answer")
+    rows = []
+    for row in comparison.rows:
+        if row.baseline is None and row.candidate is None and not row.primary:
+            continue  # unknown on both sides
+        term, effect = row.figure, row.effect
+        flips = "" if effect is None or effect.p_sign_flip is None else p_text(effect.p_sign_flip)
+        rows.append(
+            (
+                Head(term.head.text + " (primary)" * row.primary, term.figure.key),
+                row.baseline,
+                row.candidate,
+                _change(row) or None,
+                interval(row),
+                "" if row.p is None else p_text(row.p),
+                flips,
+                row.answer,
+            )
         )
-    for comparison in comparisons:
-        base, side = comparison.paired
-        lines += ["", headline(comparison), f"[gains of {side.label}]"]
-        lines += [] if comparison.differences.refusals else _gains(base, side)
-        lines += [f"  {line}" for line in remarks(comparison)]
-    return "\n".join(lines) + "\n"
+    return Table("effects", "", columns, rows)
 
 
-def _success(side: Side) -> str:
+def _change(row: FigureRow | None) -> str:
+    return "" if row is None or row.change is None else f"{row.change:+.2%}"
+
+
+def interval(row: FigureRow) -> str:
+    """Format the interval of a change; empty if an end is unknown."""
+    effect = row.effect
+    if effect is None or effect.low is None or effect.high is None:
+        return ""
+    return f"{effect.low - 1:+.1%} to {effect.high - 1:+.1%}"
+
+
+def p_text(p: float) -> str:
+    """Format an error probability."""
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
+def best(results: Sequence[BestSide]) -> Table:
+    """Return a row for each goal: the side with the best value, its change from the closest other side, and the answer."""
+    several = len({best.baseline for best in results}) > 1
+    columns = ("goal", "best", "best value", "closest", "change", "95 % CI", "p", "answer", "more pairs")
+    return Table("best", "Best by goal", columns, [_best_row(best, several) for best in results])
+
+
+def _best_row(best: BestSide, several: bool) -> Sequence[Cell]:
+    term, row = best.figure, best.rivals[0].row if best.rivals else None
+    goal = f"{term.title}, {'lowest' if term.better == 'lower' else 'highest'}"
+    return (
+        Head(f"{goal}, against {best.baseline}" if several else goal, term.figure.key),
+        best.label or "",
+        "" if row is None else f"{number(best.value)} {term.unit}".rstrip(),
+        best.rivals[0].label if best.rivals else "",
+        _change(row),
+        "" if row is None else interval(row),
+        "" if row is None or row.p is None else p_text(row.p),
+        f"tied with {listed([rival.label for rival in best.tied])}" if best.certainty == "tie" else best.certainty,
+        _more_pairs(best),
+    )
+
+
+def _more_pairs(best: BestSide) -> str:
+    if best.missing or not best.tied:
+        return ""
+    return "over 1,000" if best.more_pairs is None else f"about {best.more_pairs}"
+
+
+def block(sides: Sequence[Side]) -> Table:
+    """Return the table of `inferload compare --format block`: a row for each figure and a column for each side."""
+    success: list[Cell] = ["success", *map(_success, sides)]
+    rows: list[list[Cell]] = [[term.head, *(side.mean(term.name) for side in sides)] for term in _BLOCK]
+    return Table("block", "A/B comparison", ("metric", *(side.heading for side in sides)), [success, *rows])
+
+
+def _success(side: Side) -> Cell:
     ok, sent = side.ok_and_sent or (0, 0)
-    return f"{ok}/{sent} ({ok / sent:.0%})" if sent else NOT_MEASURED
+    return f"{ok}/{sent} ({ok / sent:.0%})" if sent else None
 
 
-def _text(value: float | None, decimals: int | None) -> str:
-    if decimals is None:
-        return number(value, unknown=NOT_MEASURED)
-    return NOT_MEASURED if value is None else f"{value:.{decimals}f}"
-
-
-def _gains(base: Side, side: Side) -> list[str]:
-    """Return TTFT and QPS as changes of the first side's value, throughput as a factor."""
-    values = {name: (base.mean(name), side.mean(name)) for name in (f"p50({TTFT.key})", TURNS.key, OUTPUT.key)}
+def gains(base: Side, side: Side) -> list[str]:
+    """Return TTFT and requests as changes of the first side's value, output as a factor."""
     lines = []
-    for title, name in (("TTFT", f"p50({TTFT.key})"), ("QPS", TURNS.key)):
-        before, after = values[name]
+    for title, term in (("TTFT", Term(TTFT, "p50")), ("QPS", Term(TURNS)), ("throughput", Term(OUTPUT))):
+        before, after = base.mean(term.name), side.mean(term.name)
         if not before or after is None:
-            lines.append(f"  {title}: {NOT_MEASURED}")
+            gain = NOT_MEASURED
+        elif term.figure is OUTPUT:
+            gain = f"{after / before:.2f}x"
         else:
-            lines.append(f"  {title}: {'↓' if after < before else '↑'} {abs(after / before - 1):.1%}")
-    before, after = values[OUTPUT.key]
-    lines.append(f"  throughput: {NOT_MEASURED if not before or after is None else f'{after / before:.2f}x'}")
+            gain = f"{'↓' if after < before else '↑'} {abs(after / before - 1):.1%}"
+        lines.append(f"  {title}: {gain}")
     return lines

@@ -1,22 +1,21 @@
 """Comparisons as text, Markdown, JSON and JUnit XML."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
 
 from inferload.base.escaping import markdown as plain
-from inferload.base.numbers import NOT_KNOWN, listed, number, plural
-from inferload.base.text_table import align, piped
+from inferload.base.numbers import NOT_KNOWN, plural
+from inferload.figures import table
 from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE, POWER
 
-from ..data.figures import TABLE
 from ..pages import wording
-from . import costs
+from . import costs, tables
 from .arms import between_arms
 from .best import BestSide, best_by_goal
 from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
-from .sides import Side, TableRow
+from .sides import Side
 
 
 def headline(comparison: Comparison) -> str:
@@ -66,22 +65,8 @@ def _change_text(row: FigureRow) -> str:
         return NOT_KNOWN
     moved = "higher" if row.change > 0 else "lower"
     change = f"{abs(row.change):.1%} {moved}" if abs(row.change) >= 5e-4 else "unchanged"
-    interval = _interval(row)
+    interval = tables.interval(row)
     return f"{change} (95 % CI {interval})" if interval else change
-
-
-def change_interval(low: float | None, high: float | None) -> str:
-    """Format the interval of a relative change; empty if an end is unknown."""
-    return "" if low is None or high is None else f"{low:+.1%} to {high:+.1%}"
-
-
-def _interval(row: FigureRow) -> str:
-    effect = row.effect
-    return (
-        ""
-        if effect is None or effect.low is None or effect.high is None
-        else change_interval(effect.low - 1, effect.high - 1)
-    )
 
 
 def _detectable(row: FigureRow) -> str:
@@ -91,75 +76,9 @@ def _detectable(row: FigureRow) -> str:
     return f"smallest detectable change {size:.1%} at a power of {POWER:g}"
 
 
-def _p(p: float | None) -> str:
-    return NOT_KNOWN if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"
-
-
 def _p_is(p: float | None) -> str:
-    return f"p {_p(p)}" if p is not None and p < 0.001 else f"p = {_p(p)}"
-
-
-Cells = Sequence[Sequence[str]]
-
-
-def effects_table(comparison: Comparison) -> Cells:
-    """Return a row for each figure: both sides, change with interval, p and answer."""
-    rows = [
-        ["figure", comparison.baseline.label, comparison.candidate.label, "change", "95 % CI", "p", "p, sign flips", ""]
-    ]
-    for row in comparison.rows:
-        if row.baseline is None and row.candidate is None and not row.primary:
-            continue  # unknown on both sides
-        effect = row.effect
-        rows.append(
-            [
-                ", ".join(filter(None, (row.figure.title, row.figure.unit))) + (" (primary)" if row.primary else ""),
-                number(row.baseline),
-                number(row.candidate),
-                NOT_KNOWN if row.change is None else f"{row.change:+.2%}",
-                _interval(row),
-                "" if row.p is None else _p(row.p),
-                "" if effect is None or effect.p_sign_flip is None else _p(effect.p_sign_flip),
-                row.answer,
-            ]
-        )  # fmt: skip
-    return rows
-
-
-def best_table(results: Sequence[BestSide]) -> Cells:
-    """Return a row for each goal: the side with the best value, its change from the closest other side, and the answer."""
-    several = len({best.baseline for best in results}) > 1
-    rows = [["goal", "best", "best value", "closest", "change", "95 % CI", "p", "answer", "more pairs"]]
-    for best in results:
-        figure = best.figure
-        goal = f"{figure.title}, {'lowest' if figure.better == 'lower' else 'highest'}"
-        row = best.rivals[0].row if best.rivals else None
-        rows.append(
-            [
-                f"{goal}, against {best.baseline}" if several else goal,
-                best.label or "",
-                "" if row is None else f"{number(best.value)} {figure.unit}".rstrip(),
-                best.rivals[0].label if best.rivals else "",
-                "" if row is None or row.change is None else f"{row.change:+.2%}",
-                "" if row is None else _interval(row),
-                "" if row is None or row.p is None else _p(row.p),
-                _best_answer(best),
-                _more_pairs(best),
-            ]
-        )
-    return rows
-
-
-def _best_answer(best: BestSide) -> str:
-    if best.certainty == "tie":
-        return f"tied with {listed([rival.label for rival in best.tied])}"
-    return best.certainty
-
-
-def _more_pairs(best: BestSide) -> str:
-    if best.missing or not best.tied:
-        return ""
-    return "over 1,000" if best.more_pairs is None else f"about {best.more_pairs}"
+    text = NOT_KNOWN if p is None else tables.p_text(p)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def best_notes(results: Sequence[BestSide]) -> list[str]:
@@ -175,62 +94,52 @@ def best_notes(results: Sequence[BestSide]) -> list[str]:
     ]
 
 
-def sides_table(rows_of: Sequence[TableRow]) -> Cells:
-    """Return the figures of each configuration, means over its counted runs."""
-    rows = [["configuration", "runs", *(f"{figure.title} ({figure.unit})" for figure in TABLE)]]
-    for side, _ in rows_of:
-        rows.append([side.heading, str(len(side.counted)), *(number(side.mean(figure.name), 4) for figure in TABLE)])
-    return rows
-
-
-def improvement_table(rows_of: Sequence[TableRow]) -> Cells | None:
-    """Return the relative change of each configuration from its baseline; None without a baseline."""
-    changes = [(side, base) for side, base in rows_of if base is not None]
-    if not changes:
-        return None
-    labels = {base.label for _, base in changes}
-    common = next(iter(labels)) if len(labels) == 1 else ""
-    rows = [[f"change against {common}" if common else "change", *(figure.title for figure in TABLE)]]
-    for side, baseline in changes:
-        cells = []
-        for figure in TABLE:
-            before, after = baseline.mean(figure.name), side.mean(figure.name)
-            cells.append(NOT_KNOWN if not before or after is None else f"{after / before - 1:+.2%}")
-        rows.append([side.label if common else f"{side.label} against {baseline.label}", *cells])
-    return rows
-
-
 def text(comparisons: Sequence[Comparison]) -> str:
     """Format comparisons for a terminal."""
-    parts = [*_simulated(comparisons), *_tables(table_rows(comparisons), align)]
+    rows = table_rows(comparisons)
+    parts = [*_simulated(comparisons), *map(table.text, tables.of_sides(rows)), _cost_note(comparisons)]
     if best := best_by_goal(comparisons):
-        parts += [align(best_table(best), left=2), "\n".join(best_notes(best))]
+        parts += [table.text(tables.best(best)), "\n".join(best_notes(best))]
     for comparison in (*comparisons, *between_arms(comparisons)):
-        parts.append("\n".join([headline(comparison), *remarks(comparison), "", align(effects_table(comparison))]))
-    return "\n\n".join(parts) + f"\n\n{family(comparisons)}\n"
+        parts.append(
+            "\n".join([headline(comparison), *remarks(comparison), "", table.text(tables.effects(comparison))])
+        )
+    return "\n\n".join([*parts, family(comparisons)]) + "\n"
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
     """Format comparisons as Markdown."""
     all_compared = [*comparisons, *between_arms(comparisons)]
-    parts = [*(f"**{plain(headline(comparison))}**" for comparison in all_compared)]
-    parts += [*map(plain, _simulated(comparisons)), *_tables(table_rows(comparisons), piped, plain)]
+    parts = [f"**{plain(headline(comparison))}**" for comparison in all_compared]
+    parts += [*map(plain, _simulated(comparisons)), *map(_markdown, tables.of_sides(table_rows(comparisons)))]
+    parts.append(plain(_cost_note(comparisons)))
     if best := best_by_goal(comparisons):
-        parts += [piped(best_table(best)), "\n".join(f"* {plain(note)}" for note in best_notes(best))]
+        parts += [_markdown(tables.best(best)), "\n".join(f"* {plain(note)}" for note in best_notes(best))]
     for comparison in all_compared:
-        lines = "\n".join(f"* {plain(remark)}" for remark in remarks(comparison))
+        parts.append(f"### {plain(comparison.candidate.label)} against {plain(comparison.baseline.label)}")
         parts += [
-            f"### {plain(comparison.candidate.label)} against {plain(comparison.baseline.label)}",
-            *([lines] if lines else []),
+            "\n".join(f"* {plain(remark)}" for remark in remarks(comparison)),
+            _markdown(tables.effects(comparison)),
         ]
-        parts.append(piped(effects_table(comparison)))
-    return "\n\n".join([*parts, plain(family(comparisons))]) + "\n"
+    return "\n\n".join(filter(None, [*parts, plain(family(comparisons))])) + "\n"
 
 
-def _tables(rows: Sequence[TableRow], form: Callable[[Cells], str], note: Callable[[str], str] = str) -> list[str]:
-    """Format the tables of figures, changes and costs, with the note on costs."""
-    tables = (sides_table(rows), improvement_table(rows), costs.table(rows))
-    return [*(form(cells) for cells in tables if cells is not None), note(costs.note([side for side, _ in rows]))]
+def block(comparisons: Sequence[Comparison]) -> str:
+    """Format `--format block`: a row per figure and a column per side, then gains and remarks of each candidate."""
+    lines = [table.text(tables.block([side for side, _ in table_rows(comparisons)]))]
+    for comparison in comparisons:
+        lines += ["", headline(comparison), f"[gains of {comparison.candidate.label}]"]
+        lines += [] if comparison.differences.refusals else tables.gains(*comparison.paired)
+        lines += [f"  {line}" for line in remarks(comparison)]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown(shown: table.Table) -> str:
+    return table.markdown(shown, level=3)
+
+
+def _cost_note(comparisons: Sequence[Comparison]) -> str:
+    return costs.note([side for side, _ in table_rows(comparisons)])
 
 
 def _simulated(comparisons: Sequence[Comparison]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from inferload.figures import gate_grammar
 from inferload.figures.client_figures import CLIENT_FIGURES
-from inferload.figures.figure import Better, Figure
+from inferload.figures.figure import Better, Figure, Head
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES
 from inferload.figures.turn_figures import TPOT, TTFT, TURN_FIGURES
 from inferload.results.summary import steady
@@ -40,6 +40,11 @@ class Term:
     def unit(self) -> str:
         """Return the unit of the figure."""
         return self.figure.unit
+
+    @property
+    def head(self) -> Head:
+        """Return the head of a column or row: the title with the unit."""
+        return Head(", ".join(filter(None, (self.title, self.unit))), self.figure.key)
 
     @property
     def better(self) -> Better:

@@ -17,9 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
-from inferload.base.escaping import escaped
-from inferload.base.numbers import number
+from inferload.figures.figure import Head
 from inferload.figures.server_figures import KEPT_PREFIXES
+from inferload.figures.table import Table
+from inferload.results.run_tables import servers_table
 from inferload.scenario.schema.arrivals import user_range
 from inferload.servers import window_figures
 from inferload.servers.scrapes_file import SCHEMA, ScrapeColumns
@@ -28,7 +29,6 @@ from inferload.workload.plan.load_text import LoadText
 
 from ..data.frames import RunFrames
 from ..data.turn_frames import empty_turns, in_time_order
-from ..pages.tables import Table, servers_table
 
 LIMITATION = (
     "Locust's CSV files only: without turns of inferload, TTFT, ITL and token figures are not known, and there is "
@@ -40,8 +40,15 @@ COLUMNS = {
     "response_ms_p50": "50%",
     "response_ms_p95": "95%",
 }
-_STATS = (("requests", "Request Count"), ("failures", "Failure Count"), ("mean, ms", "Average Response Time"), ("p50, ms", "50%"),
-          ("p95, ms", "95%"), ("p99, ms", "99%"), ("max, ms", "Max Response Time"), ("requests/s", "Requests/s"))  # fmt: skip
+_COUNTS, _TIMES = "requests by Locust", "response time by Locust"  # terms
+_STATS = {
+    Head("requests", _COUNTS): "Request Count",
+    Head("failures", _COUNTS): "Failure Count",
+    Head("mean, ms", _TIMES): "Average Response Time",
+    **{Head(f"{name}, ms", _TIMES): column for name, column in (("p50", "50%"), ("p95", "95%"), ("p99", "99%"))},
+    Head("max, ms", _TIMES): "Max Response Time",
+    Head("requests/s", _COUNTS): "Requests/s",
+}
 
 _REQUEST_KEYS = {"sent": "Request Count", "failed": "Failure Count", "p50_ms": "50%", "p95_ms": "95%", "p99_ms": "99%"}
 
@@ -133,8 +140,9 @@ def _read(path: Path) -> pd.DataFrame:
 def tables(path: Path, run: RunFrames) -> tuple[Table, ...]:
     """Return the tables of requests and of scraped servers that have rows. `run`: read from the same path."""
     end_wall_ns = run.start_wall_ns + round(run.users["t_s"].max() * NS_PER_S)
-    servers = servers_table(window_figures.entries(run.servers, run.start_wall_ns, end_wall_ns))
-    return tuple(table for table in (_requests(path), servers) if table is not None)
+    servers = window_figures.entries(run.servers, run.start_wall_ns, end_wall_ns)
+    shown = (_requests(path), *([servers_table(servers)] if servers else []))
+    return tuple(table for table in shown if table.rows)
 
 
 def requests(prefix: Path) -> dict[str, Any]:
@@ -160,21 +168,17 @@ def _stats(prefix: Path) -> list[dict[str, Any]]:
     return [{str(key): value for key, value in row.items()} for row in stats.to_dict("records") if "Name" in row]
 
 
-def _requests(path: Path) -> Table | None:
-    """Return the table of requests; None without PREFIX_stats.csv."""
-    rows = tuple(
+def _requests(path: Path) -> Table:
+    """Return the table of requests, from PREFIX_stats.csv if there is one."""
+    rows = [
         (
-            escaped(" ".join(row[key] for key in ("Type", "Name") if row.get(key))),
-            *(_text(row.get(key)) for _, key in _STATS),
+            " ".join(row[key] for key in ("Type", "Name") if row.get(key)),
+            *(_known(row.get(column)) for column in _STATS.values()),
         )
         for row in _stats(prefix_of(path))
-    )
+    ]
     note = "Whole run, counted by Locust. Percentiles are rounded to two digits."
-    return Table("locust", "Requests by Locust", ("", *(label for label, _ in _STATS)), rows, note) if rows else None
-
-
-def _text(value: object) -> str:
-    return number(_known(value))
+    return Table("locust", "Requests by Locust", ("", *_STATS), rows, note)
 
 
 def _known(value: object) -> float | None:

@@ -4,9 +4,6 @@ from inferload.figures import client_figures, gate_grammar, rate_figures, turn_f
 from inferload.figures.figure import Figure
 from inferload.figures.server_figures import SERVER_FIGURES
 
-from .glossary import DEFINITIONS, SAME
-
-_DEFINITIONS = {term: (unit, text) for term, unit, text in DEFINITIONS}
 _STATISTICS = ", ".join((*gate_grammar.STATISTICS, "any percentile"))
 
 
@@ -19,7 +16,7 @@ def document() -> str:
     ]
     turns += [_of(figure, _STATISTICS, classes) for figure in turn_figures.TURN_FIGURES]
     turns += [_of(figure, _STATISTICS if figure.sketch else "", "") for figure in client_figures.CLIENT_FIGURES]
-    servers = [_row(row.key, ", ".join(row.statistics), "") for row in SERVER_FIGURES]
+    servers = [_of(row, ", ".join(row.statistics), "") for row in SERVER_FIGURES]
     head = ["name", "statistics", "selector", "unit", "definition"]
     return "\n".join(
         [
@@ -32,12 +29,6 @@ def document() -> str:
 def _of(figure: Figure, statistics: str, selector: str) -> list[str]:
     unit = "0 to 1" if figure.form == "share" else figure.unit
     return [f"`{figure.key}`", statistics, f"`{selector}`" if selector else "", unit, figure.text]
-
-
-def _row(name: str, statistics: str, selector: str) -> list[str]:
-    unit, text = _DEFINITIONS[SAME.get(name, name)]
-    unit = {"%": "0 to 1"}.get(unit, unit)
-    return [f"`{name}`", statistics, f"`{selector}`" if selector else "", unit, text]
 
 
 def _without(row: list[str]) -> list[str]:

@@ -5,21 +5,17 @@ import re
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.rate_figures import RATE_FIGURES
 from inferload.figures.server_figures import SERVER_FIGURES
-from inferload.figures.slo_text import LIMITS
-from inferload.figures.turn_figures import LAG, TURN_FIGURES
-from inferload.results.terminal_tables import TASK_ROWS
+from inferload.figures.turn_figures import TURN_FIGURES
+from inferload.results.run_tables import OBSERVED
 from inferload.results.verdict import reasons
 from inferload.servers.bottleneck import rules as causes
 
-from ..data.figures import ALL
 from ..data.vllm_log import LOG_FIGURES
-from .tables import OBSERVED
-from .wording import words
 
 _STATISTICS = (
     ("count", "", "number of samples"),
     ("mean", "", "sum / count"),
-    ("p50", "", "median (nearest rank); p90 to p999 likewise. ~: fewer than 10 samples above the percentile"),
+    ("p50", "", "median (nearest rank); p90 to p99.9 likewise. ~: fewer than 10 samples above the percentile"),
     ("min", "", "smallest sample"),
     ("max", "", "largest sample"),
 )  # fmt: skip
@@ -47,7 +43,6 @@ _COUNTS = (
 )
 
 _SERVERS = (
-    *((row.heading, "%" if row.form == "share" else row.unit, row.text) for row in (*SERVER_FIGURES, *LOG_FIGURES)),
     (OBSERVED, "s", "time between the scrapes nearest to the ends of the window"),
     ("accepted at position", "%", "acceptance rate of the draft token at this position, from 0"),
     ("lines", "", "lines of the log with a value"),
@@ -77,14 +72,16 @@ _TURNS = (
     ("output tokens", "", "output tokens from the usage of the server"),
     ("turns", "", "number of turns"),
     ("total, ms", "ms", "planned start to last token, mean over turns"),
-    ("window, s", "s", "length of the measure phase or step"),
+    ("window, s", "s", "length of a step"),
+    ("Measured window", "s", "length of the measure phase"),
+    ("Percentiles from", "", "turn records: exact; sketches: within 0.25 % of the value"),
     ("failures by class", "", "failed turns by their first error"),
     ("HTTP status", "", "status of the response; empty without one"),
     ("first at, s", "s", "end of the first failed turn of the class since the start of the run"),
-    ("seed", "", "seed of the random generators of the run"),
+    ("Seed", "", "seed of the random generators of the run"),
     ("worker", "", "process that sent the turn"),
-    ("workers", "", "processes that generated the load"),
-    ("phases", "", "parts of the run; a turn belongs to the phase of its planned start; figures are of the measure phase"),
+    ("Workers", "", "processes that generated the load"),
+    ("Phases", "", "parts of the run; a turn belongs to the phase of its planned start; figures are of the measure phase"),
 )  # fmt: skip
 
 _TASKS = (
@@ -146,54 +143,16 @@ _PARTS = (
     ("decode", "ms", "reported by the server: first token to last token"),
 )
 
-DEFINITIONS: tuple[tuple[str, str, str], ...] = (
-    *((figure.key, figure.unit, figure.text) for figure in TURN_FIGURES),
-    *((words(figure.key), "%" if figure.form == "share" else figure.unit, figure.text) for figure in RATE_FIGURES),
-    *((figure.heading, "%" if figure.form == "share" else figure.unit, figure.text) for figure in CLIENT_FIGURES),
-    *_STATISTICS, *_RATES, *_COUNTS, *_SERVERS, *_CLIENT, *_CACHE, *_PARTS,
-    *_TURNS, *_TASKS, *_SEARCH, *_COMPARISON, *_AGREEMENT, *_LOCUST, *_CODES,
+_FIGURES = (*TURN_FIGURES, *RATE_FIGURES, *CLIENT_FIGURES, *SERVER_FIGURES, *LOG_FIGURES)
+
+# (term, name, unit, definition). The term of a figure is its key; a table names it in the head of a column or row.
+DEFINITIONS: tuple[tuple[str, str, str, str], ...] = (
+    *((figure.key, figure.title, "%" if figure.form == "share" else figure.unit, figure.text) for figure in _FIGURES),
+    *((term, term, unit, text) for term, unit, text in (
+        *_STATISTICS, *_RATES, *_COUNTS, *_SERVERS, *_CLIENT, *_CACHE, *_PARTS,
+        *_TURNS, *_TASKS, *_SEARCH, *_COMPARISON, *_AGREEMENT, *_LOCUST, *_CODES,
+    )),
 )  # fmt: skip
-
-# Names of a figure of a comparison as column and as row.
-_FIGURES = {
-    form.format(term.title, term.unit): term.figure.key if term.statistic else words(term.figure.key)
-    for term in ALL
-    for form in ("{} ({})", "{}, {}", "{}, {} (primary)", "{}")
-}
-_TITLES = {
-    heading: figure.key
-    for figure in TURN_FIGURES
-    for heading in (
-        figure.title,
-        figure.heading,
-        *(f"{figure.title} {q}, {figure.unit}" for q in ("mean", "p50", "p95", "p99")),
-    )
-}
-
-# Synonyms of defined terms.
-SAME = {
-    **_FIGURES, **_TITLES,
-    "p90": "p50", "p95": "p50", "p99": "p50", "p999": "p50",
-    "lag, ms": LAG.key, "SLO attainment": "slo attainment", "Failed turns": "turns failed",
-    "offered sessions/s": "offered sessions per s", "achieved sessions/s": "achieved sessions per s",
-    "output tok/s": "output tok per s", "turns/s": "turns per s", "failed turns": "turns failed", "ok": "turns ok",
-    "failed": "turns failed", "unfinished": "turns unfinished", "hit rate": "prefix cache hit rate",
-    "sessions/s": "load", "users": "load", "goodput, turns/s": "goodput turns per s",
-    "Seed": "seed", "Workers": "workers", "Phases": "phases", "Measured window": "window, s", "Percentiles from": "p50",
-    **{figure.key: words(figure.key) for figure in RATE_FIGURES},
-    **{figure.key: figure.heading for figure in (*CLIENT_FIGURES, *SERVER_FIGURES)},
-    **{f"{text}, {unit}": text for text in TASK_ROWS.values() for unit in ("s", "turns")},
-}  # fmt: skip
-# Synonyms that are valid in one table only.
-IN_TABLE: dict[str, dict[str, str]] = {
-    "agreement": {"output tokens": "output tokens, both"},
-    "server-log": {f"accepted at position {position}": "accepted at position" for position in range(64)},
-    "failures": {"turns": "failures by class", "in the measure phase": "failures by class"},
-    "slo": {"turns": "slo attainment", "met all": "slo attainment", "failed": "slo missed", "dropped": "slo missed"}
-    | {f"{name}, ms": "slo missed" for name in LIMITS.values()},
-    "locust": {"requests": "requests by Locust", "failures": "requests by Locust", "requests/s": "requests by Locust"}
-    | {f"{name}, ms": "response time by Locust" for name in ("mean", "p50", "p95", "p99", "max")},
-}
 
 
 def anchor(term: str) -> str:

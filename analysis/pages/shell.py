@@ -14,6 +14,7 @@ from plotly.offline import get_plotlyjs
 
 from inferload.base import escaping
 from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED
+from inferload.figures import table
 
 from ..charts.chart import Picture
 from .terms import Terms
@@ -56,7 +57,7 @@ def markdown(template: str, **context: Any) -> str:
 
 
 def environment(escape: bool) -> jinja2.Environment:
-    """Return the template environment; filters `text` (escape for Markdown), `code` (code span), `ours` (trusted Markdown)."""
+    """Return the template environment. Filters for Markdown: `table`, `text` (escaped), `code` (a code span), `ours` (trusted)."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__ or "inferload.analysis.pages", "."),
         autoescape=escape,
@@ -64,6 +65,7 @@ def environment(escape: bool) -> jinja2.Environment:
         keep_trailing_newline=True,
         finalize=_escaped if escape else None,
     )
+    templates.filters["table"] = table.markdown
     templates.filters["text"] = escaping.markdown
     templates.filters["code"] = escaping.code_span
     templates.filters["ours"] = lambda text: escaping.Markdown(text.replace("|", "\\|"))

@@ -1,36 +1,7 @@
-"""Formatting of intervals, histogram quantiles and gauges; `not known` for None."""
+"""Simulated servers in words."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-
-from inferload.base.numbers import NOT_KNOWN, number, percent
-
-
-def bracket(bounds: list[float | None] | None) -> str:
-    """Format a quantile of a histogram as the bounds of its bucket."""
-    return bounds_text(*bounds) if bounds else NOT_KNOWN
-
-
-def bounds_text(low: float | None, high: float | None) -> str:
-    """Format an interval; unknown ends are open."""
-    if low is None and high is None:
-        return "open"
-    if low is None or high is None:
-        return f"under {number(high)}" if low is None else f"over {number(low)}"
-    return f"{number(low)} to {number(high)}"
-
-
-def mean_max(gauge: Mapping[str, Any] | None, as_percent: bool = False) -> str:
-    """Format mean and maximum of a gauge."""
-    form = percent if as_percent else number
-    if not gauge or gauge.get("mean") is None:
-        return NOT_KNOWN
-    return f"{form(gauge['mean'])} (max {form(gauge.get('max'))})"
-
-
-def words(name: str) -> str:
-    """Replace underscores: `turns_per_s` to `turns per s`."""
-    return name.replace("_", " ")
 
 
 def is_simulated(engine: object) -> bool:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural
-from inferload.figures.rate_figures import ATTAINMENT, OUTPUT
-from inferload.figures.turn_figures import ITL, TTFT
+from inferload.figures.figure import Head
+from inferload.figures.rate_figures import ATTAINMENT, GOODPUT, OUTPUT, TURNS
+from inferload.figures.turn_figures import ITL, TTFT, TurnFigure
+from inferload.results.run_tables import bounds_text
 from inferload.results.summary import is_marked
 from inferload.workload.plan.load_text import LoadText
 
-from ..pages.tables import statistic
-from ..pages.wording import bounds_text, is_simulated, simulated, stands_for
+from ..pages.wording import is_simulated, simulated, stands_for
 
 _SHOWN_GATES = 2
 
@@ -20,7 +21,7 @@ _SHOWN_GATES = 2
 class Tile:
     """Headline figure."""
 
-    label: str
+    label: Head
     value: str
     detail: str
 
@@ -100,26 +101,31 @@ def _measured(gate: Mapping[str, Any]) -> str:
 def _tiles(summary: Mapping[str, Any]) -> tuple[Tile, ...]:
     latency, rates = (summary.get(key) or {} for key in ("latency", "rates"))
     tiles = [
-        _percentile("TTFT p95, ms", latency.get(TTFT.key) or {}),
-        _percentile("ITL p95, ms", latency.get(ITL.key) or {}),
+        _percentile(TTFT, latency.get(TTFT.key) or {}),
+        _percentile(ITL, latency.get(ITL.key) or {}),
         *_requests(summary),
         _failures(summary),
     ]
     if rates.get(OUTPUT.key):
-        detail = f"{number(rates.get('turns_per_s'))} turns/s"
-        tiles.append(Tile("Output, tok/s", number(rates[OUTPUT.key]), detail))
+        detail = f"{number(rates.get(TURNS.key))} turns/s"
+        tiles.append(Tile(OUTPUT.head(), number(rates[OUTPUT.key]), detail))
     if rates.get(ATTAINMENT.key) is not None:
-        goodput = f"goodput {number(rates.get('goodput_turns_per_s'))} turns/s"
-        tiles.append(Tile("SLO attainment", percent(rates[ATTAINMENT.key]), goodput))
+        goodput = f"goodput {number(rates.get(GOODPUT.key))} turns/s"
+        tiles.append(Tile(ATTAINMENT.head(), percent(rates[ATTAINMENT.key]), goodput))
     return tuple(Tile(tile.label, tile.value, "" if NOT_KNOWN in tile.detail else tile.detail) for tile in tiles)
 
 
-def _percentile(label: str, block: Mapping[str, Any]) -> Tile:
+def _percentile(figure: TurnFigure, block: Mapping[str, Any]) -> Tile:
+    label = figure.head("p95")
     if not block.get("count"):
         return Tile(label, NOT_MEASURED, "no streamed turns")
     marked = is_marked(block, "p95")
     interval = (block.get("intervals") or {}).get("p95")
-    of = f"{bounds_text(*interval)} (95 %)" if marked and interval else f"p50 {statistic(block, 'p50')}"
+    of = (
+        f"{bounds_text(*interval)} (95 %)"
+        if marked and interval
+        else f"p50 {number(block.get('p50'))}{' ~' if is_marked(block, 'p50') else ''}"
+    )
     return Tile(label, number(block.get("p95")) + (" ~" if marked else ""), of)
 
 
@@ -130,7 +136,7 @@ def _requests(summary: Mapping[str, Any]) -> list[Tile]:
         return []
     request = max(by_name, key=lambda entry: entry.get("sent") or 0)
     name = f"{request.get('type') or ''} {request['name']}".strip()
-    return [Tile("Request p95, ms", number(request.get("p95_ms")), name)]
+    return [Tile(Head("Request p95, ms", "p50"), number(request.get("p95_ms")), name)]
 
 
 def _failures(summary: Mapping[str, Any]) -> Tile:
@@ -147,4 +153,8 @@ def _failures(summary: Mapping[str, Any]) -> Tile:
         parts = [f"of {number(counts[0][1])} {counts[0][2]}"]
     if turns.get("unfinished"):
         parts.append(f"{number(turns['unfinished'])} unfinished")
-    return Tile("Failed", number(sum(failed or 0 for failed, _, _ in counts)), ", ".join(parts) or "nothing was sent")
+    return Tile(
+        Head("Failed", "turns failed"),
+        number(sum(failed or 0 for failed, _, _ in counts)),
+        ", ".join(parts) or "nothing was sent",
+    )

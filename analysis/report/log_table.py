@@ -1,46 +1,36 @@
 """Table of the figures in a server log."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from inferload.base.numbers import NOT_KNOWN, number, percent
+from inferload.base.numbers import percent
+from inferload.figures.figure import Head
+from inferload.figures.table import Cell, Table
 
 from ..data.vllm_log import FIELDS, VllmLog
-from ..pages.tables import Table
 
 
 def table(log: VllmLog | None) -> Table | None:
     """Return mean, minimum and maximum over the lines of a log; None without a log."""
     if log is None:
         return None
-    rows = []
+    rows: list[Sequence[Cell]] = []
     for field in FIELDS:
         column = field.figure.key
         if column in log.rows and log.rows[column].notna().any():
-            form = percent if field.figure.form == "share" else number
             values = log.rows[column].dropna()
-            rows.append(
-                (
-                    field.figure.heading,
-                    form(float(values.mean())),
-                    form(float(values.min())),
-                    form(float(values.max())),
-                    f"{len(values):,}",
-                )
-            )
+            shown = [float(value) for value in (values.mean(), values.min(), values.max())]
+            cells = map(percent, shown) if field.figure.form == "share" else shown
+            rows.append((field.figure.head(), *cells, len(values)))
     positions = [shares for _, shares in log.per_position]
     for index in range(max((len(shares) for shares in positions), default=0)):
         values_at = np.array([shares[index] for shares in positions if len(shares) > index])
-        low, high = percent(float(values_at.min())), percent(float(values_at.max()))
-        mean = percent(float(values_at.mean())) if len(values_at) else NOT_KNOWN
-        rows.append((f"accepted at position {index}", mean, low, high, f"{len(values_at):,}"))
+        shares = [percent(float(value)) for value in (values_at.mean(), values_at.min(), values_at.max())]
+        head = Head(f"accepted at position {index}", "accepted at position")
+        rows.append((head, *shares, len(values_at)))
     note = (
         f"From {log.name}. Rates and acceptance: means since the previous line; hit rates: over the last 1,000 requests of the "
         "engine; prompt tokens: without cached tokens. Assumed time zone: that of this machine."
     )
-    return Table(
-        "server-log",
-        "Server log",
-        ("", "mean of lines", "min", "max", "lines"),
-        tuple(rows),
-        note,
-    )
+    return Table("server-log", "Server log", ("", Head("mean of lines", "mean"), "min", "max", "lines"), rows, note)

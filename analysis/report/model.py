@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base.numbers import NOT_KNOWN, duration
+from inferload.figures.table import Table
+from inferload.results.run_tables import run_tables
 from inferload.results.verdict.outcome import of_summary
 from inferload.workload.plan.load_text import LoadText, recorded_load
 
 from ..data.partial_run import Notes
 from ..diagnosis.advice import Cause
-from ..pages.tables import Table, run_tables
 from ..pages.wording import is_simulated
 from .first_screen import FirstScreen, of_run
 
@@ -111,7 +112,7 @@ def build(
         "load": load,
         "first": readable("the headline figures", lambda: of_run(manifest, shown, load, cause))
         or of_run({}, None, load, cause),
-        "tables": run_tables(summary, unreadable),
+        "tables": () if summary is None else run_tables(summary, readable),
     }
     reasons = readable("the reasons of the verdict", lambda: _reasons(summary)) or ()
     state = level if limitation or outcome is None else outcome.state

@@ -15,14 +15,15 @@ import pandas as pd
 from inferload.base.numbers import number, whole
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
+from inferload.figures.figure import Head
 from inferload.figures.server_formulas import Reading, known
+from inferload.figures.table import Table
 from inferload.servers.series import ServerSeries
 from inferload.servers.window_figures import ServerWindow
 from inferload.turns.record import CANCELLED
 
 from ..data.breakdown import PARTS, SERVER_PARTS, TITLES, bands, parts
 from ..data.frames import RunFrames
-from ..pages.tables import Table
 
 Outcome = Literal["adds up", "does not add up", "not known"]
 
@@ -227,16 +228,22 @@ def tables(reconciled: Reconciled) -> tuple[Table, ...]:
         f"{marked}In milliseconds; means of the turns of each band, planned start to last token. Queue, prefill and decode are "
         f"{source}."
     )
-    rows = tuple(
-        (band.label, f"{band.turns:,}", number(band.total_ms), *(number(band.means[name]) for name in PARTS))
+    rows = [
+        (band.label, band.turns, band.total_ms, *(band.means[name] for name in PARTS))
         for band in bands(reconciled.parts)
-    )
-    checks = tuple((check.check, check.outcome, check.text) for check in reconciled.checks)
+    ]
+    checks = [(Head(check.check, _term(check.check)), check.outcome, check.text) for check in reconciled.checks]
     both = (
         Table("parts", "Latency breakdown by total", COLUMNS, rows, note),
-        Table("agreement", "Client and server counters", ("figure", "", ""), checks),
+        Table("agreement", "Client and server counters", ("figure", "result", "counts"), checks),
     )
     return tuple(table for table in both if table.rows)
+
+
+def _term(check: str) -> str:
+    """Return the term of a check, which may be of one of several servers."""
+    name = check.partition(" at http")[0]
+    return "output tokens, both" if name == "output tokens" else name
 
 
 def json_text(reconciled: Reconciled) -> str:

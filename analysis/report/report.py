@@ -9,6 +9,8 @@ import pandas as pd
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.figures.figure import Head
+from inferload.figures.table import Table
 
 from ..charts.charts import Pictures, pictures
 from ..data import frames, timeline, vllm_log
@@ -20,7 +22,6 @@ from ..diagnosis.diagnose import Diagnoses, causes, diagnose, document, json_tex
 from ..interop import locust_csv
 from ..interop import vllm_bench as vllmbench
 from ..pages import shell
-from ..pages.tables import Table
 from ..pages.terms import Terms
 from . import log_table, reconcile, slowest
 from .model import ReportModel, build
@@ -115,7 +116,7 @@ def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
     terms = Terms()
     for table in model.tables:
         for word in (*table.columns, *(row[0] for row in table.rows)):
-            terms.link(word, table.key)
+            terms.link(word if isinstance(word, Head) else table.shown(word))
     return shell.markdown("report.md.j2", model=model, marks=marks, definitions=terms.defined())
 
 

@@ -8,6 +8,9 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural, short
+from inferload.figures.figure import Head
+from inferload.figures.rate_figures import GOODPUT, TURNS
+from inferload.figures.table import Cell, Table
 from inferload.results import document_shapes
 
 from ..charts import load
@@ -16,12 +19,11 @@ from ..charts.load import FIGURES
 from ..comparison.page import curve
 from ..comparison.sides import Side, read_run
 from ..pages import shell
-from ..pages.tables import Table
 from . import search_charts
 from .first_screen import FirstScreen, of_run
 
 _POINTS = (
-    "turns/s: successful turns in the window. Goodput: those that met all limits. A load holds or breaks the SLO if the "
+    "Requests: successful turns in the window. Goodput: those that met all limits. A load holds or breaks the SLO if the "
     "whole interval does; intervals use the effective number of independent turns."
 )
 _UNSTEADY = ("overloaded", "invalid", "failed")
@@ -142,35 +144,33 @@ def _model(document: Mapping[str, Any]) -> dict[str, Any]:
         facts.append(
             ("error", f"the two decided loads are wrong in at most {percent(1 - answer['level'])} of searches")
         )
-    columns = (document["unit"], "verdict", *labels, "turns/s", "goodput, turns/s", "measured", "run")
+    columns = (Head(document["unit"], "load"), "verdict", *labels, TURNS.head(), GOODPUT.head(), "measured", "run")
     return {
         "title": f"Search: {document['scenario']['name']}" if answer else f"Sweep: {document['scenario']['name']}",
         "headline": headline(document),
         "level": "valid" if answer is None or answer["resolved"] else "suspect",
         "facts": facts,
         "notes": notes,
-        "points": Table(
-            "points", "Points", columns, tuple(_row(point, labels) for point in document["points"]), _POINTS
-        ),
+        "points": Table("points", "Points", columns, [_row(point, labels) for point in document["points"]], _POINTS),
     }
 
 
-def _row(point: Mapping[str, Any], labels: list[str]) -> tuple[str, ...]:
+def _row(point: Mapping[str, Any], labels: list[str]) -> tuple[Cell, ...]:
     by_label = {entry["label"]: entry for entry in point["conditions"]}
     return (
         short(point["level"]),
         _WORDS.get(point["verdict"], point["verdict"]),
         *(_condition(by_label.get(label), point) for label in labels),
-        number(point["turns_per_s"]),
-        number(point["goodput_turns_per_s"]),
+        point[TURNS.key],
+        point[GOODPUT.key],
         duration(point["measured_s"]),
         ", ".join(run.rpartition("/")[2] for run in point["runs"]),
     )
 
 
-def _condition(entry: Mapping[str, Any] | None, point: Mapping[str, Any]) -> str:
+def _condition(entry: Mapping[str, Any] | None, point: Mapping[str, Any]) -> Cell:
     if entry is None:
-        return "no steady value" if point["verdict"] == "overloaded" else NOT_KNOWN
+        return "no steady value" if point["verdict"] == "overloaded" else None
     if not entry["values"]:
         return NOT_MEASURED
     figure = "above all samples" if entry["figure"] is None else number(entry["figure"])

@@ -1,31 +1,30 @@
 """Table of the slowest turns of a run."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from inferload.base.numbers import NOT_KNOWN, number
+from inferload.figures.figure import Head
+from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import E2E, E2E_PLANNED, LAG, TTFT
 
 from ..data.frames import RunFrames
 from ..data.turn_frames import LONGEST_GAP
-from ..pages.tables import Table
 
 SHOWN = 15
-COLUMNS = (
+_TIMES = (LAG, TTFT, E2E, E2E_PLANNED)
+COLUMNS: list[str | Head] = [
     "turn",
     "class",
     "planned at, s",
-    "lag, ms",
-    "TTFT, ms",
-    "E2E, ms",
-    "E2E from plan, ms",
+    *(figure.head() for figure in _TIMES),
     "longest gap, ms",
     "input tokens",
     "cached",
     "output tokens",
     "worker",
-)
+]
 
 
 def table(run: RunFrames) -> Table | None:
@@ -39,32 +38,28 @@ def table(run: RunFrames) -> Table | None:
         slowest = so_far.nlargest(SHOWN, E2E_PLANNED.key)
     if slowest is None or not len(slowest):
         return None
-    rows = tuple(_row(turn) for _, turn in slowest.iterrows())
+    rows = [_row(turn) for _, turn in slowest.iterrows()]
     note = "By E2E from the plan; successful turns of the measure phase, without cancelled ones."
     return Table("slowest", "Slowest turns", COLUMNS, rows, note)
 
 
 _NEEDED = (
     *("session_id", "turn_index", "class", "worker", "phase", "ok", "planned_s"),
-    *(LAG.key, TTFT.key, E2E.key, E2E_PLANNED.key, LONGEST_GAP),
+    *(*(figure.key for figure in _TIMES), LONGEST_GAP),
     *("input_tokens", "cached_tokens", "output_tokens"),
 )
 
 
-def _row(turn: Any) -> tuple[str, ...]:
-    def count(name: str) -> str:
+def _row(turn: Any) -> Sequence[Cell]:
+    def count(name: str) -> int | None:
         value = turn.get(name)
-        return NOT_KNOWN if value is None or pd.isna(value) else f"{int(value):,}"
+        return None if value is None or pd.isna(value) else int(value)
 
-    name = f"{turn['session_id']}/{turn['turn_index']}"
     return (
-        name,
+        f"{turn['session_id']}/{turn['turn_index']}",
         str(turn["class"]),
         f"{turn['planned_s']:.1f}",
-        *(number(turn[name]) for name in (LAG.key, TTFT.key, E2E.key, E2E_PLANNED.key)),
-        number(turn[LONGEST_GAP]),
-        count("input_tokens"),
-        count("cached_tokens"),
-        count("output_tokens"),
+        *(float(turn[name]) for name in (*(figure.key for figure in _TIMES), LONGEST_GAP)),
+        *(count(name) for name in ("input_tokens", "cached_tokens", "output_tokens")),
         str(turn["worker"]),
     )

@@ -10,8 +10,8 @@ from typing import Any
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.base.numbers import number, percent
-from inferload.base.text_table import align
+from inferload.base.numbers import percent
+from inferload.figures import table
 from inferload.figures.rate_figures import INPUT, OUTPUT, TURNS
 from inferload.results import document_shapes
 
@@ -160,24 +160,20 @@ def page(name: str, limit: OfflineLimit, served: RunRates | None) -> list[str]:
         f"{load.output_tokens:,} output tokens each, all at once; {limit.elapsed_s:.1f} s",
         "",
     ]
-    if served is None:
-        rows = [["", "limit"], *([key, number(value)] for key, value in limit.rates.items())]
-    else:
-        rows = [["", "limit", "served", "served / limit"]]
-        for key, value in limit.rates.items():
-            rate = served.rates[key]
-            share = (
-                _NO_SHARE
-                if not _comparable(limit, served)
-                else "unknown"
-                if rate is None
-                else f"{percent(rate / value)}"
-            )
-            rows.append([key, number(value), number(rate), share])
-    lines.append(align(rows))
+    columns = ("", "limit") if served is None else ("", "limit", "served", "served / limit")
+    rows = [_row(key, value, limit, served) for key, value in limit.rates.items()]
+    lines.append(table.text(table.Table("throughput", "", columns, rows)))
     if limit.left_out:
         lines += ["", f"omitted flags, for a server only: {' '.join(limit.left_out)}"]
     return lines + ([] if served is None else ["", *_remarks(name, limit, served)])
+
+
+def _row(key: str, value: float, limit: OfflineLimit, served: RunRates | None) -> tuple[table.Cell, ...]:
+    if served is None:
+        return (key, value)
+    rate = served.rates[key]
+    share = _NO_SHARE if not _comparable(limit, served) else None if rate is None else percent(rate / value)
+    return (key, value, rate, share)
 
 
 def _remarks(name: str, limit: OfflineLimit, served: RunRates) -> list[str]:

@@ -7,10 +7,9 @@ from typing import Any
 
 from inferload.base import deployments
 from inferload.base.errors import UsageError
-from inferload.base.numbers import short
-from inferload.base.text_table import align
 from inferload.base.user_cache import user_cache
 from inferload.campaign.machine import calibration
+from inferload.figures import table
 
 
 def register(commands: Any) -> None:
@@ -42,13 +41,14 @@ def run(_arguments: argparse.Namespace) -> int:
     if running:
         raise UsageError(f"{', '.join(running)}: still running; stop all servers with inferload deploy down --all")
     found = {path: text for path, text in folders().items() if path.exists()}
-    rows = [[text, f"{short(_size(path) / 1e6)} MB", str(path)] for path, text in found.items()]
+    rows = [(text, _size(path) / 1e6, str(path)) for path, text in found.items()]
     for path in found:
         try:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         except OSError as error:
             raise UsageError(f"{path}: cannot be removed: {error.strerror or error}; remove it by hand") from error
-    print("removed\n" + align(rows, left=1) if rows else "nothing to remove")
+    columns = ("content", "size, MB", "path")
+    print(table.text(table.Table("removed", "removed", columns, rows)) if rows else "nothing to remove")
     return 0
 
 

@@ -17,6 +17,19 @@ Form = Literal["number", "count", "share"]
 PEERS = ("vllm bench serve", "GuideLLM", "AIPerf", "genai-bench")
 
 
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Head of a column or a row. `term`: what defines it, if not the text: the key of a figure, or a term of the glossary."""
+
+    text: str
+    term: str = ""
+
+    @property
+    def defined_as(self) -> str:
+        """Return the term that defines it."""
+        return self.term or self.text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Figure:
     """One quantity; each is a single object, and equal only to itself.
@@ -42,4 +55,13 @@ class Figure:
     @property
     def heading(self) -> str:
         """Title with its unit, such as `TTFT, ms`."""
-        return f"{self.title}, {self.unit}" if self.unit else self.title
+        return self.head().text
+
+    def column(self, statistic: str) -> str:
+        """Return the name of a column with one of its statistics, such as `ttft_ms_p95`."""
+        return f"{self.key}_{statistic}"
+
+    def head(self, statistic: str = "") -> Head:
+        """Head of a column or row: title, statistic and unit, such as `TTFT p95, ms`."""
+        title = f"{self.title} {statistic}".rstrip()
+        return Head(f"{title}, {self.unit}" if self.unit else title, self.key)

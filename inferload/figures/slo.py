@@ -1,17 +1,23 @@
-"""SLO of turns."""
+"""SLO of turns: limits, their results, and their words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from inferload.base.clock import NS_PER_MS
+from inferload.base.numbers import number
 from inferload.figures.turn_batch import Bools, Ints, TurnBatch
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 from inferload.turns.sketch import rank
 
+# What each limit of one turn is about.
+LIMITS = MappingProxyType(
+    {TTFT.key: TTFT.title, TPOT.key: TPOT.title, E2E.key: E2E.title, ITL.key: "p99 of the gaps within the turn"}
+)
 FAILED = "failed"  # beside the names of limits: a turn that failed, or did not end
 
 
@@ -89,3 +95,13 @@ class Slo:
 def _any(missed: Mapping[str, Bools], turns: int) -> Bools:
     some: Bools = np.any([np.zeros(turns, dtype=np.bool_), *missed.values()], axis=0)
     return some
+
+
+def limits_text(limits: Mapping[str, float]) -> str:
+    """`TTFT <= 1,000 ms, p99 of the gaps within the turn <= 50 ms`, of limits by name."""
+    return ", ".join(limit_text(name, limits[name]) for name in LIMITS if name in limits)
+
+
+def limit_text(name: str, limit: float | None) -> str:
+    """Return a limit of one turn in words; without its value if it is None."""
+    return LIMITS[name] if limit is None else f"{LIMITS[name]} <= {number(limit)} ms"

@@ -16,9 +16,10 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import code_span, escaped, escaped_lines
 from inferload.base.escaping import markdown as plain
 from inferload.base.numbers import exact, short
-from inferload.base.text_table import piped
-from inferload.results.terminal_tables import gate_mark, interval_and_note, interval_text
+from inferload.figures import table
+from inferload.figures.table import Cell, Table
 from inferload.results.verdict import failures
+from inferload.results.verdict.gate_text import gate_mark, interval_and_note, interval_text
 from inferload.results.verdict.outcome import FAILED, USAGE, Outcome, State, of_summary
 
 _GITHUB_ESCAPES = {"%": "%25", "\n": "%0A"}
@@ -120,15 +121,16 @@ def annotations(summaries: Summaries) -> list[tuple[str, str]]:
 def markdown(summaries: Summaries) -> str:
     """Return the outcome of each run with its failures, and a table of the gates."""
     parts = []
-    rows: list[Sequence[str]] = [("run", "gate", "value", "95 %", "")]
+    rows: list[Sequence[Cell]] = []
     for name, summary in summaries.items():
         details = "\n".join(f"* {plain(line)}" for line in _details(summary))
         parts += [f"**{plain(name)}**: {plain(of_summary(summary).headline)}", *([details] if details else [])]
         for gate in _gates(summary):
-            value = short(gate.get("value"))
             outcome = "; ".join([gate_mark(gate), *([gate["note"]] if gate.get("note") else [])])
-            rows.append((name, code_span(gate["gate"]), value, interval_text(gate), outcome))
-    return "\n\n".join([*parts, *([piped(rows, right=False)] if len(rows) > 1 else [])]) + "\n"
+            rows.append((name, code_span(gate["gate"]), gate.get("value"), interval_text(gate), outcome))
+    if rows:
+        parts.append(table.markdown(Table("gates", "", ("run", "gate", "value", "95 %", "result"), rows)))
+    return "\n\n".join(parts) + "\n"
 
 
 def junit(summaries: Summaries) -> str:

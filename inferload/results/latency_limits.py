@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inferload.figures.gate_grammar import MEASURE_NAMES, GateError, parse
-from inferload.figures.slo_text import LIMITS, limit_text
+from inferload.figures.slo import LIMITS, limit_text
 
 IN_RANGE = 3.0  # a limit above so many times the highest value is not drawn: the values would be flat
 

@@ -39,11 +39,12 @@ ROW = server_figures.DEFERRED
 from inferload.analysis.charts import over_time  # noqa: E402
 from inferload.analysis.data import timeline  # noqa: E402
 from inferload.analysis.pages import gate_reference, summary_reference, terms  # noqa: E402
-from inferload.analysis.pages.tables import servers_table  # noqa: E402
 
 from inferload.figures import gate_grammar  # noqa: E402
-from inferload.results import terminal_summary, terminal_tables  # noqa: E402
+from inferload.figures.table import text  # noqa: E402
+from inferload.results import terminal_summary  # noqa: E402
 from inferload.results.document_shapes import faults  # noqa: E402
+from inferload.results.run_tables import servers_table  # noqa: E402
 from inferload.results.verdict import gates  # noqa: E402
 from inferload.run.live.document import series_document  # noqa: E402
 from inferload.run.live.recorder import Instant, Recorder  # noqa: E402
@@ -73,7 +74,6 @@ for second in range(2):
     recorder.close_second(second + 1.0, Instant(0, 0, second * S, {TARGET: line}))
 seconds = timeline._server(by_target(table)[TARGET], pd.Series(range(5), dtype=float).to_numpy(), 5)
 report = servers_table(servers)
-assert report is not None
 summary = {"servers": servers}
 bad = [{"target": TARGET, ROW.key: "many"}]
 json.dump(
@@ -82,9 +82,9 @@ json.dump(
         "engines": [engine[ROW.key]["max"] for engine in servers[0]["engines"]],
         "shape": faults("summary.json", {"servers": bad}),
         "gate": gates.evaluate(gate_grammar.parse(f"max({ROW.key}) <= 4"), summary).value,
-        "terminal": terminal_tables._servers(summary),
+        "terminal": text(report),
         "brief": terminal_summary._server(servers[0]),
-        "report": [list(row) for row in report.rows if row[0] == ROW.heading],
+        "report": [row for row in report.texts if row[0] == ROW.heading],
         "timeline": seconds[ROW.key].tolist(),
         "chart": [line.label for panel in over_time.panels() if panel.title == "requests" for line in panel.lines],
         "live": series_document(recorder.series)["points"]["columns"][ROW.key],
@@ -93,7 +93,7 @@ json.dump(
         "summary reference": summary_reference.with_tables(Path(sys.argv[1]).read_text(encoding="utf-8")).count(
             f"| `{ROW.key}` | [gauge](#gauge) | {ROW.text} |"
         ),
-        "glossary": [terms.meant(ROW.key), terms.meant(ROW.heading, "servers")],
+        "glossary": [terms.meant(ROW.key), terms.meant(ROW.head())],
     },
     sys.stdout,
 )

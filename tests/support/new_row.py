@@ -45,12 +45,11 @@ def places(folder: Path) -> dict[str, object]:
     import synthetic_run
     from inferload.analysis.charts.over_time import panels
     from inferload.analysis.data import figures, frames, timeline
-    from inferload.analysis.data.partial_run import Notes
     from inferload.analysis.pages.glossary import DEFINITIONS
-    from inferload.analysis.pages.tables import run_tables
 
     from inferload.figures import measures_page
-    from inferload.results import terminal_summary, terminal_tables
+    from inferload.results import terminal_summary
+    from inferload.results.run_tables import run_tables
     from inferload.results.summarise.summarise import summarise
 
     gated = long_run.SCENARIO.replace("gates: [", f'gates: ["p95({KEY}) < 1000", ')
@@ -62,12 +61,12 @@ def places(folder: Path) -> dict[str, object]:
         "target": summary["by_target"][long_run.TARGETS[0]]["latency"][KEY],
         "gates": [gate for gate in summary["verdict"]["gates"] if KEY in gate["gate"]],
         "terminal": TITLE in terminal_summary.brief(summary),
-        "details": KEY in terminal_tables.tables(summary),
-        "report": [table.key for table in run_tables(summary, Notes([])) for row in table.rows if row[0] == TITLE],
+        "details": f"\n  {TITLE} " in terminal_summary.details(summary),
+        "report": [table.key for table in run_tables(summary) for row in table.texts if row[0] == TITLE],
         "timeline": int(table[f"{KEY}_p50"].notna().sum()),
         "chart": any(panel.measure == KEY for panel in panels()),
         "comparison": {term.title: figures.value_of(term.name, summary) for term in figures.ALL if KEY in term.name},
-        "glossary": any(term == KEY for term, _, _ in DEFINITIONS),
+        "glossary": any(term == KEY for term, _, _, _ in DEFINITIONS),
         "measures": f"| `{KEY}` | ms | E2E / output tokens |" in measures_page.document(),
     }
 

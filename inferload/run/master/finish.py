@@ -17,10 +17,10 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.status_lines import columns
 from inferload.base.threads import in_thread
-from inferload.results import document_shapes, summary, terminal_tables
+from inferload.results import document_shapes, summary
 from inferload.results.summarise.counts import Counts, Earlier
 from inferload.results.summarise.summarise import summarise
-from inferload.results.terminal_summary import brief, diagnosis_line
+from inferload.results.terminal_summary import brief, details, diagnosis_line
 from inferload.results.verdict import outcome
 from inferload.run.master.analysis_process import analyse
 from inferload.run.master.lifecycle.master_run import MasterRun
@@ -76,7 +76,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
         document = _unwritten(folder, document, counts)
     run.summary = document
     detailed = run.own.details
-    _show(terminal_tables.tables(document, load.text) if detailed else brief(document, load.users_or_rate))
+    _show(details(document, load.text) if detailed else brief(document, load.users_or_rate))
     if not written:
         logger.error("no report: the run's documents could not be written")
     elif run.own.report:

@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inferload.analysis.comparison import tables
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.best import COST, BestSide, best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.page import of_comparisons
 from inferload.analysis.comparison.sides import NAMES, Run, Side, read_side
-from inferload.analysis.comparison.tables import ab_block
 from inferload.analysis.data.figures import ALL, GOALS, figure
 from run_folders import write_run
 
 from inferload import cli
+from inferload.figures.table import markdown, text
 from inferload.results.cost import Prices
 
 TTFT, TPOT, OUTPUT, GOODPUT = GOALS
@@ -236,13 +237,13 @@ def test_keys_that_may_differ_may_differ_between_candidates() -> None:
 
 def test_each_form_of_a_comparison_has_the_table(golden: Callable[[str, str], None]) -> None:
     comparisons = compared(three())
-    table = output.best_table(best_by_goal(comparisons))
+    table = tables.best(best_by_goal(comparisons))
     golden(
         "comparison-best.txt",
-        "\n".join([output.align(table, left=2), *output.best_notes(best_by_goal(comparisons))]) + "\n",
+        "\n".join([text(table), *output.best_notes(best_by_goal(comparisons))]) + "\n",
     )
-    assert output.align(table, left=2) in output.text(comparisons)
-    assert output.piped(table) in output.markdown(comparisons)
+    assert text(table) in output.text(comparisons)
+    assert markdown(table, level=3) in output.markdown(comparisons)
     page = of_comparisons(comparisons)
     assert page.count("<h3>Best by goal</h3>") == 1
     assert "Mean TTFT, lowest" in page
@@ -257,7 +258,7 @@ def test_each_form_of_a_comparison_has_the_table(golden: Callable[[str, str], No
 
 
 def test_the_ab_table(golden: Callable[[str, str], None]) -> None:
-    golden("table-ab.txt", ab_block([compare(*three()[:2], MEDIAN, ALL)]))
+    golden("table-ab.txt", output.block([compare(*three()[:2], MEDIAN, ALL)]))
 
 
 # Numbers of an article (Qwen2.5-7B, without and with AWQ): TTFT P50, P99, TPOT, E2E P50, QPS, tok/s.
@@ -270,7 +271,7 @@ def test_gains_of_a_published_ab_table_are_reproduced() -> None:
         Side(label, (Run(Path(), label, dict(zip(names, values, strict=True)), ok_and_sent=(100, 100)),))
         for label, values in PRINTED.items()
     ]
-    shown = ab_block([compare(*sides, MEDIAN, ALL)])
+    shown = output.block([compare(*sides, MEDIAN, ALL)])
     assert "TTFT: ↓ 32.2%" in shown
     assert "QPS: ↑ 52.0%" in shown
     assert "throughput: 1.46x" in shown
@@ -282,8 +283,8 @@ def test_low_rates_of_an_ab_table_have_three_digits() -> None:
         Side(label, (Run(Path(), label, dict.fromkeys(NAMES) | {"turns_per_s": value}),))
         for label, value in (("a", 0.0412), ("b", 0.05))
     ]
-    (row,) = [row for row in ab_block([compare(*sides, MEDIAN, ALL)]).splitlines() if row.startswith("QPS")]
-    assert [cell.strip() for cell in row.split("|")] == ["QPS", "0.0412", "0.05"]
+    (row,) = [row for row in output.block([compare(*sides, MEDIAN, ALL)]).splitlines() if "Requests" in row]
+    assert row.split() == ["Requests,", "req/s", "0.0412", "0.05"]
 
 
 def test_the_page_of_a_sweep_has_the_best_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis.comparison import costs, max_change, page
+from inferload.analysis.comparison import costs, max_change, page, tables
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import Comparison, compare, table_rows
 from inferload.analysis.comparison.plausible import faults
@@ -227,9 +227,9 @@ def test_means_and_changes_are_over_the_pairs(last: str, tmp_path: Path, capsys:
     assert re.search(r"\n  base, pairs of all +6 .* 126\.4 ", both)
     assert re.search(r"\n  new against base, pairs of new .* \+4\.98% ", both)
     prices = Prices(2.5, 1)
-    rows = costs.table(table_rows([compared(*(priced(with_output(side), prices) for side in (base, new)))]))
-    assert rows is not None
-    assert rows[2][4] == "+5.0%"
+    table = costs.table(table_rows([compared(*(priced(with_output(side), prices) for side in (base, new)))]))
+    assert table is not None
+    assert table.rows[1][4] == "+5.0%"
     assert cli.main(["compare", *map(str, on_disk(tmp_path)), "--max-change", "mean(ttft_ms) +2%"]) == 4
     assert "FAILED: 100 to 105, +5.0%" in capsys.readouterr().out
 
@@ -333,10 +333,10 @@ def test_tables_mark_invalid_and_incomparable_sides() -> None:
     assert "new (not valid)" in output.text([comparison])
     assert "change against" not in output.text([comparison])
     assert "<h3>Change</h3>" not in page.of_comparisons([comparison])
-    rows = costs.table(table_rows([compared(*(priced(with_output(side), Prices(2.5, 1)) for side in (base, new)))]))
-    assert rows is not None
-    assert rows[2][0] == "new (not valid)"
-    assert rows[2][4] == ""
+    table = costs.table(table_rows([compared(*(priced(with_output(side), Prices(2.5, 1)) for side in (base, new)))]))
+    assert table is not None
+    assert table.rows[1][0] == "new (not valid)"
+    assert table.rows[1][4] == ""
 
 
 def test_shorter_outputs_are_noted() -> None:
@@ -353,17 +353,17 @@ def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
     plain, cached, slow = side("plain", 1000, 10, 0), side("cached", 2000, 25, 90), side("slow", 500, 0, None)
     prices = Prices(2.5, 2, 0.1)
     base, *others = (priced(member, prices) for member in (plain, cached, slow))
-    rows = costs.table([(base, None), *((other, base) for other in others)])
-    assert rows is not None
-    assert [row[3:] for row in rows[1:]] == [
+    table = costs.table([(base, None), *((other, base) for other in others)])
+    assert table is not None
+    assert [row[3:] for row in table.texts] == [
         ["1.389", "", "138.9", "", "100 % of uncached"],
         ["0.6944", "-50.0%", "55.56", "-60.0%", "19 % of uncached"],
         ["2.778", "+100.0%", "none met the SLO", "", "not measured"],
     ]
     strict = replace(cached, runs=tuple(replace(member, slo={"ttft_ms": 500.0}) for member in cached.runs))
-    rows = costs.table([(base, None), (priced(strict, prices), base)])
-    assert rows is not None
-    assert rows[2][4:7] == ["-50.0%", "55.56", ""]  # good turns of different SLOs
+    table = costs.table([(base, None), (priced(strict, prices), base)])
+    assert table is not None
+    assert table.texts[1][4:7] == ["-50.0%", "55.56", ""]  # good turns of different SLOs
     on_cpu = replace(plain.runs[0], server={"variant": {"hardware": {"gpus": 0}}})
     machine = replace(plain, runs=(on_cpu,))
     assert priced(machine, Prices(gpu_hour=2.5)).runs[0].prices.gpus == 1  # as `deploy up` and a sweep record it
@@ -389,7 +389,7 @@ def test_the_text_forms_of_a_comparison(
 def test_a_figure_without_a_unit_has_no_comma() -> None:
     baseline, candidate = sides(0.10, 8)
     comparison = compare(baseline, candidate, figure("failed_ratio"), ALL)
-    names = [row[0] for row in output.effects_table(comparison)]
+    names = [row[0] for row in tables.effects(comparison).texts]
     assert "Failed turns (primary)" in names
     assert "Mean TTFT, ms" in names
 
@@ -671,7 +671,9 @@ def test_percentages_of_published_tables_are_reproduced(table: str) -> None:
     published = [
         Side(label, (Run(Path(), label, dict(zip(COLUMNS, values, strict=True))),)) for label, values in rows.items()
     ]
-    _, requests, output_tokens, _total, *latencies = output.improvement_table([(published[1], published[0])])[1]
+    published_change = tables.change([(published[1], published[0])])
+    assert published_change is not None
+    _, requests, output_tokens, _total, *latencies = published_change.texts[0]
     assert (requests, output_tokens, *latencies) == percentages
 
 

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis.charts.load import FIGURES, Curve, LoadPoint, picture
-from inferload.analysis.comparison import page
+from inferload.analysis.comparison import page, tables
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.best import best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.labels import distinct
 from inferload.analysis.comparison.sides import Run, Side
-from inferload.analysis.comparison.tables import ab_block
 from inferload.analysis.data.figures import ALL, figure
 from run_folders import write_run
 
 from inferload import cli
+from inferload.figures.table import head_of
 
 PRIMARY = figure("mean(ttft_ms)")
 PAIRS = 8
@@ -74,7 +74,7 @@ def test_the_headline_names_exactly_the_figures_that_are_worse(factors: dict[str
     (document,) = output.document([comparison])["candidates"]
     assert [row["figure"] for row in document["figures"] if row["answer"] == "worse"] == document["worse"]
     assert headline in output.text([comparison])
-    assert headline in ab_block([comparison])
+    assert headline in output.block([comparison])
     (level, annotation), *_ = output.annotations([comparison])
     assert annotation == headline
     assert (level == "error") == bool(worse)
@@ -149,10 +149,10 @@ def test_a_change_is_one_number_everywhere(pairs: list[tuple[float, float]]) -> 
     assert row.effect is not None
     assert row.change == pytest.approx(row.effect.ratio - 1, rel=1e-9, abs=1e-9)
     assert row.candidate == pytest.approx((row.baseline or 0) * row.effect.ratio)
-    table = output.improvement_table([(sides[0], None), (sides[1], sides[0])])
+    table = tables.change([(sides[0], None), (sides[1], sides[0])])
     assert table is not None
-    in_table = table[1][table[0].index("Mean TTFT")]
-    in_effects = next(cells for cells in output.effects_table(comparison) if "(primary)" in cells[0])[3]
+    in_table = table.rows[0][[head_of(head).text for head in table.columns].index("Mean TTFT")]
+    in_effects = next(cells for cells in tables.effects(comparison).texts if "(primary)" in cells[0])[3]
     assert in_table == in_effects == f"{row.change:+.2%}"
     (drawn,) = (entry for entry in (page.curve(sides[1]).points,))
     assert len(drawn) == len(pairs)

@@ -133,7 +133,7 @@ def test_without_times_of_turns_the_parts_of_the_server_are_not_known(run: RunFr
     assert not reconciliation.per_turn
     assert (reconciliation.spans[0].start_s, reconciliation.spans[0].end_s) == (0.25, 14.0)
     (breakdown, _) = tables(reconciliation)
-    assert {row[-4:] for row in breakdown.rows} == {("not known",) * 4}
+    assert {tuple(row[-4:]) for row in breakdown.texts} == {("not known",) * 4}
     assert "not known per turn" in breakdown.note
 
 

@@ -20,8 +20,6 @@ from hypothesis import strategies as st
 from inferload.analysis.charts.charts import pictures
 from inferload.analysis.data import breakdown, frames, timeline
 from inferload.analysis.data.partial_run import Notes
-from inferload.analysis.pages.tables import run_tables
-from inferload.analysis.pages.wording import bracket, mean_max
 from inferload.analysis.report import first_screen, report
 from inferload.analysis.report.model import build
 from msgspec.structs import replace
@@ -32,8 +30,10 @@ from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_KNOWN
 from inferload.cli import main
+from inferload.figures.table import Table, head_of
 from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.window_counts import within
+from inferload.results.run_tables import run_tables, servers_table
 from inferload.results.summary import exact_block
 from inferload.results.verdict import failures
 from inferload.servers.scrapes_file import write_part
@@ -293,8 +293,16 @@ def test_the_command_prints_the_outcome_and_its_files(tmp_path: Path, capsys: py
 
 
 def test_unknown_values_of_a_table_are_not_known() -> None:
-    assert {bracket(None), mean_max(None), mean_max({"mean": None})} == {NOT_KNOWN}
-    assert (bracket([80.0, 100.0]), bracket([250.0, None])) == ("80 to 100", "over 250")
+    gauge, histogram = {"mean": None, "max": None}, {"mean": 96.5, "p50": [80.0, 100.0], "p99": [250.0, None]}
+    known = {"requests_running": {"mean": 2.0, "max": 3.0}, "ttft_ms": histogram}
+    unknown = {"requests_running": gauge, "ttft_ms": histogram | {"p50": None}}
+    rows = {name: values for name, *values in rows_of(servers_table([known, unknown, {}]))}
+    assert rows["requests running"] == ["2 (max 3)", NOT_KNOWN, NOT_KNOWN]
+    assert rows["engine TTFT, ms"] == [
+        "96.5 (p50 80 to 100, p99 over 250)",
+        f"96.5 (p50 {NOT_KNOWN}, p99 over 250)",
+        NOT_KNOWN,
+    ]
 
 
 def test_each_load_step_has_a_row_with_its_window() -> None:
@@ -303,22 +311,26 @@ def test_each_load_step_has_a_row_with_its_window() -> None:
         {"step": 0, "sessions_per_s": 1.0, "window_s": 4.0, **part},
         {"step": 1, "sessions_per_s": 2.5, "window_s": 5.0, **part},
     ]
-    tables = {table.title: table for table in run_tables(synthetic.SUMMARY | {"steps": steps}, Notes())}
+    tables = {table.title: table for table in run_tables(synthetic.SUMMARY | {"steps": steps})}
     by_step = tables["Steps"]
-    assert by_step.columns[:2] == ("step", "window, s")
-    assert [row[:2] for row in by_step.rows] == [("0: 1 sessions/s", "4"), ("1: 2.5 sessions/s", "5")]
-    assert "Steps" not in {table.title for table in run_tables(synthetic.SUMMARY, Notes())}
+    assert by_step.columns[:2] == ["step", "window, s"]
+    assert [row[:2] for row in rows_of(by_step)] == [("0: 1 sessions/s", "4"), ("1: 2.5 sessions/s", "5")]
+    assert "Steps" not in {table.title for table in run_tables(synthetic.SUMMARY)}
 
 
-def titled_tables(**summary: Any) -> dict[str, Any]:
-    return {table.title: table for table in run_tables(synthetic.SUMMARY | summary, Notes())}
+def rows_of(table: Table) -> list[tuple[str, ...]]:
+    return [tuple(row) for row in table.texts]
+
+
+def titled_tables(**summary: Any) -> dict[str, Table]:
+    return {table.title: table for table in run_tables(synthetic.SUMMARY | summary)}
 
 
 def test_a_percentile_of_a_step_with_few_samples_is_marked() -> None:
     latency = {"ttft_ms": exact_block(np.arange(40.0)), "itl_ms": exact_block(np.arange(400.0))}
     part = {name: synthetic.SUMMARY[name] for name in ("rates", "turns")} | {"latency": latency}
     by_step = titled_tables(steps=[{"step": 0, "users": 2, "window_s": 4.0, **part}])["Steps"]
-    assert by_step.rows[0][5:9] == ("19", "37 ~ (over 34)", "199", "379")
+    assert rows_of(by_step)[0][5:9] == ("19", "37 ~ (over 34)", "199", "379")
     assert "fewer than 10 samples" in by_step.note
 
 
@@ -337,13 +349,13 @@ def test_a_stall_of_the_client_is_no_stall_of_the_server(server: int, client: in
         "turns_with_client_stall": client,
         "longest_ms": 300.0 if server else None,
     }
-    rows = dict(titled_tables(stalls=stalls)["Rates"].rows)
+    rows = dict(rows_of(titled_tables(stalls=stalls)["Rates"]))
     assert (rows["turns with a stall (a gap over 250 ms)"], rows["longest gap, ms"]) == (turns, longest)
 
 
 def test_a_gate_and_its_interval_have_the_digits_of_the_terminal() -> None:
     gate = {"gate": "p95(ttft_ms) < 200", "value": 123.45, "passed": True, "low": 120.51, "high": 126.44}
-    (row,) = titled_tables(verdict={"gates": [gate]})["Gates"].rows
+    (row,) = rows_of(titled_tables(verdict={"gates": [gate]})["Gates"])
     assert row == ("p95(ttft_ms) < 200", "123.5", "passed; 95 %: 120.5 to 126.4")
 
 
@@ -364,12 +376,13 @@ def test_the_slo_table_has_the_limits_and_the_share_that_missed_each_by_class() 
     table = titled_tables(slo=both, by_class={"chat": {"slo": chat}, "agent": {"slo": agent}})[
         "SLO: limits of one turn"
     ]
-    assert table.columns == ("class", "turns", "met all", "TTFT, ms", "p99 of the gaps within the turn, ms", "dropped")
-    assert table.rows == (
+    heads = ["class", "turns", "met all", "TTFT, ms", "p99 of the gaps within the turn, ms", "dropped"]
+    assert [head_of(column).text for column in table.columns] == heads
+    assert rows_of(table) == [
         ("all", "100", "60 %", "by class", "by class", "2 %"),
         ("chat", "80", "50 %", "1,000: missed by 10 %", "50: missed by 45 %", "0 %"),
         ("agent", "20", "100 %", "5,000: missed by 0 %", "no limit", "0 %"),
-    )
+    ]
     assert "SLO: limits of one turn" not in titled_tables(slo=None)
 
 
@@ -380,7 +393,7 @@ def test_each_status_and_class_of_turns_has_its_message_in_the_table_of_failures
         for of in ("ask", "say")
     ]
     table = titled_tables(turns=synthetic.SUMMARY["turns"] | {"by_failure": {"http_4xx": 9}, "first_errors": errors})
-    rows = table["Failed turns by class"].rows
+    rows = rows_of(table["Failed turns by class"])
     assert [row[1] for row in rows] == ["9", "", "", ""]
     assert [row[3:5] + row[6:] for row in rows] == [(str(e["status"]), e["class"], e["text"]) for e in errors]
 
@@ -393,8 +406,8 @@ def test_a_measure_equal_in_all_classes_has_no_rows() -> None:
         "chat": {"turns": {"sent": 32, "failed": 1}, "latency": {"ttft_ms": ttft_ms, "itl_ms": itl_ms | {"count": 9}}},
     }
     table = titled_tables(by_class=classes)["Latency by class"]
-    assert [row[:2] for row in table.rows] == [("TTFT", "agent"), ("TTFT", "chat")]
-    assert table.note.endswith("Turns: agent 4 sent, 0 failed; chat 32 sent, 1 failed. Equal in all classes: ITL.")
+    assert [row[:2] for row in rows_of(table)] == [("TTFT", "agent"), ("TTFT", "chat")]
+    assert "Turns: agent 4 sent, 0 failed; chat 32 sent, 1 failed. Equal in all classes: ITL." in table.note
     assert "Latency by class" not in titled_tables(by_class={"chat": classes["chat"]})  # equal to the total
 
 
@@ -407,9 +420,9 @@ def test_a_result_equal_to_the_measure_phase_has_no_column() -> None:
 
 def test_cancelled_turns_are_a_row_of_the_counts() -> None:
     turns = synthetic.SUMMARY["turns"]
-    assert "turns cancelled" not in [row[0] for row in titled_tables()["Turns and sessions"].rows]
+    assert "turns cancelled" not in [row[0] for row in rows_of(titled_tables()["Turns and sessions"])]
     table = titled_tables(turns=turns | {"cancelled": 3})["Turns and sessions"]
-    assert [row[:2] for row in table.rows][1:3] == [("turns ok", "35"), ("turns cancelled", "3")]
+    assert [row[:2] for row in rows_of(table)][1:3] == [("turns ok", "35"), ("turns cancelled", "3")]
 
 
 @pytest.mark.parametrize(
@@ -448,9 +461,9 @@ def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
         tasks={"agent": task | {"completion_s": block, "cached_share_by_step": []}},
         client=synthetic.SUMMARY["client"] | {"delay_ms": block},
     )
-    (row,) = [row for row in tables["Tasks: agent"].rows if row[0].startswith("whole task")]
+    (row,) = [row for row in rows_of(tables["Tasks: agent"]) if row[0].startswith("whole task")]
     assert ["~" in cell for cell in row[1:]] == [False, True, True, True, False, False]
-    (delay,) = [row for row in tables["Load generator"].rows if row[0].startswith("Client delay")]
+    (delay,) = [row for row in rows_of(tables["Load generator"]) if row[0].startswith("Client delay")]
     assert ["~" in cell for cell in delay[1:]] == [True, True, False]
 
 
@@ -459,6 +472,6 @@ def test_the_first_screen_counts_failed_turns_as_the_headline(ok: int, failed: i
     turns = {"sent": ok + failed + unfinished, "ok": ok, "failed": failed, "unfinished": unfinished}
     summary = {"turns": turns | {"by_failure": {"cut": failed}}}
     screen = first_screen.of_run({}, summary, None, "")
-    (tile,) = (tile for tile in screen.tiles if tile.label == "Failed")
+    (tile,) = (tile for tile in screen.tiles if tile.label.text == "Failed")
     assert failures.lines(summary)[0].startswith(f"{tile.value} {tile.detail.partition(',')[0]} failed (")
     assert tile.detail.endswith(f", {unfinished} unfinished" if unfinished else "turns")

@@ -14,8 +14,8 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.results import ci
-from inferload.results.terminal_tables import interval_text
 from inferload.results.verdict import outcome
+from inferload.results.verdict.gate_text import interval_text
 
 GATES: list[dict[str, Any]] = [
     {"gate": "failed_ratio < 0.01", "value": 0.0, "passed": True, "answer": "pass"},

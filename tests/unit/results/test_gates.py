@@ -26,8 +26,8 @@ from inferload.figures.rate_figures import rates
 from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.results.statistics.intervals import SLICES, Interval, mean_interval, quantile_interval
 from inferload.results.summary import exact_block
-from inferload.results.terminal_tables import interval_and_note
 from inferload.results.verdict.gate_decision import ABOVE, BELOW
+from inferload.results.verdict.gate_text import interval_and_note
 from inferload.results.verdict.gates import GateResult, evaluate
 from inferload.run.process import run_spec
 from inferload.scenario import scenario as scenarios

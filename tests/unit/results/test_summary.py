@@ -17,13 +17,15 @@ from turn_reference import count_turn
 
 from inferload.base.clock import Anchor
 from inferload.figures.counting import count_delays
+from inferload.figures.figure import Head
 from inferload.figures.slo import Slo
-from inferload.figures.turn_figures import TURN_FIGURES
+from inferload.figures.table import Table
+from inferload.figures.turn_figures import BY_KEY, HEADLINES, TURN_FIGURES
 from inferload.figures.turn_values import ExactValues
 from inferload.results.phase_evidence import RunFacts, evidence_by_phase
+from inferload.results.run_tables import run_tables, statistic
 from inferload.results.summary import QUANTILES, SummaryInput, Values, build, exact_block, steady
-from inferload.results.terminal_summary import brief
-from inferload.results.terminal_tables import figure, slo_lines, tables
+from inferload.results.terminal_summary import brief, details, slo_lines
 from inferload.results.verdict.validity import Verdict, judge
 from inferload.turns.client_health import Beat, HealthSet
 from inferload.turns.record import Failure, PhaseWindow, TurnRecord, stepped
@@ -384,7 +386,7 @@ def test_an_empty_run_has_no_figures() -> None:
     assert set(summary["rates"].values()) == {None}
     assert {block["count"] for block in summary["latency"].values()} == {0}
     assert (summary["client"]["cpu_share"], summary["client"]["delay_ms"]["max"]) == (None, None)
-    assert "INVALID" in tables(summary)
+    assert "INVALID" in details(summary)
 
 
 def test_tables_of_a_valid_run(golden: Callable[[str, str], None]) -> None:
@@ -393,22 +395,33 @@ def test_tables_of_a_valid_run(golden: Callable[[str, str], None]) -> None:
     records[9] = replace(records[9], event_ns=array("q", [40 * MS, 340 * MS]), delay_ns=array("q", [30_000, 50_000]))
     gates = ["p99(ttft_ms) < 2000", "failed_ratio < 0.0001", "p999(ttft_ms) < 50", "mean(connect_ms) < 5"]
     document = given_by(records, Slo(ttft_ms=41), gates=gates, exact=exact_of(records))
-    golden("console-valid.txt", tables(build(document)))
+    golden("console-valid.txt", details(build(document)))
     golden("brief-valid.txt", brief(build(document), "5 users") + "\n")
+
+
+def table_of(summary: dict[str, Any], key: str) -> Table:
+    return next(table for table in run_tables(summary) if table.key == key)
 
 
 def test_tables_of_several_classes_have_a_row_for_each() -> None:
     records = sixty_seconds()
     summary = build(given_by(records, exact=exact_of(records)))
-    block = tables(summary).partition("\nby class\n")[2].partition("\n\n")[0]
-    (row,) = [line.split() for line in block.splitlines() if line.split()[:1] == ["chat"]]
+    table = table_of(summary, "classes")
     chat = summary["by_class"]["chat"]
-    assert row[1:3] == [str(chat["turns"]["sent"]), str(chat["turns"]["failed"])]
-    latency = [chat["latency"][measure] for measure in ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms")]
-    figures = [figure(measured, statistic) for measured in latency for statistic in ("mean", "p50", "p95")]
-    assert row[3:] == " ".join(figures).split()
+    rows = [row for row in table.rows if row[1] == "chat"]
+    equal = {
+        name
+        for name in chat["latency"]
+        if f" {BY_KEY[name].title}," in table.note.partition("Equal")[2].replace(".", ",")
+    }
+    shown = [figure for figure in HEADLINES if figure.key not in equal]
+    measures = [figure.key for figure in shown]
+    assert [row[0] for row in rows] == [Head(figure.title, figure.key) for figure in shown]
+    assert len(shown) >= 2
+    assert [row[2] for row in rows] == [statistic(chat["latency"][measure], "mean") for measure in measures]
+    assert f"chat {chat['turns']['sent']} sent, {chat['turns']['failed']} failed" in table.note
     alone = summary | {"by_class": {"chat": chat}}
-    assert "by class" not in tables(alone)
+    assert "by class" not in details(alone)
 
 
 REQUEST = st.fixed_dictionaries(
@@ -434,9 +447,8 @@ def test_requests_other_than_turns_are_on_the_terminal(requests: list[dict[str, 
         assert f" {name}: {request['sent']} sent, {request['failed']} failed; p50 " in row
     more = [f"{len(requests) - len(named)} more; {sent} sent, {failed} failed in all"] if len(requests) > 3 else []
     assert [row.removeprefix("other").strip() for row in rows[len(named) :]] == more
-    table = tables(summary).partition("\nother requests, whole run\n")[2].partition("\n\n")[0].splitlines()[1:]
-    expected = [[str(request[key]) for key in ("sent", "failed")] for request in requests]
-    assert [line.split()[-5:-3] for line in table] == expected
+    shown = [row[1:3] for table in run_tables(summary) if table.key == "others" for row in table.rows]
+    assert shown == [(request["sent"], request["failed"]) for request in requests]
 
 
 def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
@@ -445,11 +457,9 @@ def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
     seconds = exact_block(np.arange(1.0, 6.0))
     task = dict.fromkeys(("begun", "done", "stalled", "input_per_output"), 0)
     summary["tasks"] = {"agent": task | {"completion_s": seconds, "cached_share": None, "cached_share_by_step": []}}
-    (row,) = [line for line in tables(summary).splitlines() if "whole task" in line]
-    assert row.split("whole task, s")[1].split() == ["3", "3", "~", "5", "~", "1", "5"]
-    marked = figure(summary["client"]["delay_ms"], "p99", "ms")
-    assert marked.endswith(" ms ~")
-    assert f"client delay {marked}, event loop lag 0.4 ms ~" in brief(summary)
+    (row,) = [line for line in details(summary).splitlines() if "whole task" in line]
+    assert row.split("whole task, s")[1].split() == ["3", "3", "~", "5", "~", "5", "~", "1", "5"]
+    assert "client delay 0.03 ms ~, event loop lag 0.4 ms ~" in brief(summary)
 
 
 def test_the_slo_has_the_limits_of_the_classes_and_the_turns_that_missed_each() -> None:
@@ -461,10 +471,14 @@ def test_the_slo_has_the_limits_of_the_classes_and_the_turns_that_missed_each() 
     assert {name: block["slo"]["limits"] for name, block in summary["by_class"].items()} == limits
     assert summary["slo"]["missed"]["e2e_ms"] == summary["slo"]["turns"] == 20, "in spite of a missed TTFT"
     assert summary["rates"]["slo_attainment"] == summary["slo"]["met"] == 0
-    for shown in (brief(summary), tables(summary)):
+    for shown in (brief(summary), details(summary)):
         assert "E2E missed by" not in shown, "a share of all turns, with and without the limit"
-        assert re.search(r"chat: TTFT <= 41 ms missed by [\d.]+ %; E2E <= 1 ms missed by 100 %", shown)
-        assert re.search(r"agent: TTFT <= 41 ms missed by [\d.]+ %; E2E <= 2 ms missed by 100 %", shown)
+    assert re.search(r"chat: TTFT <= 41 ms missed by [\d.]+ %; E2E <= 1 ms missed by 100 %", brief(summary))
+    assert re.search(r"agent: TTFT <= 41 ms missed by [\d.]+ %; E2E <= 2 ms missed by 100 %", brief(summary))
+    of_class = {row[0]: row for row in table_of(summary, "slo").texts}
+    assert of_class["chat"][-1] == "1: missed by 100 %"
+    assert of_class["agent"][-1] == "2: missed by 100 %"
+    assert of_class["all"][-1] == "by class"
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), st.integers(1, 50), min_size=1, max_size=6), st.booleans())
@@ -498,22 +512,25 @@ def test_no_share_of_an_slo_is_of_turns_without_its_limit(turns: dict[str, int],
 @pytest.mark.parametrize(
     ("server", "client", "expected"),
     [
-        (0, 0, "none"),
-        (1, 0, "in 1 turn, longest 300 ms"),
-        (1, 1, "in 1 turn, longest 300 ms; in 1 turn while this client was blocked"),
-        (2, 3, "in 2 turns, longest 300 ms; in 3 turns while this client was blocked"),
-        (0, 2, "none by the server; in 2 turns while this client was blocked"),
+        (0, 0, ["0", "none over 250"]),
+        (1, 0, ["1", "300"]),
+        (1, 1, ["1; 1 while the client was blocked", "300"]),
+        (2, 3, ["2; 3 while the client was blocked", "300"]),
+        (0, 2, ["0; 2 while the client was blocked", "none over 250 by the server"]),
     ],
 )
-def test_stalls_of_server_and_client_in_the_same_turn_are_not_added(server: int, client: int, expected: str) -> None:
+def test_stalls_of_server_and_client_in_the_same_turn_are_not_added(
+    server: int, client: int, expected: list[str]
+) -> None:
     stalls = {
         "turns_with_stall": server,
         "turns_with_client_stall": client,
         "longest_ms": 300.0 if server else None,
     }
-    text = tables(build(given_by(sixty_seconds(4))) | {"stalls": stalls})
-    (line,) = [line.split(maxsplit=1)[1] for line in text.splitlines() if line.split()[:1] == ["stalls"]]
-    assert line == expected
+    texts = table_of(build(given_by(sixty_seconds(4))) | {"stalls": stalls}, "rates").texts
+    (stalled,) = [row[1] for row in texts if row[0].startswith("turns with a stall")]
+    (longest,) = [row[1] for row in texts if row[0].startswith("longest gap")]
+    assert [stalled, longest] == expected
 
 
 def test_turns_cancelled_before_the_first_token_are_not_reported_as_failed() -> None:
@@ -524,8 +541,8 @@ def test_turns_cancelled_before_the_first_token_are_not_reported_as_failed() -> 
     failed = build(given_by([replace(record, failure=Failure.HTTP_5XX, status=503) for record in sixty_seconds(5)]))
     assert "\nlatency: no successful turn has a first token\n" in brief(summary)
     assert "\nlatency: no turn succeeded\n" in brief(failed)
-    assert "\nlatency: no successful turn has a first token\n" in tables(summary | {"latency": {}})
-    assert "\nlatency: no turn succeeded\n" in tables(failed | {"latency": {}})
+    assert "\nlatency: no successful turn has a first token\n" in details(summary | {"latency": {}})
+    assert "\nlatency: no turn succeeded\n" in details(failed | {"latency": {}})
 
 
 @pytest.mark.parametrize("arm", ["cold", "warming"])
@@ -561,7 +578,7 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
         document.tallies, document.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1)
     )
     summary = build(dataclasses.replace(document, verdict=judge(evidence)))
-    text = tables(summary)
+    text = details(summary)
     golden("console-invalid.txt", text)
     golden("brief-invalid.txt", brief(summary, "20/s Poisson") + "\n")
     deciding = ", ".join(dict.fromkeys(r["code"] for r in summary["verdict"]["reasons"] if r["phase"] == "measure"))
@@ -571,4 +588,4 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
     assert headline.startswith("invalid: ")
     assert "INVALID" in measurement
     assert "simulator" in measurement
-    assert all("[INVALID]" in line for line in text.splitlines() if line.startswith(("latency", "load")))
+    assert all("(INVALID)" in line for line in text.splitlines() if line.startswith(("Latency", "Rates")))

@@ -1,0 +1,108 @@
+"""A table, and its forms: text for a terminal, Markdown, and HTML (`analysis/pages/macros.html.j2`).
+
+A builder makes each table once; the forms decide how it looks. An unknown value is a dash in text, and in words on pages.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from inferload.base.escaping import escaped
+from inferload.base.escaping import markdown as plain
+from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, number
+from inferload.figures.figure import Head
+
+_DIGITS = 4  # significant, of a cell
+_LONG = 26  # characters; no number, range or gauge takes so many
+_NOTE_WIDTH = 120
+_WIDEST = 10_000  # lines of a table are never folded
+
+
+@dataclass(frozen=True, slots=True)
+class Detailed:
+    """Value with a detail that only pages show, such as its interval."""
+
+    value: str | float | None
+    detail: str
+
+
+Cell = str | float | Head | Detailed | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table; the first column names the row. `key`: its anchor on a page; `folded`: a page shows it on request."""
+
+    key: str
+    title: str
+    columns: Sequence[str | Head]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+    folded: bool = False
+
+    def shown(self, cell: Cell) -> str:
+        """Return the text of a cell, as on a page."""
+        return _shown(cell, NOT_KNOWN, detailed=True)
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """Return the texts of the rows, as on a page."""
+        return [[self.shown(cell) for cell in row] for row in self.rows]
+
+    def in_words(self, column: int) -> bool:
+        """Return True if a column holds text, which is aligned left, and not numbers."""
+        if column == 0:
+            return True
+        cells = [text for row in self.rows if (text := self.shown(row[column])) not in ("", NOT_KNOWN, NOT_MEASURED)]
+        return bool(cells) and (any(len(cell) > _LONG for cell in cells) or all(cell[0].isalpha() for cell in cells))
+
+    def marked(self, caution: str) -> Table:
+        """Return the table with a caution in its title; unchanged if there is none."""
+        return replace(self, title=f"{self.title} ({caution})") if caution else self
+
+
+def head_of(label: str | Head) -> Head:
+    """Return the head of a column that may be only a text."""
+    return label if isinstance(label, Head) else Head(label)
+
+
+def _shown(cell: Cell, unknown: str, detailed: bool) -> str:
+    if isinstance(cell, Detailed):
+        value = _shown(cell.value, unknown, detailed)
+        return f"{value} {cell.detail}" if detailed else value
+    if isinstance(cell, Head):
+        return cell.text
+    return cell if isinstance(cell, str) else number(cell, _DIGITS, unknown)
+
+
+def text(table: Table) -> str:
+    """Format a table for a terminal: title, indented rows, note."""
+    grid = Grid(box=None, pad_edge=True, padding=(0, 0, 0, 2))
+    for column, head in enumerate(table.columns):
+        grid.add_column(
+            Text(escaped(head_of(head).text)), justify="left" if table.in_words(column) else "right", no_wrap=True
+        )
+    for row in table.rows:
+        grid.add_row(*(Text(escaped(_shown(cell, "-", detailed=False))) for cell in row))
+    output = io.StringIO()
+    Console(file=output, width=_WIDEST, color_system=None, highlight=False).print(grid)
+    lines = [line.rstrip() for line in output.getvalue().splitlines()]
+    note = textwrap.wrap(escaped(table.note), _NOTE_WIDTH, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join([*([escaped(table.title)] if table.title else []), *lines, *note])
+
+
+def markdown(table: Table, level: int = 2) -> str:
+    """Format a table as Markdown: heading, note, rows."""
+    rule = [":---" if table.in_words(column) else "---:" for column in range(len(table.columns))]
+    lines: list[list[str]] = [[plain(head_of(head).text) for head in table.columns], rule]
+    lines += [[plain(cell) for cell in row] for row in table.texts]
+    heading = [f"{'#' * level} {plain(table.title)}"] if table.title else []
+    note = [plain(table.note)] if table.note else []
+    return "\n\n".join([*heading, *note, "\n".join(f"| {' | '.join(row)} |" for row in lines)])

@@ -1,0 +1,503 @@
+"""The tables of a run, each made from one part of summary.json; the terminal, report.md and report.html show the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from inferload.base.numbers import NOT_KNOWN, number, percent, short
+from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
+from inferload.figures.figure import Head
+from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES
+from inferload.figures.server_figures import SERVER_FIGURES, ServerFigure
+from inferload.figures.slo import LIMITS
+from inferload.figures.table import Cell, Detailed, Table
+from inferload.figures.turn_figures import ITL, TTFT, TURN_FIGURES
+from inferload.results.summary import is_marked
+from inferload.results.verdict.failures import counts_by_name
+from inferload.results.verdict.gate_text import error_text, gate_mark, interval_and_note
+
+Rows = list[Sequence[Cell]]
+Columns = Sequence[str | Head]
+# Returns what the function returns, or None if a part of the document is damaged; the text names the part.
+Guard = Callable[[str, Callable[[], Sequence[Table]]], Sequence[Table] | None]
+
+STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "min", "max", "count")
+_TASK_STATISTICS = ("mean", "p50", "p90", "p95", "min", "max")
+TASK_ROWS = {
+    "completion_s": "whole task",
+    "model_s": "model time",
+    "tool_s": "tool time",
+    "think_s": "think time",
+    "lag_s": "lag",
+    "first_call_s": "first call",
+    "steps": "steps",
+}
+OBSERVED = "observed, s"
+
+
+def run_tables(summary: Mapping[str, Any], guard: Guard = lambda _part, make: make()) -> tuple[Table, ...]:
+    """Return the tables of a run that have rows, in page order."""
+    made = [table for part, make in _TABLES for table in guard(f"the table of {part}", partial(make, summary)) or ()]
+    return tuple(table for table in made if table.rows)
+
+
+def statistic_head(name: str) -> Head:
+    """Return the head of a column of one statistic."""
+    return Head(name.replace("p999", "p99.9"), "p50" if name.startswith("p") else name)
+
+
+def statistic(block: Mapping[str, Any], name: str) -> Cell:
+    """Return one statistic; a percentile with fewer than 10 samples beyond it has a mark, and its interval as a detail."""
+    value = block.get(name)
+    if not is_marked(block, name):
+        return value
+    interval = (block.get("intervals") or {}).get(name)
+    return Detailed(f"{short(value)} ~", f"({bounds_text(*interval)})" if interval else "")
+
+
+def bounds_text(low: float | None, high: float | None) -> str:
+    """Format an interval; unknown ends are open."""
+    if low is None and high is None:
+        return "open"
+    if low is None or high is None:
+        return f"under {number(high)}" if low is None else f"over {number(low)}"
+    return f"{number(low)} to {number(high)}"
+
+
+def step_level(step: Mapping[str, Any]) -> str:
+    """Return the planned load of a step: users, or sessions per second."""
+    if step.get("users") is not None:
+        return "1 user" if step["users"] == 1 else f"{step['users']} users"
+    return f"{short(step.get('sessions_per_s'))} sessions/s"
+
+
+def _share(value: float | None) -> str | None:
+    return None if value is None else percent(value)
+
+
+def _marks_note(rows: Iterable[Sequence[Cell]]) -> str:
+    """Explain `~` if a cell has it."""
+    marked = any(isinstance(cell, Detailed) for row in rows for cell in row)
+    text = " ~: fewer than 10 samples beyond the percentile; a page has its 95 % interval, for independent samples, in brackets."
+    return text if marked else ""
+
+
+def _gates(summary: Mapping[str, Any]) -> list[Table]:
+    gates = (summary.get("verdict") or {}).get("gates") or []
+    rows: Rows = [
+        (
+            str(gate["gate"]),
+            gate.get("value"),
+            "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)])),
+        )
+        for gate in gates
+    ]
+    return [Table("gates", "Gates", ("gate", "value", "result"), rows, error_text(gates))]
+
+
+def _latency(summary: Mapping[str, Any]) -> list[Table]:
+    """Headline measures, then all others."""
+    latency = summary.get("latency") or {}
+    heads: Columns = ["", *map(statistic_head, STATISTICS)]
+    rows, others = (
+        [
+            (Head(figure.title, figure.key), *(statistic(latency[figure.key], name) for name in STATISTICS))
+            for figure in TURN_FIGURES
+            if figure.headline == leading and (latency.get(figure.key) or {}).get("count")
+        ]
+        for leading in (True, False)
+    )
+    exact = summary.get("percentiles_from") == "records"
+    note = f"In milliseconds; successful turns of the measure phase. Percentiles {'are exact' if exact else 'within 0.25 %'}."
+    return [
+        Table("latency", "Latency", heads, rows, note + _marks_note(rows)),
+        Table(
+            "other-latency",
+            "Other latency measures",
+            heads,
+            others,
+            "In milliseconds." + _marks_note(others),
+            folded=True,
+        ),
+    ]
+
+
+_SLO_NOTE = (
+    "A turn meets the SLO if it succeeds within every limit. Each cell: the limit, and the share of the turns that missed it; "
+    "a turn can miss several. The p99 of the gaps is that of one turn. In an open loop TTFT and E2E count from the planned "
+    "start. The SLO does not decide whether the run passes; a gate on slo_attainment does."
+)
+
+
+def _slo(summary: Mapping[str, Any]) -> list[Table]:
+    """Limits of one turn, and the share of the turns that missed each, for all turns and each of several classes."""
+    classes = summary.get("by_class") or {}
+    parts = [("all", summary), *(classes.items() if len(classes) > 1 else ())]
+    blocks = [(name, block) for name, part in parts if (block := part.get("slo"))]
+    known = dict.fromkeys(name for _, block in blocks for name in (*(block.get("limits") or {}), *block["missed"]))
+    shown = [*(name for name in LIMITS if name in known), *(name for name in known if name not in LIMITS)]
+    columns: Columns = [
+        "class",
+        Head("turns", ATTAINMENT.key),
+        Head("met all", ATTAINMENT.key),
+        *(Head(f"{LIMITS[name]}, ms" if name in LIMITS else name, "slo missed") for name in shown),
+    ]
+    rows: Rows = [
+        (name, block["turns"], _of_turns(block, block.get("met", 0)), *(_missed(block, limit) for limit in shown))
+        for name, block in blocks
+    ]
+    return [Table("slo", "SLO: limits of one turn", columns, rows, _SLO_NOTE)]
+
+
+def _missed(block: Mapping[str, Any], name: str) -> Cell:
+    """Return limit and share, as `1,000: missed by 3 %`; of failed and dropped turns the share."""
+    share, limits = _of_turns(block, block["missed"].get(name, 0)), block.get("limits") or {}
+    if name not in LIMITS:
+        return share
+    if name not in limits:
+        return "no limit"
+    # Turns of classes without the limit could not miss it, so that a share of all turns says nothing.
+    return "by class" if limits[name] is None else f"{number(limits[name])}: missed by {share or NOT_KNOWN}"
+
+
+def _of_turns(block: Mapping[str, Any], turns: int) -> str | None:
+    return _share(turns / block["turns"] if block["turns"] else None)
+
+
+def _rates(summary: Mapping[str, Any]) -> list[Table]:
+    rates, stalls = summary.get("rates") or {}, summary.get("stalls") or {}
+    rows: Rows = [
+        (figure.head(), _share(rates[figure.key]) if figure.form == "share" else rates[figure.key])
+        for figure in RATE_FIGURES
+        if figure.key in rates
+    ]
+    client = stalls.get("turns_with_client_stall")
+    blocked = f"; {number(client)} while the client was blocked" if client else ""
+    none = stalls.get("longest_ms") is None and stalls.get("turns_with_stall") == 0
+    rows += [
+        ("turns with a stall (a gap over 250 ms)", number(stalls.get("turns_with_stall")) + blocked),
+        (
+            "longest gap, ms",
+            f"none over 250{' by the server' if client else ''}" if none else stalls.get("longest_ms"),
+        ),
+        ("tokens per event, mean", (summary.get("tokens_per_event") or {}).get("mean")),
+    ]
+    return [Table("rates", "Rates", ("", "measure phase"), rows)]
+
+
+_TURN_COUNTS = ("sent", "ok", "cancelled", "failed", "unfinished")
+
+
+def _counts(summary: Mapping[str, Any]) -> list[Table]:
+    """Turns by phase, and sessions. The result is a column of its own unless it equals the measure phase."""
+    turns, sessions = summary.get("turns") or {}, summary.get("sessions") or {}
+    phases = dict(turns.get("by_phase") or {})
+    blocks = {"result": turns, **phases}
+    measured = phases.get("measure") or {}
+    if measured and all(measured.get(name) == turns.get(name) for name in _TURN_COUNTS):
+        blocks = {"measure": measured, **phases}
+    shown = [name for name in _TURN_COUNTS if name != "cancelled" or any(block.get(name) for block in blocks.values())]
+    rows: Rows = [(f"turns {name}", *(block.get(name) for block in blocks.values())) for name in shown]
+    blank = ("",) * (len(blocks) - 1)
+    rows += [
+        (f"sessions {name}", sessions.get(name), *blank) for name in ("planned", "dropped", "started", "completed")
+    ]
+    note = "Turns: sent = ok + failed + unfinished. Sessions: planned = dropped + started."
+    if reasons := turns.get("by_finish_reason"):
+        note += f" Finish reasons: {counts_by_name(reasons)}."
+    return [Table("counts", "Turns and sessions", ("", *blocks), rows, note)]
+
+
+def _split(summary: Mapping[str, Any], column: str) -> list[Table]:
+    """Turns and latencies by target or by model, if there are several."""
+    counts, statistics = ("ok", "failed", "unfinished"), ("mean", "p50", "p99")
+    columns: list[str | Head] = ["", *(Head(name, f"turns {name}") for name in counts), "output tokens"]
+    for figure in (TTFT, ITL):
+        columns += [figure.head("mean"), *map(statistic_head, statistics[1:])]
+    rows: Rows = [
+        (
+            name,
+            *(block["turns"][count] for count in (*counts, "output_tokens")),
+            *(statistic(block["latency"][figure.key], q) for figure in (TTFT, ITL) for q in statistics),
+        )
+        for name, block in (summary.get(f"by_{column}") or {}).items()
+    ]
+    note = f"Turns planned in the measure phase. All turns of a session use one {column}."
+    return [Table(f"by-{column}", f"By {column}", columns, rows, note + _marks_note(rows))]
+
+
+def _tasks(summary: Mapping[str, Any]) -> list[Table]:
+    """Agent tasks by class: times, then the cached share of the prompt by step."""
+    tables = []
+    for name, block in (summary.get("tasks") or {}).items():
+        rows: Rows = [
+            (
+                Head(f"{text}, {'s' if key.endswith('_s') else 'turns'}", text),
+                *(statistic(block[key], part) for part in _TASK_STATISTICS),
+            )
+            for key, text in TASK_ROWS.items()
+            if block.get(key, {}).get("count")
+        ]
+        note = (
+            f"{number(block['begun'])} tasks started in the measure phase, {number(block['done'])} completed; times are of "
+            f"completed tasks, which are the shorter ones. {number(block['stalled'])} had a stall. Task time = model time + tool "
+            f"time + think time + lag. {number(block['input_per_output'])} input tokens per output token, "
+            f"{percent(block['cached_share'])} of the input cached."
+        )
+        heads: Columns = ["", *map(statistic_head, _TASK_STATISTICS)]
+        shares: Rows = [(_step_range(row), row["turns"], _share(row["share"])) for row in block["cached_share_by_step"]]
+        title = f"Cached share of the prompt by step: {name}"
+        tables += [
+            Table(f"tasks-{name}", f"Tasks: {name}", heads, rows, note),
+            Table(f"cached-{name}", title, ("step", "turns", "cached"), shares),
+        ]
+    return tables
+
+
+def _step_range(row: Mapping[str, Any]) -> str:
+    """Return the range of steps of a row of shares, counted from 1."""
+    first, last = row["from"] + 1, row["to"]
+    return f"{first}+" if last is None else str(first) if last + 1 == first else f"{first}-{last + 1}"
+
+
+def _failures(summary: Mapping[str, Any]) -> list[Table]:
+    """Failed turns by class of failure, with the first message of each HTTP status and class of turns."""
+    turns = summary.get("turns") or {}
+    everything = ((turns.get("by_phase") or {}).get("all") or {}).get("by_failure") or turns.get("by_failure") or {}
+    measured, first = turns.get("by_failure") or {}, turns.get("first_errors") or ()
+    rows: Rows = []
+    for name, count in everything.items():
+        errors = [_first_error(error) for error in first if error["failure"] == name] or [("", "", None, None)]
+        counts: list[Sequence[Cell]] = [(name.replace("_", " "), count, measured.get(name, 0))]
+        counts += [("", "", "")] * (len(errors) - 1)
+        rows += [(*counted, *error) for counted, error in zip(counts, errors, strict=True)] if count else []
+    columns = (
+        "class",
+        Head("turns", "failures by class"),
+        Head("in the measure phase", "failures by class"),
+        "HTTP status",
+        "of turns",
+        "first at, s",
+        "first message",
+    )
+    note = "All phases; times since the start of the run. A row for the first message of each HTTP status and class of turns."
+    return [Table("failures", "Failed turns by class", columns, rows, note)]
+
+
+def _first_error(error: Mapping[str, Any]) -> Sequence[Cell]:
+    status = error.get("status")
+    return ("" if status is None else str(status), str(error.get("class") or ""), error.get("at_s"), error.get("text"))
+
+
+def _others(summary: Mapping[str, Any]) -> list[Table]:
+    """Users by class if there are several, requests other than turns, exceptions of tasks by message."""
+    users = (summary.get("users") or {}).get("by_class") or {}
+    requests = (summary.get("other_requests") or {}).get("by_name") or []
+    exceptions = (summary.get("exceptions") or {}).get("by_message") or []
+    keys = ("sent", "failed", "p50_ms", "p95_ms", "p99_ms")
+    columns: Columns = [
+        "request",
+        *(Head(name, f"turns {name}") for name in keys[:2]),
+        *(Head(f"{name}, ms", "p50") for name in ("p50", "p95", "p99")),
+    ]
+    note = "Requests that are not turns, such as those of an HttpUser: over the whole run, as counted by Locust."
+    rows: Rows = [
+        (f"{request.get('type') or ''} {request['name']}".strip(), *(request.get(key) for key in keys))
+        for request in requests
+    ]
+    of_users = [(str(name), count) for name, count in users.items()] if len(users) > 1 else []
+    raised = [(str(entry["message"]), entry["count"]) for entry in exceptions]
+    return [
+        Table("users", "Users by class", ("class", "users"), of_users, "At the end of the load."),
+        Table("others", "Other requests", columns, rows, note),
+        Table("exceptions", "Exceptions of tasks", ("exception", "count"), raised, "All phases."),
+    ]
+
+
+def servers_table(servers: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of the scraped servers. `servers`: entries of `server_metrics.window_figures`."""
+    rows: Rows = [(row.head(), *(_server_cell(row, server) for server in servers)) for row in SERVER_FIGURES]
+    rows.append((OBSERVED, *(server.get("window_s") for server in servers)))
+    unknown = [all(cell is None for cell in cells) for _, *cells in rows]
+    note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
+    always = [row.block is None for row in SERVER_FIGURES] + [True]
+    missing = [
+        row.heading if row else OBSERVED
+        for row, at_the_top, lacks in zip((*SERVER_FIGURES, None), always, unknown, strict=True)
+        if at_the_top and lacks
+    ]
+    if missing:
+        note += f" Not published: {'; '.join(missing)}."
+    unusable = sum(server.get("samples_unusable") or 0 for server in servers)
+    if unusable:
+        note += f" {unusable} samples were not numbers and are left out."
+    known = [row for row, lacks in zip(rows, unknown, strict=True) if not lacks]
+    return Table("servers", "Servers", ("", *(str(server.get("target")) for server in servers)), known, note)
+
+
+def _server_cell(row: ServerFigure, server: Mapping[str, Any]) -> Cell:
+    """Return the figure of a server: a number, mean and maximum of a gauge, or mean and buckets of a histogram."""
+    value, form = row.in_entry(server), percent if row.form == "share" else short
+    if not isinstance(value, Mapping):
+        return None if value is None else form(value)
+    if value.get("mean") is None:
+        return None
+    if "max" in row.statistics:
+        return f"{form(value['mean'])} (max {form(value.get('max'))})"
+    p50, p99 = (bounds_text(*value[name]) if value[name] else NOT_KNOWN for name in ("p50", "p99"))
+    return Detailed(value["mean"], f"(p50 {p50}, p99 {p99})")
+
+
+_CACHE_ROWS = (
+    ("expected, unlimited cache", "expected", "input_tokens", "cached_tokens"),
+    ("counted by the server", "counted", "queries", "hits"),
+    ("reported with answers", "per_turn", "input_tokens", "cached_tokens"),
+)
+
+
+def _cache(summary: Mapping[str, Any]) -> list[Table]:
+    """Expected and counted prefix-cache hits, and the same turns in the run before, whose cache this one began with."""
+    cache = summary.get("cache") or {}
+    rows: Rows = [
+        (label, block[tokens], block[cached], _share(block["hit_rate"]))
+        for label, part, tokens, cached in _CACHE_ROWS
+        if (block := cache.get(part))
+    ]
+    expected = cache.get("expected") or {}
+    note = f"Tokens of all phases; blocks of {cache.get('block_size')} tokens."
+    if expected:
+        most = percent(expected.get("cacheable_share"))
+        note += f" At most {most} of the input is cacheable. Expected hits are {expected.get('exactness')}."
+    if cache.get("enabled") is False:
+        note += " The cache is switched off."
+    remarks = [text for part in (expected, cache.get("counted") or {}) for text in part.get("notes") or ()]
+    note += "".join(f" {text[:1].upper()}{text[1:]}." for text in remarks)
+    columns = ("", "input tokens", "cached", Head("hit rate", "prefix_cache_hit_rate"))
+    return [Table("cache", "Prefix cache", columns, rows, note), *_arms(cache)]
+
+
+def _arms(cache: Mapping[str, Any]) -> list[Table]:
+    """The same turns in the run before and in this run; empty without such a run."""
+    earlier = cache.get("earlier") or {}
+    keys = ("pairs", "before_mean", "after_mean", "difference_mean", "ratio_p50")
+    rows: Rows = [
+        (name, *(block[key] for key in keys))
+        for name, block in (earlier.get("measures") or {}).items()
+        if block["pairs"]
+    ]
+    if not rows:
+        return []
+    before, now = earlier["arm"], cache["arm"]
+    note = f"The same turns in {earlier['run_dir']} ({before}) and in this run ({now}), on one start of the server; means in ms."
+    if earlier["only_after"]:
+        note += f" {earlier['only_after']} turns have no pair, and were cold."
+    columns = ("", "pairs", before, now, "difference", "ratio, median")
+    return [Table("arms", f"{before} and {now} runs".capitalize(), columns, rows, note)]
+
+
+def _client(summary: Mapping[str, Any]) -> list[Table]:
+    client = summary.get("client") or {}
+    rows: Rows = []
+    for figure in CLIENT_FIGURES:
+        value = client.get(figure.field)
+        if figure is GC_PAUSE and value and value.get("count") == 0:
+            rows.append((figure.head(), "none", "none", "none"))
+        elif figure.sketch is not None and value:
+            rows.append((figure.head(), *(statistic(value, part) for part in ("p50", "p99", "max"))))
+        elif value is not None and figure.form == "share":
+            rows.append((figure.head(), percent(value), "", ""))
+        elif value is not None and figure.sketch is None:
+            rows.append((figure.head(), "", "", value))
+    if client.get("stamps"):
+        rows.append(("timestamps", f"{client['stamps']}", "", ""))
+    return [Table("client", "Load generator", ["", *map(statistic_head, ("p50", "p99", "max"))], rows)]
+
+
+def _steps(summary: Mapping[str, Any]) -> list[Table]:
+    figures, statistics = (TTFT, ITL), ("p50", "p95")
+    columns: Columns = [
+        "step",
+        "window, s",
+        *(figure.head() for figure in (OFFERED, ACHIEVED, OUTPUT)),
+        *(figure.head(name) for figure in figures for name in statistics),
+        Head("failed turns", "turns failed"),
+    ]
+    rows: Rows = []
+    for index, step in enumerate(summary.get("steps") or []):
+        latency, rates, turns = (step.get(key) or {} for key in ("latency", "rates", "turns"))
+        number_and_level = f"{step['step']}: {step_level(step)}" if "step" in step else None
+        name = step.get("name") or number_and_level
+        rows.append(
+            (
+                str(index if name is None else name),
+                step.get("window_s"),
+                *(rates.get(figure.key) for figure in (OFFERED, ACHIEVED, OUTPUT)),
+                *(statistic(latency.get(figure.key) or {}, q) for figure in figures for q in statistics),
+                turns.get("failed"),
+            )
+        )
+    return [Table("steps", "Steps", columns, rows, _marks_note(rows).strip())]
+
+
+def _classes(summary: Mapping[str, Any]) -> list[Table]:
+    """Latency by class, if there are several classes; a measure that is equal in all classes is named in the note only."""
+    by_class = dict(sorted((summary.get("by_class") or {}).items()))
+    if len(by_class) < 2:
+        return []
+    of_figure = {
+        figure: {name: (block.get("latency") or {}).get(figure.key) or {} for name, block in by_class.items()}
+        for figure in TURN_FIGURES
+    }
+    equal = [figure for figure, blocks in of_figure.items() if _all_equal(list(blocks.values()))]
+    turns = {name: block.get("turns") or {} for name, block in by_class.items()}
+    counts = (
+        f"{name} {number(block.get('sent'))} sent, {number(block.get('failed'))} failed"
+        for name, block in turns.items()
+    )
+    note = f"In milliseconds. Turns: {'; '.join(counts)}."
+    if equal:
+        note += f" Equal in all classes: {', '.join(figure.title for figure in equal)}."
+    first, others = (
+        [
+            (Head(figure.title, figure.key), name, *(statistic(block, part) for part in STATISTICS))
+            for figure, blocks in of_figure.items()
+            if figure.headline == leading and figure not in equal
+            for name, block in blocks.items()
+            if block.get("count")
+        ]
+        for leading in (True, False)
+    )
+    heads: Columns = ["", "class", *map(statistic_head, STATISTICS)]
+    return [
+        Table("classes", "Latency by class", heads, first, note + _marks_note(first)),
+        Table("other-classes", "Other latency measures by class", heads, others, "In milliseconds.", folded=True),
+    ]
+
+
+def _all_equal(blocks: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if the blocks have samples, and differ in their number at most."""
+    return (
+        all(block.get("count") for block in blocks)
+        and len({tuple(map(block.get, STATISTICS[:-1])) for block in blocks}) == 1
+    )
+
+
+_TABLES: tuple[tuple[str, Callable[[Mapping[str, Any]], list[Table]]], ...] = (
+    ("gates", _gates),
+    ("latency", _latency),
+    ("the SLO", _slo),
+    ("rates", _rates),
+    ("turns and sessions", _counts),
+    ("targets", partial(_split, column="target")),
+    ("models", partial(_split, column="model")),
+    ("tasks", _tasks),
+    ("failures", _failures),
+    ("other requests", _others),
+    ("servers", lambda summary: [servers_table(servers)] if (servers := summary.get("servers")) else []),
+    ("the prefix cache", _cache),
+    ("the client", _client),
+    ("steps", _steps),
+    ("latency by class", _classes),
+)
