@@ -5,17 +5,11 @@ import itertools
 import numpy as np
 import pandas as pd
 
-from ..data.breakdown import PARTS, TITLES
+from ..data.breakdown import PARTS, SERVER_PARTS, TITLES
 from .chart import BLUE, GREEN, GREY, ORANGE, PALE_BLUE, RED, TEAL, VIOLET, Picture, PlotlyDict, layout, numbers, title
 
 _COLOURS = {
-    "client_lag_ms": RED,
-    "connect_ms": VIOLET,
-    "upload_ms": PALE_BLUE,
-    "front_end_ms": GREY,
-    "queue_ms": ORANGE,
-    "prefill_ms": TEAL,
-    "decode_ms": BLUE,
+    **dict(zip(PARTS, (RED, VIOLET, PALE_BLUE, GREY, ORANGE, TEAL, BLUE), strict=True)),
     "server_ms": GREEN,
 }
 _EDGES = (*range(0, 90, 10), 90, 95, 99, 100)
@@ -26,7 +20,7 @@ def picture(parts: pd.DataFrame) -> Picture | None:
     if not len(parts):
         return None
     ordered = parts.sort_values("total_ms", ignore_index=True)
-    divided = bool(ordered[["queue_ms", "prefill_ms", "decode_ms"]].notna().all().all())
+    divided = bool(ordered[list(SERVER_PARTS)].notna().all().all())
     shown = PARTS if divided else (*PARTS[:3], "server_ms")
     labels, groups = [], []
     for low, high in itertools.pairwise(_EDGES):

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from inferload.figures.server_figures import DECODE, PREFILL, QUEUE
 from inferload.figures.turn_figures import CONNECT, E2E, E2E_PLANNED, LAG, UPLOAD
 from inferload.turns.record import SERVER_TIMES
 
@@ -23,15 +24,15 @@ Floats = npt.NDArray[np.float64]
 
 TITLES = {
     "client_lag_ms": "client lag",
-    "connect_ms": "connect",
-    "upload_ms": "upload",
+    CONNECT.key: "connect",
+    UPLOAD.key: "upload",
     "front_end_ms": "front end, network",
-    "queue_ms": "queue",
-    "prefill_ms": "prefill",
-    "decode_ms": "decode",
+    QUEUE.key: "queue",
+    PREFILL.key: "prefill",
+    DECODE.key: "decode",
 }
 PARTS = tuple(TITLES)
-SERVER_PARTS = ("queue_ms", "prefill_ms", "decode_ms")
+SERVER_PARTS = (QUEUE.key, PREFILL.key, DECODE.key)
 
 
 def parts(turns: pd.DataFrame) -> pd.DataFrame:
@@ -61,12 +62,10 @@ def parts(turns: pd.DataFrame) -> pd.DataFrame:
             "target": chosen.get("target", pd.Series("", index=chosen.index)).astype(object).to_numpy(),
             "total_ms": column(E2E_PLANNED.key),
             "client_lag_ms": column(LAG.key) - connect,
-            "connect_ms": connect,
-            "upload_ms": upload,
+            CONNECT.key: connect,
+            UPLOAD.key: upload,
             "front_end_ms": server - own[0] - own[1] - own[2],
-            "queue_ms": own[0],
-            "prefill_ms": own[1],
-            "decode_ms": own[2],
+            **dict(zip(SERVER_PARTS, own, strict=True)),
             "server_ms": server,
         },
         columns=list(columns),

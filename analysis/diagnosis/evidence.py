@@ -131,7 +131,7 @@ def _speculation(window: ServerWindow) -> dict[str, Any]:
     length = server_figures.ACCEPTANCE_LENGTH.number(window)
     if not drafts or drafted is None or length is None:
         return {}
-    return {"mean_acceptance_length": length, "draft_tokens": round(drafted / drafts)}
+    return {server_figures.ACCEPTANCE_LENGTH.key: length, "draft_tokens": round(drafted / drafts)}
 
 
 def _engines(window: ServerWindow) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from inferload.figures import server_figures
 from inferload.figures.figure import Head
 from inferload.figures.server_formulas import Reading, known
 from inferload.figures.table import Table
+from inferload.figures.turn_figures import UPLOAD
 from inferload.servers.series import ServerSeries
 from inferload.servers.window_figures import ServerWindow
 from inferload.turns.record import CANCELLED
@@ -107,7 +108,7 @@ def _times_check(table: pd.DataFrame) -> CounterCheck:
         text = "the server reports no times per turn (vLLM: --enable-per-request-metrics)"
         return CounterCheck("parts of a turn", "not known", text)
     # From sent on: the kernel may send a request before the client stamps it as written.
-    over_ms = -(known["front_end_ms"] + known["upload_ms"])
+    over_ms = -(known["front_end_ms"] + known[UPLOAD.key])
     over = int((over_ms > _SLACK_MS + _SLACK_SHARE * known["server_ms"]).sum())
     if over:
         most = number(float(over_ms.max()))

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from inferload.figures.rate_figures import GOODPUT, TURNS
+
 from ..charts.chart import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Picture, PlotlyDict
 
 _NOTE = (
@@ -17,7 +19,7 @@ _PANEL_PX, _TOP = 273, 300.0  # upper end of the axis, % of a limit
 
 def picture(document: Mapping[str, Any]) -> Picture | None:
     """Return the chart of a search; None without a measured point."""
-    points = [point for point in document["points"] if point["turns_per_s"] is not None]
+    points = [point for point in document["points"] if point[TURNS.key] is not None]
     if not points:
         return None
     labels = list(dict.fromkeys(entry["label"] for point in points for entry in point["conditions"]))
@@ -94,8 +96,8 @@ def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: s
 def _throughput(points: list[dict[str, Any]]) -> list[PlotlyDict]:
     traces = []
     for key, name, colour in (
-        ("turns_per_s", "successful", GREY),
-        ("goodput_turns_per_s", "met every limit (goodput)", BLUE),
+        (TURNS.key, "successful", GREY),
+        (GOODPUT.key, "met every limit (goodput)", BLUE),
     ):
         rows = [point for point in points if point[key] is not None]
         if rows:

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from inferload.figures import metric_names as vllm
+from inferload.figures.turn_figures import E2E, HEADLINES, ITL, TTFT, TurnFigure
 
 DATASOURCE = "prometheus"
 _COLUMNS, _WIDTH, _HEIGHT = 3, 8, 8
 _RUN = '{run="$run"}'
-_E2E = "vllm:e2e_request_latency_seconds"
+_OF_SERVERS = {TTFT: vllm.TTFT, ITL: vllm.ITL, E2E: vllm.E2E}
 
 Target = tuple[str, str]  # expression and legend
 
@@ -41,9 +42,8 @@ def _panels() -> Iterable[tuple[str, str, str, Sequence[Target]]]:
         (f"sum({name})", f"server: {text}") for name, text in ((vllm.RUNNING, "running"), (vllm.WAITING, "waiting"))
     ]
     yield "Requests", "short", "timeseries", [in_flight, *server]
-    yield "TTFT", "s", "timeseries", _quantiles("inferload_ttft_seconds", vllm.TTFT, (0.5, 0.95))
-    yield "ITL", "s", "timeseries", _quantiles("inferload_itl_seconds", vllm.ITL, (0.5, 0.99))
-    yield "E2E", "s", "timeseries", _quantiles("inferload_e2e_seconds", _E2E, (0.5, 0.95))
+    for figure in HEADLINES:
+        yield figure.title, "s", "timeseries", _quantiles(figure)
     output = [(f"inferload_output_tokens_total{_RUN}", "client"), (vllm.GENERATION_TOKENS, "server")]
     yield "Output tokens/s", "short", "timeseries", [(_rate(name), legend) for name, legend in output]
     prompt = [(f"inferload_prompt_tokens_total{_RUN}", "client"), (vllm.PROMPT_TOKENS, "server")]
@@ -84,9 +84,13 @@ def _quantile(q: float, buckets: str) -> str:
     return f"histogram_quantile({q:g}, {_rate(buckets, 'le')})"
 
 
-def _quantiles(client: str, server: str, quantiles: Sequence[float]) -> list[Target]:
-    sides = (("client", f"{client}_bucket{_RUN}"), ("server", f"{server}_bucket"))
-    return [(_quantile(q, buckets), f"{side} p{q * 100:g}") for side, buckets in sides for q in quantiles]
+def _quantiles(figure: TurnFigure) -> list[Target]:
+    """Return median and tail of a measure, and of the server's histogram of it if there is one."""
+    histograms = [("client", f"{figure.exported}_bucket{_RUN}")]
+    if figure in _OF_SERVERS:
+        histograms.append(("server", f"{_OF_SERVERS[figure]}_bucket"))
+    percentiles = (("p50", 0.5), (figure.tail, int(figure.tail[1:]) / 100))
+    return [(_quantile(q, buckets), f"{side} {name}") for side, buckets in histograms for name, q in percentiles]
 
 
 def _panel(number: int, title: str, unit: str, kind: str, targets: Sequence[Target]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from inferload.base.errors import UsageError
+from inferload.figures.turn_figures import TTFT
 from inferload.results.cost import Prices
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog
@@ -56,7 +57,7 @@ class Sweep(ScenarioPart):
         description="each: one server start per pair; once: one start per variant, and verdicts that hold for these starts only",
     )
     seed: Whole = Field(default=0, description="seed for the seeds of the runs and the order of variants")
-    primary: str = Field(default="mean(ttft_ms)", description="measure of the verdict, as in a gate")
+    primary: str = Field(default=f"mean({TTFT.key})", description="measure of the verdict, as in a gate")
     sd_log: Annotated[float, Field(strict=True, gt=0)] = Field(
         default=0.05,
         description="assumed standard deviation of the log ratio of a pair, for the detectable change: 0.05 is 5 %",

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import without_userinfo
+from inferload.figures.turn_figures import E2E, TPOT, TTFT
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.scenario.schema.fields import RESERVED, secret_header
 
@@ -364,7 +365,7 @@ def _add_target(bench: Translation) -> None:
 # -- values of options: readers raise one of _MALFORMED
 
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, SyntaxError, MemoryError, RecursionError)
-_GOODPUT = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2el": "e2e_ms"}
+_GOODPUT = {"ttft": TTFT.key, "tpot": TPOT.key, "e2el": E2E.key}
 
 
 class _Value(NamedTuple):

@@ -72,9 +72,12 @@ def _ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
+_STARTS = "sessions and requests, /s"
+
 RATE_FIGURES: tuple[RateFigure, ...] = (
     RateFigure(
         key="offered_sessions_per_s",
+        panel=_STARTS,
         title="Offered sessions",
         unit="sessions/s",
         text="sessions planned for the window / its length",
@@ -82,6 +85,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
     ),
     RateFigure(
         key="achieved_sessions_per_s",
+        panel=_STARTS,
         title="Achieved sessions",
         unit="sessions/s",
         text="sessions planned and started in the window / its length, without sub-agents",
@@ -90,6 +94,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
     ),
     RateFigure(
         key="turns_per_s",
+        panel=_STARTS,
         title="Requests",
         unit="req/s",
         compared=True,
@@ -100,6 +105,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
     ),
     RateFigure(
         key="output_tok_per_s",
+        panel="output, tok/s",
         title="Output",
         compared=True,
         unit="tok/s",
@@ -111,6 +117,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
     ),
     RateFigure(
         key="input_tok_per_s",
+        panel="prompt, tok/s",
         title="Input",
         unit="tok/s",
         text="prompt tokens of turns with their first token in the window / its length",

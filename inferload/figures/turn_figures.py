@@ -30,15 +30,21 @@ class TurnFigure(Figure):
     """Measure of a turn. `values`: its formula. `columns`: of the turn files that the formula reads, beside `failure`.
 
     `by_event`: a turn has several values, one for each gap, event or token. `ends`: the instant to which a value belongs in
-    a timeline. `compared`: statistics that comparisons of runs test.
+    a timeline. `tail`: its percentile beside the median, in live figures. `compared`: statistics that comparisons of runs test.
     """
 
     values: Callable[[TurnBatch], Valued]
     columns: tuple[str, ...]
     ends: str = "closed_ns"
     by_event: bool = False
+    tail: str = "p95"
     compared: tuple[str, ...] = ()
     better: Better = "lower"
+
+    @property
+    def exported(self) -> str:
+        """Name of its histogram for Prometheus, which wants seconds, such as `inferload_ttft_seconds`."""
+        return f"inferload_{self.key.removesuffix('_ms')}_seconds"
 
     def of(self, record: TurnRecord) -> Floats:
         """Return the values of one turn. For many turns, a batch costs a fraction of it."""
@@ -207,6 +213,7 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
         called=_called("ITL", "- (its ITL is a mean for each request)", "Inter Chunk Latency", "-"),
         headline=True,
         compared=("p99",),
+        tail="p99",
         panel="ITL, ms",
         values=lambda turns: turns.gaps_ms,
         columns=("event_ns",),

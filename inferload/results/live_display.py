@@ -12,6 +12,8 @@ from rich.text import Text
 
 from inferload.base.escaping import escaped
 from inferload.base.numbers import percent, plural, short
+from inferload.figures.rate_figures import OUTPUT
+from inferload.figures.turn_figures import ITL, TTFT
 from inferload.results.progress_lines import Snapshot, lines
 from inferload.results.verdict.gates import GateResult
 
@@ -30,9 +32,9 @@ class Course:
     def add(self, now: Snapshot) -> None:
         """Add the figures of a snapshot."""
         figures = {
-            "TTFT p50, ms": now.recent.ttft_ms[0],
-            "ITL p50, ms": now.recent.itl_ms[0],
-            "output tok/s": now.recent.output_tok_per_s,
+            TTFT.head("p50").text: now.recent[TTFT.column("p50")],
+            ITL.head("p50").text: now.recent[ITL.column("p50")],
+            "output tok/s": now.recent[OUTPUT.key],
             "in flight": float(now.in_flight),
             "waiting": now.waiting,
             "KV cache": now.kv_cache_usage,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from inferload.base.escaping import escaped
 from inferload.base.numbers import clock, percent, short
+from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TURNS
+from inferload.figures.turn_figures import ITL, TTFT
 from inferload.results.rolling_stats import RecentFigures
 
 _NAMED = 3  # workers
@@ -64,9 +66,9 @@ def _lost(workers: tuple[str, ...]) -> str:
 def _load(now: Snapshot) -> list[str]:
     recent = now.recent
     return [
-        f"sessions/s {short(recent.offered_sessions_per_s)} offered, {short(recent.achieved_sessions_per_s)} achieved",
-        f"ended {short(recent.turns_per_s)} turns/s",
-        f"{short(recent.output_tok_per_s)} output tok/s",
+        f"sessions/s {short(recent[OFFERED.key])} offered, {short(recent[ACHIEVED.key])} achieved",
+        f"ended {short(recent[TURNS.key])} turns/s",
+        f"{short(recent[OUTPUT.key])} output tok/s",
     ]
 
 
@@ -75,7 +77,7 @@ def _latency(now: Snapshot) -> list[str]:
     if now.scraped:
         server = [f"KV {percent(now.kv_cache_usage, '-')}", f"waiting {short(now.waiting)}"]
     pairs = [
-        f"{name} p50 {short(values[0])} p95 {short(values[1])} ms"
-        for name, values in (("TTFT", now.recent.ttft_ms), ("ITL", now.recent.itl_ms))
+        f"{figure.title} p50 {short(now.recent[figure.column('p50')])} p95 {short(now.recent[figure.column('p95')])} ms"
+        for figure in (TTFT, ITL)
     ]
     return [*pairs, *server]

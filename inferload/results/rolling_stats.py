@@ -5,32 +5,17 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from inferload.figures.rate_figures import INPUT, OFFERED, OUTPUT, TURNS
+from inferload.figures.rate_figures import ACHIEVED
 from inferload.figures.rate_figures import rates as rates_of
-from inferload.figures.turn_figures import E2E, ITL, TTFT
+from inferload.figures.turn_figures import HEADLINES
 from inferload.turns.tally import Tally, TallySet
 
 SPAN_S = 10
-_SHOWN = (TTFT.key, ITL.key, E2E.key)
+STATISTICS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_MEASURES = tuple(figure.key for figure in HEADLINES)
 
-
-@dataclass(frozen=True, slots=True)
-class RecentFigures:
-    """Rates per second and percentiles of the reports of the last `span_s`; None without reports.
-
-    Counters and formulas are those of the summary's rates. A turn is reported when it has ended, with all its tokens, so turns
-    and tokens lag behind while long answers stream. Achieved sessions are started sessions.
-    """
-
-    span_s: float
-    offered_sessions_per_s: float | None
-    achieved_sessions_per_s: float | None
-    turns_per_s: float | None
-    output_tok_per_s: float | None
-    input_tok_per_s: float | None
-    ttft_ms: tuple[float | None, float | None]  # p50, p95
-    itl_ms: tuple[float | None, float | None, float | None]  # p50, p95, p99
-    e2e_ms: tuple[float | None, float | None]  # p50, p95
+# Rates by key, and percentiles of the headline measures by column, such as `ttft_ms_p95`; None without reports in the span.
+RecentFigures = dict[str, float | None]
 
 
 @dataclass(slots=True)
@@ -45,7 +30,7 @@ class Recent:
     `sketches`: names of the measures whose percentiles are displayed; without them only counters are added.
     """
 
-    def __init__(self, span_s: int = SPAN_S, sketches: tuple[str, ...] = _SHOWN) -> None:
+    def __init__(self, span_s: int = SPAN_S, sketches: tuple[str, ...] = _MEASURES) -> None:
         self.failed = 0
         self._span_s = span_s
         self._sketches = sketches
@@ -80,19 +65,17 @@ class Recent:
         return total
 
     def figures(self, at_s: float) -> RecentFigures:
-        """Return the figures of the complete seconds of the span before `at_s`."""
+        """Return the figures of the complete seconds of the span before `at_s`.
+
+        Counters and formulas are those of the summary's rates. A turn is reported when it has ended, with all its tokens, so
+        turns and tokens lag behind while long answers stream. Achieved sessions are started sessions.
+        """
         known = self.total(at_s)
         total, span_s = known or Tally(), min(self._span_s, int(at_s))
-        rates = rates_of(total, None if known is None else span_s)
-        ttft_ms, itl_ms, e2e_ms = (total.sketch(name) for name in _SHOWN)
-        return RecentFigures(
-            span_s,
-            rates[OFFERED.key],
-            total.sessions_started / span_s if known is not None and span_s else None,
-            rates[TURNS.key],
-            rates[OUTPUT.key],
-            rates[INPUT.key],
-            (ttft_ms.quantile(0.5), ttft_ms.quantile(0.95)),
-            (itl_ms.quantile(0.5), itl_ms.quantile(0.95), itl_ms.quantile(0.99)),
-            (e2e_ms.quantile(0.5), e2e_ms.quantile(0.95)),
-        )
+        started = total.sessions_started / span_s if known is not None and span_s else None
+        percentiles = {
+            figure.column(name): total.sketch(figure.key).quantile(q)
+            for figure in HEADLINES
+            for name, q in STATISTICS.items()
+        }
+        return {**rates_of(total, None if known is None else span_s), ACHIEVED.key: started, **percentiles}

@@ -10,7 +10,7 @@ from inferload.base.numbers import NOT_KNOWN, number, percent, short
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES
-from inferload.figures.server_figures import SERVER_FIGURES, ServerFigure
+from inferload.figures.server_figures import HIT_RATE, SERVER_FIGURES, ServerFigure
 from inferload.figures.slo import LIMITS
 from inferload.figures.table import Cell, Detailed, Table
 from inferload.figures.turn_figures import ITL, TTFT, TURN_FIGURES
@@ -374,7 +374,7 @@ def _cache(summary: Mapping[str, Any]) -> list[Table]:
         note += " The cache is switched off."
     remarks = [text for part in (expected, cache.get("counted") or {}) for text in part.get("notes") or ()]
     note += "".join(f" {text[:1].upper()}{text[1:]}." for text in remarks)
-    columns = ("", "input tokens", "cached", Head("hit rate", "prefix_cache_hit_rate"))
+    columns = ("", "input tokens", "cached", Head("hit rate", HIT_RATE.key))
     return [Table("cache", "Prefix cache", columns, rows, note), *_arms(cache)]
 
 

@@ -24,23 +24,24 @@ OpenPage = Callable[..., "LivePage"]
 DRAWN_WITHIN_S = 3.0  # of the first value
 # Charts of a run whose metrics page is scraped, with the columns of each.
 CHARTS = {
-    "Time to first token (ms)": ("ttft_p50", "ttft_p95"),
-    "Inter-token latency (ms)": ("itl_p50", "itl_p99"),
-    "End-to-end latency (ms)": ("e2e_p50", "e2e_p95"),
-    "Sessions and turns per second (/s)": ("offered", "achieved", "turns"),
-    "Load": ("in_flight", "users"),
-    "Tokens per second (tok/s)": ("output_tok", "input_tok"),
-    "Requests on the server": ("requests_running", "requests_waiting"),
-    "KV cache and prefix-cache hits (%)": ("kv_cache_usage", "prefix_cache_hit_rate"),
-    "Preemptions per second (/s)": ("preemptions",),
+    "TTFT, ms": ("ttft_ms_p50", "ttft_ms_p95"),
+    "ITL, ms": ("itl_ms_p50", "itl_ms_p99"),
+    "TPOT, ms": ("tpot_ms_p50", "tpot_ms_p95"),
+    "E2E, ms": ("e2e_ms_p50", "e2e_ms_p95"),
+    "sessions and requests, /s": ("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s"),
+    "output, tok/s": ("output_tok_per_s", "generation_tok_per_s"),
+    "prompt, tok/s": ("input_tok_per_s", "prompt_tok_per_s"),
+    "KV cache, %": ("kv_cache_usage", "prefix_cache_hit_rate"),
+    "requests": ("in_flight", "users", "requests_running", "requests_waiting"),
+    "preemptions": ("preemptions",),
 }
 # Cells of the table of classes, and tiles after the run, by their path in summary.json.
 FIGURES = {
-    "turns/s": ("rates", "turns_per_s"),
-    "output tok/s": ("rates", "output_tok_per_s"),
-    "TTFT p50 ms": ("latency", "ttft_ms", "p50"),
-    "ITL p50 ms": ("latency", "itl_ms", "p50"),
-    "E2E p50 ms": ("latency", "e2e_ms", "p50"),
+    "Requests, req/s": ("rates", "turns_per_s"),
+    "Output, tok/s": ("rates", "output_tok_per_s"),
+    "TTFT p50, ms": ("latency", "ttft_ms", "p50"),
+    "ITL p50, ms": ("latency", "itl_ms", "p50"),
+    "E2E p50, ms": ("latency", "e2e_ms", "p50"),
 }
 TILES = {
     "TTFT p50": ("latency", "ttft_ms", "p50"),
@@ -48,8 +49,8 @@ TILES = {
     "ITL p50": ("latency", "itl_ms", "p50"),
     "ITL p99": ("latency", "itl_ms", "p99"),
     "E2E p95": ("latency", "e2e_ms", "p95"),
-    "Offered": ("rates", "offered_sessions_per_s"),
-    "Achieved": ("rates", "achieved_sessions_per_s"),
+    "Offered sessions": ("rates", "offered_sessions_per_s"),
+    "Achieved sessions": ("rates", "achieved_sessions_per_s"),
     "Output": ("rates", "output_tok_per_s"),
 }
 UNKNOWN = "\N{EN DASH}"

@@ -12,6 +12,7 @@ from inferload.campaign.attainment.attainment import ConditionResult
 from inferload.campaign.attainment.bracket import Settings, Why
 from inferload.campaign.attainment.point import Point, bounds
 from inferload.campaign.attainment.slo import text_of
+from inferload.figures.rate_figures import GOODPUT, TURNS
 
 FORMAT = 2
 _ENDS: dict[Why, str] = {
@@ -97,8 +98,8 @@ def _point(point: Point) -> dict[str, Any]:
         "measured_s": point.measured_s,
         "spent_s": point.spent_s,
         "turns": point.turns,
-        "turns_per_s": point.turns_per_s,
-        "goodput_turns_per_s": point.goodput_turns_per_s,
+        TURNS.key: point.turns_per_s,
+        GOODPUT.key: point.goodput_turns_per_s,
         "growth": point.growth and asdict(point.growth),
         # Above its capacity a server has no attainment, only a duration.
         "conditions": [] if point.state == "overloaded" else [_condition(condition) for condition in point.held],

@@ -4,36 +4,6 @@
   const POLL_MS = 1000;
   const SLOW_MS = 2000; // without a run in progress, and in a hidden page
   const MOST_POINTS = 2400; // then the whole run is fetched anew, with older points in buckets
-  const TILES = [
-    ["TTFT p50", "ttft_p50", "ms"],
-    ["TTFT p95", "ttft_p95", "ms"],
-    ["ITL p50", "itl_p50", "ms"],
-    ["ITL p99", "itl_p99", "ms"],
-    ["E2E p95", "e2e_p95", "ms"],
-    ["Offered", "offered", "sess./s"],
-    ["Achieved", "achieved", "sess./s"],
-    ["Output", "output_tok", "tok/s"],
-    ["In flight", "in_flight", ""],
-    ["Users", "users", ""],
-    ["KV cache", "kv_cache_usage", "%"],
-    ["Waiting", "requests_waiting", ""],
-  ];
-  const ROWS = [
-    ["turns", "sent"],
-    ["ok", "ok"],
-    ["failed", "failed"],
-    ["unfinished", "unfinished"],
-    ["dropped", "dropped"],
-    ["turns/s", "turns"],
-    ["output tok/s", "output_tok"],
-    ["TTFT p50 ms", "ttft_p50"],
-    ["p95", "ttft_p95"],
-    ["ITL p50 ms", "itl_p50"],
-    ["p99", "itl_p99"],
-    ["E2E p50 ms", "e2e_p50"],
-    ["p95", "e2e_p95"],
-    ["SLO met", "slo_attainment"],
-  ];
   const FILES = ["summary.json", "timeline.csv", "turns.zip", "run.zip"];
   const span = (s) => {
     const whole = Math.max(0, Math.round(s));
@@ -83,11 +53,11 @@
       this.empty = element("p", "il-empty");
       this.body = element("div");
       this.steer = window.inferloadSteer ? new window.inferloadSteer.Panel(this.base, () => this._poll()) : null;
-      this._buildTiles();
+      this.tiles = element("dl", "il-tiles");
       this._buildFilters();
       this.charts = new Group(this.root, () => this._showTime());
       this.gates = this._table("Gates", ["gate", "value", "result", "note"]);
-      this.classes = this._table("By class", ["class", ...ROWS.map(([title]) => title)]);
+      this.classes = { section: element("div") };
       this.others = this._table("Other requests", ["request", "sent", "failed", "p50 ms", "p95 ms"]);
       const marks = element("section");
       this.markList = element("ol", "il-marks");
@@ -130,8 +100,16 @@
         ...(this.alone ? [link("Locust", "../")] : []),
       );
     }
-    _buildTiles() {
-      this.tiles = element("dl", "il-tiles");
+    // Build charts, tiles and the table of classes from the texts of a document.
+    _buildView({ charts, tiles, columns }) {
+      this.charts.begin(charts);
+      this._buildTiles(tiles);
+      this.columns = columns;
+      const { section } = this.classes;
+      this.classes = this._table("By class", ["class", ...columns.map(({ title }) => title)]);
+      section.replaceWith(this.classes.section);
+    }
+    _buildTiles(tiles) {
       const tile = (title, unit) => {
         const box = element("div", "il-tile");
         const value = element("dd");
@@ -141,7 +119,7 @@
         this.tiles.append(box);
         return { box, text };
       };
-      this.tileOf = TILES.map(([title, key, unit]) => ({ key, factor: unit === "%" ? 100 : 1, ...tile(title, unit) }));
+      this.tileOf = tiles.map((spec) => ({ ...spec, ...tile(spec.title, spec.unit) }));
       this.slo = tile("SLO, 1 min", "");
       this.slo.box.hidden = true;
     }
@@ -261,6 +239,7 @@
         this._showWithoutRun(state);
         return;
       }
+      if (state.view && !this.columns) this._buildView(state.view);
       if (run.id !== this.run) this._begin(run);
       if (state.series.whole) {
         this.markList.replaceChildren();
@@ -354,10 +333,10 @@
       const rowOf = (name) => state.rows.find((row) => row.name === name);
       // After the run: figures of its measure phase.
       const measured = state.run.over ? (rowOf(this.filters.class || null) ?? state.rows[0]) : null;
-      for (const { key, factor, text, box } of this.tileOf) {
+      for (const { key, share: ofOne, server, text, box } of this.tileOf) {
         const value = measured ? (measured[key] ?? null) : store.newest(key);
-        box.hidden = measured ? !(key in measured) : ["kv_cache_usage", "requests_waiting"].includes(key) && !store.has(key);
-        setText(text, number(value === null ? null : value * factor));
+        box.hidden = measured ? !(key in measured) : server && !store.has(key);
+        setText(text, number(value === null ? null : value * (ofOne ? 100 : 1)));
       }
       this.tiles.setAttribute("aria-label", measured ? "Figures of the measure phase" : "Figures of the last 10 s");
       this.slo.box.hidden = state.slo_minute === null || state.slo_minute === undefined;
@@ -375,14 +354,13 @@
           { text: gate.note ?? "", className: "il-text" },
         ]),
       );
-      const figure = (row, key) => (key === "slo_attainment" ? share(row[key]) : number(row[key]));
       this._fill(
         this.classes,
         state.rows.map((row) => [
           { text: row.name ?? `all (${state.figures_of})` },
-          ...ROWS.map(([, key]) => ({
-            text: figure(row, key),
-            className: ["failed", "dropped"].includes(key) && row[key] ? "il-bad-count" : "",
+          ...this.columns.map(({ key, share: ofOne, bad }) => ({
+            text: ofOne ? share(row[key]) : number(row[key]),
+            className: bad && row[key] ? "il-bad-count" : "",
           })),
         ]),
       );

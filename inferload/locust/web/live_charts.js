@@ -2,37 +2,6 @@
 (() => {
   const IN_RANGE = 3; // a limit above so many times the highest value is not drawn: the values would be flat
   const MARK_PX = 6; // distance of the cursor from a mark at which its text is displayed
-  const percent = { unit: "%", factor: 100, most: 100 };
-  const line = (key, label, colour, more = {}) => ({ key, label, colour, ...more });
-  const CHARTS = [
-    { title: "Time to first token", unit: "ms", measure: "ttft_ms", lines: [line("ttft_p50", "p50", 1), line("ttft_p95", "p95", 2)] },
-    { title: "Inter-token latency", unit: "ms", measure: "itl_ms", lines: [line("itl_p50", "p50", 1), line("itl_p99", "p99", 2)] },
-    { title: "End-to-end latency", unit: "ms", measure: "e2e_ms", lines: [line("e2e_p50", "p50", 1), line("e2e_p95", "p95", 2)] },
-    {
-      title: "Sessions and turns per second",
-      unit: "/s",
-      lines: [line("offered", "offered", 3), line("achieved", "achieved", 1), line("turns", "turns", 2)],
-    },
-    { title: "Load", unit: "", lines: [line("in_flight", "in flight", 1), line("users", "users", 3, { step: true })] },
-    { title: "Tokens per second", unit: "tok/s", lines: [line("output_tok", "output", 1), line("input_tok", "prompt", 2)] },
-    {
-      title: "Requests on the server",
-      unit: "",
-      server: true,
-      lines: [line("requests_running", "running", 1), line("requests_waiting", "waiting", 2)],
-    },
-    {
-      title: "KV cache and prefix-cache hits",
-      server: true,
-      ...percent,
-      lines: [line("kv_cache_usage", "KV usage", 1), line("prefix_cache_hit_rate", "hit rate", 4)],
-    },
-    { title: "Preemptions per second", unit: "/s", server: true, lines: [line("preemptions", "preemptions", 2)] },
-    { title: "GPU utilisation", server: true, optional: true, ...percent, lines: [line("gpu_use", "GPU", 1)] },
-    { title: "GPU power", unit: "W", server: true, optional: true, lines: [line("gpu_power_w", "power", 2)] },
-    { title: "Failed turns per second", unit: "/s", failures: true, optional: true, lines: [] },
-  ];
-
   const number = (value) => {
     if (value === null || value === undefined) return "–";
     const size = Math.abs(value);
@@ -113,12 +82,12 @@
     constructor(group, spec) {
       this.group = group;
       this.spec = spec;
-      this.factor = spec.factor || 1;
+      this.factor = spec.share ? 100 : 1;
       this.plot = null;
       this.lines = [];
       this.figure = element("figure", "il-chart");
       const head = element("figcaption", "il-chart-head");
-      this.heading = element("span", "il-chart-title", spec.title + (spec.unit ? ` (${spec.unit})` : ""));
+      this.heading = element("span", "il-chart-title", spec.title);
       this.legend = element("span", "il-legend");
       head.append(this.heading, this.legend);
       this.canvas = element("div", "il-canvas");
@@ -131,7 +100,7 @@
     _linesNow(store) {
       if (!this.spec.failures) return this.spec.lines;
       const kinds = [...store.columns.keys()].filter((name) => name.startsWith("failed:"));
-      return kinds.map((key, index) => line(key, key.slice("failed:".length), 1 + ((index + 1) % 6)));
+      return kinds.map((key, index) => ({ key, label: key.slice("failed:".length), colour: 1 + ((index + 1) % 6) }));
     }
     _limits() {
       return (this.group.state.limits ?? []).filter((limit) => limit.measure === this.spec.measure);
@@ -177,8 +146,7 @@
         item.value.textContent = text;
         words.push(`${item.label} ${text}`);
       }
-      const unit = this.spec.unit ? ` in ${this.spec.unit}` : "";
-      this.canvas.setAttribute("aria-label", `Chart of ${this.spec.title}${unit}: ${words.join(", ")}`);
+      this.canvas.setAttribute("aria-label", `Chart of ${this.spec.title}: ${words.join(", ")}`);
     }
     _build(lines) {
       this.legend.replaceChildren();
@@ -209,7 +177,7 @@
         series.push({ stroke: null, points: { show: false } }, { stroke: null, points: { show: false } });
         bands.push({ series: [3 * index + 2, 3 * index + 3], fill: ink(`band-${item.colour}`) });
       });
-      const most = this.spec.most;
+      const most = this.spec.share ? 100 : null;
       return {
         ...this.group.size(this.canvas),
         series,
@@ -307,11 +275,15 @@
       this.grid = element("div", "il-grid");
       this.tip = element("div", "il-tip");
       this.tip.hidden = true;
-      this.charts = CHARTS.map((spec) => new Chart(this, spec));
-      this.grid.append(...this.charts.map((chart) => chart.figure));
+      this.charts = [];
       this.root.append(this.tip);
       this.observer = new ResizeObserver(() => this.charts.forEach((chart) => chart.resize()));
       this.observer.observe(this.grid);
+    }
+    // Begin with the charts of a document.
+    begin(specs) {
+      this.charts = specs.map((spec) => new Chart(this, spec));
+      this.grid.replaceChildren(...this.charts.map((chart) => chart.figure));
     }
     size(canvas) {
       return { width: Math.max(200, canvas.clientWidth || 300), height: 150 };

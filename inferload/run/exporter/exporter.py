@@ -12,6 +12,7 @@ from gevent.pywsgi import WSGIServer
 from inferload import __version__
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
+from inferload.figures.rate_figures import ACHIEVED, OFFERED
 from inferload.run.exporter import metrics
 from inferload.run.exporter.metrics import RunState
 from inferload.run.master.lifecycle.master_run import MasterRun
@@ -110,8 +111,8 @@ def state(run: MasterRun, users: int) -> RunState:
         phase=run.phase() if run.summary is None else None,
         in_flight=sum(member.in_flight for member in run.roster.present),
         users=users if run.summary is None else 0,  # Locust's users may still run, without a load
-        offered_sessions_per_s=None if recent is None else recent.offered_sessions_per_s,
-        achieved_sessions_per_s=None if recent is None else recent.achieved_sessions_per_s,
+        offered_sessions_per_s=None if recent is None else recent[OFFERED.key],
+        achieved_sessions_per_s=None if recent is None else recent[ACHIEVED.key],
         measurement=summary.get("verdict", {}).get("measurement"),
         outcome=summary.get("outcome", {}).get("state"),
         redact=run.own.redaction.document,

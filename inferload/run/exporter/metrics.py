@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from inferload.figures.turn_figures import HEADLINES, ITL, TPOT, TTFT, TurnFigure
 from inferload.results.verdict.outcome import State
 from inferload.results.verdict.validity import Measurement
 from inferload.servers.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
@@ -18,6 +19,7 @@ from inferload.turns.tally import Tally, TallySet
 
 CLIENT_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _MS_PER_S = 1000
+_BOUNDS_S = {TTFT: TTFT_S, ITL: ITL_S, TPOT: ITL_S}
 _LABELS = {
     "run": ("scenario", "run"),
     "class": ("scenario", "run", "class", "phase"),
@@ -71,12 +73,12 @@ class MetricSpec:
         return (*_LABELS[self.scope], *self.more)
 
 
-def _latency(name: str, text: str, bounds_s: tuple[float, ...], measure: str) -> MetricSpec:
+def _latency(figure: TurnFigure) -> MetricSpec:
     def sketch(tally: Tally) -> Sketch:
-        return tally.sketches.get(measure) or Sketch()
+        return tally.sketches.get(figure.key) or Sketch()
 
-    text = f"{text} of successful turns. {_BUCKET_NOTE}"
-    return MetricSpec(name, "histogram", "class", text, sketch, bounds_s=bounds_s)
+    text = f"{figure.title} of successful turns: {figure.text}. {_BUCKET_NOTE}"
+    return MetricSpec(figure.exported, "histogram", "class", text, sketch, bounds_s=_BOUNDS_S.get(figure, REQUEST_S))
 
 
 def _client(name: str, text: str, read: Callable[[ClientHealth], Sketch]) -> MetricSpec:
@@ -120,10 +122,7 @@ METRICS: tuple[MetricSpec, ...] = (
         lambda run: {(run.model, run.engine, run.version): 1},
         *("model", "engine", "version"),
     ),
-    _latency("inferload_ttft_seconds", "Time to first token", TTFT_S, "ttft_ms"),
-    _latency("inferload_itl_seconds", "Time between two output events", ITL_S, "itl_ms"),
-    _latency("inferload_tpot_seconds", "Mean time per output token", ITL_S, "tpot_ms"),
-    _latency("inferload_e2e_seconds", "Time from sending to the last token", REQUEST_S, "e2e_ms"),
+    *map(_latency, HEADLINES),
     _counter("inferload_turns_begun_total", "Turns that were begun.", lambda tally: {(): tally.turns_begun}),
     _counter(
         "inferload_turns_total",

@@ -13,9 +13,10 @@ from typing import Any
 
 from inferload.base.clock import NS_PER_S
 from inferload.figures.rate_figures import ATTAINMENT
-from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.figures.turn_figures import ITL
 from inferload.results.rolling_stats import SPAN_S, Recent, RecentFigures
 from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
+from inferload.run.live.panels import CLIENT, LOAD, OF_SERVERS
 from inferload.run.live.scrape_window import LiveWindow, ServersWindow, Values
 from inferload.run.live.series import Series
 from inferload.turns.client_health import HealthSet
@@ -27,22 +28,6 @@ MOST_TARGETS = 16
 MINUTE_S = 60
 STALE_S = 5.0  # an older scrape is unknown
 
-CLIENT = (
-    "ttft_p50",
-    "ttft_p95",
-    "itl_p50",
-    "itl_p99",
-    "e2e_p50",
-    "e2e_p95",
-    "offered",
-    "achieved",
-    "turns",
-    "output_tok",
-    "input_tok",
-)
-LOAD = ("in_flight", "users")  # of all classes
-_OF_SERVERS = tuple(row for row in SERVER_FIGURES if row.headline)
-SERVER = tuple(row.key for row in _OF_SERVERS)
 FAILED = "failed:"  # prefix of the columns of failures per second, by class of failure
 
 
@@ -150,12 +135,12 @@ class Recorder:
 
     def close_second(self, at_s: float, instant: Instant) -> None:
         """Add the point of the second that ends `at_s` seconds after the load began."""
-        values: dict[str, float | None] = {"in_flight": instant.in_flight, "users": instant.users}
+        values: dict[str, float | None] = dict(zip(LOAD, (instant.in_flight, instant.users), strict=True))
         figures = self.recent.figures(at_s)
         values |= _client(figures)
         for name, recent in self._classes.items():
             values |= _scoped(_client(recent.figures(at_s)), f"class:{name}")
-        client = ClientFigures(figures.itl_ms[0], *self._health.figures(at_s), self._failed_now.total())
+        client = ClientFigures(figures[ITL.column("p50")], *self._health.figures(at_s), self._failed_now.total())
         values |= self._server(at_s, instant, client)
         self.failures.update(self._failed_now)
         values |= {f"{FAILED}{failure}": self._failed_now[failure] for failure in self.failures}
@@ -185,19 +170,7 @@ class Recorder:
 
 
 def _client(figures: RecentFigures) -> dict[str, float | None]:
-    return {
-        "ttft_p50": figures.ttft_ms[0],
-        "ttft_p95": figures.ttft_ms[1],
-        "itl_p50": figures.itl_ms[0],
-        "itl_p99": figures.itl_ms[2],
-        "e2e_p50": figures.e2e_ms[0],
-        "e2e_p95": figures.e2e_ms[1],
-        "offered": figures.offered_sessions_per_s,
-        "achieved": figures.achieved_sessions_per_s,
-        "turns": figures.turns_per_s,
-        "output_tok": figures.output_tok_per_s,
-        "input_tok": figures.input_tok_per_s,
-    }
+    return {name: figures[name] for name in CLIENT}
 
 
 def _figures(targets: Iterable[_Target]) -> dict[str, float | None]:
@@ -207,7 +180,7 @@ def _figures(targets: Iterable[_Target]) -> dict[str, float | None]:
     """
     each = list(targets)
     second, span = (ServersWindow([target.window(seconds) for target in each]) for seconds in (1, SPAN_S))
-    values = {row.key: row.number(second if row.form == "count" else span) for row in _OF_SERVERS}
+    values = {row.key: row.number(second if row.form == "count" else span) for row in OF_SERVERS}
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from inferload.base.escaping import escaped
 from inferload.figures import gate_grammar, server_figures
 from inferload.figures.gate import Gate
-from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, TURNS
 from inferload.results import ci, summary
 from inferload.results.verdict import gates as gating
 from inferload.results.verdict.failures import count_text
+from inferload.run.live.panels import class_row
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import Phase
 from inferload.turns.tally import Tally, TallySet
@@ -50,28 +50,9 @@ class SoFar:
 
 
 def class_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each class of a summary, and a first one, named null, for all together; rates have the charts' names."""
+    """Return a row for each class of a summary, and a first one, named null, for all together."""
     parts = [(None, document), *(document.get("by_class") or {}).items()]
-    return [_row(name, part) for name, part in parts[: MOST_ROWS + 1]]
-
-
-def _row(name: str | None, part: Mapping[str, Any]) -> dict[str, Any]:
-    latency, turns, rates = part["latency"], part["turns"], part["rates"]
-    return {
-        "name": name,
-        **{key: turns[key] for key in ("sent", "ok", "failed", "unfinished")},
-        "dropped": part["sessions"]["dropped"],
-        "offered": rates[OFFERED.key],
-        "achieved": rates[ACHIEVED.key],
-        "turns": rates[TURNS.key],
-        "output_tok": rates[OUTPUT.key],
-        ATTAINMENT.key: rates[ATTAINMENT.key],
-        **{
-            f"{measure}_{quantile}": latency[f"{measure}_ms"].get(quantile)
-            for measure, quantiles in (("ttft", ("p50", "p95")), ("itl", ("p50", "p99")), ("e2e", ("p50", "p95")))
-            for quantile in quantiles
-        },
-    }
+    return [class_row(name, part) for name, part in parts[: MOST_ROWS + 1]]
 
 
 def other_rows(by_name: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

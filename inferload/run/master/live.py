@@ -16,6 +16,7 @@ from inferload.results.latency_limits import LatencyLimit, latency_limits
 from inferload.results.verdict.failures import first_lines
 from inferload.run.live import tables
 from inferload.run.live.document import series_document
+from inferload.run.live.panels import view
 from inferload.run.live.recorder import Instant
 from inferload.run.master.finish import RunResult
 from inferload.run.master.lifecycle.master_run import MasterRun
@@ -86,6 +87,7 @@ class LiveRun:
         return {
             "run": self._about(),
             "series": series,
+            "view": view() if series["whole"] else None,
             "classes": recorder.classes,
             "targets": list(recorder.targets),
             "marks": [_mark(mark) for mark in marks[marks_after:][:_MOST_MARKS]],

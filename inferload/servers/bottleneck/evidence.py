@@ -184,15 +184,21 @@ def option_of(command: Sequence[str], option: str) -> str | None:
     return None
 
 
+# Figures whose fields in `WindowEvidence` have their names.
+_SAME_NAMES = (
+    server_figures.GENERATION_RATE,
+    server_figures.QUEUE,
+    server_figures.PREFILL,
+    server_figures.DECODE,
+)
+
+
 def of_server(window: Window) -> dict[str, Any]:
     """Return the fields of `WindowEvidence` that are figures of the server over a window, at its end or while it lasts."""
     return {
-        "preemptions": whole(server_figures.PREEMPTIONS.number(window)),
+        server_figures.PREEMPTIONS.key: whole(server_figures.PREEMPTIONS.number(window)),
         "finished": whole(server_figures.FINISHED.number(window)),
         "computed_tok_per_s": server_figures.COMPUTED_RATE.number(window),
-        "generation_tok_per_s": server_figures.GENERATION_RATE.number(window),
-        "queue_ms": server_figures.QUEUE.number(window),
-        "prefill_ms": server_figures.PREFILL.number(window),
-        "decode_ms": server_figures.DECODE.number(window),
+        **{row.key: row.number(window) for row in _SAME_NAMES},
         "server_itl_ms": server_figures.ITL.number(window),
     }

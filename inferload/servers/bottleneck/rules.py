@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferload.base.numbers import number, percent
+from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import BUSY_CLIENT, QUEUED_SHARE, Finding
@@ -70,7 +71,7 @@ def _decode(evidence: WindowEvidence) -> Finding | None:
     unknown = computed is None or generated is None
     if decode <= 0.8 * whole or (computed is not None and generated is not None and computed >= generated):
         return None
-    itl, limit = evidence.server_itl_ms, evidence.slo.get("tpot_ms") or evidence.slo.get("itl_ms")
+    itl, limit = evidence.server_itl_ms, evidence.slo.get(TPOT.key) or evidence.slo.get(ITL.key)
     rises = evidence.itl_by_running is not None and evidence.itl_by_running[1] > 1.15 * evidence.itl_by_running[0]
     slow = itl is not None and evidence.itl_alone_ms is not None and itl > 1.3 * evidence.itl_alone_ms
     over = itl is not None and limit is not None and itl > limit

@@ -208,7 +208,7 @@ def test_the_rate_of_an_open_loop_is_steered(
     page.open_alone()
     page.steer("Set rate", il_level="8")
     page.until(lambda: page.load_mark() == "rate changed by hand: 2 -> 8 sessions/s", "the mark")
-    page.until(lambda: (page.column("offered")[-1] or 0) > 4, "the higher rate")
+    page.until(lambda: (page.column("offered_sessions_per_s")[-1] or 0) > 4, "the higher rate")
     page.steer("Ramp", il_ramp_to="100", il_ramp_over="10m")
     page.steer("Hold")
     page.until(lambda: page.load_mark().startswith("ramp held by hand at 8"), "the hold")

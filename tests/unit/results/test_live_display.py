@@ -18,19 +18,21 @@ from hypothesis import strategies as st
 from locust_process import ROOT
 from simulator_process import Simulator
 
+from inferload.figures.rate_figures import OUTPUT
+from inferload.figures.turn_figures import ITL, TTFT
 from inferload.results.live_display import SPAN, Course, frame, sparkline
 from inferload.results.progress_lines import Snapshot
-from inferload.results.rolling_stats import RecentFigures
+from inferload.results.rolling_stats import Recent
 from inferload.results.verdict.gates import GateResult
 
-NOTHING = RecentFigures(0, None, None, None, None, None, (None, None), (None, None, None), (None, None))
+NOTHING = Recent().figures(0.0)
 HOLDS, FAILS = GateResult("p50(ttft_ms) < 900", 43.2, True), GateResult("p99(itl_ms) < 50", 61.25, False)
 STYLES = r"\x1b\[[\d;]*m"
 FIGURES_IN_FRAME = r"TTFT p50, ms +[\d.]+ +[▁-█]+ +[\d.]+ to [\d.]+"
 
 
 def snapshot(ttft_ms: float, failed: int = 0, lost: tuple[str, ...] = (), kv: float | None = 0.434) -> Snapshot:
-    recent = RecentFigures(10, 2.0, 1.9, 3.85, 412.3, 900.1, (ttft_ms, 80.5), (12.5, 14.0, 15.5), (900.0, 1500.0))
+    recent = NOTHING | {TTFT.column("p50"): ttft_ms, ITL.column("p50"): 12.5, OUTPUT.key: 412.3}
     return Snapshot("measure", 42.0, 18.0, None, 12, failed, recent, kv_cache_usage=kv, waiting=3.0, lost=lost)
 
 

@@ -22,13 +22,25 @@ from simulator_process import Simulator
 
 from inferload.base.numbers import clock
 from inferload.base.status_lines import StatusLines
+from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TURNS
+from inferload.figures.turn_figures import ITL, TTFT
 from inferload.results.progress_lines import Snapshot, lines
-from inferload.results.rolling_stats import SPAN_S, Recent, RecentFigures
+from inferload.results.rolling_stats import SPAN_S, Recent
 from inferload.turns.sketch import rank
 from inferload.turns.tally import TallySet
 
-FIGURES = RecentFigures(10, 2.0, 1.9, 3.85, 412.3, 900.1, (43.21, 80.5), (12.5, 14.0, 15.5), (900.0, 1500.0))
-NOTHING = RecentFigures(0, None, None, None, None, None, (None, None), (None, None, None), (None, None))
+FIGURES = {
+    **dict.fromkeys(Recent().figures(0.0)),
+    OFFERED.key: 2.0,
+    ACHIEVED.key: 1.9,
+    TURNS.key: 3.85,
+    OUTPUT.key: 412.3,
+    TTFT.column("p50"): 43.21,
+    TTFT.column("p95"): 80.5,
+    ITL.column("p50"): 12.5,
+    ITL.column("p95"): 14.0,
+}
+NOTHING = Recent().figures(0.0)
 
 
 def test_progress_lines_of_a_run(golden: Callable[[str, str], None]) -> None:
@@ -78,13 +90,13 @@ def test_recent_figures_are_of_the_last_complete_seconds(reports: list[tuple[flo
     reports = [report for report in reports if report[0] <= now_s]
     behind = [(at_s, n) for at_s, n in reports if int(now_s) - SPAN_S <= int(at_s) < int(now_s)]
     if not behind:
-        assert figures.offered_sessions_per_s is None
-        assert figures.ttft_ms == (None, None)
+        assert figures[OFFERED.key] is None
+        assert (figures[TTFT.column("p50")], figures[TTFT.column("p95")]) == (None, None)
     else:
-        assert figures.offered_sessions_per_s == sum(n for _, n in behind) / min(SPAN_S, int(now_s))
-        assert figures.turns_per_s == figures.offered_sessions_per_s
+        assert figures[OFFERED.key] == sum(n for _, n in behind) / min(SPAN_S, int(now_s))
+        assert figures[TURNS.key] == figures[OFFERED.key]
         placed = sorted(at_s for at_s, _ in behind)
-        assert figures.ttft_ms[1] == pytest.approx(placed[rank(0.95, len(placed)) - 1], rel=0.01)
+        assert figures[TTFT.column("p95")] == pytest.approx(placed[rank(0.95, len(placed)) - 1], rel=0.01)
 
 
 def test_a_steady_rate_is_exact_in_the_middle_of_a_second() -> None:
@@ -93,7 +105,7 @@ def test_a_steady_rate_is_exact_in_the_middle_of_a_second() -> None:
         delta = TallySet()
         delta.session_planned("measure", "chat", 10)
         recent.add(second + 0.3, delta)
-    assert [recent.figures(at_s).offered_sessions_per_s for at_s in (20.4, 20.9, 21.0)] == [10, 10, 10]
+    assert [recent.figures(at_s)[OFFERED.key] for at_s in (20.4, 20.9, 21.0)] == [10, 10, 10]
 
 
 # -- on a terminal

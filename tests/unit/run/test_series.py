@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferload.run.live.document import HISTORY, NEWEST, series_document
-from inferload.run.live.recorder import CLIENT, LOAD, SERVER
+from inferload.run.live.panels import CLIENT, LOAD, SERVER
 from inferload.run.live.series import BUCKETS, RECENT, Series
 
 VALUES = st.one_of(st.none(), st.floats(-1e9, 1e9), st.just(math.nan), st.integers(0, 10**6))
@@ -124,17 +124,17 @@ def test_a_document_has_only_columns_of_its_class_and_target() -> None:
     series.append(
         1.0,
         {
-            "ttft_p50": 1,
-            "ttft_p50@class:rag": 2,
+            "ttft_ms_p50": 1,
+            "ttft_ms_p50@class:rag": 2,
             "kv_cache_usage": 0.1,
             "kv_cache_usage@target:b": 0.2,
             "users": 3,
-            "itl_p50": None,
+            "itl_ms_p50": None,
         },
     )
-    assert series_document(series)["points"]["columns"] == {"ttft_p50": [1], "users": [3], "kv_cache_usage": [0.1]}
+    assert series_document(series)["points"]["columns"] == {"ttft_ms_p50": [1], "users": [3], "kv_cache_usage": [0.1]}
     chosen = series_document(series, None, "rag", "b")["points"]["columns"]
-    assert chosen == {"ttft_p50": [2], "users": [3], "kv_cache_usage": [0.2]}
+    assert chosen == {"ttft_ms_p50": [2], "users": [3], "kv_cache_usage": [0.2]}
     assert series_document(series, None, "no such class")["points"]["columns"] == {
         "users": [3],
         "kv_cache_usage": [0.1],

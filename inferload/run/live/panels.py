@@ -1,0 +1,96 @@
+"""What the live view shows: columns of figures, and their charts, tiles and table. A page gets these texts with the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from inferload.figures.figure import Figure
+from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES, TURNS
+from inferload.figures.server_figures import GPU, KV_CACHE_USAGE, SERVER_FIGURES, WAITING, ServerFigure
+from inferload.figures.turn_figures import HEADLINES
+
+LOAD = {"in_flight": "in flight", "users": "users"}  # columns that are no figures, of all classes
+_REQUESTS = WAITING.panel
+_COUNTS = {"sent": "turns", "ok": "ok", "failed": "failed", "unfinished": "unfinished", "dropped": "dropped"}
+RATES = tuple(figure for figure in RATE_FIGURES if figure.panel is not None)
+OF_SERVERS = tuple(row for row in SERVER_FIGURES if row.headline)
+PERCENTILES = tuple((figure, name) for figure in HEADLINES for name in ("p50", figure.tail))
+CLIENT = (*(figure.column(name) for figure, name in PERCENTILES), *(figure.key for figure in RATES))
+SERVER = tuple(row.key for row in OF_SERVERS)
+
+
+def view() -> dict[str, Any]:
+    """Return the charts, tiles and columns of the table of classes."""
+    return {"charts": _charts(), "tiles": _tiles(), "columns": _columns()}
+
+
+def _charts() -> list[dict[str, Any]]:
+    """Return a chart for each headline measure and for each panel of rates, load and servers."""
+    charts = [
+        _chart(
+            figure.heading,
+            [{"key": figure.column(name), "label": name} for name in ("p50", figure.tail)],
+            measure=figure.key,
+        )
+        for figure in HEADLINES
+    ]
+    panels: dict[str, list[Figure]] = {}
+    for figure in (*RATES, *OF_SERVERS):
+        panels.setdefault(figure.panel or figure.heading, []).append(figure)
+    for title, figures in panels.items():
+        servers = [row for row in figures if isinstance(row, ServerFigure)]
+        load = [{"key": key, "label": label} for key, label in LOAD.items()] if title == _REQUESTS else []
+        charts.append(
+            _chart(
+                title,
+                [*load, *({"key": figure.key, "label": _label(figure)} for figure in figures)],
+                share=all(figure.form == "share" for figure in figures),
+                server=not load and len(servers) == len(figures),
+                optional=any(row.block == GPU for row in servers),
+            )
+        )
+    return [*charts, _chart("failed turns, /s", [], failures=True, optional=True)]
+
+
+def _label(figure: Figure) -> str:
+    return figure.label if isinstance(figure, ServerFigure) else figure.title
+
+
+def _chart(title: str, lines: Iterable[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+    coloured = [{**line, "colour": number, "step": line["key"] == "users"} for number, line in enumerate(lines, 1)]
+    return {"title": title, "lines": coloured, **more}
+
+
+def _tiles() -> list[dict[str, Any]]:
+    shown = [(figure, name) for figure, name in PERCENTILES if figure.panel is not None or name != "p50"]
+    tiles = [_tile(figure.column(name), f"{figure.title} {name}", figure) for figure, name in shown]
+    tiles += [_tile(figure.key, figure.title, figure) for figure in (OFFERED, ACHIEVED, OUTPUT)]
+    tiles += [{"key": key, "title": title, "unit": "", "share": False, "server": False} for key, title in LOAD.items()]
+    return [*tiles, *(_tile(row.key, row.title, row) for row in (KV_CACHE_USAGE, WAITING))]
+
+
+def _tile(key: str, title: str, figure: Figure) -> dict[str, Any]:
+    share = figure.form == "share"
+    unit = "%" if share else figure.unit
+    return {"key": key, "title": title, "unit": unit, "share": share, "server": isinstance(figure, ServerFigure)}
+
+
+def _columns() -> list[dict[str, Any]]:
+    """Return the columns of the table of classes. `bad`: a count that should be 0."""
+    columns = [{"key": key, "title": title, "bad": key in ("failed", "dropped")} for key, title in _COUNTS.items()]
+    columns += [{"key": figure.key, "title": figure.heading} for figure in (TURNS, OUTPUT)]
+    columns += [{"key": figure.column(name), "title": figure.head(name).text} for figure, name in PERCENTILES]
+    return [*columns, {"key": ATTAINMENT.key, "title": ATTAINMENT.title, "share": True}]
+
+
+def class_row(name: str | None, part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a class: counts, rates and percentiles by the keys of the columns."""
+    latency, turns, rates = part["latency"], part["turns"], part["rates"]
+    return {
+        "name": name,
+        **{key: turns[key] for key in ("sent", "ok", "failed", "unfinished")},
+        "dropped": part["sessions"]["dropped"],
+        **{figure.key: rates[figure.key] for figure in (*RATES, ATTAINMENT)},
+        **{figure.column(name): latency[figure.key].get(name) for figure, name in PERCENTILES},
+    }
