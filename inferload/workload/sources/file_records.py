@@ -1,21 +1,18 @@
 """Readers of large files, record by record with positions, in one pass and constant memory."""
 
 import codecs
-import contextlib
 import csv
-import gzip
 import io
 import os
-import shutil
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.workload.json_values import BLOCK_BYTES, LONGEST_BYTES, JsonFault, JsonValues, decode_json
+from inferload.workload.packed_files import opened, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,45 +28,19 @@ class Raw:
 Decode = Callable[[bytes], Any]
 
 
-_GZIP = b"\x1f\x8b"
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading from its start; the content of one that is compressed with gzip."""
-    with path.open("rb") as file:
-        start = file.read(4)
-    if start == b"PAR1":
-        raise UsageError(f"{path}: a Parquet file; use kind huggingface with the name of its folder as dataset")
-    with path.open("rb") as file:
-        if not start.startswith(_GZIP):
-            yield file
-            return
-        try:
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=file))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UsageError(f"{path}: its gzip data is damaged: {error}; fetch the file again") from None
-
-
 def descriptor(path: Path) -> int:
     """Return a descriptor of the content of a file for reads at any position: gzip is unpacked into a temporary file."""
-    with opened(path) as file:
+    with opened(path, str(path)) as file:
         if isinstance(file, io.BufferedReader):
             return os.dup(file.fileno())
-        try:
-            with tempfile.TemporaryFile(prefix="inferload-data-") as unpacked:
-                shutil.copyfileobj(file, unpacked, BLOCK_BYTES)
-                unpacked.flush()
-                return os.dup(unpacked.fileno())
-        except OSError as error:
-            if isinstance(error, gzip.BadGzipFile):
-                raise
-            raise UsageError(f"{path}: cannot be unpacked into {tempfile.gettempdir()}: {error}; set TMPDIR") from None
+        with tempfile.TemporaryFile(prefix="inferload-data-") as unpacked:
+            unpack(file, unpacked, str(path))
+            return os.dup(unpacked.fileno())
 
 
 def json_array(path: Path) -> Iterator[Raw]:
     """Yield the elements of a file that is one JSON array. UsageError, with the line, for a malformed or truncated file."""
-    with opened(path) as file:
+    with opened(path, str(path)) as file:
         try:
             for record in JsonValues(file, "conversation", array=True):
                 document = decode_json(record.text) if record.document is None else record.document
@@ -84,7 +55,7 @@ def json_array(path: Path) -> Iterator[Raw]:
 def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Yield (line number, start, bytes) of each line of a file, with its newline and without a byte-order mark."""
     start = 0
-    with opened(path) as file:
+    with opened(path, str(path)) as file:
         for number, line in enumerate(file, 1):
             mark = len(codecs.BOM_UTF8) if number == 1 and line.startswith(codecs.BOM_UTF8) else 0
             yield number, start + mark, line[mark:]
@@ -96,7 +67,7 @@ def json_values(path: Path, single: Callable[[Any], bool]) -> Iterator[Raw]:
 
     `single`: for a file of one line that is an array: True for a record.
     """
-    with opened(path) as file:
+    with opened(path, str(path)) as file:
         head = file.read(BLOCK_BYTES)
     text = head.removeprefix(codecs.BOM_UTF8).lstrip()
     if not text.startswith(b"["):
@@ -183,7 +154,7 @@ def _row(path: Path, number: int, data: bytes) -> list[str]:
 def line_of(path: Path, position: int) -> int:
     """Return the number of the line, from 1, that contains a byte of a file."""
     line, left = 1, position
-    with opened(path) as file:
+    with opened(path, str(path)) as file:
         while left > 0 and (block := file.read(min(left, BLOCK_BYTES))):
             line += block.count(b"\n")
             left -= len(block)

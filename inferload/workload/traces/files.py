@@ -1,12 +1,10 @@
 """Files of a trace: one file or a folder of them, plain or compressed with gzip, with random access to their bytes."""
 
 import codecs
-import gzip
 import io
 import os
 import re
 import tempfile
-import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,17 +15,10 @@ from typing import BinaryIO
 from inferload.base.errors import UsageError
 from inferload.scenario.files.data_files import sha256_of, sha256_of_all
 from inferload.workload.json_values import JsonValues, Record
+from inferload.workload.packed_files import opened, unpack
 
 TABLES = (".csv",)
 JSON = (".json", ".jsonl", ".ndjson")
-_GZIP = b"\x1f\x8b"
-_OTHERS = {
-    b"\x28\xb5\x2f\xfd": "compressed with zstd; unpack it",
-    b"BZh": "compressed with bzip2; unpack it",
-    b"\xfd7zXZ": "compressed with xz; unpack it",
-    b"PK\x03\x04": "a zip archive; unpack it",
-    b"PAR1": "a Parquet file; convert it to JSON lines",
-}
 _CHUNK = 1 << 20
 _HEAD = 1 << 16  # bytes that tell JSON lines from other JSON
 
@@ -92,26 +83,13 @@ class TraceFiles:
         return self._temporary.fileno()
 
     def _opened(self, path: Path, name: str, base: int) -> TraceFile:
-        with path.open("rb") as file:
-            start = file.read(8)
-            for magic, what in _OTHERS.items():
-                if start.startswith(magic):
-                    raise UsageError(f"{name}: is {what}")
-            if not start.startswith(_GZIP):
+        with opened(path, name) as file:
+            if isinstance(file, io.BufferedReader):
                 return TraceFile(name, path, base, os.fstat(file.fileno()).st_size, None)
-        if self._temporary is None:
-            self._temporary = tempfile.TemporaryFile(prefix="inferload-trace-")  # noqa: SIM115  ends with this object
-        begins = self._temporary.seek(0, os.SEEK_END)
-        try:
-            with gzip.open(path, "rb") as packed:
-                while chunk := packed.read(_CHUNK):
-                    self._temporary.write(chunk)
-            self._temporary.flush()
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UsageError(f"{name}: gzip data is damaged: {error}; fetch the file again") from None
-        except OSError as error:
-            text = f"cannot be unpacked into {tempfile.gettempdir()}: {error.strerror}; set TMPDIR"
-            raise UsageError(f"{name}: {text}") from None
+            if self._temporary is None:
+                self._temporary = tempfile.TemporaryFile(prefix="inferload-trace-")  # noqa: SIM115  ends with this object
+            begins = self._temporary.seek(0, os.SEEK_END)
+            unpack(file, self._temporary, name)
         return TraceFile(name, path, base, self._temporary.tell() - begins, begins)
 
 

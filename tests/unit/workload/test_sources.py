@@ -585,9 +585,10 @@ TWO = conversation("Hi", "Ho")
         ("jsonl", '{"prompt": "a"}\n7\n', ":2: not a JSON object; write one object per line, such as {prompt: ...}"),
         ("jsonl", '[{"prompt": "a"}]\n', f"{UNUSABLE}1 without a known answer length; set workload.output_tokens"),
         ("jsonl", '[\n{"prompt": "a"},\n{"prompt": "b"\n', ":4: the file ends within a conversation; is it whole? "),
-        ("jsonl", b"PAR1\x00", ": a Parquet file; use kind huggingface with the name of its folder as dataset"),
-        ("jsonl", gzip.compress(b'{"prompt": "a"}' * 99, mtime=0)[:40], ": its gzip data is damaged: "),
-        ("csv", gzip.compress(b"prompt\na\n", mtime=0)[:-4], ": its gzip data is damaged: "),
+        ("jsonl", b"PAR1\x00", ": is a Parquet file; convert it to JSON lines, or use source kind huggingface"),
+        ("jsonl", b"\x28\xb5\x2f\xfd....", ": is compressed with zstd; unpack it"),
+        ("jsonl", gzip.compress(b'{"prompt": "a"}' * 99, mtime=0)[:40], ": gzip data is damaged: "),
+        ("csv", gzip.compress(b"prompt\na\n", mtime=0)[:-4], ": gzip data is damaged: "),
         (
             "jsonl",
             '{"prompt": "a", "output_tokens": 1}\n{"text": "b"}',
