@@ -14,6 +14,7 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import markdown
 from inferload.base.numbers import plural
 from inferload.campaign.journal import JOURNAL, alone
+from inferload.figures import table
 from inferload.results import prices
 from inferload.results.cost import Prices
 from inferload.scenario import scenario as scenarios
@@ -197,11 +198,8 @@ def _index(folder: Path, sweep: Sweep, journal: SweepJournal, names: Sequence[st
             "",
         ]
     if journal.failures:
-        lines += ["## Failed runs", "", "| run | cause |", "|:---|:---|"]
-        lines += [
-            f"| {markdown(entry['folder'])} | {markdown(' '.join(entry['cause'].split()))} |"
-            for entry in journal.failures
-        ]
+        rows = [(entry["folder"], " ".join(entry["cause"].split())) for entry in journal.failures]
+        lines.append(table.markdown(table.Table("failures", "Failed runs", ("run", "cause"), rows)))
     (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -410,8 +410,7 @@ def _client(summary: Mapping[str, Any]) -> list[Table]:
             rows.append((figure.head(), percent(value), "", ""))
         elif value is not None and figure.sketch is None:
             rows.append((figure.head(), "", "", value))
-    if client.get("stamps"):
-        rows.append(("timestamps", f"{client['stamps']}", "", ""))
+    rows.append(("timestamps", client.get("stamps") or "none", "", ""))
     return [Table("client", "Load generator", ["", *map(statistic_head, ("p50", "p99", "max"))], rows)]
 
 

@@ -327,7 +327,7 @@ def test_a_run_without_turns_has_no_warning_on_receive_timestamps(run_pool: RunP
     assert "no_turns" in ended.codes
     assert ended.codes.isdisjoint({"user_stamps", "stamps_missing"})
     assert ended.summary["client"]["stamps"] is None
-    assert "no receive stamps" in ended.text
+    assert ["timestamps", "none"] in [line.split() for line in ended.text.splitlines()]
 
 
 # -- numbers out of range
@@ -400,7 +400,7 @@ def test_numbers_out_of_range_are_unknown_and_named(run_pool: RunPool, run_case:
     assert server["requests_running"] == server["requests_waiting"] == {"mean": None, "max": None}
     assert (server["generation_tokens"], server["prompt_tokens"], server["preemptions"]) == (None, None, 0)
     assert server["samples_unusable"] > 0
-    assert f"{server['samples_unusable']} samples were not usable numbers" in ended.text
+    assert f"{server['samples_unusable']} samples were not numbers" in " ".join(ended.text.split())
     check_counts(ended)
 
 

@@ -91,7 +91,7 @@ def test_each_step_has_its_own_sessions_window_and_measures(run_pool: RunPool, r
     texts = [mark["text"] for mark in marks_of(ended.run_dir) if mark["kind"] == "step"]
     assert texts == ["step 0 begins: 10 sessions/s", "step 1 begins: 40 sessions/s", "step 2 begins: 20 sessions/s"]
     assert "| 1: 40 sessions/s |" in (ended.run_dir / "report.md").read_text()
-    assert "by step" in ended.text
+    assert "\nSteps" in ended.text
 
 
 def stepped_users(sandbox: Sandbox, mode: str) -> FinishedRun:

@@ -117,7 +117,8 @@ def test_cache_passes_run_in_sequence_and_are_compared(run_pool: RunPool, run_ca
     arms = f"{caches[0]['arm'].capitalize()} and warm runs"
     assert arms in (warm / "report.md").read_text()
     assert arms in (warm / "report.html").read_text()
-    assert f"the same turns, {caches[0]['arm']} ({before.name}) and warm" in ended.text
+    text = f"The same turns in {before.name} ({caches[0]['arm']}) and in this run (warm)"
+    assert text in " ".join(ended.text.split())
     ids = [json.loads((path / "run.json").read_text())["id"] for path in (before, warm)]
     assert ids[0] != ids[1]
 

@@ -227,7 +227,7 @@ def test_a_failed_run_is_shown_as_failed(
     server.chaos(kind="status", status=503, count=100_000)
     page.until(lambda: (page.badge() or [""])[0] == "failing", "the failing run")
     assert "http_5xx" in page.browser.execute_script(REASONS)[0]
-    failures = "Failed turns per second (/s)"
+    failures = "failed turns, /s"
     page.until(lambda: "http_5xx" in page.charts().get(failures, {"label": ""})["label"], "the chart of failures")
     page.steer("Stop run")
     summary = live_page.ended(page, tmp_path / "run")
