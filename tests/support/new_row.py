@@ -43,14 +43,17 @@ def places(folder: Path) -> dict[str, object]:
     """Return what each page says of the measure, for a run in a folder."""
     import long_run
     import synthetic_run
-    from inferload.analysis.charts.over_time import panels
+    from inferload.analysis.charts import over_time
     from inferload.analysis.data import figures, frames, timeline
     from inferload.analysis.pages.glossary import DEFINITIONS
+    from inferload.deploy.render import dashboard
 
     from inferload.figures import measures_page
     from inferload.results import terminal_summary
     from inferload.results.run_tables import run_tables
     from inferload.results.summarise.summarise import summarise
+    from inferload.run.exporter import metrics
+    from inferload.run.live import panels
 
     gated = long_run.SCENARIO.replace("gates: [", f'gates: ["p95({KEY}) < 1000", ')
     summary = summarise(long_run.write(folder / "long", long_run.LongRun(2000, scenario=gated)))
@@ -63,8 +66,12 @@ def places(folder: Path) -> dict[str, object]:
         "terminal": TITLE in terminal_summary.brief(summary),
         "details": f"\n  {TITLE} " in terminal_summary.details(summary),
         "report": [table.key for table in run_tables(summary) for row in table.texts if row[0] == TITLE],
+        "live": [chart["title"] for chart in panels.view()["charts"] if chart.get("measure") == KEY],
+        "live row": panels.class_row(None, summary).get(f"{KEY}_p50"),
+        "exporter": any(metric.name == "inferload_normalized_e2e_seconds" for metric in metrics.METRICS),
+        "dashboard": TITLE in {panel["title"] for panel in dashboard.document()["panels"]},
         "timeline": int(table[f"{KEY}_p50"].notna().sum()),
-        "chart": any(panel.measure == KEY for panel in panels()),
+        "chart": any(panel.measure == KEY for panel in over_time.panels()),
         "comparison": {term.title: figures.value_of(term.name, summary) for term in figures.ALL if KEY in term.name},
         "glossary": any(term == KEY for term, _, _, _ in DEFINITIONS),
         "measures": f"| `{KEY}` | ms | E2E / output tokens |" in measures_page.document(),

@@ -135,7 +135,7 @@ def check_surfaces(ended: FinishedRun, state: str, headline: str, raised: bool =
     *_before, after = ended.text.partition(f"\n{stated['headline']}\n")
     own = [line for line in after.splitlines() if "/INFO/locust." not in line]
     more_gates = max(0, len(ended.summary["verdict"]["gates"]) - 1)  # each has a line
-    assert len(own) - more_gates < 25 or "latency (" in after
+    assert len(own) - more_gates < 25 or "\nLatency" in after
     assert "# reqs" not in ended.text, "Locust's own tables"
     assert report.endswith(f": report: {ended.run_dir / rundir.REPORT_HTML}")
     for line in ci.explanation(ended.summary, len(details)):
