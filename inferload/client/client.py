@@ -1,5 +1,6 @@
 """The client of one worker: keep-alive connections, turns in flight, timeouts, and the callback for results."""
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from inferload.client.answers.responses import ResponsesAnswer
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import Dialer, TlsSettings, reader_thread
 from inferload.client.connection.deferred_parser import ParseQueue
+from inferload.client.connection.error_log import ErrorLog
 from inferload.client.connection.http1 import request_head, with_body
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
@@ -25,6 +27,8 @@ from inferload.client.turn import Turn, TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 from inferload.turns.record import CANCELLED, Failure, TurnRecord
+
+logger = logging.getLogger(__name__)
 
 # Parser of the event stream of each endpoint.
 ANSWERS: Mapping[Endpoint, type[Answer]] = {
@@ -85,6 +89,7 @@ class Client:
         self.new_answer = ANSWERS[settings.endpoint]
         marks = self.new_answer.marks
         self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop, marks)
+        self.parser_errors = ErrorLog(logger)
         self.parse_queue = ParseQueue(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)
         self._redact = settings.redaction
         self._detail_chars = settings.detail_chars
@@ -105,7 +110,7 @@ class Client:
         return turn
 
     def never_sent(self, request: TurnRequest, detail: str) -> TurnResult:
-        """Return the result of a turn that was not sent or could not be recorded, a client error."""
+        """Return the result of a turn that was not sent, a client error."""
         record = TurnRecord(
             turn_id=request.turn_id,
             session_id=request.session_id,
@@ -212,13 +217,10 @@ class Client:
     def _sweep(self) -> None:
         at_ns = now_ns()
         for turn in list(self._live):
-            try:
-                if self._thread is None or turn.hides_marks:  # else the reader thread reports much data and the end
-                    turn.queue_parsing_if_due(at_ns)
-                if at_ns >= turn.next_check_ns and (overdue := turn.overdue(at_ns)) is not None:
-                    turn.give_up(*overdue)
-            except Exception as error:  # noqa: BLE001  the loop stops a timer that raises, and with it all timeouts
-                turn.end_as_client_error(error)
+            if self._thread is None or turn.hides_marks:  # else the reader thread reports much data and the end
+                turn.queue_parsing_if_due(at_ns)
+            if at_ns >= turn.next_check_ns and (overdue := turn.overdue(at_ns)) is not None:
+                turn.give_up(*overdue)
 
 
 def standing_headers(settings: ClientSettings) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 import gevent
 from gevent.event import Event
@@ -20,6 +20,7 @@ from inferload.client.answers.event_stream import ReplyParser, Scan
 from inferload.client.answers.sse import SseError
 from inferload.client.connection.connect import DialError
 from inferload.client.connection.deferred_parser import ParseQueue
+from inferload.client.connection.error_log import ErrorLog
 from inferload.client.connection.http1 import Http1Error
 from inferload.client.connection.reply import AnyConnection, ConnectionLost, HttpReply
 from inferload.client.connection.target import Target
@@ -76,7 +77,8 @@ class TurnHost(Protocol):
     def finish_reasons(self) -> bool: ...
     def new_answer(self) -> Answer: ...
     def recorded(self, turn: Turn) -> None: ...
-    def never_sent(self, request: TurnRequest, detail: str) -> TurnResult: ...
+    @property
+    def parser_errors(self) -> ErrorLog: ...
 
 
 class Turn:
@@ -253,15 +255,6 @@ class Turn:
     # -- end of the reply, in the event loop
 
     def _on_reply_done(self) -> None:
-        connection = self._connection
-        try:
-            self._end_attempt()
-        except Exception as error:  # noqa: BLE001  an internal error must not stop the watcher that reads for other turns
-            if connection is not None:
-                connection.close()
-            self.end_as_client_error(error)
-
-    def _end_attempt(self) -> None:
         reply, connection, self._connection = self._reply, self._connection, None
         if connection is not None:
             stale = reply.error is not None and reply.last_ns is None and connection.turns > 1
@@ -289,13 +282,7 @@ class Turn:
         """Parse one slice of the reads; create the record after the last one. Return True if no read is left."""
         reply, parser = self._reply, self._parser
         if reply.fetch_waiting():
-            try:
-                parser.feed(reply, reply.body(parser.stream.reads_per_slice))
-            except (Http1Error, SseError) as error:
-                if not parser.answer.closed:
-                    parser.fail(Failure.BAD_EVENT if isinstance(error, SseError) else Failure.BAD_HTTP, str(error))
-                reply.finish(complete=False, error=error)
-                reply.drop()
+            self._parse(parser.feed, reply, reply.body(parser.stream.reads_per_slice))
             if reply.fetch_waiting():
                 return False
         reply.finish_if_ended()
@@ -305,6 +292,20 @@ class Turn:
         else:
             self._leave_open_body()
         return True
+
+    def _parse(self, parse: Callable[..., None], *parts: Any) -> None:
+        """Pass parts of the reply to the parser. If it raises, the turn fails."""
+        reply, parser = self._reply, self._parser
+        try:
+            parse(*parts)
+        except Exception as error:  # noqa: BLE001  no answer of a server may end the event loop's work for other turns
+            failure, detail = _failure_of(error)
+            if failure is Failure.CLIENT_ERROR:
+                self._client.parser_errors.log("an answer could not be parsed", error)
+            if not parser.answer.closed or failure is Failure.CLIENT_ERROR:
+                parser.fail(failure, detail)
+            reply.finish(complete=False, error=error)
+            reply.drop()
 
     def _leave_open_body(self) -> None:
         """End the turn if its answer was complete some time ago: the server or a proxy keeps the body open.
@@ -316,7 +317,7 @@ class Turn:
             return
         quiet_ns = now_ns() - _BODY_END_NS
         if not answer.closed and parser.arrived_ns is not None and parser.arrived_ns <= quiet_ns:
-            parser.stream.close_if_whole(parser.arrived_ns)
+            self._parse(parser.stream.close_if_whole, parser.arrived_ns)
         if not answer.closed or (answer.last_event_ns or 0) > quiet_ns:
             self._reply.watch_end()
         else:
@@ -324,21 +325,6 @@ class Turn:
                 Remark.OPEN_BODY, f"the body did not end within {_BODY_END_NS // 1_000_000} ms of {answer.end_marker}"
             )
             self._reply.leave_open()
-
-    def end_as_client_error(self, error: Exception) -> None:
-        """End the turn as a client error and record it. No effect on a recorded turn."""
-        if self.state is TurnState.RECORDED:
-            return
-        detail = f"{type(error).__name__}: {error}"
-        self._parser.failure, self._parser.detail = Failure.CLIENT_ERROR, detail
-        # The end of the reply must not queue the turn again: it has nothing left to parse.
-        self.queued = True
-        try:
-            self._reply.finish(complete=False)
-            result = self._build_result()
-        except Exception:  # noqa: BLE001  the parse queue has logged the cause; the turn is counted in any case
-            result = self._client.never_sent(self.request, detail)
-        self._conclude(result)
 
     # -- the record
 
@@ -348,12 +334,12 @@ class Turn:
         if answer.failure is not None:  # it explains what a timeout after it shows
             parser.fail(answer.failure, answer.detail)
         if not self._cancelled:
-            parser.stream.finish(parser.arrived_ns or now_ns())
+            self._parse(parser.stream.finish, parser.arrived_ns or now_ns())
         if self._given_up is not None and not (answer.closed and self._given_up[0] is Failure.UNFINISHED):
             parser.fail(*self._given_up)
         if reply.error is not None and not answer.closed:
             parser.fail(*_failure_of(reply.error))
-        parser.end(reply)
+        self._parse(parser.end, reply)
         answer.settle()
         if parser.failure is None:
             if not self._cancelled:
@@ -413,6 +399,8 @@ def _failure_of(error: Exception) -> tuple[Failure, str]:
     """Return failure class and detail for the error that ended a reply."""
     if isinstance(error, Http1Error):
         return Failure.BAD_HTTP, str(error)
+    if isinstance(error, SseError):
+        return Failure.BAD_EVENT, str(error)
     if isinstance(error, ConnectionLost | OSError):
         return Failure.CUT, str(error)
     return Failure.CLIENT_ERROR, f"{type(error).__name__}: {error}"

@@ -13,6 +13,8 @@ from inferload.turns.record import CANCELLED, Failure, Phase, TurnRecord
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import ToolCall
 
+MOST_MAX_TOKENS = 2**31 - 1  # sums of any number of turns fit into 64 bits
+
 
 class TurnRequest(msgspec.Struct, frozen=True, gc=False):
     """Request of one turn and its place in the workload. `planned_ns`: due time on the monotonic clock of this process."""
@@ -30,6 +32,12 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False):
     final: bool | None = False  # True: the session ends with the answer; None: it ends unless the answer calls a tool
     headers: tuple[tuple[str, str], ...] = ()  # additional headers, which replace the client's of the same name
     model: str = ""  # "": the model of the client
+
+    def __post_init__(self) -> None:
+        """ValueError for a limit from a session's own code that fits no count and no column; a server's numbers are bounded too."""
+        limit = self.max_tokens
+        if limit is not None and not (isinstance(limit, int) and 0 <= limit <= MOST_MAX_TOKENS):
+            raise ValueError(f"max_tokens is {limit!r}; give a whole number up to {MOST_MAX_TOKENS:,}")
 
 
 class TurnResult(msgspec.Struct, frozen=True, gc=False):

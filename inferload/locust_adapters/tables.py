@@ -3,7 +3,6 @@
 import functools
 import logging
 import math
-from collections import Counter
 from typing import Any
 
 import locust
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from inferload.locust_adapters import compat
 from inferload.locust_adapters.compat import names_in, parameters
-from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES, overflow_text
+from inferload.turns.bounded_names import OTHER_NAMES, BoundedNames, overflow_text
 
 logger = logging.getLogger(__name__)
 
@@ -116,32 +115,25 @@ def _bounded_entries(base: Any) -> Any:
 
         def __init__(self, request_stats: Any) -> None:
             super().__init__(request_stats)
-            self._names: Counter[str] = Counter()
-            self._warned = False
+            self._requests = BoundedNames()
+            self._turns = {kind: BoundedNames() for kind in OWN_ROWS}
 
         def __missing__(self, key: tuple[str, str]) -> Any:
-            if self._admits(key):
-                return super().__missing__(key)
-            if not self._warned and key[1] not in OWN_ROWS:
-                logger.warning("%s", overflow_text("requests"))
-                self._warned = True
-            return self[OTHER_NAMES, key[1]]
+            return super().__missing__(key) if self._admits(key) else self[OTHER_NAMES, key[1]]
 
         def __setitem__(self, key: tuple[str, str], entry: Any) -> None:
-            known = key in self
-            if known or self._admits(key):  # Locust's master sets an entry before it reads it
-                self._names[_kind(key)] += not known and key[0] != OTHER_NAMES
+            if self._admits(key):  # Locust's master sets an entry before it reads it
                 super().__setitem__(key, entry)
 
         def _admits(self, key: tuple[str, str]) -> bool:
-            return key[0] == OTHER_NAMES or self._names[_kind(key)] < MOST_NAMES
+            names = self._turns.get(key[1], self._requests)
+            if key[0] == OTHER_NAMES or names.admits(key):
+                return True
+            if names.overflows == 1 and names is self._requests:
+                logger.warning("%s", overflow_text("requests"))
+            return False
 
     return BoundedEntries
-
-
-def _kind(key: tuple[str, str]) -> str:
-    """Return the type of an entry of turns; "" for all others."""
-    return key[1] if key[1] in OWN_ROWS else ""
 
 
 def logs_in_batches() -> bool:

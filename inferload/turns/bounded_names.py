@@ -1,6 +1,6 @@
 """Bound on the distinct names of a run: classes of turns, and names of other requests. No I/O."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 # A class of turns costs 7 ms and 7 kB of summary.json at the end of a run, a row of Locust's tables 30 us in each second.
 MOST_NAMES = 200
@@ -13,20 +13,23 @@ class BoundedNames:
     `overflows`: number of calls with a further name.
     """
 
-    def __init__(self, known: Iterable[str] = ()) -> None:
+    def __init__(self, known: Iterable[Hashable] = ()) -> None:
         self.overflows = 0
         self._names = set(known)
         self._most = MOST_NAMES + len(self._names)
 
+    def admits(self, name: Hashable) -> bool:
+        """Return True for a name that is counted by itself."""
+        if name not in self._names:
+            if len(self._names) >= self._most:
+                self.overflows += 1
+                return False
+            self._names.add(name)
+        return True
+
     def of(self, name: str) -> str:
         """Return the name to count under."""
-        if name in self._names or name == OTHER_NAMES:
-            return name
-        if len(self._names) < self._most:
-            self._names.add(name)
-            return name
-        self.overflows += 1
-        return OTHER_NAMES
+        return name if name == OTHER_NAMES or self.admits(name) else OTHER_NAMES
 
 
 def overflow_text(kind: str) -> str:

@@ -36,6 +36,8 @@ from inferload.workload.content.script import Ask, Script, TurnReply, Work, Work
 
 MessageDict = Mapping[str, Any]  # message in the format of the chat API
 
+_MOST_PAUSE_S = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Say:
@@ -215,6 +217,8 @@ def _next(agent: LiveAgent, context: tuple[Message, ...]) -> _Next | None:
         return None
     if not say.messages and not context:
         raise ValueError("the first step returns no messages; return at least one")
+    if not 0 <= say.pause_s <= _MOST_PAUSE_S:  # NaN fails too
+        raise ValueError(f"pause_s of a step is {say.pause_s!r}; give seconds from 0 to {_MOST_PAUSE_S:,}")
     return _Next(tuple(map(as_message, say.messages)), msgspec.json.encode(list(say.tools)) if say.tools else b"", say)
 
 

@@ -5,29 +5,21 @@ delayed by that time still has the kernel's timestamp; only a longer delay than 
 only in idle iterations would never finish under load.
 """
 
-import logging
 from collections import deque
 from typing import Any, Protocol
 
 from gevent.event import Event
 
 from inferload.base.clock import now_ns
-from inferload.client.connection.error_log import ErrorLog
-
-logger = logging.getLogger(__name__)
 
 _QUANTUM_NS = 1_000_000
 
 
 class ParseJob(Protocol):
-    """Work in slices of about 0.1 ms, which must not block."""
+    """Work in slices of about 0.1 ms, which must neither block nor raise."""
 
     def step(self) -> bool:
         """Run one slice; return True if nothing is left."""
-        ...
-
-    def end_as_client_error(self, error: Exception) -> None:
-        """End the job after an error that `step` raised; `step` is not called again."""
         ...
 
 
@@ -41,9 +33,6 @@ class _Wake:
         self.event.set()
         return True
 
-    def end_as_client_error(self, error: Exception) -> None:
-        """Do nothing: `step` raises no error."""
-
 
 class ParseQueue:
     """FIFO queue of parse jobs, which run in the event loop without a greenlet switch.
@@ -54,7 +43,6 @@ class ParseQueue:
     def __init__(self, loop: Any, wakes: int = 1) -> None:
         self._wakes = wakes
         self._jobs: deque[ParseJob] = deque()
-        self._errors = ErrorLog(logger)
         self._between_polls = loop.prepare()
         self._idle = loop.idle()  # while it is active the loop polls without waiting
 
@@ -86,11 +74,7 @@ class ParseQueue:
         wakes = self._wakes
         while self._jobs:
             job = self._jobs[0]
-            try:
-                finished = job.step()
-            except Exception as error:  # noqa: BLE001  boundary of the loop: the job is recorded as a client error
-                self._end(job, error)
-                finished = True
+            finished = job.step()
             if finished:
                 self._jobs.popleft()
             wakes -= isinstance(job, _Wake)
@@ -101,14 +85,6 @@ class ParseQueue:
         if not self._jobs:
             self._between_polls.stop()
             self._idle.stop()
-
-    def _end(self, job: ParseJob, error: Exception) -> None:
-        """Log the error and end the job."""
-        self._errors.log("a turn could not be processed", error)
-        try:
-            job.end_as_client_error(error)
-        except Exception as second:  # noqa: BLE001  boundary of the loop: the other jobs must run
-            self._errors.log("a turn could not be ended", second)
 
 
 def _nothing() -> None:

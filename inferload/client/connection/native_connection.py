@@ -62,12 +62,8 @@ class ReaderThread:
     def _on_wake(self) -> None:
         for number, ending, error, reply in self.raw.ended():
             connection = self._connections.get(number)
-            if connection is None:
-                continue
-            try:
+            if connection is not None:
                 connection.on_ended(ending, error, reply)
-            except Exception as fault:  # noqa: BLE001  the loop stops a watcher that raises, and with it all connections
-                connection.fail(fault)
 
 
 class NativeConnection:
@@ -127,15 +123,6 @@ class NativeConnection:
             self.close()  # unexpected data
         else:
             self._reply.ended(ending, error)
-
-    def fail(self, error: Exception) -> None:
-        """Close the connection after an internal error, with which its reply ends."""
-        reply, self._reply = self._reply, None
-        if reply is not None:
-            reply.abandon()
-        self.close()
-        if reply is not None:
-            reply.finish(complete=False, error=error)
 
 
 class NativeReply(HttpReply):
@@ -208,10 +195,6 @@ class NativeReply(HttpReply):
         if self._raw is not None:
             self._fetch()
             self._raw = None
-
-    def abandon(self) -> None:
-        """Release the connection without its remaining reads."""
-        self._raw = None
 
     def ended(self, ending: int, error: int) -> None:
         """Handle a notification of the thread for this reply."""

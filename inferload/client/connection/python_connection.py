@@ -125,14 +125,10 @@ class PythonConnection:
             self.close()  # before the reply ends, which would keep the connection
         if reply is None or unexpected:
             return
-        try:
-            if data:  # else a part of a record, or a record without application data
-                reply.take(data, mono_ns, wall_now_ns, ancillary)
-            if ended:
-                reply.end(error)
-        except Exception as fault:  # noqa: BLE001  the loop stops a watcher that raises
-            self.close()
-            reply.finish(complete=False, error=fault)
+        if data:  # else a part of a record, or a record without application data
+            reply.take(data, mono_ns, wall_now_ns, ancillary)
+        if ended:
+            reply.end(error)
 
     def _wait_for_end(self) -> None:
         """Have the reply parsed unless it ends soon, which nearly every one does: so it is parsed once."""

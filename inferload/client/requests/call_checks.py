@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from inferload.base.errors import UsageError
+from inferload.client.turn_record import MOST_MAX_TOKENS
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.scenario.schema.fields import checked_headers
 
@@ -89,8 +90,12 @@ def check_own(method: str, own: Mapping[str, Any]) -> None:
         if value is not None and not (isinstance(value, int | float) and value > 0):
             raise CallError(f"{method}: {key} is {value!r}; give seconds above 0")
     limit = own.get("max_tokens")
-    if limit is not None and not (isinstance(limit, int) and not isinstance(limit, bool) and limit > 0):
-        raise CallError(f"{method}: max_tokens is {limit!r}; give a whole number from 1")
+    whole = isinstance(limit, int) and not isinstance(limit, bool)
+    if limit is not None and not (whole and 0 < limit <= MOST_MAX_TOKENS):
+        raise CallError(f"{method}: max_tokens is {limit!r}; give a whole number from 1 to {MOST_MAX_TOKENS:,}")
+    model = own.get("model")
+    if model is not None and not (isinstance(model, str) and model.isprintable()):
+        raise CallError(f"{method}: model is {model!r}; give the name of a model")
     name = own.get("name")
     if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name) and name.isprintable()):
         raise CallError(f"{method}: name is {name!r}; give a word without blanks and braces, for tables and gates")

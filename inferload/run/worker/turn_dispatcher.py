@@ -154,7 +154,8 @@ class TurnDispatcher:
         """Count and write the turns that have ended since the last call: a batch costs less per turn than single turns."""
         ended, self._ended = self._ended, {}
         for client, results in ended.items():
-            self._counted += self._counter.count(self.clients[client], results)
+            self._counter.count(self.clients[client], results)
+            self._counted += results
 
     def _gather(self) -> None:
         while True:

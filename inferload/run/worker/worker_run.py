@@ -16,7 +16,7 @@ from inferload.run.worker.process_health import HealthReports, InterpreterSettin
 from inferload.run.worker.run_part import RunPart
 from inferload.run.worker.run_windows import RunWindows
 from inferload.run.worker.session_context import SessionContext
-from inferload.run.worker.turn_counter import Slos, TurnCounter, TurnCounts
+from inferload.run.worker.turn_counter import Slos, TurnCounter
 from inferload.run.worker.turn_dispatcher import TurnClients, TurnDispatcher
 from inferload.run.worker.turn_writer import TurnWriter
 from inferload.run.worker.user_turns import TaskContext
@@ -83,7 +83,7 @@ class Reports:
         process = self._health.take()
         self._context.turns.count()
         seq, self._seq = self._seq, self._seq + 1
-        tallies, health = self._counter.counts.take()
+        tallies, health = self._counter.tallies.take(), self._counter.health.take()
         tallies.absorb(self._context.tallies.take())
         health.absorb(process)
         return WorkerReport(
@@ -118,11 +118,12 @@ class WorkerRun:
         self.writer = TurnWriter.of(assignment, anchor, own.run_dir, environment.runner.send_message)
         monitor = LoopMonitor()
         self.counter = TurnCounter(
-            TurnCounts(Slos(self.part.scenario), self.writer.extend),
+            Slos(self.part.scenario),
+            self.writer.extend,
             self.windows,
             monitor,
             LocustStats(environment),
-            _tracer(assignment, own, anchor),
+            tracer=_tracer(assignment, own, anchor),
         )
         tallies = TallySet()
         clients = TurnClients(self.part.scenario, assignment, own)

@@ -151,6 +151,15 @@ def test_invalid_messages_are_refused(document: dict[str, Any]) -> None:
         as_message(document)
 
 
+@pytest.mark.parametrize("pause_s", [float("nan"), -1.0, 1e300])
+def test_a_pause_that_is_no_time_is_refused(pause_s: float, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN.replace("pause_s=0.5", f"pause_s=float('{pause_s}')"))
+    origin = tmp_path / "scenario.yaml"
+    origin.touch()
+    with pytest.raises(ValueError, match=r"^pause_s of a step is .*; give seconds from 0 to 1,000,000$"):
+        next(driven(begun({"agent": "mine.py:Parrot"}, origin=str(origin))))
+
+
 def test_messages_survive_a_round_trip() -> None:
     documents = [
         {"role": "user", "content": "ask"},

@@ -84,6 +84,8 @@ def test_fields_of_the_call_override_the_scenario() -> None:
         ("Hi", {"max_completion_tokens": 5}, "chat: max_completion_tokens is max_tokens here"),
         ("Hi", {"extra_body": {"stream": False}}, "chat: stream is always on; leave it out"),
         ("Hi", {"max_tokens": 0}, "chat: max_tokens is 0; give a whole number from 1"),
+        ("Hi", {"max_tokens": 2**31}, "chat: max_tokens is 2147483648; give a whole number from 1 to 2,147,483,647"),
+        ("Hi", {"model": 5}, "chat: model is 5; give the name of a model"),
         ("Hi", {"timeout_s": "1"}, "chat: timeout_s is '1'; give seconds above 0"),
         ("Hi", {"name": ""}, "chat: name is ''; give a word without blanks and braces, for tables and gates"),
         ("Hi", {"name": "GET /x"}, "chat: name is 'GET /x'; give a word without blanks"),
@@ -119,7 +121,7 @@ def test_an_invalid_call_is_one_line_with_a_remedy(context: Any, options: dict[s
     [
         ({"sytem": "Be brief."}, r"^conversation: unknown argument 'sytem'; did you mean system\?$"),
         ({"max_token": 5}, r"^conversation: unknown argument 'max_token'; did you mean max_tokens\?$"),
-        ({"max_tokens": 0}, r"^chat: max_tokens is 0; give a whole number from 1$"),
+        ({"max_tokens": 0}, r"^chat: max_tokens is 0; give a whole number from 1 to 2,147,483,647$"),
     ],
 )
 def test_an_invalid_argument_of_a_conversation_is_refused(options: dict[str, Any], message: str) -> None:

@@ -17,15 +17,12 @@ from ports import unused_port
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
 from inferload.base.clock import NS_PER_S, now_ns
-from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream
 from inferload.client.client import Client, ClientSettings, Credentials
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
-from inferload.client.connection.deferred_parser import ParseQueue
-from inferload.client.connection.reply import AnyConnection, GatheredReply
 from inferload.client.connection.target import Target
-from inferload.client.turn import Turn, TurnTimeouts
+from inferload.client.turn import TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.turns.record import Failure
 from inferload.workload.content.messages import ToolCall
@@ -301,64 +298,6 @@ def test_a_malformed_head_fails_only_its_turn(ask: Callable[..., TurnResult], he
     result = ask(send(head + body), send(chunked(*ANSWER)), turns=2)
     assert result.record.failure is None, result.detail
     assert ask.results[0].record.failure is Failure.BAD_HTTP  # type: ignore[attr-defined]
-
-
-def test_an_internal_fault_while_reading_fails_only_its_turn(
-    ask: Callable[..., TurnResult], reader: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kind, name = GatheredReply, "take"
-    if reader == "native":
-        kind, name = pytest.importorskip("inferload.client.connection.native_connection").NativeReply, "ended"
-    original, calls = getattr(kind, name), count()
-
-    def once_broken(*arguments: object) -> None:
-        if not next(calls):
-            raise RuntimeError("internal fault")
-        original(*arguments)
-
-    monkeypatch.setattr(kind, name, once_broken)
-    result = ask(send(chunked(*ANSWER)), turns=2)
-    assert result.record.failure is None, result.detail
-    assert ask.results[0].record.failure is Failure.CLIENT_ERROR  # type: ignore[attr-defined]
-    assert ask.results[0].detail == "RuntimeError: internal fault"  # type: ignore[attr-defined]
-
-
-def test_an_internal_fault_at_the_end_fails_only_its_turn(
-    ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep, calls = Client.keep, count()
-
-    def once_broken(client: Client, connection: AnyConnection) -> None:
-        if not next(calls):
-            raise RuntimeError("internal fault")
-        keep(client, connection)
-
-    monkeypatch.setattr(Client, "keep", once_broken)
-    result = ask(send(chunked(*ANSWER)), turns=2)
-    assert result.record.failure is None, result.detail
-    assert ask.results[0].record.failure is Failure.CLIENT_ERROR  # type: ignore[attr-defined]
-
-
-def test_an_internal_fault_in_timeout_checks_fails_only_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    overdue = Turn.overdue
-
-    def broken_for_one(turn: Turn, at_ns: int) -> tuple[Failure, str] | None:
-        if turn.request.turn_id == "s0.0":
-            raise RuntimeError("internal fault")
-        return overdue(turn, at_ns)
-
-    monkeypatch.setattr(Turn, "overdue", broken_for_one)
-    release = threading.Event()
-    server = ScriptedServer([lambda _sock, _request: bool(release.wait(20))])  # type: ignore[list-item, return-value]
-    settings = ClientSettings(Target.parse(server.url), "m", timeouts=TurnTimeouts(turn_s=0.6))
-    client = Client(settings, lambda _result: None)
-    turns = [client.start(TurnRequest(b"{}", f"s{i}.0", f"s{i}", 0, "chat", "measure", now_ns())) for i in range(2)]
-    with gevent.Timeout(20):
-        failures = [turn.wait().record.failure for turn in turns]
-    release.set()
-    client.close()
-    server.close()
-    assert failures == [Failure.CLIENT_ERROR, Failure.TIMEOUT_TURN]
 
 
 def test_text_before_a_cut_is_kept(ask: Callable[..., TurnResult]) -> None:
@@ -672,8 +611,8 @@ def raising(*_arguments: object, **_named: object) -> None:
     raise ZeroDivisionError("a fault of the parser")
 
 
-def test_an_internal_fault_in_the_stream_fails_its_turn_once(
-    endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch
+def test_an_answer_that_cannot_be_parsed_fails_its_turn_once(
+    endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(EventStream, "feed", raising)
     result = endless.run()
@@ -681,41 +620,21 @@ def test_an_internal_fault_in_the_stream_fails_its_turn_once(
     assert result.detail == "ZeroDivisionError: a fault of the parser"
     assert endless.results == [result]
     assert endless.client.in_flight == 0
+    assert "a fault of the parser" in (caplog.records[-1].exc_text or "")
 
 
-def test_an_internal_fault_in_the_record_fails_its_turn_once(
-    endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch
+def test_an_end_that_cannot_be_parsed_fails_only_its_turn(
+    ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EventStream, "feed", raising)
-    monkeypatch.setattr(ChatAnswer, "tokens_by_event", property(raising))
-    result = endless.run()
-    assert result.record.failure is Failure.CLIENT_ERROR
-    assert endless.results == [result]
-    assert endless.client.in_flight == 0
+    finish, calls = EventStream.finish, count()
 
+    def once_broken(stream: EventStream, at_ns: int) -> None:
+        if not next(calls):
+            raise ZeroDivisionError("a fault of the parser")
+        finish(stream, at_ns)
 
-class Broken:
-    """A job whose calls all raise."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def step(self) -> bool:
-        self.calls.append("step")
-        raise OverflowError("a fault of the step")
-
-    def end_as_client_error(self, error: Exception) -> None:
-        self.calls.append("end")
-        raise error
-
-
-def test_a_parse_job_whose_end_raises_stops_no_other_job(caplog: pytest.LogCaptureFixture) -> None:
-    queue = ParseQueue(gevent.get_hub().loop)
-    broken = [Broken() for _ in range(50)]
-    for job in broken:
-        queue.add(job)
-    with gevent.Timeout(20):
-        queue.wait()
-    queue.close()
-    assert [job.calls for job in broken] == [["step", "end"]] * 50
-    assert len([record for record in caplog.records if "a fault of the step" in (record.exc_text or "")]) == 1
+    monkeypatch.setattr(EventStream, "finish", once_broken)
+    result = ask(send(chunked(*ANSWER)), turns=2)
+    assert result.record.failure is None, result.detail
+    assert ask.results[0].record.failure is Failure.CLIENT_ERROR  # type: ignore[attr-defined]
+    assert ask.results[0].detail == "ZeroDivisionError: a fault of the parser"  # type: ignore[attr-defined]

@@ -235,9 +235,19 @@ def unsendable() -> Script:
     yield Ask((text_message("user", "q", 3),), 2, extra_body={"x": object()})
 
 
+def limitless() -> Script:
+    yield ask()
+    yield Ask((text_message("user", "q", 3),), 2**63)
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
-    [(raising_script, "ValueError: no more"), (raising_work, "KeyError: 'missing'"), (unsendable, "TypeError: ")],
+    [
+        (raising_script, "ValueError: no more"),
+        (raising_work, "KeyError: 'missing'"),
+        (unsendable, "TypeError: "),
+        (limitless, "ValueError: max_tokens is 9223372036854775808; give a whole number up to 2,147,483,647"),
+    ],
 )
 def test_a_turn_that_cannot_be_made_is_booked_as_a_failed_one(script: Any, message: str) -> None:
     host = context()

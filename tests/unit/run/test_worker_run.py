@@ -1,6 +1,7 @@
 """The run of a worker: reports, late failures, statistics, phases, and arrivals at the end of the load."""
 
 import gc
+from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,8 +24,7 @@ from inferload.run.worker.turn_counter import TurnCounter
 from inferload.run.worker.turn_dispatcher import TurnDispatcher
 from inferload.run.worker.worker import Worker
 from inferload.run.worker.worker_run import WorkerRun
-from inferload.turns.client_health import HealthSet
-from inferload.turns.record import Failure, PhaseWindow
+from inferload.turns.record import Failure, PhaseWindow, TurnRecord
 from inferload.turns.tally import TallySet
 from inferload.workload.arrivals import Arrival
 
@@ -53,15 +53,13 @@ class Dispatched:
         self.batches: list[list[str]] = []
         self.booked: list[str] = []
         self.clients: Any = OneClient()
-        counts: Any = SimpleNamespace(count=self.count)
         stats: Any = SimpleNamespace(add=self.book)
-        counter = TurnCounter(counts, RunWindows(), LoopMonitor(), stats)
+        counter = TurnCounter({"chat": None}, self.write, RunWindows(), LoopMonitor(), stats)
         self.tallies = TallySet()
         self.turns = TurnDispatcher(self.clients, self.tallies, RunWindows(), counter)
 
-    def count(self, results: list[TurnResult], *_others: Any) -> list[TurnResult]:
-        self.batches.append([result.record.turn_id for result in results])
-        return results
+    def write(self, records: Sequence[TurnRecord]) -> None:
+        self.batches.append([record.turn_id for record in records])
 
     def book(self, results: list[TurnResult]) -> None:
         if results[0].record.turn_id == "bad":
@@ -137,10 +135,9 @@ def test_turns_planned_after_a_late_announced_end_are_overrun(latest_ns: int, ov
 
 def test_turns_counted_before_a_late_announced_end_are_overrun() -> None:
     """The rates of the measure phase have them, and its length does not."""
-    counts: Any = SimpleNamespace(count=lambda results, windows, pauses: results)
     windows = RunWindows()
     windows.set((PhaseWindow("measure", 1_000),))
-    counter = TurnCounter(counts, windows, LoopMonitor(), cast(Any, None))
+    counter = TurnCounter({"chat": None}, lambda _records: None, windows, LoopMonitor(), cast(Any, None))
     counter.count(OneClient()[0], [TurnResult(turn(planned_ns=4_000, closed_ns=5_300), "", "")])
     assert overrun_ns(windows, windows.latest_ns, 5_000) == 300
 
@@ -222,9 +219,8 @@ def test_a_worker_reports_until_its_reports_are_closed(monkeypatch: pytest.Monke
     monkeypatch.setattr(worker_run, "REPORT_S", 0.001)
     monkeypatch.setattr(worker_run.InterpreterSettings, "start", lambda settings: None)
     windows, tallies = RunWindows(), TallySet()
-    counts: Any = SimpleNamespace(take=lambda: (TallySet(), HealthSet()))
     monitor = LoopMonitor()
-    counter = TurnCounter(counts, windows, monitor, cast(Any, None))
+    counter = TurnCounter({}, lambda _records: None, windows, monitor, cast(Any, None))
     part: Any = SimpleNamespace(assignment=SimpleNamespace(run_id="r", name="w0"))
     turns: Any = SimpleNamespace(count=lambda: None, in_flight=3)
     context = SessionContext(part, windows, turns, tallies, lambda call: call(), lambda: None)
