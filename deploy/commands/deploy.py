@@ -4,6 +4,7 @@ import argparse
 import math
 import os
 import re
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -133,15 +134,14 @@ def bring_up(arguments: argparse.Namespace) -> int:
     )
     launch.refuse_taken(spec.host, spec.port)  # before the slower checks below
     command = command_of(spec)
-    server = local.start(spec, command)
-    try:
+    with ExitStack() as undo:
+        server = local.start(spec, command)
+        undo.callback(launch.stop, server)  # after Ctrl-C too: a server in its own session gets no SIGINT
         startup_s = launch.wait(server, arguments.ready_s or command.ready_s)
         server_state.remember(
             local.described(server, startup_s, price_options.over(UNPRICED if variant is None else variant.prices))
         )
-    except BaseException:  # including Ctrl-C: a server in its own session gets no SIGINT
-        launch.stop(server)
-        raise
+        undo.pop_all()
     shown = server.model if variant is None else f"{variant.name} ({server.model})"
     print(f"{server.engine}: {shown} at {server.url} after {startup_s:.1f} s (pid {server.pid})")
     if variant is not None and server.engine == "simulator":

@@ -5,6 +5,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -154,16 +155,12 @@ def read(
 
 def _run(command: Command, log: Path, progress: ProgressCallback) -> None:
     start_ns = clock.now_ns()
-    with signals_interrupt():
+    with signals_interrupt(), ExitStack() as undo:
         process, record = begin(command.argv, log, command.environment)
-        try:
-            while (code := _ended(process)) is None:
-                progress(
-                    f"vllm bench throughput: {(clock.now_ns() - start_ns) / clock.NS_PER_S:.0f} s so far (log: {log})"
-                )
-        except BaseException:  # including Ctrl-C: the benchmark must not outlive this process
-            record.end()
-            raise
+        undo.callback(record.end)  # after Ctrl-C too: the benchmark must not outlive this process
+        while (code := _ended(process)) is None:
+            progress(f"vllm bench throughput: {(clock.now_ns() - start_ns) / clock.NS_PER_S:.0f} s so far (log: {log})")
+        undo.pop_all()
     if code:
         raise UsageError(f"vllm bench throughput: {one_line(tail(log))} (log: {log})")
 

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from inferload.base import clock
@@ -71,8 +72,7 @@ class SweepRunner:
                     probe.empty_prefix_cache(server_state.reachable(server.host), server.port)
                 self._run(run, server)
         finally:
-            launch.stop(server)
-            self._journal.write(kind="server_down", start_id=server.start_id)
+            self._down(server)
 
     def _up(self, start: ServerStart) -> LocalServer:
         variant = self._sweep.variant(start.variant)
@@ -80,17 +80,19 @@ class SweepRunner:
         command = command_of(spec)
         start_id = secrets.token_hex(8)
         self._journal.write(kind="server_starting", start_id=start_id, port=spec.port, variant=start.variant)
-        server = local.start(spec, command, start_id)
-        try:
+        with ExitStack() as undo:
+            server = local.start(spec, command, start_id)
+            undo.callback(self._down, server)  # after Ctrl-C too: a server in its own session gets no SIGINT
             took_s = launch.wait(server, command.ready_s, lambda text: None)
             self._journal.write(kind="server_ready", port=server.port, took_s=round(took_s, 3))
             server = local.described(server, took_s, self._sweep.prices.over(variant.prices))
             server_state.remember(server)
-        except BaseException:  # including Ctrl-C: a server in its own session gets no SIGINT
-            launch.stop(server)
-            self._journal.write(kind="server_down", start_id=server.start_id)
-            raise
+            undo.pop_all()
         return server
+
+    def _down(self, server: LocalServer) -> None:
+        launch.stop(server)
+        self._journal.write(kind="server_down", start_id=server.start_id)
 
     def _run(self, run: PlannedRun, server: LocalServer) -> None:
         def server_ended() -> str | None:

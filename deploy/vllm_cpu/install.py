@@ -20,6 +20,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,19 +136,17 @@ def say(text: str) -> None:
 def command(plan: InstallPlan, what: str, argv: Iterable[str | Path]) -> None:
     """Run a command with its output in the log, and print progress. Raise InstallError with the end of the log if it fails."""
     started_s = time.monotonic()
-    with plan.log.open("ab") as log:
+    with plan.log.open("ab") as log, ExitStack() as undo:
         process = subprocess.Popen([str(part) for part in argv], stdout=log, stderr=subprocess.STDOUT)
-        try:
-            while True:
-                try:
-                    code = process.wait(HEARTBEAT_S)
-                    break
-                except subprocess.TimeoutExpired:
-                    say(f"  {what}: {time.monotonic() - started_s:.0f} s so far")
-        except BaseException:  # including Ctrl-C: the command must not outlive this process
-            process.terminate()
-            process.wait()
-            raise
+        undo.callback(process.wait)
+        undo.callback(process.terminate)  # after Ctrl-C too: the command must not outlive this process
+        while True:
+            try:
+                code = process.wait(HEARTBEAT_S)
+                break
+            except subprocess.TimeoutExpired:
+                say(f"  {what}: {time.monotonic() - started_s:.0f} s so far")
+        undo.pop_all()
     if code:
         tail = plan.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
         raise InstallError(f"{what} failed (exit code {code}); the end of {plan.log}:\n  " + "\n  ".join(tail))

@@ -212,16 +212,19 @@ def whole_file(path: Path, on_write: Callable[[], None] = lambda: None) -> Itera
     It is written in few large pieces. `on_write`: called after each of them, and after the renaming.
     """
     temporary = path.with_name(path.name + ".tmp")
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(_removed, temporary)  # after a signal too: no half-written file stays
         temporary.unlink(missing_ok=True)
         with io.BufferedWriter(_ObservedFile(temporary, on_write), _BUFFER_BYTES) as file:
             yield file
         temporary.replace(path)
         on_write()
-    except BaseException:  # including a signal: no half-written file stays
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+        undo.pop_all()
+
+
+def _removed(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 class _ObservedFile(io.FileIO):

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,23 +79,31 @@ class Runner:
     ) -> int | None:
         """Exit code; None if the run exceeded its time."""
         child, known = begun
-        began_ns = clock.now_ns()
-        try:
-            self.journal.write(kind="run_begun", folder=name, pid=known.pid, started_s=known.started_s)
-            while limits.run_s is None or (clock.now_ns() - began_ns) / clock.NS_PER_S < limits.run_s:
-                try:
-                    return child.wait(_POLL_S)
-                except subprocess.TimeoutExpired:
-                    if poll is not None:
-                        poll()
-        except BaseException as error:  # including Ctrl-C: the run must not outlive this process
-            if isinstance(error, KeyboardInterrupt):
+        with ExitStack() as undo:
+            undo.callback(self.journal.write, kind="run_stopped", folder=name)
+            undo.callback(known.end, limits.grace_s)  # after Ctrl-C too: the run must not outlive this process
+            try:
+                self.journal.write(kind="run_begun", folder=name, pid=known.pid, started_s=known.started_s)
+                code = _awaited(child, limits.run_s, poll)
+            except KeyboardInterrupt:
                 print(f"\nthe run ends within {limits.grace_s:.0f} s; Ctrl-C again ends it at once", file=sys.stderr)
+                raise
+            undo.pop_all()
+        if code is None:
             known.end(limits.grace_s)
-            self.journal.write(kind="run_stopped", folder=name)
-            raise
-        known.end(limits.grace_s)
-        return None
+        return code
+
+
+def _awaited(child: subprocess.Popen[bytes], most_s: float | None, poll: Callable[[], None] | None) -> int | None:
+    """Exit code; None if the process exceeded its time."""
+    began_ns = clock.now_ns()
+    while most_s is None or (clock.now_ns() - began_ns) / clock.NS_PER_S < most_s:
+        try:
+            return child.wait(_POLL_S)
+        except subprocess.TimeoutExpired:
+            if poll is not None:
+                poll()
+    return None
 
 
 def command(

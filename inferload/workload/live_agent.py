@@ -17,6 +17,7 @@ import importlib.util
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -135,12 +136,11 @@ def _module_of_file(file: str, origin: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UsageError(f"agent {file}: is not a Python file; name a .py file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
+    with ExitStack() as undo:
+        sys.modules[name] = module
+        undo.callback(sys.modules.pop, name)
         spec.loader.exec_module(module)
-    except BaseException:  # including SystemExit of the user's module
-        del sys.modules[name]
-        raise
+        undo.pop_all()
     return module
 
 

@@ -135,15 +135,15 @@ class Dialer:
             nearest.host, nearest.port, 0, socket.SOCK_STREAM
         ):
             _check_descriptors()  # many name resolutions may have finished together
-            sock = gevent.socket.socket(family, kind, protocol)
-            try:
-                sock.connect(address)
-            except BaseException as error:  # including the greenlet's timeout
-                sock.close()
-                if not isinstance(error, OSError):
-                    raise
-                failed = error
-            else:
+            with contextlib.ExitStack() as undo:
+                sock = gevent.socket.socket(family, kind, protocol)
+                undo.callback(sock.close)  # after the greenlet's timeout too
+                try:
+                    sock.connect(address)
+                except OSError as error:
+                    failed = error
+                    continue
+                undo.pop_all()
                 return sock
         raise failed or OSError("no address")
 

@@ -15,6 +15,7 @@ from inferload.turns.record import PhaseWindow
 from inferload.workload.arrivals import schedule_of, stripe
 from inferload.workload.content.script import Script, Session
 from inferload.workload.isolation import isolation
+from inferload.workload.sessions import Sessions
 
 _TIMER_NS = NS_PER_S // 10  # arrivals that are late by up to this are delayed by a timer or a greenlet, and still sent
 IDLE_S = 0.5  # interval at which a user without a session tries again
@@ -33,7 +34,8 @@ def run_session(run: SessionContext, index: int, planned_ns: int, admitted: bool
 
 
 def _run_session(run: SessionContext, index: int, planned_ns: int, admitted: bool) -> int:
-    session = _begun(run, index)
+    sessions = run.part.sessions
+    session = Session(index, sessions.class_of(index), _script(sessions, index))
     window = run.windows.at(planned_ns)
     if not admitted and not entered(run, session.class_name, window):
         run.tallies.session_dropped(window.phase, session.class_name, step=window.step, at_limit=True)
@@ -50,17 +52,9 @@ def _run_session(run: SessionContext, index: int, planned_ns: int, admitted: boo
     return ended.at
 
 
-def _begun(run: SessionContext, index: int) -> Session:
-    """Return a new session; if its data cannot be read any more, one that raises the error as its first turn."""
-    try:
-        return run.part.sessions.begin(index)
-    except Exception as error:  # noqa: BLE001  counted as the session's failed turn
-        return Session(index, run.part.sessions.class_of(index), _raising(error))
-
-
-def _raising(error: Exception) -> Script:
-    yield from ()
-    raise error
+def _script(sessions: Sessions, index: int) -> Script:
+    """Begin a session at its first turn, which fails if the session's data cannot be read any more."""
+    yield from sessions.begin(index).script
 
 
 class ClosedLoop:

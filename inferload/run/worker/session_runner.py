@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import gevent
+import msgspec
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client.requests.bodies import BodySettings, BodyWriter
@@ -84,7 +85,7 @@ class SessionRunner:
             return EffectResult(now_ns())
         try:
             result = self._ask(self._request(ask, path, number, planned_ns, bodies.body(ask)), ask)
-        except Exception as error:  # noqa: BLE001  the session ends, and its failed turn is counted
+        except (TypeError, ValueError, LookupError, msgspec.MsgspecError) as error:  # of values that cannot be sent
             return EffectResult(self.unmade(error, path, number, planned_ns))
         finally:
             admitted.leave()

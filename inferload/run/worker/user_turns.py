@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from functools import cache
 from typing import Literal
 
@@ -84,14 +85,13 @@ class TaskSession:
         )
         run.sessions_running += 1
         try:
-            run.turns.await_turn()
-            if deferred:
-                run.turns.defer_count(request.turn_id)
-            result = _ended(run.turns.send(request, self._index, call.endpoint), call, called_ns)
-        except BaseException:  # the user is stopped and cannot judge the answer
-            if deferred:
-                run.turns.release(request.turn_id)
-            raise
+            with ExitStack() as undo:
+                run.turns.await_turn()
+                if deferred:
+                    run.turns.defer_count(request.turn_id)
+                    undo.callback(run.turns.release, request.turn_id)  # a user that is stopped cannot judge the answer
+                result = _ended(run.turns.send(request, self._index, call.endpoint), call, called_ns)
+                undo.pop_all()
         finally:
             run.end_session()
         self.judge(ok=result.record.ok)
