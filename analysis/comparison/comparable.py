@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from inferload.base.numbers import plural, short
 from inferload.figures.metric_names import PROCESS_START
-from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.scenario.schema.endpoints import names_of
 from inferload.scenario.schema.tasks import REACTING
 
 from ..data.figures import SLO_FIGURES
@@ -196,7 +196,7 @@ def _forced(baseline: Side, candidate: Side) -> str:
     options = {of_run.get(_FORCED_LENGTH) for of_run in settings}
     if options == {True}:
         return f", although {_FORCED_LENGTH} is on: the runs ended other turns, or a server ended outputs early"
-    endpoints = [name for name, features in ENDPOINTS.items() if features.ignore_eos]
+    endpoints = names_of(lambda row: row.ignore_eos)
     possible = all(
         of_run.get("request.endpoint") in endpoints and of_run.get("workload.kind") not in REACTING
         for of_run in settings

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import without_userinfo
+from inferload.client.endpoints.table import DIALECTS
 from inferload.figures.turn_figures import E2E, TPOT, TTFT
-from inferload.scenario.schema.endpoints import Endpoint
+from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.scenario.schema.fields import RESERVED, secret_header
 
 _DEFAULT_PROMPTS = 1000  # vLLM's default of --num-prompts
@@ -50,13 +51,15 @@ def translate(text: str) -> Translation:
     bench = _parsed(text)
     options = bench.options
     data = options.get("dataset-name") or ("sharegpt" if options.get("dataset") else "random")
+    endpoint = _endpoint(bench, data)
+    forced = data in _FORCED_LENGTHS and not bench.script and ENDPOINTS[endpoint].ignore_eos
     bench.document = {
         "schema": 1,
         "name": f"bench-{data}",
         "workload": {"kind": "chat", **_DATASETS[data](bench)},
         "arrivals": _arrivals(bench, data == "timed_trace" and "no-self-timed" not in options),
         "phases": {"warmup_s": 0, "sessions": _DEFAULT_PROMPTS, "drain_s": 600},
-        "request": {"endpoint": _endpoint(bench, data), "ignore_eos": data in _FORCED_LENGTHS and not bench.script},
+        "request": {"endpoint": endpoint, "ignore_eos": forced},
         "cache": {"isolate": "run"},
         "seed": 0,
     }
@@ -293,23 +296,15 @@ def _add_warmup(bench: Translation) -> None:
 
 # -- requests and target
 
-_BACKENDS: Mapping[str, Endpoint] = {
-    "openai": "completions",
-    "vllm": "completions",
-    "openai-chat": "chat",
-    "openai-responses": "responses",
-    "sglang": "completions",
-    "lmdeploy": "completions",
-    "scalellm": "completions",
-}
+_BACKENDS = {backend: row.name for row in ENDPOINTS.values() for backend in row.vllm_backends}
 
 
-def _endpoint(bench: Translation, data: str) -> Endpoint:
+def _endpoint(bench: Translation, data: str) -> EndpointName:
     backend = bench.options.get("backend") or bench.options.get("endpoint-type") or "openai"
     endpoint = _BACKENDS[backend]
-    if data == "random-mm" and endpoint != "chat":
+    if data == "random-mm" and backend != "openai-chat":
         raise UsageError(f"--backend {backend}: images need --backend openai-chat")
-    if data in ("custom", "hf") and "skip-chat-template" not in bench.options and endpoint == "completions":
+    if data in ("custom", "hf") and "skip-chat-template" not in bench.options and not ENDPOINTS[endpoint].chat_template:
         bench.note("request", "vLLM's benchmark applies the chat template to these prompts; here the server does.")
         return "chat"
     return endpoint
@@ -335,11 +330,7 @@ def _add_request(bench: Translation) -> None:
 
 def _logprobs(bench: Translation) -> dict[str, Any]:
     count, endpoint = bench.options.get("logprobs"), bench.document["request"]["endpoint"]
-    if count is None:
-        return {}
-    if endpoint == "responses":
-        return {"top_logprobs": count, "include": ["message.output_text.logprobs"]}
-    return {"logprobs": True, "top_logprobs": count} if endpoint == "chat" else {"logprobs": count}
+    return {} if count is None else DIALECTS[endpoint].logprobs(count)
 
 
 def _add_target(bench: Translation) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -11,11 +11,7 @@ import msgspec
 
 from inferload.base.clock import now_ns
 from inferload.base.redaction import Redaction
-from inferload.client.answers.answer import Answer
-from inferload.client.answers.anthropic import MessagesAnswer
-from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import scanner
-from inferload.client.answers.responses import ResponsesAnswer
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import Dialer, TlsSettings, reader_thread
 from inferload.client.connection.deferred_parser import ParseQueue
@@ -23,20 +19,13 @@ from inferload.client.connection.error_log import ErrorLog
 from inferload.client.connection.http1 import request_head, with_body
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
+from inferload.client.endpoints.table import DIALECTS
 from inferload.client.turn import Turn, TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
+from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.turns.record import CANCELLED, Failure, TurnRecord
 
 logger = logging.getLogger(__name__)
-
-# Parser of the event stream of each endpoint.
-ANSWERS: Mapping[Endpoint, type[Answer]] = {
-    "chat": ChatAnswer,
-    "completions": ChatAnswer,
-    "responses": ResponsesAnswer,
-    "messages": MessagesAnswer,
-}
 
 _SWEEP_S = 0.25
 _WAKES = 4
@@ -67,7 +56,7 @@ class ClientSettings:
     timeouts: TurnTimeouts = field(default_factory=TurnTimeouts)
     credentials: Credentials = field(default_factory=Credentials)
     headers: tuple[tuple[str, str], ...] = ()
-    endpoint: Endpoint = "chat"
+    endpoint: EndpointName = "chat"
     finish_reasons: bool = False  # the answers of the server are known to have one
     detail_chars: int = 300  # longest text of a failure
 
@@ -85,8 +74,8 @@ class Client:
         self.model = settings.model
         self.worker = settings.worker
         self.timeouts = settings.timeouts
-        self.endpoint = settings.endpoint
-        self.new_answer = ANSWERS[settings.endpoint]
+        self.endpoint = ENDPOINTS[settings.endpoint]
+        self.new_answer = DIALECTS[settings.endpoint].answer
         marks = self.new_answer.marks
         self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop, marks)
         self.parser_errors = ErrorLog(logger)
@@ -245,7 +234,7 @@ def with_headers(headers: dict[str, str], more: tuple[tuple[str, str], ...]) -> 
 def _head_maker(settings: ClientSettings, dialer: Dialer) -> Callable[[bytes, tuple[tuple[str, str], ...]], bytes]:
     accepted = {"Accept": "text/event-stream", "Content-Type": "application/json"}
     headers = {**accepted, **standing_headers(settings), **dialer.request_headers}
-    path = dialer.request_path_prefix + settings.target.api_path(ENDPOINTS[settings.endpoint].path)
+    path = dialer.request_path_prefix + settings.target.path_to(ENDPOINTS[settings.endpoint])
     standing = request_head("POST", path, headers)
 
     def head(body: bytes, own: tuple[tuple[str, str], ...]) -> bytes:

@@ -17,7 +17,7 @@ from inferload.base.errors import UsageError
 from inferload.client import refusals
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
-from inferload.client.requests.dialects import limit_key
+from inferload.client.endpoints.table import DIALECTS
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS, MaxTokensField
@@ -78,14 +78,15 @@ class FirstTurn:
     @property
     def form(self) -> bytes:
         """The body without its length of answer: requests of one form are taken or refused alike."""
-        own_key = limit_key(self.request, self.request.endpoint)
+        own_key = DIALECTS[self.request.endpoint].limit_key(self.request)
         return self.body(own_key, own_key, _LIMITS[0])
 
     def body(self, key: str, own_key: str, limit: int | None) -> bytes:
         """Return the body with another key of its limit, and at most `limit` tokens of answer; None: those of the run."""
         document = {key if name == own_key else name: value for name, value in self.document.items()}
         if limit is not None:
-            for name in [name for name in refusals.LIMITS if type(document.get(name)) is int] or [key]:
+            own = [key] if key else []
+            for name in [name for name in refusals.LIMITS if type(document.get(name)) is int] or own:
                 document[name] = min(document.get(name, limit), limit)
             for name, value in document.items():
                 if name.startswith("min_") and name.endswith("tokens") and type(value) is int:
@@ -98,7 +99,7 @@ class Proof:
     """How a server takes the requests of a run. `warning`: why it did not answer the first one, "" if it did."""
 
     target: Target
-    key: MaxTokensField | Literal["max_output_tokens"]  # of the limit of an answer
+    key: str  # of the limit of an answer
     limit: int | None  # fewest tokens that it takes, of those tried; None: the run's limit
     warning: str = ""
 
@@ -108,24 +109,19 @@ def prove(settings: ClientSettings, turn: FirstTurn, sent: SentTurns) -> Proof:
     return _FirstRequest(settings, turn, sent).result()
 
 
-def with_field(request: RequestOptions, found: MaxTokensField) -> RequestOptions:
-    """Return the options with the key of the limit that a server takes."""
-    return request.model_copy(update={"max_tokens_field": found})
-
-
 @dataclass(slots=True)
 class _FirstRequest:
     settings: ClientSettings
     turn: FirstTurn
     sent: SentTurns
-    key: MaxTokensField | Literal["max_output_tokens"] = "max_tokens"
+    key: str = ""
     limits: list[int | None] = field(default_factory=lambda: [*_LIMITS])
     pauses_s: list[float] = field(default_factory=lambda: [*_AGAIN_S])
     missed: TurnResult | None = None  # answer at the first reading of the path, if it has no API there
     refused: TurnResult | None = None  # answer to the first key of the limit, if it does not mention the other
 
     def result(self) -> Proof:
-        own_key = self.key = limit_key(self.turn.request, self.settings.endpoint)
+        own_key = self.key = DIALECTS[self.settings.endpoint].limit_key(self.turn.request)
         while True:
             answer = _send(self.settings, self.turn.body(self.key, own_key, self.limits[0]), self.turn.headers)
             self.sent.add(answer.record)
@@ -150,7 +146,7 @@ class _FirstRequest:
 
     @property
     def _url(self) -> str:
-        return self.settings.target.api_url(ENDPOINTS[self.settings.endpoint].path)
+        return self.settings.target.url_of(ENDPOINTS[self.settings.endpoint])
 
     def _read_otherwise(self) -> None:
         self.settings = replace(self.settings, target=self.settings.target.other_reading)
@@ -170,7 +166,8 @@ class _FirstRequest:
 
     def _other_key(self) -> MaxTokensField | None:
         """Return the other key of the limit of a chat completion, if the run may use it and it was not tried."""
-        free = self.settings.endpoint == "chat" and self.turn.request.max_tokens_field == "auto"
+        endpoint = ENDPOINTS[self.settings.endpoint]
+        free = endpoint.max_completion_tokens and self.turn.request.max_tokens_field == "auto"
         return "max_completion_tokens" if free and self.key == "max_tokens" else None
 
     def _await(self, answer: TurnResult) -> None:

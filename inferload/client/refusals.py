@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.endpoints import ENDPOINTS
 
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 # Keys of the body that texts name for other reasons: they count only if the server names them as its parameter.
-_COMMON = ("model", "messages", "prompt", "input", "system", "stream", "n", "tools", "stop", "user")
+_COMMON = ("model", *(row.context_key for row in ENDPOINTS.values()), "system", "stream", "n", "tools", "stop", "user")
 # Names within a value, by the key of the body.
 _WITHIN = {
     "stream_options": ("include_usage", "continuous_usage_stats"),

@@ -14,7 +14,7 @@ from inferload.client.requests.calls import Call, call_of, check_conversation
 from inferload.locust_adapters.tasks import task_name
 from inferload.run.worker.reply import CaughtReply, Reply
 from inferload.run.worker.user_turns import TaskSession
-from inferload.scenario.schema.endpoints import Endpoint
+from inferload.scenario.schema.endpoints import EndpointName
 
 Messages = str | Sequence[Mapping[str, Any]]
 
@@ -109,11 +109,21 @@ class InferenceUser(User):
         """Send one turn to /messages of Anthropic's API. `messages`: the user's text, or a list of messages."""
         return self._one_turn("messages", messages, options)
 
+    @overload
+    def turn(
+        self, endpoint: EndpointName, context: Any, *, catch_response: Literal[True], **options: Any
+    ) -> CaughtReply: ...
+    @overload
+    def turn(self, endpoint: EndpointName, context: Any, **options: Any) -> Reply: ...
+    def turn(self, endpoint: EndpointName, context: Any, **options: Any) -> Reply | CaughtReply:
+        """Send one turn to an endpoint, by its name in scenarios. `context`: its messages, prompt or input."""
+        return self._one_turn(endpoint, context, options)
+
     def conversation(self, system: str | None = None, **options: Any) -> Conversation:
         """Begin a conversation: its turns contain the history, and form one session. `options`: of each turn, as of `chat`."""
         return Conversation(self, system, options)
 
-    def _one_turn(self, endpoint: Endpoint, context: Any, options: Mapping[str, Any]) -> Reply | CaughtReply:
+    def _one_turn(self, endpoint: EndpointName, context: Any, options: Mapping[str, Any]) -> Reply | CaughtReply:
         call = call_of(endpoint, context, options)
         return self._reply(self._session(), call, options.get("catch_response", False), closes=True)
 

@@ -35,7 +35,7 @@ from inferload.scenario.schema.base import (
     distinct,
 )
 from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
-from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint, MaxTokensField
+from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName, MaxTokensField, names_of
 from inferload.scenario.schema.fields import AbortConditions, Gates, HeaderName, Headers, Json, Name, Salt, Version
 from inferload.scenario.schema.tasks import REACTING, Tasks
 from inferload.scenario.schema.workloads import Mix, Workload
@@ -112,17 +112,22 @@ class ModelShare(ScenarioPart):
     share: Share = Field(description="fraction of the sessions; the shares of all models sum to 1")
 
 
+_UNFORCED = names_of(lambda row: not row.ignore_eos)
+_COUNTING = names_of(lambda row: row.token_counts_option)
+_WITH_TWO_LIMITS = names_of(lambda row: row.max_completion_tokens)
+
+
 class RequestOptions(ScenarioPart):
     """Endpoint and options of each request."""
 
-    endpoint: Endpoint = Field(
+    endpoint: EndpointName = Field(
         default="chat",
-        description="API endpoint: chat (/chat/completions), completions, responses, or messages (Anthropic)",
+        description=f"API endpoint: {', '.join(f'{row.name} ({row.path})' for row in ENDPOINTS.values())}",
     )
     ignore_eos: Flag = Field(
         default=True,
         description="force every answer to its planned length (option of vLLM); the default is false for endpoint "
-        "messages and the workloads live_agent and tasks",
+        f"{', '.join(_UNFORCED)} and the workloads live_agent and tasks",
     )
     continuous_usage: Flag = Field(
         default=False,
@@ -135,8 +140,8 @@ class RequestOptions(ScenarioPart):
     )
     max_tokens_field: Literal["auto", MaxTokensField] = Field(
         default="auto",
-        description="key of the limit of an answer on endpoint chat: auto (max_completion_tokens if the server refuses "
-        "max_tokens), max_tokens or max_completion_tokens",
+        description=f"key of the limit of an answer on endpoint {', '.join(_WITH_TWO_LIMITS)}: auto "
+        "(max_completion_tokens if the server refuses max_tokens), max_tokens or max_completion_tokens",
     )
     models: Annotated[tuple[ModelShare, ...], Field(strict=False)] = Field(
         default=(), description="models or LoRA adapters by share: list of {name, share}; empty: --model"
@@ -178,15 +183,15 @@ class RequestOptions(ScenarioPart):
             raise ValueError(
                 f"endpoint {endpoint} does not support it; remove it: answers end when the model ends them"
             )
-        if value and info.field_name == "continuous_usage" and not ENDPOINTS[endpoint].continuous_usage:
-            raise ValueError(f"endpoint {endpoint} does not support it; use chat or completions, or remove it")
+        if value and info.field_name == "continuous_usage" and endpoint not in _COUNTING:
+            raise ValueError(f"endpoint {endpoint} does not support it; use {' or '.join(_COUNTING)}, or remove it")
         return value
 
     @field_validator("usage", mode="after")
     @classmethod
     def _usage_is_an_option(cls, value: bool, info: ValidationInfo) -> bool:
         endpoint = info.data.get("endpoint", "chat")
-        if not value and not ENDPOINTS[endpoint].continuous_usage:
+        if not value and endpoint not in _COUNTING:
             raise ValueError(f"endpoint {endpoint} always reports token counts; remove it")
         if not value and info.data.get("continuous_usage"):
             raise ValueError("continuous_usage: true requests token counts; remove one of them")
@@ -194,14 +199,13 @@ class RequestOptions(ScenarioPart):
 
     @field_validator("max_tokens_field", mode="after")
     @classmethod
-    def _field_of_chat(cls, value: str, info: ValidationInfo) -> str:
+    def _limit_is_an_option(cls, value: str, info: ValidationInfo) -> str:
         endpoint = info.data.get("endpoint", "chat")
-        if value == "max_completion_tokens" and endpoint != "chat":
-            raise ValueError(f"endpoint {endpoint} does not support it; use chat, or remove it")
+        if value == "max_completion_tokens" and endpoint not in _WITH_TWO_LIMITS:
+            raise ValueError(
+                f"endpoint {endpoint} does not support it; use {' or '.join(_WITH_TWO_LIMITS)}, or remove it"
+            )
         return value
-
-
-_UNFORCED = [name for name, features in ENDPOINTS.items() if not features.ignore_eos]
 
 
 class Cache(ScenarioPart):

@@ -13,7 +13,7 @@ from inferload.client.first_turn import FirstTurn, SentTurns, prove
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.scenario.scenario import RequestOptions
-from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
+from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.workload.content.messages import Message, Piece, ToolCall, text_message
 from inferload.workload.content.prompts import approximate
 from inferload.workload.content.script import Ask
@@ -23,7 +23,7 @@ from inferload.workload.plan.first_asks import PLAIN
 pytestmark = pytest.mark.vllm
 
 TOKENS = 40
-Send = Callable[[Endpoint, Ask], TurnResult]
+Send = Callable[[EndpointName, Ask], TurnResult]
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def send(vllm_server: LocalServer, request: pytest.FixtureRequest) -> Iterator[S
     """A function that sends a turn and returns its result; the turns of a test share a cache salt."""
     clients: list[Client] = []
 
-    def turn(endpoint: Endpoint, ask: Ask) -> TurnResult:
+    def turn(endpoint: EndpointName, ask: Ask) -> TurnResult:
         client = Client(ClientSettings(Target.parse(vllm_server.url), "tiny", endpoint=endpoint), lambda _result: None)
         clients.append(client)
         settings = BodySettings("tiny", RequestOptions(endpoint=endpoint, ignore_eos=ENDPOINTS[endpoint].ignore_eos))
@@ -45,7 +45,7 @@ def send(vllm_server: LocalServer, request: pytest.FixtureRequest) -> Iterator[S
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_a_turn_is_read_completely(send: Send, endpoint: Endpoint) -> None:
+def test_a_turn_is_read_completely(send: Send, endpoint: EndpointName) -> None:
     context = (text_message("system", "a", 50), text_message("user", "b", 300))
     result = send(endpoint, Ask(context, TOKENS))
     record = result.record
@@ -69,7 +69,7 @@ def test_a_turn_is_read_completely(send: Send, endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_the_next_turn_hits_the_previous_one_in_the_cache(send: Send, endpoint: Endpoint) -> None:
+def test_the_next_turn_hits_the_previous_one_in_the_cache(send: Send, endpoint: EndpointName) -> None:
     history = (text_message("user", "b", 300),)
     first = send(endpoint, Ask(history, TOKENS))
     answer = Message("assistant", (Piece("", None, first.text),))
@@ -85,7 +85,7 @@ def test_the_next_turn_hits_the_previous_one_in_the_cache(send: Send, endpoint: 
 
 
 @pytest.mark.parametrize("endpoint", [name for name, facts in ENDPOINTS.items() if facts.tools_and_images])
-def test_a_history_of_tool_calls_is_accepted(send: Send, endpoint: Endpoint) -> None:
+def test_a_history_of_tool_calls_is_accepted(send: Send, endpoint: EndpointName) -> None:
     calls = (ToolCall("call_1", "read", '{"path": "x"}'), ToolCall("call_2", "read", '{"path": "y"}'))
     context = (
         text_message("user", "b", 20),
@@ -99,7 +99,7 @@ def test_a_history_of_tool_calls_is_accepted(send: Send, endpoint: Endpoint) -> 
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_the_preflight_uses_the_same_endpoint(vllm_server: LocalServer, endpoint: Endpoint) -> None:
+def test_the_preflight_uses_the_same_endpoint(vllm_server: LocalServer, endpoint: EndpointName) -> None:
     settings = ClientSettings(Target.parse(vllm_server.url), "tiny", endpoint=endpoint)
     body_settings = BodySettings("tiny", RequestOptions(endpoint=endpoint, ignore_eos=ENDPOINTS[endpoint].ignore_eos))
     body = BodyWriter(Texts(approximate(), 0), body_settings, Isolation()).body(PLAIN)

@@ -6,11 +6,15 @@ from urllib.parse import urlsplit
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import without_userinfo
+from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 
 # End of the path of a whole endpoint URL; a deployment may have any name, and Azure AI's API has the path /models.
-_ENDPOINT = re.compile(
-    r"/chat/completions$|(?<!/deployments)/(completions|responses|messages)$|(?:(?<=/v\d)|(?<=/v\d\d)|(?<=/openai))/models$"
-)
+_PATHS = [
+    row.path if row.path.count("/") > 1 else f"(?<!/deployments){row.path}"
+    for row in ENDPOINTS.values()
+    if not row.at_root
+]
+_ENDPOINT = re.compile(rf"(?:{'|'.join(_PATHS)})$|(?:(?<=/v\d)|(?<=/v\d\d)|(?<=/openai))/models$")
 # Segment of a path that names a version (v1, v3, v1beta) or a deployment, as only the path of an API has.
 _OF_API = re.compile(r"/(v\d+\w*|deployments)(/|$)")
 
@@ -96,6 +100,14 @@ class Target:
     def api_path(self, path: str) -> str:
         """Return a request's path for a path below the API's, with the query."""
         return self._with_query(self.api + path)
+
+    def path_to(self, endpoint: Endpoint) -> str:
+        """Return the path of an endpoint's requests, with the query."""
+        return self.page_path(endpoint.path) if endpoint.at_root else self.api_path(endpoint.path)
+
+    def url_of(self, endpoint: Endpoint) -> str:
+        """Return the URL of an endpoint, for messages: with the values of its query replaced."""
+        return without_userinfo(self.origin + self.path_to(endpoint))
 
     def page_path(self, path: str) -> str:
         """Return a request's path for a path below the root, with the query."""

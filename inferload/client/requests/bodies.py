@@ -10,7 +10,8 @@ from random import Random
 
 import msgspec
 
-from inferload.client.requests.dialects import DIALECTS, sendable
+from inferload.client.endpoints.dialect import sendable
+from inferload.client.endpoints.table import DIALECTS
 from inferload.scenario.scenario import RequestOptions, Scenario
 from inferload.scenario.schema.fields import thaw
 from inferload.workload.content.messages import BLOCK, SHARED, Message, Piece

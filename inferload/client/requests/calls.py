@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from inferload.client.endpoints.dialect import sendable
+from inferload.client.endpoints.table import DIALECTS
 from inferload.client.requests.call_checks import (
-    CONTEXT_CHECKS,
     OWN,
     CallError,
     check_field,
@@ -15,30 +16,16 @@ from inferload.client.requests.call_checks import (
     check_own,
     headers_of,
 )
-from inferload.client.requests.dialects import DIALECTS, sendable
 from inferload.scenario.scenario import RequestOptions
-from inferload.scenario.schema.endpoints import Endpoint
+from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.workload.content.script import Ask
-
-METHODS: Mapping[Endpoint, str] = {
-    "chat": "chat",
-    "completions": "completion",
-    "responses": "responses",
-    "messages": "messages",
-}
-_CONTEXT: Mapping[Endpoint, str] = {
-    "chat": "messages",
-    "completions": "prompt",
-    "responses": "input",
-    "messages": "messages",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """Request and time limits of one call of a task. `context`: messages, prompt or input, as JSON values."""
 
-    endpoint: Endpoint
+    endpoint: EndpointName
     context: Any
     name: str | None = None  # class of the turn
     max_tokens: int | None = None
@@ -68,8 +55,9 @@ class Call:
                 options["tool_choice"] = self.tool_choice
         if self.temperature is not None:
             options["temperature"] = self.temperature
-        document = {"model": self.model or model, _CONTEXT[self.endpoint]: self.context} | options | dict(self.body)
-        return encoded(document, METHODS[self.endpoint])
+        key = ENDPOINTS[self.endpoint].context_key
+        document = {"model": self.model or model, key: self.context} | options | dict(self.body)
+        return encoded(document, _method(self.endpoint))
 
 
 def encoded(document: Any, method: str) -> bytes:
@@ -90,9 +78,15 @@ def _sendable(value: Any) -> Any:
     return [_sendable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def call_of(endpoint: Endpoint, context: Any, options: Mapping[str, Any]) -> Call:
+def _method(endpoint: EndpointName) -> str:
+    return ENDPOINTS[endpoint].method or f"turn({endpoint!r})"
+
+
+def call_of(endpoint: EndpointName, context: Any, options: Mapping[str, Any]) -> Call:
     """Return the call of a task's arguments. CallError for invalid ones."""
-    method = METHODS[endpoint]
+    if endpoint not in ENDPOINTS:
+        raise CallError(f"turn: no endpoint {endpoint!r}; one of {', '.join(ENDPOINTS)}")
+    method, dialect = _method(endpoint), DIALECTS[endpoint]
     own = {name: value for name, value in options.items() if name in OWN}
     own.pop("catch_response", None)
     extra = own.pop("extra_body", None) or {}
@@ -100,17 +94,17 @@ def call_of(endpoint: Endpoint, context: Any, options: Mapping[str, Any]) -> Cal
         raise CallError(f"{method}: extra_body is {extra!r}; give a dict of fields")
     body = {name: value for name, value in options.items() if name not in OWN}
     for name in body:
-        check_field(method, endpoint, name)
+        check_field(method, dialect.fields, name)
     for name in extra:
         check_not_written(method, name)
     check_own(method, own)
     own["headers"] = headers_of(method, own.get("headers"))
-    return Call(endpoint, CONTEXT_CHECKS[endpoint](method, context), body=body | dict(extra), **own)
+    return Call(endpoint, dialect.checked(method, context), body=body | dict(extra), **own)
 
 
 def check_conversation(options: Mapping[str, Any]) -> None:
     """CallError for an argument of a conversation that its turns do not take."""
     for name in options:
         if name not in OWN:
-            check_field("conversation", "chat", name, also=("system",))
+            check_field("conversation", DIALECTS["chat"].fields, name, also=("system",))
     call_of("chat", "", options)

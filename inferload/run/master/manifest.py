@@ -13,7 +13,7 @@ from inferload.base import deployments, rundir
 from inferload.base.clock import NS_PER_S
 from inferload.base.redaction import without_userinfo
 from inferload.client.connection.proxies import Proxy
-from inferload.client.requests.dialects import limit_key
+from inferload.client.endpoints.table import DIALECTS
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.process.run_spec import RunSpec
@@ -112,7 +112,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         "endpoint": None
         if spec.scenario.of_tasks
         else spec.scenario.request.endpoint,  # each call of a task chooses it
-        "max_tokens_field": limit_key(run.preflight.request, run.preflight.request.endpoint),
+        "max_tokens_field": DIALECTS[run.preflight.request.endpoint].limit_key(run.preflight.request),
         "engine": run.preflight.engine,
         "variant": _variant(spec.target.url),
         "max_model_len": facts.max_model_len,

@@ -22,7 +22,7 @@ from inferload.run.process.settings import ProcessSettings, client_settings
 from inferload.run.worker.run_windows import RunWindows
 from inferload.run.worker.turn_counter import TurnCounter
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.endpoints import Endpoint
+from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import Failure
 from inferload.turns.tally import TallySet
 
@@ -93,7 +93,7 @@ class TurnDispatcher:
         finally:
             self._starting -= 1
 
-    def send(self, request: TurnRequest, session: int, endpoint: Endpoint | None = None) -> Turn:
+    def send(self, request: TurnRequest, session: int, endpoint: EndpointName | None = None) -> Turn:
         """Send a turn, and count it as begun. A session keeps its target. `endpoint`: None for the scenario's."""
         windows = self._windows
         windows.latest_ns = max(windows.latest_ns, request.planned_ns)
@@ -187,7 +187,7 @@ class TurnClients:
         self._endpoint = scenario.request.endpoint
         self._on_turn: Callable[[int, TurnResult], None] | None = None
         self._clients: list[Client] = []
-        self._numbers: dict[tuple[int, Endpoint], int] = {}
+        self._numbers: dict[tuple[int, EndpointName], int] = {}
 
     def open(self, on_turn: Callable[[int, TurnResult], None]) -> None:
         """Create the clients of the scenario's endpoint.
@@ -204,7 +204,7 @@ class TurnClients:
     def __getitem__(self, number: int) -> Client:
         return self._clients[number]
 
-    def number_of(self, session: int, endpoint: Endpoint | None = None) -> int:
+    def number_of(self, session: int, endpoint: EndpointName | None = None) -> int:
         """Return the number of a session's client; a session keeps its target. `endpoint` None: the scenario's."""
         return self._number(server_of(self._seed, session, len(self._settings)), endpoint or self._endpoint)
 
@@ -218,7 +218,7 @@ class TurnClients:
         """Reader of the sockets: native or python."""
         return ", ".join(sorted({client.reader for client in self._clients}))
 
-    def _number(self, target: int, endpoint: Endpoint) -> int:
+    def _number(self, target: int, endpoint: EndpointName) -> int:
         number = self._numbers.get((target, endpoint))
         if number is None:
             assert self._on_turn is not None

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import gevent
 from opentelemetry.context import Context
@@ -28,13 +28,6 @@ logger = logging.getLogger(__name__)
 _EXPORT_S = 5.0  # of one request to the collector
 _CLOSE_S = 5.0
 _LOW_64 = (1 << 64) - 1
-# (gen_ai.operation.name, gen_ai.provider.name), which is that of the API and not of the server
-_OPERATIONS: Mapping[Endpoint, tuple[str, str]] = {
-    "chat": ("chat", "openai"),
-    "completions": ("text_completion", "openai"),
-    "responses": ("chat", "openai"),
-    "messages": ("chat", "anthropic"),
-}
 
 
 class _Ids(IdGenerator):
@@ -107,7 +100,7 @@ class TurnTracer:
         record = result.record
         start_ns = record.planned_ns if record.sent_ns is None else record.sent_ns
         span = self._tracer.start_span(
-            f"{_OPERATIONS[endpoint][0]} {record.model}".strip(),
+            f"{endpoint.operation} {record.model}".strip(),
             context=Context(),  # no parent
             kind=SpanKind.CLIENT,
             attributes=attributes(endpoint, record, self._run_id),
@@ -126,13 +119,12 @@ class TurnTracer:
 
 def attributes(endpoint: Endpoint, record: TurnRecord, run_id: str) -> dict[str, AttributeValue]:
     """Return the attributes of a turn's span, without unknown ones."""
-    operation, provider = _OPERATIONS[endpoint]
     target = Target.parse(record.target) if record.target else None
     finish = record.finish_reason
     sent_ns, first_ns = record.sent_ns, record.first_event_ns
     values: dict[str, AttributeValue | None] = {
-        "gen_ai.operation.name": operation,
-        "gen_ai.provider.name": provider,
+        "gen_ai.operation.name": endpoint.operation,
+        "gen_ai.provider.name": endpoint.provider,
         "gen_ai.request.model": record.model or None,
         "gen_ai.request.max_tokens": record.max_tokens,
         "gen_ai.request.stream": True,

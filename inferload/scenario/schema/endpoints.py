@@ -1,52 +1,88 @@
-"""API endpoints of turns: paths and supported options."""
+"""API endpoints of turns: a row for each.
 
-from collections.abc import Mapping
+A row has what scenarios, plans and reports say of an endpoint. Its requests and answers are the module of its name in
+`inferload.client.endpoints`.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-Endpoint = Literal["chat", "completions", "responses", "messages"]
 # Key of a chat completion with the limit of the answer: the second one for models that refuse the first.
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointFeatures:
-    """Path below the API root, and supported options of one endpoint."""
+class Endpoint:
+    """An endpoint: path, supported options, and names."""
 
-    path: str
-    continuous_usage: bool  # accepts `continuous_usage_stats`
-    ignore_eos: bool  # accepts `ignore_eos` (an option of vLLM)
-    tools_and_images: bool
-    chat_template: bool  # the server applies the model's chat template
+    name: str  # in scenarios
+    path: str  # below the API root
+    context_key: str  # of the body: the messages, the prompt or the input
+    at_root: bool = False  # the path is below the root of the server instead of the API's
+    token_counts_option: bool = False  # accepts `stream_options`, also with `continuous_usage_stats`
+    ignore_eos: bool = False  # accepts `ignore_eos` (an option of vLLM)
+    max_completion_tokens: bool = False  # accepts it, besides `max_tokens`
+    tools_and_images: bool = False
+    chat_template: bool = True  # the server applies the model's chat template
+    method: str = ""  # of users in locustfiles; "": `turn` with the name of the endpoint
+    plan: str = ""  # line of the plan
+    operation: str = "chat"  # gen_ai.operation.name of spans
+    provider: str = "openai"  # gen_ai.provider.name, which is that of the API and not of the server
+    vllm_backends: tuple[str, ...] = ()  # in benchmarks of vLLM
 
 
-ENDPOINTS: Mapping[Endpoint, EndpointFeatures] = {
-    "chat": EndpointFeatures(
+_ROWS = (
+    Endpoint(
+        "chat",
         "/chat/completions",
-        continuous_usage=True,
+        "messages",
+        token_counts_option=True,
         ignore_eos=True,
+        max_completion_tokens=True,
         tools_and_images=True,
-        chat_template=True,
+        method="chat",
+        vllm_backends=("openai-chat",),
     ),
-    "completions": EndpointFeatures(
+    Endpoint(
+        "completions",
         "/completions",
-        continuous_usage=True,
+        "prompt",
+        token_counts_option=True,
         ignore_eos=True,
-        tools_and_images=False,
         chat_template=False,
+        method="completion",
+        plan="sent to /completions: answers follow their prompts directly, without a chat template",
+        operation="text_completion",
+        vllm_backends=("openai", "vllm", "sglang", "lmdeploy", "scalellm"),
     ),
-    "responses": EndpointFeatures(
+    Endpoint(
+        "responses",
         "/responses",
-        continuous_usage=False,
+        "input",
         ignore_eos=True,
         tools_and_images=True,
-        chat_template=True,
+        method="responses",
+        plan="sent to /responses",
+        vllm_backends=("openai-responses",),
     ),
-    "messages": EndpointFeatures(
+    Endpoint(
+        "messages",
         "/messages",
-        continuous_usage=False,
-        ignore_eos=False,
+        "messages",
         tools_and_images=True,
-        chat_template=True,
+        method="messages",
+        plan="sent to /messages, which cannot force a length",
+        provider="anthropic",
     ),
-}
+)
+ENDPOINTS: Mapping[str, Endpoint] = {row.name: row for row in _ROWS}
+if TYPE_CHECKING:
+    EndpointName = str
+else:
+    EndpointName = Literal[tuple(ENDPOINTS)]
+
+
+def names_of(having: Callable[[Endpoint], bool]) -> list[str]:
+    """Return the names of the endpoints with a feature."""
+    return [name for name, row in ENDPOINTS.items() if having(row)]

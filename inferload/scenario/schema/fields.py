@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, JsonValue, PlainSerializer
 
 from inferload.figures import abort_condition, gate_grammar
+from inferload.scenario.schema.endpoints import ENDPOINTS
 
 
 class Frozen(Mapping[str, Any]):
@@ -48,9 +49,8 @@ def thaw(value: Any) -> Any:
 # Body keys that inferload sets, and the keys of a scenario that control them.
 RESERVED = {
     "model": "is --model of the run, or request.models",
+    **{row.context_key: "comes from the workload" for row in ENDPOINTS.values()},
     "messages": "come from the workload",
-    "prompt": "comes from the workload",
-    "input": "comes from the workload",
     "system": "comes from the workload",
     "stream": "is always on",
     "stream_options": "are set by request.usage and request.continuous_usage",

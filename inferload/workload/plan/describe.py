@@ -4,14 +4,14 @@ The figures are those of the drawn sessions of the seed within the phases of the
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inferload.base.numbers import duration, listed, number, plural, spread, with_noun
 from inferload.figures.slo import limits_text
 from inferload.scenario.scenario import Phases, Scenario
 from inferload.scenario.schema.base import SloLimits
-from inferload.scenario.schema.endpoints import Endpoint
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.workloads import Mix
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.planned_load import (
@@ -190,8 +190,9 @@ def _session(sample: Expected) -> list[str]:
 
 def _request(scenario: Scenario, sample: Expected) -> list[str]:
     forced = "forced to that length" if scenario.request.ignore_eos else "or fewer, if the model ends earlier"
+    sent = ENDPOINTS[scenario.request.endpoint].plan
     lines = [
-        *_ENDPOINT[scenario.request.endpoint],
+        *([sent] if sent else []),
         f"{spread(sample.prompt_tokens)} new prompt tokens per turn",
         f"{spread(sample.output_tokens)} output tokens per turn, {forced}",
     ]
@@ -202,14 +203,6 @@ def _request(scenario: Scenario, sample: Expected) -> list[str]:
         )
     longest = max(map(sum, zip(sample.input_tokens, sample.output_tokens, strict=True)))
     return [*lines, f"longest request and answer: {longest:,} tokens, without the chat template"]
-
-
-_ENDPOINT: Mapping[Endpoint, Sequence[str]] = {
-    "chat": (),
-    "completions": ("sent to /completions: answers follow their prompts directly, without a chat template",),
-    "responses": ("sent to /responses",),
-    "messages": ("sent to /messages, which cannot force a length",),
-}
 
 
 def _load(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:

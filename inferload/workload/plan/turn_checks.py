@@ -5,7 +5,7 @@ from itertools import islice
 
 from inferload.base.errors import UsageError
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.scenario.schema.endpoints import ENDPOINTS, names_of
 from inferload.workload.content.script import Ask, PlannedTurn, outline
 from inferload.workload.sessions import Sessions
 
@@ -85,7 +85,8 @@ def check_sendable(scenario: Scenario, sessions: Sessions) -> None:
             feature = next((feature for turn in turns if (feature := _beside_text(turn.ask))), None)
             if feature is not None:
                 raise UsageError(
-                    f"request.endpoint {endpoint}: does not support the {feature} of class {name}; use chat"
+                    f"request.endpoint {endpoint}: does not support the {feature} of class {name}; use "
+                    f"{names_of(lambda row: row.tools_and_images)[0]}"
                 )
         if not any(left.values()):
             return

@@ -30,7 +30,7 @@ from inferload.client.connection.target import Target
 from inferload.client.connection.tls import TlsLayer
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.scenario.schema.endpoints import Endpoint
+from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import Failure
 
 PATIENCE_S = 5.0
@@ -62,7 +62,7 @@ class PairClient(Client):
 
     scheme = "http"
 
-    def __init__(self, reader: reader_choice.ReaderName, endpoint: Endpoint = "chat") -> None:
+    def __init__(self, reader: reader_choice.ReaderName, endpoint: EndpointName = "chat") -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.far: socket.socket | None = None
         self.newest: AnyConnection | None = None
@@ -111,7 +111,9 @@ class TlsPairClient(PairClient):
 
     scheme = "https"
 
-    def __init__(self, version: str, reader: reader_choice.ReaderName = "python", endpoint: Endpoint = "chat") -> None:
+    def __init__(
+        self, version: str, reader: reader_choice.ReaderName = "python", endpoint: EndpointName = "chat"
+    ) -> None:
         self._version = version
         self.peer: Peer | None = None
         super().__init__(reader, endpoint)

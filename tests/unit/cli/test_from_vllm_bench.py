@@ -173,7 +173,7 @@ def test_images_become_a_workload_with_images(capsys: pytest.CaptureFixture[str]
         ("--request-rate fast", "--request-rate: must be greater than 0, not fast"),
         ("--request-rate 0", "--request-rate: must be greater than 0, not 0"),
         ("--random-range-ratio 1", "--random-range-ratio: must be a number from 0 to below 1"),
-        ("--backend openai-embeddings", "--backend: must be one of openai, vllm, openai-chat"),
+        ("--backend openai-embeddings", "--backend: must be one of openai-chat, openai, vllm"),
         ("--dataset-name spec_bench", "--dataset-name: must be one of random, random-mm, sharegpt"),
         ("--dataset-name timed_trace", "--dataset-path: missing; --dataset-name timed_trace needs it"),
         ("--dataset-name timed_trace --dataset-path a --timed-trace-chunk-hash-size 64", "512 tokens and 0.001 s"),

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from inferload.client.answers.answer import Answer
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.number_bounds import MAX_OUTPUT_TOKENS, MAX_TOKENS
-from inferload.client.client import ANSWERS
-from inferload.scenario.schema.endpoints import Endpoint
+from inferload.client.endpoints.table import DIALECTS
+from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
 
@@ -70,7 +70,7 @@ FIELDS = {  # names of prompt, output and cached tokens in each endpoint's usage
 }
 
 
-def usage_event(endpoint: Endpoint, position: int, value: str) -> bytes:
+def usage_event(endpoint: EndpointName, position: int, value: str) -> bytes:
     """The usage event of an endpoint with `value` as one of its counts."""
     numbers = {name: msgspec.Raw(b"2") for name in FIELDS[endpoint]} | {
         FIELDS[endpoint][position]: msgspec.Raw(value.encode())
@@ -89,9 +89,9 @@ def usage_event(endpoint: Endpoint, position: int, value: str) -> bytes:
 
 @pytest.mark.parametrize("value", ["18446744073709551615", "9223372036854775808", "-1", "1e20", "16777217", "9" * 5000])
 @pytest.mark.parametrize("position", [0, 1, 2])
-@pytest.mark.parametrize("endpoint", ANSWERS)
-def test_a_count_out_of_range_is_unknown_and_named(endpoint: Endpoint, position: int, value: str) -> None:
-    answer = ANSWERS[endpoint]()
+@pytest.mark.parametrize("endpoint", DIALECTS)
+def test_a_count_out_of_range_is_unknown_and_named(endpoint: EndpointName, position: int, value: str) -> None:
+    answer = DIALECTS[endpoint].answer()
     answer.event(usage_event(endpoint, position, value), 1)
     answer.settle()
     assert answer.failure is None
@@ -106,13 +106,13 @@ def test_a_count_out_of_range_is_unknown_and_named(endpoint: Endpoint, position:
         assert f"got {msgspec.json.encode(json.loads(value)).decode()}: " in example
 
 
-@pytest.mark.parametrize("endpoint", ANSWERS)
-def test_the_largest_valid_counts_are_accepted(endpoint: Endpoint) -> None:
+@pytest.mark.parametrize("endpoint", DIALECTS)
+def test_the_largest_valid_counts_are_accepted(endpoint: EndpointName) -> None:
     for count, known in ((MAX_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS), (MAX_OUTPUT_TOKENS + 1, None)):
-        answer = ANSWERS[endpoint]()
+        answer = DIALECTS[endpoint].answer()
         answer.event(usage_event(endpoint, 0, str(MAX_TOKENS)), 1)
         assert answer.input_tokens == MAX_TOKENS + (2 if endpoint == "messages" else 0)
-        answer = ANSWERS[endpoint]()
+        answer = DIALECTS[endpoint].answer()
         answer.event(usage_event(endpoint, 1, str(count)), 1)
         answer.settle()
         assert (answer.failure, answer.output_tokens) == (None, known)
@@ -128,11 +128,11 @@ def test_a_duration_out_of_range_is_unknown_and_named(value: str) -> None:
     assert "metrics.queue_time_ms" in answer.remarks[Remark.ODD_EVENT]
 
 
-@pytest.mark.parametrize("endpoint", ANSWERS)
+@pytest.mark.parametrize("endpoint", DIALECTS)
 @pytest.mark.parametrize("field", ["error", "delta", "other"])
-def test_json_nested_too_deeply_is_a_bad_event(endpoint: Endpoint, field: str) -> None:
+def test_json_nested_too_deeply_is_a_bad_event(endpoint: EndpointName, field: str) -> None:
     for depth in (900, 100_000):
-        answer = ANSWERS[endpoint]()
+        answer = DIALECTS[endpoint].answer()
         nested = b"[" * depth + b"]" * depth
         answer.events([b'{"type": "error", "choices": [], "%s": %s}' % (field.encode(), nested)], [1])
         if depth == 100_000:
@@ -140,8 +140,8 @@ def test_json_nested_too_deeply_is_a_bad_event(endpoint: Endpoint, field: str) -
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "completions", "responses"])
-def test_cached_tokens_beyond_the_prompt_are_unknown(endpoint: Endpoint) -> None:
-    answer = ANSWERS[endpoint]()
+def test_cached_tokens_beyond_the_prompt_are_unknown(endpoint: EndpointName) -> None:
+    answer = DIALECTS[endpoint].answer()
     answer.event(usage_event(endpoint, 2, "3"), 1)
     assert (answer.failure, answer.input_tokens, answer.cached_tokens) == (None, 2, None)
 

@@ -10,20 +10,21 @@ from hypothesis import strategies as st
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
-from inferload.client.requests.call_checks import FIELDS, OWN, CallError
-from inferload.client.requests.calls import METHODS, call_of, check_conversation
+from inferload.client.endpoints.table import DIALECTS
+from inferload.client.requests.call_checks import OWN, CallError
+from inferload.client.requests.calls import call_of, check_conversation
 from inferload.run.worker.run_windows import RunWindows
 from inferload.run.worker.session_context import SessionContext
 from inferload.run.worker.user_turns import TaskContext, TaskSession
 from inferload.scenario.scenario import RequestOptions
-from inferload.scenario.schema.endpoints import Endpoint
+from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.turns.record import PhaseWindow
 
 PLAIN = RequestOptions(ignore_eos=False)
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
 
-def body(endpoint: Endpoint, context: Any, **options: Any) -> dict[str, Any]:
+def body(endpoint: EndpointName, context: Any, **options: Any) -> dict[str, Any]:
     sent: dict[str, Any] = json.loads(call_of(endpoint, context, options).request_body(PLAIN, "m"))
     return sent
 
@@ -129,13 +130,13 @@ def test_an_invalid_argument_of_a_conversation_is_refused(options: dict[str, Any
         check_conversation(options)
 
 
-@given(endpoint=st.sampled_from([*METHODS]), data=st.data())
-def test_known_fields_are_accepted_and_misspelled_ones_refused(endpoint: Endpoint, data: Any) -> None:
-    name = data.draw(st.sampled_from(sorted(FIELDS[endpoint])))
+@given(endpoint=st.sampled_from([*ENDPOINTS]), data=st.data())
+def test_known_fields_are_accepted_and_misspelled_ones_refused(endpoint: EndpointName, data: Any) -> None:
+    name = data.draw(st.sampled_from(sorted(DIALECTS[endpoint].fields)))
     assert body(endpoint, "Hi", **{name: 1})[name] == 1
     position = data.draw(st.integers(0, len(name)))
     wrong = f"{name[:position]}q{name[position:]}"
-    if wrong not in FIELDS[endpoint] and wrong not in OWN:
+    if wrong not in DIALECTS[endpoint].fields and wrong not in OWN:
         with pytest.raises(CallError, match=f"unknown argument '{wrong}'"):
             body(endpoint, "Hi", **{wrong: 1})
 

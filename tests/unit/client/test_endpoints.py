@@ -1,36 +1,39 @@
 """Requests to each endpoint, and answers read from its event stream."""
 
+import ast
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paths import ROOT
 from pydantic import ValidationError
 
+import inferload.client.endpoints
 from inferload.client import refusals
 from inferload.client.answers.answer import Answer
-from inferload.client.client import ANSWERS
-from inferload.client.requests import call_checks, calls
+from inferload.client.endpoints.table import DIALECTS
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
-from inferload.client.requests.dialects import DIALECTS, limit_key
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import RequestOptions, from_text
-from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
+from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.turns.record import Failure
 from inferload.workload.content.messages import Message, Piece, Role, ToolCall
 from inferload.workload.content.prompts import approximate
 from inferload.workload.content.script import Ask
 from inferload.workload.isolation import Isolation
-from inferload.workload.plan import describe
 
 
 def message_of(role: Role, text: str, **more: Any) -> Message:
     return Message(role, (Piece(text, None, text),), **more)
 
 
-def written(endpoint: Endpoint, *messages: Message, isolated: Isolation | None = None, **ask: Any) -> dict[str, Any]:
+def written(
+    endpoint: EndpointName, *messages: Message, isolated: Isolation | None = None, **ask: Any
+) -> dict[str, Any]:
     request = RequestOptions(endpoint=endpoint)
     writer = BodyWriter(Texts(approximate(), 0), BodySettings("m", request), isolated or Isolation())
     document = json.loads(writer.body(Ask(messages, ask.pop("output_tokens", 9), **ask)))
@@ -52,7 +55,7 @@ CONVERSATION = (
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
-def test_a_context_with_all_features(endpoint: Endpoint, golden: Callable[[str, str], None]) -> None:
+def test_a_context_with_all_features(endpoint: EndpointName, golden: Callable[[str, str], None]) -> None:
     document = written(
         endpoint,
         *CONVERSATION,
@@ -98,11 +101,11 @@ def test_a_chat_has_the_key_of_the_limit_that_its_model_takes() -> None:
         "messages": {"max_tokens"},
     }
     for endpoint, limit in limits.items():
-        assert {limit_key(request, endpoint)} == limit
+        assert {DIALECTS[endpoint].limit_key(request)} == limit
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "completions"])
-def test_token_counts_are_not_requested_from_a_server_that_refuses_it(endpoint: Endpoint) -> None:
+def test_token_counts_are_not_requested_from_a_server_that_refuses_it(endpoint: EndpointName) -> None:
     ask = Ask((message_of("user", "a"),), 7)
     assert "stream_options" in DIALECTS[endpoint].options(RequestOptions(endpoint=endpoint), ask)
     options = DIALECTS[endpoint].options(RequestOptions(endpoint=endpoint, usage=False), ask)
@@ -151,20 +154,23 @@ def test_a_prompt_carries_no_images() -> None:
         written("completions", *CONVERSATION)
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        ANSWERS,
-        call_checks.CONTEXT_CHECKS,
-        call_checks.FIELDS,
-        calls._CONTEXT,
-        calls.METHODS,
-        describe._ENDPOINT,
-        DIALECTS,
-    ],
-)
-def test_each_table_has_all_endpoints(table: Mapping[Endpoint, Any]) -> None:
-    assert list(table) == list(ENDPOINTS) == list(get_args(Endpoint))
+def test_each_endpoint_has_a_row_and_a_module() -> None:
+    folder = Path(inferload.client.endpoints.__file__).parent
+    common = {"__init__", "dialect", "table"}
+    assert {path.stem for path in folder.glob("*.py")} - common == set(ENDPOINTS) == set(DIALECTS)
+    assert RequestOptions.model_json_schema()["properties"]["endpoint"]["enum"] == list(ENDPOINTS)
+
+
+def test_no_other_module_lists_endpoints() -> None:
+    """A string literal with the name of an endpoint is the default or something else, and never one of several in a module."""
+    listed = {}
+    for folder in ("inferload", "analysis", "deploy", "locustfiles"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            literals = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+            names = literals & (set(ENDPOINTS) - {"messages"})
+            if len(names) > 1:
+                listed[str(path.relative_to(ROOT))] = names
+    assert set(listed) == {"inferload/locust/users.py", "inferload/scenario/schema/endpoints.py"}
 
 
 SCENARIO = """\
@@ -206,9 +212,9 @@ def test_lengths_are_forced_if_the_endpoint_supports_it() -> None:
 # -- answers
 
 
-def read(endpoint: Endpoint, *documents: dict[str, Any]) -> Answer:
+def read(endpoint: EndpointName, *documents: dict[str, Any]) -> Answer:
     """Return the answer of these events; event i has timestamp i."""
-    answer = ANSWERS[endpoint]()
+    answer = DIALECTS[endpoint].answer()
     answer.events([json.dumps(document).encode() for document in documents], list(range(len(documents))))
     answer.conclude(reply_complete=True)
     return answer
@@ -372,9 +378,9 @@ def test_a_streamed_message_is_read() -> None:
     ("endpoint", "events", "end_marker"),
     [("responses", RESPONSES, "response.completed"), ("messages", MESSAGES, "message_stop")],
 )
-def test_a_stream_without_its_end_is_cut(endpoint: Endpoint, events: list[dict[str, Any]], end_marker: str) -> None:
+def test_a_stream_without_its_end_is_cut(endpoint: EndpointName, events: list[dict[str, Any]], end_marker: str) -> None:
     last_but_one = -1 if endpoint == "responses" else -2
-    answer = ANSWERS[endpoint]()
+    answer = DIALECTS[endpoint].answer()
     answer.events(
         [json.dumps(document).encode() for document in events[:last_but_one]], [0] * len(events[:last_but_one])
     )
@@ -390,8 +396,8 @@ def test_a_chat_stream_without_its_end_is_cut() -> None:
 
 
 @pytest.mark.parametrize(("endpoint", "events"), [("responses", RESPONSES), ("messages", MESSAGES)])
-def test_the_first_status_event_is_no_output(endpoint: Endpoint, events: list[dict[str, Any]]) -> None:
-    answer = ANSWERS[endpoint]()
+def test_the_first_status_event_is_no_output(endpoint: EndpointName, events: list[dict[str, Any]]) -> None:
+    answer = DIALECTS[endpoint].answer()
     for at_ns, document in enumerate(events[:2]):
         answer.event(json.dumps(document).encode(), at_ns)
     assert (answer.first_event_ns, answer.last_event_ns) == (0, None)
@@ -422,7 +428,7 @@ def test_the_first_status_event_is_no_output(endpoint: Endpoint, events: list[di
         ("messages", {"type": "message_start", "message": 3, "error": None}, "cut", "message_stop"),
     ],
 )
-def test_errors_in_the_stream(endpoint: Endpoint, event: dict[str, Any], failure: str, message: str) -> None:
+def test_errors_in_the_stream(endpoint: EndpointName, event: dict[str, Any], failure: str, message: str) -> None:
     answer = read(endpoint, event)
     assert answer.failure == failure
     assert message in answer.detail

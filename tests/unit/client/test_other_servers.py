@@ -12,8 +12,8 @@ from inferload.client.answers.answer import Answer
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.lenient import is_error
 from inferload.client.answers.sse import SseParser
-from inferload.client.client import ANSWERS
-from inferload.scenario.schema.endpoints import Endpoint
+from inferload.client.endpoints.table import DIALECTS
+from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
 
@@ -115,23 +115,23 @@ def test_a_count_that_grows_but_not_with_the_texts_is_no_running_count(tokens: l
     assert list(answer.event_ns) == text_times(tokens)
 
 
-@pytest.mark.parametrize("endpoint", ANSWERS)
+@pytest.mark.parametrize("endpoint", DIALECTS)
 @given(st.integers(1, 40))
-def test_a_usage_of_zero_with_text_is_unknown(endpoint: Endpoint, count: int) -> None:
+def test_a_usage_of_zero_with_text_is_unknown(endpoint: EndpointName, count: int) -> None:
     answer = answer_of(endpoint, count, usage=(9, 0))
     assert (answer.failure, answer.output_tokens, answer.input_tokens) == (None, None, 9)
     assert Remark.ZERO_USAGE in answer.remarks
 
 
-@pytest.mark.parametrize("endpoint", ANSWERS)
+@pytest.mark.parametrize("endpoint", DIALECTS)
 @given(st.integers(1, 400), st.integers(1, 400))
-def test_a_total_far_below_the_events_is_named(endpoint: Endpoint, count: int, output: int) -> None:
+def test_a_total_far_below_the_events_is_named(endpoint: EndpointName, count: int, output: int) -> None:
     answer = answer_of(endpoint, count, usage=(9, output))
     assert (answer.failure, answer.output_tokens) == (None, output)
     assert (Remark.LOW_USAGE in answer.remarks) == (output < 0.25 * count)
 
 
-def answer_of(endpoint: Endpoint, count: int, usage: tuple[int, int]) -> Answer:
+def answer_of(endpoint: EndpointName, count: int, usage: tuple[int, int]) -> Answer:
     """Return a whole answer of `count` texts with this usage."""
     if endpoint in ("chat", "completions"):
         text = chunk({"content": "a"}) if endpoint == "chat" else {"choices": [{"text": "a"}]}
@@ -146,7 +146,7 @@ def answer_of(endpoint: Endpoint, count: int, usage: tuple[int, int]) -> Answer:
             text = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}
             end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": counts}
             documents = [*[text] * count, end, {"type": "message_stop"}]
-    return read(documents, ANSWERS[endpoint]())
+    return read(documents, DIALECTS[endpoint].answer())
 
 
 reported = st.none() | st.integers(0, 50)
@@ -164,7 +164,7 @@ def test_fields_of_a_message_that_one_of_two_events_fills_in(first: tuple[Any, .
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usages[1]},
         {"type": "message_stop"},
     ]
-    answer = read(documents, ANSWERS["messages"]())
+    answer = read(documents, DIALECTS["messages"].answer())
     known = [last[at] or (first[at] if first[at] is not None else last[at]) for at in range(3)]
     if known[0] is None:
         assert answer.input_tokens is None
@@ -209,12 +209,14 @@ error_data = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize("endpoint", ANSWERS)
+@pytest.mark.parametrize("endpoint", DIALECTS)
 @given(error_data, st.sampled_from(["event: error\n", "event:error\n", "event: ERROR \n"]), st.booleans())
-def test_an_error_event_is_an_error_whatever_its_data(endpoint: Endpoint, data: str, name: str, first: bool) -> None:
+def test_an_error_event_is_an_error_whatever_its_data(
+    endpoint: EndpointName, data: str, name: str, first: bool
+) -> None:
     block = (name + data if first else data + name) + "\n"
     (event,) = SseParser().feed(block.encode())
-    answer = ANSWERS[endpoint]()
+    answer = DIALECTS[endpoint].answer()
     answer.event(event, 1)
     assert answer.failure is Failure.SERVER_ERROR
     said = data.partition(":")[2].strip()
@@ -415,9 +417,9 @@ def test_damaged_json_fails_the_answer(data: bytes) -> None:
         st.sampled_from([b"null", b"{}", b'{"type": 5}', b'{"type": null}', b"ping", b"[]", b'{"x": "y"}']), max_size=4
     )
 )
-def test_events_without_a_type_are_ignored(endpoint: Endpoint, odd: list[bytes]) -> None:
+def test_events_without_a_type_are_ignored(endpoint: EndpointName, odd: list[bytes]) -> None:
     whole = answer_of(endpoint, 3, (9, 3))
-    answer = ANSWERS[endpoint]()
+    answer = DIALECTS[endpoint].answer()
     text = {
         "responses": b'{"type": "response.output_text.delta", "delta": "a"}',
         "messages": b'{"type": "content_block_delta", "delta": {"text": "a"}}',
@@ -537,8 +539,10 @@ def test_reasoning_by_any_name_is_output(delta: dict[str, Any]) -> None:
 
 def test_reasoning_of_typed_events() -> None:
     thinking = {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": "hm"}}
-    assert read([thinking], ANSWERS["messages"]()).reasoning == ["hm"]
-    assert read([{"type": "response.reasoning.delta", "delta": "hm"}], ANSWERS["responses"]()).reasoning == ["hm"]
+    assert read([thinking], DIALECTS["messages"].answer()).reasoning == ["hm"]
+    assert read([{"type": "response.reasoning.delta", "delta": "hm"}], DIALECTS["responses"].answer()).reasoning == [
+        "hm"
+    ]
 
 
 @given(st.sampled_from(["\n", "\r\n", " \n "]), texts)
@@ -570,7 +574,7 @@ def test_parts_of_any_type(kind: Any) -> None:
     ],
 )
 def test_ends_of_a_response_without_success(end: dict[str, Any], failure: str | None, reason: str) -> None:
-    answer = read([{"type": "response.output_text.delta", "delta": "a"}, end], ANSWERS["responses"]())
+    answer = read([{"type": "response.output_text.delta", "delta": "a"}, end], DIALECTS["responses"].answer())
     assert (answer.failure, answer.finish_reason) == (failure, reason)
     assert failure is None or "boom" in answer.detail
 
@@ -639,7 +643,7 @@ def test_whole_outputs_in_other_places() -> None:
         "type": "content_block_start",
         "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}},
     }
-    answer = read([block], ANSWERS["messages"]())
+    answer = read([block], DIALECTS["messages"].answer())
     assert answer.tool_calls is not None
     assert json.loads(answer.tool_calls.calls()[0].arguments) == {"a": 1}
 

@@ -48,7 +48,7 @@ def test_the_location_of_an_error_is_the_innermost_line_outside_of_inferload(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def wrong() -> None:
-        check_field("chat", "chat", "max_token")  # raises within inferload
+        check_field("chat", frozenset(), "max_token")  # raises within inferload
 
     with pytest.raises(CallError) as caught:
         wrong()

@@ -201,6 +201,7 @@ def test_a_session_that_waits_for_a_slot_into_the_next_phase_is_postponed(admitt
     end_ns = planned_ns + (10**12 if admitted_in == "warmup" else 1)
     host.windows.set([PhaseWindow("warmup", planned_ns, end_ns), PhaseWindow("measure", end_ns)])
     host.part.assignment.salt, host.part.assignment.takes_salt = None, False
+    host.part.sessions.class_of = lambda _index: "chat"
     host.part.sessions.begin = lambda index: Session(index, "chat", plain())
     assert [host.part.limiter.try_enter() for _ in range(2)] == [True, True]
     waiting = gevent.spawn(run_session, host, 0, planned_ns)

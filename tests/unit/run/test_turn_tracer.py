@@ -16,6 +16,7 @@ from inferload.client.turn import TurnResult
 from inferload.run.process import trace_export
 from inferload.run.process.trace_export import TraceExport
 from inferload.run.worker.turn_tracer import TurnTracer, attributes
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.turns.record import Failure
 
 ANCHOR = Anchor(wall_ns=1_700_000_000_000_000_000, mono_ns=0)
@@ -26,7 +27,7 @@ def spans_of(ratio: float, results: list[TurnResult], run_id: str = "r1") -> tup
     exporter = InMemorySpanExporter()
     tracer = TurnTracer(TraceExport("http://127.0.0.1:9/v1/traces", ratio), run_id, "w0", ANCHOR, exporter)
     headers = [tracer.header(result.record.turn_id)[1] for result in results]
-    tracer.add("chat", results)
+    tracer.add(ENDPOINTS["chat"], results)
     tracer.close()
     return list(exporter.get_finished_spans()), headers
 
@@ -101,7 +102,7 @@ def test_invalid_ratios_are_refused(ratio: str) -> None:
 
 def test_the_documentation_has_every_attribute() -> None:
     failed = attributes(
-        "chat", turn(failure=Failure.CUT, max_tokens=5, request_id="r", model="m", target="http://h:1"), "r1"
+        ENDPOINTS["chat"], turn(failure=Failure.CUT, max_tokens=5, request_id="r", model="m", target="http://h:1"), "r1"
     )
     page = (ROOT / "docs" / "how-to" / "opentelemetry.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`([a-z_.]+)`", page.rpartition("|---|---|")[2])) >= failed.keys()

@@ -9,7 +9,7 @@ from inferload.base.errors import UsageError
 from inferload.client.connection.proxies import Proxy
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
-from inferload.client.first_turn import FirstTurn, Proof, SentTurns, prove, with_field
+from inferload.client.first_turn import FirstTurn, Proof, SentTurns, prove
 from inferload.client.model_list import listed
 from inferload.client.probe import ModelList, ServerFacts, chat_tokenizer, facts_of, model_list, tokenizer_of
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
@@ -100,10 +100,11 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
     targets, request = _prove(spec, own, servers, sessions)
     spec = replace(spec, targets=tuple(facts.target for facts in targets))
     for target in spec.targets:
-        where = "" if spec.scenario.of_tasks else ENDPOINTS[request.endpoint].path  # tasks choose their endpoints
+        # Tasks choose their endpoints.
+        url = target.api_url() if spec.scenario.of_tasks else target.url_of(ENDPOINTS[request.endpoint])
         proxy = Proxy.for_target(target)
         through = "" if proxy is None else f" through the proxy {proxy.url} ({proxy.variable})"
-        logger.info("requests go to %s%s", target.api_url(where), through)
+        logger.info("requests go to %s%s", url, through)
     settings = client_settings(spec.scenario, spec.target, targets[0].model, own, "preflight")
     vocabulary, template, data = approximate(), NO_TEMPLATE, _data(spec, opened, None)
     if targets[0].tokenizes:
@@ -199,7 +200,7 @@ def _prove(
         proof = requests.prove(replace(servers[number], target=targets[number]), model, ask, request, sent[number])
         targets[number] = proof.target
         if proof.key == "max_completion_tokens" and request.max_tokens_field == "auto":
-            request, again = with_field(request, proof.key), jobs[:at]
+            request, again = request.model_copy(update={"max_tokens_field": proof.key}), jobs[:at]
             logger.info("%s refuses max_tokens: max_completion_tokens limits the answers", proof.target.api_url())
     for number, model, ask in again:
         requests.prove(replace(servers[number], target=targets[number]), model, ask, request, sent[number])

@@ -17,7 +17,7 @@ from inferload.client.connection import reader_choice
 from inferload.client.connection.reply import mark_searches
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.scenario.schema.endpoints import Endpoint
+from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.remarks import Remark
 
 MESSAGES = [
@@ -37,7 +37,7 @@ INCOMPLETE = [
     b'data: {"type":"response.incomplete","response":{"id":"r","usage":{"input_tokens":7,"output_tokens":2},'
     b'"incomplete_details":{"reason":"max_output_tokens"}}}\n\n',
 ]
-ANSWERS: dict[str, tuple[Endpoint, list[bytes]]] = {
+ANSWERS: dict[str, tuple[EndpointName, list[bytes]]] = {
     "chat": ("chat", ANSWER),
     "without a space": ("chat", [event.replace(b"data: ", b"data:") for event in ANSWER]),
     "carriage returns": ("chat", [event.replace(b"\n", b"\r\n") for event in ANSWER]),
@@ -64,9 +64,9 @@ def connect(request: pytest.FixtureRequest) -> Iterator[object]:
     """connect(endpoint): a client whose turns no periodic check ends."""
     if request.param == "native" and not reader_choice.built():
         pytest.skip("the compiled reader was not built")
-    clients: dict[Endpoint, PairClient] = {}
+    clients: dict[EndpointName, PairClient] = {}
 
-    def of(endpoint: Endpoint) -> PairClient:
+    def of(endpoint: EndpointName) -> PairClient:
         if endpoint not in clients:
             clients[endpoint] = (
                 TlsPairClient("TLSv1.3", endpoint=endpoint)
@@ -106,7 +106,7 @@ def ended(turn: Turn) -> TurnResult:
         return turn.wait()
 
 
-def check(client: PairClient, result: TurnResult, endpoint: Endpoint, seen_ns: int) -> None:
+def check(client: PairClient, result: TurnResult, endpoint: EndpointName, seen_ns: int) -> None:
     record = result.record
     assert (record.failure, result.text, record.input_tokens, record.output_tokens) == (None, TEXTS[endpoint], 7, 2)
     assert record.last_ns is not None

@@ -1,0 +1,80 @@
+"""Responses of OpenAI: /responses."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from inferload.client.answers.responses import ResponsesAnswer
+from inferload.client.endpoints.dialect import Dialect, joined, sendable, to_json, tool_named, words
+from inferload.client.requests.call_checks import CallError
+from inferload.scenario.scenario import RequestOptions
+from inferload.workload.content.messages import Message
+from inferload.workload.content.script import Ask
+
+_LIMIT_KEY = "max_output_tokens"
+_FIELDS = words("""
+        instructions reasoning text top_p top_k top_logprobs truncation previous_response_id conversation include metadata
+        parallel_tool_calls max_tool_calls user service_tier store prompt_cache_key safety_identifier request_id priority
+        cache_salt mm_processor_kwargs ignore_eos seed stop
+        """)
+
+
+def _input_items(message: Message, text: bytes) -> bytes:
+    if message.tool_call_id is not None:
+        head = {"type": "function_call_output", "call_id": message.tool_call_id}
+        return to_json(head)[:-1] + b',"output":' + text + b"}"
+    items = []
+    if message.reasoning:
+        reasoning = {"type": "reasoning_text", "text": sendable(message.reasoning)}
+        items.append(to_json({"type": "reasoning", "summary": [], "content": [reasoning]}))
+    if not (message.tool_calls and text == b'""'):
+        items.append(b'{"role":"' + message.role.encode() + b'","content":' + _input_content(message, text) + b"}")
+    for call in message.tool_calls:
+        item = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+        items.append(to_json(item))
+    return b",".join(items)
+
+
+def _input_content(message: Message, text: bytes) -> bytes:
+    if not message.images:
+        return text
+    images = [to_json({"type": "input_image", "detail": "auto", "image_url": url}) for url in message.images]
+    return b"[" + b",".join((*images, b'{"type":"input_text","text":' + text + b"}")) + b"]"
+
+
+def _responses_options(request: RequestOptions, ask: Ask) -> dict[str, Any]:
+    options: dict[str, Any] = {"stream": True, "store": False}
+    if ask.output_tokens is not None:
+        options[_LIMIT_KEY] = ask.output_tokens
+    if request.ignore_eos:
+        options["ignore_eos"] = True
+    if ask.tools:
+        options["tools"] = [{"type": "function"} | tool["function"] for tool in msgspec.json.decode(ask.tools)]
+    if ask.tool_choice is not None:
+        name = tool_named(ask.tool_choice)
+        options["tool_choice"] = ask.tool_choice if name is None else {"type": "function", "name": name}
+    return options
+
+
+def _checked(method: str, value: Any) -> Any:
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
+        return value
+    problem = "empty" if value in ("", [], ()) else type(value).__name__
+    raise CallError(
+        f"{method}: input is {problem}; give text, or a list of items such as {{'role': 'user', 'content': '...'}}"
+    )
+
+
+DIALECT = Dialect(
+    answer=ResponsesAnswer,
+    message=_input_items,
+    context=lambda encoded: b'"input":[' + joined(encoded) + b"]",
+    options=_responses_options,
+    limit_key=lambda _request: _LIMIT_KEY,
+    checked=_checked,
+    fields=_FIELDS,
+    logprobs=lambda count: {"top_logprobs": count, "include": ["message.output_text.logprobs"]},
+)
