@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from inferload.results.latency_limits import LatencyLimit, latency_limits
+from inferload.results.summary_document import GateResult
 
 from ..data.frames import RunFrames
 from ..data.manifest import slo_of, slos_of
@@ -32,11 +33,11 @@ def pictures(
     run: RunFrames, timeline: pd.DataFrame, parts: pd.DataFrame, notes: Notes, minute: int | None = None
 ) -> Pictures:
     """Return the charts for which the run has data. `parts`: from `breakdown.parts`; `notes`: collects unreadable data."""
-    summary: Mapping[str, Any] = run.summary or {}
     slo = notes.unless_damaged("the SLO", lambda: slo_of(run.manifest)) or {}
-    limits = notes.unless_damaged("the limits of SLO and gates", lambda: _limits(run.manifest, summary)) or []
+    gates = [] if run.summary is None else run.summary.verdict.gates
+    limits = notes.unless_damaged("the limits of SLO and gates", lambda: _limits(run.manifest, gates)) or []
     minutes = notes.unless_damaged("the turns of one minute", lambda: lanes.lanes(run, minute))
-    steps: Sequence[Mapping[str, Any]] = summary.get("steps") or ()
+    steps = [] if run.summary is None else run.summary.steps
     latencies = f"{run.marked}Counts and rates are of all turns. " if run.marked else ""
     makers: tuple[tuple[str, str, Callable[[], Picture | None]], ...] = (
         (
@@ -55,9 +56,8 @@ def pictures(
     return Pictures(tuple(picture for picture in drawn if picture is not None), minutes)
 
 
-def _limits(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> list[LatencyLimit]:
-    gates = (summary.get("verdict") or {}).get("gates") or ()
-    return latency_limits(slos_of(manifest), [str(gate["gate"]) for gate in gates])
+def _limits(manifest: Mapping[str, Any], gates: Sequence[GateResult]) -> list[LatencyLimit]:
+    return latency_limits(slos_of(manifest), [gate.gate for gate in gates])
 
 
 def _marked(picture: Picture | None, mark: str) -> Picture | None:

@@ -5,13 +5,13 @@ A curve is a configuration at several loads: steps of a run, points of a search,
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TPOT, TTFT
 from inferload.results.run_tables import step_level
+from inferload.results.summary_document import Results, Step
 
 from ..data.figures import value_of
 from .chart import (
@@ -69,14 +69,14 @@ class Curve:
     points: tuple[LoadPoint, ...]
 
 
-def of_steps(steps: Sequence[Mapping[str, Any]]) -> Curve:
+def of_steps(steps: Sequence[Step]) -> Curve:
     """Return the curve of the steps of a run, from summary.json."""
-    unit = "users" if any(step.get("users") is not None for step in steps) else "sessions/s"
+    unit = "users" if any(step.users is not None for step in steps) else "sessions/s"
     points = []
-    for index, step in enumerate(steps):
-        load = step.get("users", step.get("sessions_per_s"))
-        name = step_level(step) if load is not None else str(index)
-        figures = {figure: value_of(figure, step) for figure in FIGURES}
+    for step in steps:
+        load = step.sessions_per_s if step.users is None else step.users
+        name = str(step.step) if load is None else step_level(step.users, step.sessions_per_s)
+        figures = {figure: value_of(figure, Results.of_part(step)) for figure in FIGURES}
         points.append(LoadPoint(name, None if load is None else float(load), figures))
     return Curve("", unit, tuple(sorted(points, key=lambda point: (point.load is None, point.load or 0.0))))
 

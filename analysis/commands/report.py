@@ -9,7 +9,8 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
-from inferload.results import ci, document_shapes
+from inferload.results import ci, typed_documents
+from inferload.results.summary_document import Summary
 
 
 def register(subparsers: Any) -> None:
@@ -86,7 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n  ".join(map(str, make_runs(single, arguments.together))))
     outputs = ci.Outputs.of(arguments)
     if outputs.wanted:
-        outputs.write({name: _summary(path / rundir.SUMMARY) for name, path in _named(single).items()})
+        outputs.write(
+            {name: typed_documents.read(path / rundir.SUMMARY, Summary) for name, path in _named(single).items()}
+        )
     return 0
 
 
@@ -105,18 +108,6 @@ def _named(paths: Sequence[Path]) -> dict[str, Path]:
     """Runs by folder name, or by path if several folders have the same name."""
     names = [path.name for path in dict.fromkeys(paths)]
     return {path.name if path.name and names.count(path.name) == 1 else str(path): path for path in paths}
-
-
-def _summary(path: Path) -> dict[str, Any]:
-    """Read a summary with a complete verdict; UsageError names a missing key."""
-    summary = document_shapes.read(path)
-    verdict = summary.get("verdict")
-    if not isinstance(verdict, dict):
-        raise UsageError(f"{path}: no verdict; is {path.parent} a finished run of inferload?")
-    for key in ("measurement", "reasons", "gates", "passed"):
-        if key not in verdict:
-            raise UsageError(f"{path}: no verdict.{key}; is {path.parent} a finished run of inferload?")
-    return summary
 
 
 def _kind(folder: Path) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import number, plural
-from inferload.results import document_shapes
 from inferload.results.statistics.baseline_stats import FEWEST
 
 from .comparable import configuration, shared_starts
@@ -51,7 +50,7 @@ def is_baseline(path: Path) -> bool:
 
 def read(path: Path) -> Side:
     """Read the occasions as one side, one run each; UsageError if it is not a baseline file."""
-    document = document_shapes.read(path) if path.is_file() else {}
+    document = rundir.read_object(path) if path.is_file() else {}
     if document.get("kind") != KIND:
         raise UsageError(f"{path}: no baseline file; create it with: inferload baseline add {path} RUN...")
     if document.get("format") != FORMAT:

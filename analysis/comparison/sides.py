@@ -11,8 +11,9 @@ from inferload.base.errors import UsageError
 from inferload.figures.metric_names import PROCESS_START
 from inferload.figures.rate_figures import FAILED_RATIO, OUTPUT, TURNS
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
-from inferload.results import document_shapes, prices
+from inferload.results import document_shapes, prices, typed_documents
 from inferload.results.cost import UNPRICED, Prices
+from inferload.results.summary_document import Results, Summary
 from inferload.servers.scrapes_file import read_scrapes
 
 from ..charts.load import FIGURES
@@ -154,20 +155,20 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
     """Return a run with the figures of a class, without those known for all classes together only."""
     if not run.path.is_dir():
         raise UsageError(f"--class {name}: {run.path} has no classes; name run directories")
-    classes = document_shapes.read(run.path / rundir.SUMMARY).get("by_class") or {}
+    classes = typed_documents.read(run.path / rundir.SUMMARY, Summary).by_class
     if name not in classes:
         raise UsageError(f"--class {name}: no such class in {run.path}; it has {', '.join(classes) or 'none'}")
-    summary = {"client": {}, **classes[name]}
+    results = Results.of_part(classes[name])
     return replace(
         run,
-        figures={figure: value_of(figure, summary) for figure in names},
+        figures={figure: value_of(figure, results) for figure in names},
         settings={key: value for key, value in run.settings.items() if key != _ONLY},
         server={**run.server, "only class": run.settings.get(_ONLY)},
         output_tokens=None,
         input_tokens=None,
         cached_tokens=None,
         prices=UNPRICED,
-        ok_and_sent=(summary["turns"]["ok"], summary["turns"]["sent"]),
+        ok_and_sent=(results.turns.ok, results.turns.sent),
         loads=(),
     )
 
@@ -245,9 +246,9 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
     manifest = document_shapes.read(path / rundir.MANIFEST)
     if not (path / rundir.SUMMARY).is_file():
         raise UsageError(f"{path}: no {rundir.SUMMARY}: the run ended before it was written; leave this run out")
-    summary = document_shapes.read(path / rundir.SUMMARY)
-    verdict = summary.get("verdict") or {}
-    turns = summary.get("turns") or {}
+    summary = typed_documents.read(path / rundir.SUMMARY, Summary)
+    turns = summary.turns
+    measured = turns.by_phase.get("measure", turns)
     scenario = manifest.get("scenario") or {}
     return Run(
         path=path,
@@ -255,12 +256,8 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         figures={name: value_of(name, summary) for name in names},
         seed=manifest.get("seed"),
         start=_server_start(path),
-        level=str(verdict.get("measurement")),
-        reasons=tuple(
-            str(reason.get("text"))
-            for reason in verdict.get("reasons") or ()
-            if reason.get("phase") in (None, "measure")  # other phases do not affect the verdict
-        ),
+        level=summary.verdict.measurement,
+        reasons=tuple(reason.text for reason in summary.verdict.deciding),
         settings=_settings(manifest),
         slo=slo_of(manifest),
         server={
@@ -272,18 +269,18 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
             "machine": manifest.get("machine"),
             "inferload": (manifest.get("versions") or {}).get("inferload"),
         },
-        output_tokens=_per_turn(turns, "output_tokens", "output_tokens"),
-        input_tokens=_per_turn(turns, "input_tokens", "input_tokens"),
+        output_tokens=_per_turn(measured.output_tokens, measured.output_tokens_from),
+        input_tokens=_per_turn(measured.input_tokens, measured.input_tokens_from),
         # vLLM reports cached tokens only if there are any.
-        cached_tokens=_per_turn(turns, "cached_tokens", "input_tokens"),
+        cached_tokens=_per_turn(measured.cached_tokens, measured.input_tokens_from),
         prices=_prices(manifest, path),
-        window_s=summary.get("window_s"),
+        window_s=summary.window_s,
         started_at=str(manifest.get("started_at") or ""),
         lasted_s=_lasted_s(manifest),
         scenario=str(scenario.get("name") or ""),
-        ok_and_sent=(turns["ok"], turns["sent"]) if {"ok", "sent"} <= turns.keys() else None,
+        ok_and_sent=(turns.ok, turns.sent),
         loads=_loads(manifest, summary),
-        arm=str((summary.get("cache") or {}).get("arm") or ARMS[0]),
+        arm=summary.cache.arm or ARMS[0],
     )
 
 
@@ -304,13 +301,15 @@ _LOAD_FIGURES = (
 )
 
 
-def _loads(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[LoadFigures, ...]:
+def _loads(manifest: Mapping[str, Any], summary: Summary) -> tuple[LoadFigures, ...]:
     """Figures at the load of a run, or of each of its steps; empty for a load without a single number."""
-    steps = summary.get("steps") or []
-    blocks = [(step, *_load_of(step)) for step in steps] or [(summary, *_load_of(arrivals_of(manifest)))]
+    parts: list[tuple[Results, Mapping[str, Any]]] = [
+        (Results.of_part(step), {"users": step.users, "sessions_per_s": step.sessions_per_s}) for step in summary.steps
+    ] or [(summary, arrivals_of(manifest))]
+    blocks = [(part, *_load_of(level)) for part, level in parts]
     return tuple(
-        LoadFigures(load, unit, {name: steady_value_of(name, {"client": {}, **block}) for name in FIGURES})
-        for block, load, unit in blocks
+        LoadFigures(load, unit, {name: steady_value_of(name, part) for name in FIGURES})
+        for part, load, unit in blocks
         if load is not None
     )
 
@@ -330,11 +329,9 @@ def _prices(manifest: Mapping[str, Any], path: Path) -> Prices:
     return prices.from_document(variant.get("prices"), f"{path}: prices").over(Prices(gpus=gpus or None))
 
 
-def _per_turn(turns: Mapping[str, Any], name: str, reported_by: str) -> float | None:
-    """Return the mean over the turns of the measure phase that reported a count, failed ones included."""
-    measured = (turns.get("by_phase") or {}).get("measure") or {}
-    total, reported = measured.get(name), measured.get(f"{reported_by}_from")
-    return total / reported if isinstance(total, int) and reported else None
+def _per_turn(total: int | None, reported: int | None) -> float | None:
+    """Return the mean over the turns that reported a count, failed ones included."""
+    return total / reported if total is not None and reported else None
 
 
 def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from inferload.figures import gate_grammar
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import Better, Figure, Head
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES
 from inferload.figures.turn_figures import TPOT, TTFT, TURN_FIGURES
-from inferload.results.summary import steady
+from inferload.results.summary_document import Results, steady
 from inferload.results.verdict import gates
 
 
@@ -90,16 +89,13 @@ def figure(name: str) -> Term:
     return Term(_BY_KEY[term.name], term.statistic)
 
 
-def value_of(name: str, summary: Mapping[str, Any]) -> float | None:
-    """Return a figure of summary.json; None if unknown."""
-    try:
-        return gates.evaluate(gate_grammar.parse(f"{name} < 0"), summary).value
-    except (KeyError, TypeError):
-        return None
+def value_of(name: str, results: Results) -> float | None:
+    """Return a figure of a run; None if unknown."""
+    return gates.evaluate(gate_grammar.parse(f"{name} < 0"), results).value
 
 
-def steady_value_of(name: str, summary: Mapping[str, Any]) -> float | None:
+def steady_value_of(name: str, results: Results) -> float | None:
     """Return a figure as `value_of`, but None for a percentile with fewer than 10 samples beyond it."""
     term = gate_grammar.parse(f"{name} < 0")
-    count = ((summary.get("latency") or {}).get(term.name) or {}).get("count") or 0
-    return None if term.q is not None and not steady(count, term.q) else value_of(name, summary)
+    unsteady = term.q is not None and not steady(results.latency_of(term.name).count, term.q)
+    return None if unsteady else value_of(name, results)

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from inferload.base import json_text, rundir
 from inferload.base.errors import UsageError
-from inferload.results import document_shapes
+from inferload.results import document_shapes, typed_documents
+from inferload.results.summary_document import Summary
 from inferload.servers.scrapes_file import read_scrapes
 from inferload.servers.series import ServerSeries, by_target
 
@@ -99,7 +100,7 @@ class RunFrames:
 
     path: Path
     manifest: dict[str, Any]
-    summary: dict[str, Any] | None
+    summary: Summary | None
     start_wall_ns: int
     phases: tuple[PhaseSpan, ...]
     turns: pd.DataFrame
@@ -184,8 +185,8 @@ def load(run_dir: Path, server_log: Path | None = None, *, whole: bool = False) 
     if not run_dir.is_dir():
         raise UsageError(f"run directory {run_dir}: not found; name one that a run wrote")
     notes: list[str] = []
-    manifest = _document(run_dir / rundir.MANIFEST, notes) or {}
-    summary = _document(run_dir / rundir.SUMMARY, notes)
+    manifest = _document(run_dir / rundir.MANIFEST, document_shapes.Manifest, notes) or {}
+    summary = _summary(run_dir / rundir.SUMMARY, notes)
     _note_irregular(run_dir / rundir.TURNS, notes)
     files = turn_files.found(run_dir, manifest.get("id"), NEEDED, notes)
     marks = _marks(run_dir / rundir.MARKS, notes)
@@ -254,21 +255,28 @@ def _turns(files: Iterable[TurnFile], every: int, notes: list[str]) -> tuple[pd.
     return pd.concat(frames, ignore_index=True) if frames else empty_turns(), in_time_order(events), readable
 
 
-def _document(path: Path, notes: list[str]) -> dict[str, Any] | None:
+def _summary(path: Path, notes: list[str]) -> Summary | None:
+    """Return the summary without the parts that are damaged; None if its outcome or its turns are."""
+    document = _document(path, Summary, notes)
+    try:
+        return None if document is None else typed_documents.typed(document, Summary)
+    except msgspec.ValidationError as error:
+        notes.append(f"{path.name} is left out ({error})")
+        return None
+
+
+def _document(path: Path, kind: type, notes: list[str]) -> dict[str, Any] | None:
+    """Return a document without the parts with a value of unexpected type, with a note for each."""
     if not _readable(path, notes):
         notes.append(f"{path.name} is missing: the run ended before it was written")
         return None
     try:
-        return _shaped(path.name, rundir.read_object(path), notes)
+        document = rundir.read_object(path)
     except UsageError:
         notes.append(f"{path.name} cannot be read: the run ended while it was written")
         return None
-
-
-def _shaped(name: str, document: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Remove parts with a value of unexpected type, with a note each."""
-    problems = document_shapes.faults(name, document)
-    notes += [f"{name}: {key} is left out ({problem})" for key, problem in problems.items()]
+    problems = typed_documents.faults(document, kind)
+    notes += [f"{path.name}: {key} is left out ({problem})" for key, problem in problems.items()]
     return {key: value for key, value in document.items() if key not in problems}
 
 

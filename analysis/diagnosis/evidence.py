@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
+from inferload.figures.client_figures import CPU_SHARE, DELAY
+from inferload.results.summary_document import Summary
 from inferload.servers.bottleneck.evidence import (
     ClientReason,
     KvBlocks,
@@ -41,9 +43,8 @@ def collect(
     window = ServerWindow.of(server, wall[0], wall[1])
     if not ((server.wall_ns >= wall[0]) & (server.wall_ns < wall[1])).any():
         window = ServerWindow(server, None, None, wall[0], wall[1])  # the nearest scrapes are outside the window
-    summary = run.summary or {}
-    client = summary.get("client") or {}
-    expected, counted = ((summary.get("cache") or {}).get(name) or {} for name in ("expected", "counted"))
+    summary = run.summary
+    expected, counted = (None, None) if summary is None else (summary.cache.expected, summary.cache.counted)
     events = client_view.events.between(start_s, end_s)
     gaps_ms = events.gap_ms[~np.isnan(events.gap_ms)]
     firsts = client_view.firsts(start_s, end_s)
@@ -72,27 +73,24 @@ def collect(
         **_engines(window),
         client_ttft_ms=float(np.mean(ttft_ms)) if len(ttft_ms) else None,
         client_itl_p50_ms=float(np.median(gaps_ms)) if len(gaps_ms) else None,
-        client_delay_p99_ms=(client.get("delay_ms") or {}).get("p99"),
-        client_cpu_share=client.get("cpu_share"),
-        client_reasons=_client_reasons(summary),
-        tokens_per_event=(summary.get("tokens_per_event") or {}).get("mean"),
+        client_delay_p99_ms=None if summary is None else summary.client.samples(DELAY).p99,
+        client_cpu_share=None if summary is None else summary.client.number(CPU_SHARE),
+        client_reasons=() if summary is None else _client_reasons(summary),
+        tokens_per_event=None if summary is None else summary.tokens_per_event.mean,
         itl_by_running=_itl_by_running(run, events, window),
         itl_alone_ms=client_view.itl_alone_ms,
-        expected_hit_rate=expected.get("hit_rate"),
-        counted_hit_rate=counted.get("hit_rate"),
+        expected_hit_rate=None if expected is None else expected.hit_rate,
+        counted_hit_rate=None if counted is None else counted.hit_rate,
         slo=client_view.slo,
     )
 
 
-def _client_reasons(summary: Mapping[str, Any]) -> tuple[ClientReason, ...]:
+def _client_reasons(summary: Summary) -> tuple[ClientReason, ...]:
     """Return the verdict's reasons on client delay and lag, which exist even if the summary lacks the percentile."""
-    reasons = (summary.get("verdict") or {}).get("reasons")
     return tuple(
-        ClientReason(reason["code"], str(reason.get("level")), str(reason.get("text")))
-        for reason in (reasons if isinstance(reasons, list) else ())
-        if isinstance(reason, Mapping)
-        and reason.get("code") in ("client_delay", "client_lag")
-        and reason.get("phase") == "measure"
+        ClientReason(reason.code, reason.level, reason.text)
+        for reason in summary.verdict.deciding
+        if reason.code in ("client_delay", "client_lag")
     )
 
 

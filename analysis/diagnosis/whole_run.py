@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,8 @@ import pandas as pd
 from inferload.base.numbers import number, percent
 from inferload.figures import gate_grammar, rate_figures, turn_figures
 from inferload.figures.rate_figures import ATTAINMENT
+from inferload.results.statistics.overload import Growth
+from inferload.results.summary_document import Results, Stopped, Turns
 from inferload.results.verdict.failures import lines, stopped_by_target
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
@@ -119,8 +120,8 @@ RUN_RULES = (
 RULE_OF: Mapping[str, RunRule] = {rule.code: rule for rule in RUN_RULES}
 
 
-def failed_turns(run: RunFrames) -> Mapping[str, Any]:
-    """Return the summary; without a summary, the failure counts from the turn records."""
+def failed_turns(run: RunFrames) -> Results:
+    """Return the results; without a summary, the failure counts from the turn records."""
     if run.summary is not None:
         return run.summary
     by_failure: Counter[str] = Counter()
@@ -132,17 +133,18 @@ def failed_turns(run: RunFrames) -> Mapping[str, Any]:
         # Of the other turns, only the last end at each server says when it still answered.
         latest = turns[turns["ok"]].sort_values("closed_s")
         kept += [failed, latest.drop_duplicates("target", keep="last") if "target" in turns else latest.tail(1)]
-    if not kept:
-        return {}
-    rows = pd.concat(kept, ignore_index=True)
-    everything = {"ok": ok, "failed": by_failure.total(), "by_failure": dict(by_failure)}
+    failures = by_failure.total()
+    counts = Turns(sent=ok + failures, ok=ok, failed=failures, unfinished=0, by_failure=dict(by_failure))
+    return Results(turns=counts, stopped_answering=_stopped_answering(pd.concat(kept)) if kept else None)
+
+
+def _stopped_answering(rows: pd.DataFrame) -> list[Stopped]:
     failures = rows["failure"].astype(object).where(rows["failure"].notna(), None).tolist()
     heard_s = rows["last_s"].fillna(rows["first_event_s"]).to_numpy(dtype=np.float64)
     targets = (
         rows["target"].astype(object).where(rows["target"].notna(), None) if "target" in rows else [None] * len(rows)
     )
-    stopped = stopped_by_target(targets, failures, heard_s, rows["closed_s"].to_numpy(dtype=np.float64))
-    return {"turns": {"by_phase": {"all": everything}}, "stopped_answering": stopped}
+    return stopped_by_target([(targets, failures, heard_s, rows["closed_s"].to_numpy(dtype=np.float64))])
 
 
 def gone(run: RunFrames, server: ServerSeries) -> str | None:
@@ -175,14 +177,13 @@ def load_end_s(run: RunFrames) -> float | None:
 def is_troubled(run: RunFrames, server: ServerSeries) -> bool:
     """Return True if turns failed, the server stopped answering or restarted, or fell behind an open loop or may have."""
     grew = growth(run)
-    behind = grew is not None and grew["state"] != "kept up"
+    behind = grew is not None and grew.state != "kept up"
     return behind or bool(lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
 
 
 def sent_no_turn(run: RunFrames) -> bool:
     """Return True if the run is known to have sent no turn in any phase."""
-    turns = (run.summary or {}).get("turns") or {}
-    return bool(((turns.get("by_phase") or {}).get("all") or {}).get("sent") == 0)
+    return run.summary is not None and run.summary.turns.whole_run.sent == 0
 
 
 def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad) -> tuple[Finding, ...]:
@@ -205,45 +206,45 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: Measur
 
 def missed_limits(run: RunFrames) -> tuple[str, ...]:
     """Return the latency limits that the run missed, with their figures: gates, and an SLO that too few turns met."""
-    summary = run.summary or {}
+    if run.summary is None:
+        return ()
     failed = [
         gate
-        for gate in (summary.get("verdict") or {}).get("gates") or ()
-        if not gate.get("passed") and gate.get("answer") != "inconclusive" and gate.get("value") is not None
+        for gate in run.summary.verdict.gates
+        if not gate.passed and gate.answer != "inconclusive" and gate.value is not None
     ]
     missed = [
-        f"{gate['gate']} (it is {number(gate['value'])})"
+        f"{gate.gate} (it is {number(gate.value)})"
         for gate in failed
-        if gate_grammar.parse(gate["gate"]).name in _LATENCY_LIMITS
+        if gate_grammar.parse(gate.gate).name in _LATENCY_LIMITS
     ]
-    attainment = (summary.get("rates") or {}).get(ATTAINMENT.key)
+    attainment = run.summary.rates.get(ATTAINMENT.key)
     if attainment is not None and attainment < _SLO_MET:
         missed.append(f"{percent(attainment)} of the turns met the SLO")
     return tuple(missed)
 
 
-def growth(run: RunFrames) -> Mapping[str, Any] | None:
+def growth(run: RunFrames) -> Growth | None:
     """Return the growth of the turns in flight from the summary; None in a closed loop or if unknown."""
-    block = (run.summary or {}).get("growth")
-    return block if isinstance(block, Mapping) and block.get("state") else None
+    return None if run.summary is None else run.summary.growth
 
 
-def rates_text(grew: Mapping[str, Any]) -> str:
+def rates_text(grew: Growth) -> str:
     """Format the rates of offered and ended turns, and the length of the time that they are from."""
-    failed = f" ({number(grew['failed_per_s'])}/s of them failed)" if grew.get("failed_per_s") else ""
-    ended = f"{number(grew['ended_per_s'])}/s ended{failed}"
-    return f"{number(grew['offered_per_s'])} turns/s offered, {ended} in {number(grew['lasts_s'])} s"
+    failed = f" ({number(grew.failed_per_s)}/s of them failed)" if grew.failed_per_s else ""
+    ended = f"{number(grew.ended_per_s)}/s ended{failed}"
+    return f"{number(grew.offered_per_s)} turns/s offered, {ended} in {number(grew.lasts_s)} s"
 
 
-def _highest_kept_up(grew: Mapping[str, Any]) -> list[str]:
+def _highest_kept_up(grew: Growth) -> list[str]:
     """Format the highest rate of a stepped load without growth."""
-    rate = grew.get("kept_up_per_s")
+    rate = grew.kept_up_per_s
     return [] if rate is None else [f"the highest step without growth offered {number(rate)} turns/s"]
 
 
 def _stopped(run: RunFrames) -> list[float]:
     """Return the times at which a server stopped answering."""
-    return [float(entry["at_s"]) for entry in failed_turns(run).get("stopped_answering") or ()]
+    return [entry.at_s for entry in failed_turns(run).stopped_answering or ()]
 
 
 def _lost_worker(run: RunFrames) -> bool:
@@ -254,24 +255,24 @@ def _lost_worker(run: RunFrames) -> bool:
 def _overload(run: RunFrames, disturbed: bool) -> Finding | None:
     """Return the growth of the turns in flight. `disturbed`: a server or a part of the load was lost, so no capacity is stated."""
     grew = growth(run)
-    if grew is None or grew["state"] == "kept up":
+    if grew is None or grew.state == "kept up":
         return None
-    step = "" if grew.get("step") is None else f"in step {grew['step']}: "
+    step = "" if grew.step is None else f"in step {grew.step}: "
     figures = f"{step}{rates_text(grew)}"
     change = (
-        f"{figures}; the number of turns in flight grew by {number(grew['growth_per_s'])}/s (95 %: {number(grew['low_per_s'])} to "
-        f"{number(grew['high_per_s'])})"
+        f"{figures}; the number of turns in flight grew by {number(grew.growth_per_s)}/s (95 %: {number(grew.low_per_s)} to "
+        f"{number(grew.high_per_s)})"
     )
-    if grew["state"] == "undecided":
+    if grew.state == "undecided":
         return Finding(
             "overload-undecided", 0.05, (change, "this time is too short to exclude overload: measure longer")
         )
-    if grew["state"] == "unsettled":
+    if grew.state == "unsettled":
         short = "this time is too short, relative to a turn, to distinguish overload from ramp-up: measure longer"
         return Finding("overload", 500.0, (change, short), probable=True, figures=figures)
     sentences = [change]
     if not disturbed:
-        completed_per_s = grew["ended_per_s"] - (grew.get("failed_per_s") or 0.0)
+        completed_per_s = grew.ended_per_s - grew.failed_per_s
         sentences.append(f"the capacity for turns of this kind is about {number(completed_per_s)}/s")
         sentences += _highest_kept_up(grew)
         sentences.append("latencies grow until the end of the load and depend on the duration of the run")
@@ -279,8 +280,8 @@ def _overload(run: RunFrames, disturbed: bool) -> Finding | None:
 
 
 def _not_judged(run: RunFrames) -> Finding | None:
-    reason = (run.summary or {}).get("overload_not_judged")
-    return Finding("overload-not-judged", 0.05, (str(reason),)) if reason else None
+    reason = None if run.summary is None else run.summary.overload_not_judged
+    return Finding("overload-not-judged", 0.05, (reason,)) if reason else None
 
 
 def _saturated(run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad) -> Finding | None:
@@ -323,7 +324,7 @@ def _kept_up(run: RunFrames) -> Finding | None:
 def kept_up_rates(run: RunFrames) -> str | None:
     """Format the rates of an open loop without growth of the turns in flight; else None."""
     grew = growth(run)
-    if grew is None or grew["state"] != "kept up":
+    if grew is None or grew.state != "kept up":
         return None
     return "; ".join(
         [f"{rates_text(grew)}, without significant growth of the turns in flight", *_highest_kept_up(grew)]

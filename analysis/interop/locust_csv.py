@@ -3,7 +3,7 @@
 Locust records requests and response times only. Their definition depends on the locustfile, so they are not TTFT, ITL or E2E.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from inferload.figures.figure import Head
 from inferload.figures.server_figures import KEPT_PREFIXES
 from inferload.figures.table import Table
 from inferload.results.run_tables import servers_table
+from inferload.results.summary_document import OtherRequests, RequestName
 from inferload.scenario.schema.arrivals import user_range
 from inferload.servers import window_figures
 from inferload.servers.scrapes_file import SCHEMA, ScrapeColumns
@@ -145,19 +146,28 @@ def tables(path: Path, run: RunFrames) -> tuple[Table, ...]:
     return tuple(table for table in shown if table.rows)
 
 
-def requests(prefix: Path) -> dict[str, Any]:
-    """Return the requests of PREFIX_stats.csv in the form of the summary's `other_requests`; empty without the file."""
+def requests(prefix: Path) -> OtherRequests:
+    """Return the requests of PREFIX_stats.csv; none without the file."""
+    rows = _stats(prefix)
+    whole = next((row for row in rows if row["Name"] == "Aggregated" and not row.get("Type")), None)
     by_name = [
-        {
-            "type": row.get("Type") or None,
-            "name": row["Name"],
-            **{key: _known(row.get(column)) for key, column in _REQUEST_KEYS.items()},
-        }
-        for row in _stats(prefix)
+        RequestName(
+            type=row.get("Type") or None,
+            name=row["Name"],
+            sent=_count(row, "sent"),
+            failed=_count(row, "failed"),
+            **{key: _known(row.get(_REQUEST_KEYS[key])) for key in ("p50_ms", "p95_ms", "p99_ms")},
+        )
+        for row in rows
+        if row is not whole
     ]
-    whole = [entry for entry in by_name if entry["name"] == "Aggregated" and not entry["type"]]
-    counts = {key: whole[0][key] for key in ("sent", "failed")} if whole else {}
-    return counts | {"by_name": [entry for entry in by_name if entry not in whole]}
+    if whole is None:
+        return OtherRequests(by_name=by_name)
+    return OtherRequests(sent=_count(whole, "sent"), failed=_count(whole, "failed"), by_name=by_name)
+
+
+def _count(row: Mapping[str, Any], key: str) -> int:
+    return round(_known(row.get(_REQUEST_KEYS[key])) or 0)
 
 
 def _stats(prefix: Path) -> list[dict[str, Any]]:

@@ -99,11 +99,10 @@ def write(run: RunFrames, path: Path) -> None:
 def _met(run: RunFrames) -> float | None:
     """Return the number of measured turns that met the SLO; None without an SLO."""
     summary = run.summary
-    if summary is None or summary["rates"][ATTAINMENT.key] is None:
+    share = None if summary is None else summary.rates.get(ATTAINMENT.key)
+    if summary is None or share is None:
         return None
-    turns, dropped = summary["turns"], summary["sessions"]["dropped"]
-    planned = turns["ok"] + turns["failed"] + turns["unfinished"] + dropped
-    return float(round(summary["rates"][ATTAINMENT.key] * planned))
+    return float(round(share * (summary.turns.ended + (summary.sessions.dropped or 0))))
 
 
 def _gaps_s(run: RunFrames, measured: pd.DataFrame) -> list[list[float]]:

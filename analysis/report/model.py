@@ -13,19 +13,20 @@ from typing import Any
 from inferload.base.numbers import NOT_KNOWN, duration
 from inferload.figures.table import Table
 from inferload.results.run_tables import run_tables
-from inferload.results.verdict.outcome import of_summary
+from inferload.results.summary_document import Results, Summary, Turns, Verdict
 from inferload.workload.plan.load_text import LoadText, recorded_load
 
 from ..data.partial_run import Notes
 from ..diagnosis.advice import Cause
 from ..pages.wording import is_simulated
-from .first_screen import FirstScreen, of_run
+from .first_screen import FirstScreen, known, of_run
 
 _LEVELS = {
     "valid": "The measurement is valid",
     "suspect": "The measurement is suspect: read the reasons before you use the numbers",
     "invalid": "THE MEASUREMENT IS NOT VALID: these numbers do not describe the server",
 }
+_NO_TURNS = Turns(sent=0, ok=0, failed=0, unfinished=0)
 INCOMPLETE = "The run is incomplete: it ended before its summary was written, so it has neither verdict nor result"
 
 
@@ -39,8 +40,8 @@ class VerdictReason:
 
     @property
     def decides(self) -> bool:
-        """True if the verdict depends on it: only reasons of the measure phase, and of summaries without phases, do."""
-        return self.phase in ("", "measure")
+        """True if the verdict depends on it: only reasons of the measure phase do."""
+        return self.phase == "measure"
 
     @property
     def remark(self) -> str:
@@ -80,7 +81,7 @@ class ReportModel:
 def build(
     path: Path,
     manifest: Mapping[str, Any],
-    summary: Mapping[str, Any] | None,
+    summary: Summary | None,
     notes: Sequence[str] = (),
     causes: Sequence[Cause] = (),
     *,
@@ -90,7 +91,7 @@ def build(
     """Build the model of a run directory. `notes`: data that could not be read; `cause`: in a sentence;
     `marks`: events of the run.
     """
-    run = dict(_run(manifest)) | dict((summary or {}).get("run") or {})
+    run = _run(manifest) | ({} if summary is None else known(summary.run))
     limitation = manifest.get("only")  # of imported results, which have no summary
     level = "foreign" if limitation else _level(summary)
     name = run.get("scenario") or path.name
@@ -102,19 +103,18 @@ def build(
     unreadable = Notes(tuple(notes))
 
     readable = unreadable.unless_damaged
-    judged = None if level in ("incomplete", "foreign") else summary
-    outcome = None if judged is None else readable("the outcome", lambda: of_summary(judged))
+    outcome = None if summary is None or level in ("incomplete", "foreign") else summary.outcome
     headline = str(limitation) if limitation else INCOMPLETE if outcome is None else outcome.headline
-    shown = {"other_requests": manifest.get("requests")} if limitation else summary
+    shown = Results(turns=_NO_TURNS, other_requests=manifest["requests"]) if limitation else summary
     load = readable("the load", lambda: recorded_load(manifest, marks))
     parts: dict[str, Any] = {
         "facts": readable("the configuration", lambda: _facts(run, manifest, summary)) or (),
         "load": load,
         "first": readable("the headline figures", lambda: of_run(manifest, shown, load, cause))
         or of_run({}, None, load, cause),
-        "tables": () if summary is None else run_tables(summary, readable),
+        "tables": () if summary is None else run_tables(summary),
     }
-    reasons = readable("the reasons of the verdict", lambda: _reasons(summary)) or ()
+    reasons = () if summary is None else _reasons(summary.verdict)
     state = level if limitation or outcome is None else outcome.state
     sentences = [f"{headline}."]
     sentences += [f"{_LEVELS[level]}."] if level in _LEVELS and outcome is not None else []
@@ -142,10 +142,8 @@ def _run(manifest: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _level(summary: Mapping[str, Any] | None) -> str:
-    if summary is None:
-        return "incomplete"
-    level = str((summary.get("verdict") or {}).get("measurement"))
+def _level(summary: Summary | None) -> str:
+    level = "incomplete" if summary is None else summary.verdict.measurement
     return level if level in _LEVELS else "incomplete"
 
 
@@ -167,17 +165,11 @@ def _remarks(
     return tuple(filter(None, lines))
 
 
-def _reasons(summary: Mapping[str, Any] | None) -> tuple[VerdictReason, ...]:
-    reasons = ((summary or {}).get("verdict") or {}).get("reasons") or []
-    return tuple(
-        VerdictReason(str(reason.get("code")), str(reason.get("phase") or ""), str(reason.get("text")))
-        for reason in reasons
-    )
+def _reasons(verdict: Verdict) -> tuple[VerdictReason, ...]:
+    return tuple(VerdictReason(reason.code, reason.phase, reason.text) for reason in verdict.reasons)
 
 
-def _facts(
-    run: Mapping[str, Any], manifest: Mapping[str, Any], summary: Mapping[str, Any] | None
-) -> tuple[tuple[str, str], ...]:
+def _facts(run: Mapping[str, Any], manifest: Mapping[str, Any], summary: Summary | None) -> tuple[tuple[str, str], ...]:
     workers = manifest.get("workers")
     hosts = manifest.get("hosts") or ()
     phases = [
@@ -187,8 +179,8 @@ def _facts(
     ]
     versions = run.get("versions") or {}
     origins = {"records": "the records of all turns (exact)", "sketches": "sketches (within 0.25 %)"}
-    origin = origins.get((summary or {}).get("percentiles_from", ""))
-    missing = ((summary or {}).get("turn_records") or {}).get("why")
+    origin = None if summary is None else origins.get(summary.percentiles_from or "")
+    missing = None if summary is None else summary.turn_records.why
     facts = [
         ("Scenario", _joined(run.get("scenario"), _digest(run.get("digest")))),
         ("Target", _text(run.get("target"))),
@@ -197,7 +189,7 @@ def _facts(
         ("Seed", _text(run.get("seed"))),
         ("Started", _text(run.get("started_at"))),
         ("Phases", ", ".join(phases) or NOT_KNOWN),
-        ("Measured window", duration((summary or {}).get("window_s"))),
+        ("Measured window", duration(None if summary is None else summary.window_s)),
         ("Workers", _joined(len(workers) if workers is not None else None, _hosts(hosts))),
         ("Stopped by", _text(manifest.get("stop_reason"))),
         ("Percentiles from", _joined(origin, missing)),

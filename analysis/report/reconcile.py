@@ -82,7 +82,7 @@ def reconcile(frames: RunFrames) -> Reconciled:
     table, spans = parts(frames.turns), idle_spans(frames)
     times = _times_check(table)
     checks = [replace(times, text=frames.marked + times.text)]
-    if ((frames.summary or {}).get("client") or {}).get("stamps") == "user":
+    if frames.summary is not None and frames.summary.client.stamps == "user":
         text = "read times are from the client process, so the front end includes the client delay"
         checks.append(CounterCheck("front end", "not known", text))
     if not frames.servers:

@@ -75,7 +75,7 @@ def make_of_locust(prefix: Path, scrapes: Sequence[Path], out: Path | None, opti
 
 def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Table, ...] = ()) -> ReportFiles:
     """Write the files of a report; UsageError if they cannot be written. `tables`: placed before the others."""
-    notes = Notes((*run.notes, *(run.summary or {}).get("notes", ()), *warnings(run)))
+    notes = Notes((*run.notes, *([] if run.summary is None else run.summary.notes), *warnings(run)))
     table = timeline.build(run)
     diagnoses = notes.unless_damaged("the diagnosis", lambda: diagnose(run, table)) or Diagnoses()
     reconciled = (

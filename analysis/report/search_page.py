@@ -11,7 +11,8 @@ from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, pe
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import GOODPUT, TURNS
 from inferload.figures.table import Cell, Table
-from inferload.results import document_shapes
+from inferload.results import document_shapes, typed_documents
+from inferload.results.summary_document import Summary
 
 from ..charts import load
 from ..charts.chart import Picture
@@ -32,7 +33,7 @@ _WORDS = {"invalid": "not valid", "failed": "run failed"}
 
 def make_search(folder: Path) -> tuple[str, Path, Path]:
     """Write the pages; return (answer, search.md, search.html). UsageError if they cannot be written."""
-    document = document_shapes.read(folder / rundir.SEARCH)
+    document = rundir.read_object(folder / rundir.SEARCH)
     text, page = folder / "search.md", folder / "search.html"
     try:
         rundir.write_text(text, markdown(document))
@@ -84,21 +85,24 @@ def _first_screen(document: Mapping[str, Any], folder: Path | None) -> FirstScre
     return replace(screen, facts=facts, failed_gates=())
 
 
-def _run_of(point: Mapping[str, Any] | None, folder: Path | None) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+def _run_of(point: Mapping[str, Any] | None, folder: Path | None) -> tuple[Mapping[str, Any], Summary | None]:
     """Return manifest and summary of the last run of a point; ({}, None) without them."""
-    manifest, summary = (_document_of(point, folder, name) for name in (rundir.MANIFEST, rundir.SUMMARY))
-    return ({}, None) if manifest is None or summary is None else (manifest, summary)
+    manifest, summary = (_file_of(point, folder, name) for name in (rundir.MANIFEST, rundir.SUMMARY))
+    if manifest is None or summary is None:
+        return {}, None
+    return document_shapes.read(manifest), typed_documents.read(summary, Summary)
 
 
-def _document_of(point: Mapping[str, Any] | None, folder: Path | None, name: str) -> Mapping[str, Any] | None:
+def _file_of(point: Mapping[str, Any] | None, folder: Path | None, name: str) -> Path | None:
     path = None if point is None or folder is None or not point["runs"] else folder / point["runs"][-1] / name
-    return document_shapes.read(path) if path is not None and path.is_file() else None
+    return path if path is not None and path.is_file() else None
 
 
 def _cause(point: Mapping[str, Any], document: Mapping[str, Any], folder: Path | None) -> str:
     """Return the diagnosis of a point, else why it was not measured; empty without either."""
-    diagnosis = _document_of(point, folder, rundir.DIAGNOSIS) or {}
-    cause = diagnosis.get("brief") or next(iter(point["causes"]), "")
+    path = _file_of(point, folder, rundir.DIAGNOSIS)
+    diagnosis = None if path is None else rundir.read_object(path).get("brief")
+    cause = diagnosis or next(iter(point["causes"]), "")
     return cause and f"At {short(point['level'])} {document['unit']}: {cause}"
 
 

@@ -13,7 +13,8 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import percent
 from inferload.figures import table
 from inferload.figures.rate_figures import INPUT, OUTPUT, TURNS
-from inferload.results import document_shapes
+from inferload.results import document_shapes, typed_documents
+from inferload.results.summary_document import Summary
 
 from ..launcher import launch
 from ..launcher.signals import Terminated
@@ -119,35 +120,30 @@ def load_of(arguments: argparse.Namespace, served: RunRates | None) -> OfflineLo
 
 def read_run(path: Path) -> RunRates:
     """Read the rates and mean lengths of a run. Raise UsageError for a run without them."""
-    manifest, summary = document_shapes.read(path / rundir.MANIFEST), document_shapes.read(path / rundir.SUMMARY)
-    try:
-        return _served(path, manifest, summary)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"--beside {path}: its {rundir.SUMMARY} lacks a value ({error}); choose a completed run"
-        ) from error
+    manifest = document_shapes.read(path / rundir.MANIFEST)
+    return _served(path, manifest, typed_documents.read(path / rundir.SUMMARY, Summary))
 
 
-def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> RunRates:
-    measured = summary["turns"]["by_phase"]["measure"]
-    input_tokens, output_tokens, turns = (measured.get(key) for key in ("input_tokens", "output_tokens", "ok"))
+def _served(path: Path, manifest: Mapping[str, Any], summary: Summary) -> RunRates:
+    measured = summary.turns.by_phase.get("measure", summary.turns)
+    input_tokens, output_tokens, turns = measured.input_tokens, measured.output_tokens, measured.ok
     if not turns or input_tokens is None or output_tokens is None:
         raise UsageError(f"--beside {path}: its server reported no token counts; choose another run")
-    rates, variant = summary["rates"], manifest.get("variant") or {}
-    total = [rates[INPUT.key], rates[OUTPUT.key]]
+    rates, variant = summary.rates, manifest.get("variant") or {}
+    input_rate, output_rate = rates.get(INPUT.key), rates.get(OUTPUT.key)
     return RunRates(
         path=path,
         variant=variant.get("name"),
         engine=str(manifest.get("engine")),
         deployed_engine=variant.get("engine"),
         rates={
-            "requests/s": rates[TURNS.key],
-            "output tok/s": rates[OUTPUT.key],
-            "input + output tok/s": None if None in total else sum(total),
+            "requests/s": rates.get(TURNS.key),
+            "output tok/s": output_rate,
+            "input + output tok/s": None if input_rate is None or output_rate is None else input_rate + output_rate,
         },
         input_tokens=input_tokens / turns,
         output_tokens=output_tokens / turns,
-        level=str(summary["verdict"]["measurement"]),
+        level=summary.verdict.measurement,
     )
 
 

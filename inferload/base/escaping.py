@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
+
 # C0, DEL and C1 controls, zero-width and bidirectional controls, line separators, the byte order mark, lone
 # surrogates, and two noncharacters that XML forbids.
 _UNSAFE = r"\x00-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\ufffe\uffff"
@@ -60,9 +62,12 @@ def code_span(text: str) -> Markdown:
 
 
 def mapped(document: Any, change: Callable[[str], str]) -> Any:
-    """Return a JSON document with `change` applied to every string in it, names of members included."""
+    """Return a JSON document, or a typed one, with `change` applied to every string in it; names of members are included."""
     if isinstance(document, str):
         return change(document)
+    if isinstance(document, Struct):
+        fields = {name: mapped(getattr(document, name), change) for name in document.__struct_fields__}
+        return type(document)(**fields)
     if isinstance(document, dict):
         return {change(key) if isinstance(key, str) else key: mapped(value, change) for key, value in document.items()}
     if isinstance(document, list | tuple):

@@ -1,7 +1,13 @@
 """JSON texts from files that others may have written. No I/O."""
 
 import json
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
+
+from msgspec import Meta
+
+# Numbers of a typed document. Sums, products and quotients of them are finite.
+Count = Annotated[int, Meta(ge=0, le=10**18)]
+Number = Annotated[int, Meta(ge=-(10**18), le=10**18)] | Annotated[float, Meta(ge=-1e18, le=1e18)]
 
 MAX_DEPTH = 50  # levels; code that walks through a document is recursive
 

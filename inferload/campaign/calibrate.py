@@ -17,10 +17,11 @@ from inferload.campaign import runner
 from inferload.campaign.journal import Journal
 from inferload.campaign.machine.calibration import ReferencePace, RunFigures
 from inferload.campaign.runner import Runner, RunTimeLimits
+from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
-from inferload.results import document_shapes
-from inferload.results.summary import is_marked
+from inferload.results import typed_documents
+from inferload.results.summary_document import Distribution, Summary
 
 _PROMPT_TOKENS = 32
 _BLOCKS_PER_STREAM = 16
@@ -50,7 +51,7 @@ class Bench:
             late = call(port, "GET", "/simulator/stats").get("lateness_ms", {})
         if "cause" in entry:
             return RunFigures(reasons=(entry["cause"],))
-        return result_of(document_shapes.read(self._work / str(streams) / rundir.SUMMARY), late)
+        return result_of(typed_documents.read(self._work / str(streams) / rundir.SUMMARY, Summary), late)
 
     def _run(self, name: str, scenario: Path, port: int) -> dict[str, Any]:
         options = {"on_invalid": "warn", "metrics_url": ["none"], "no_report": True}
@@ -82,31 +83,30 @@ def environment(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
     return {**plain, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONUNBUFFERED": "1"}
 
 
-def result_of(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> RunFigures:
+def result_of(summary: Summary, late_ms: Mapping[str, Any]) -> RunFigures:
     """Return the result of a run. `late_ms`: lateness by the server's statistics."""
-    latency, client, verdict = summary["latency"], summary["client"], summary["verdict"]
-    lag = client["loop_lag_ms"]
-    tail = next((name for name in _TAILS if lag[name] is not None and not is_marked(lag, name)), None)
+    client, verdict = summary.client, summary.verdict
+    lag = client.samples(LOOP_LAG)
+    tail = next((name for name in _TAILS if lag.statistic(name) is not None and not lag.is_marked(name)), None)
     return RunFigures(
-        measurement=verdict["measurement"],
-        reasons=tuple(_finding(reason["text"]) for reason in verdict["reasons"] if reason["phase"] == "measure"),
-        failed_turns=summary["turns"]["failed"],
-        output_tok_per_s=summary["rates"][OUTPUT.key],
-        ttft_mean_ms=latency[TTFT.key]["mean"],
-        itl_p99_ms=_steady_p99(latency[ITL.key]),
-        delay_p99_ms=_steady_p99(client["delay_ms"]),
-        loop_lag_ms=None if tail is None else lag[tail],
+        measurement=verdict.measurement,
+        reasons=tuple(_finding(reason.text) for reason in verdict.deciding),
+        failed_turns=summary.turns.failed,
+        output_tok_per_s=summary.rates.get(OUTPUT.key),
+        ttft_mean_ms=summary.latency_of(TTFT.key).mean,
+        itl_p99_ms=_steady_p99(summary.latency_of(ITL.key)),
+        delay_p99_ms=_steady_p99(client.samples(DELAY)),
+        loop_lag_ms=None if tail is None else lag.statistic(tail),
         loop_lag_at=tail,
-        cpu_share=client["cpu_share"],
+        cpu_share=client.number(CPU_SHARE),
         server_late_mean_ms=late_ms.get("mean"),
         server_late_p99_ms=late_ms.get("p99"),
     )
 
 
-def _steady_p99(block: Mapping[str, Any]) -> float | None:
+def _steady_p99(block: Distribution) -> float | None:
     """Return the p99 of a block; None if fewer than 10 samples are beyond it."""
-    value: float | None = None if is_marked(block, "p99") else block["p99"]
-    return value
+    return None if block.is_marked("p99") else block.p99
 
 
 def _finding(text: str) -> str:

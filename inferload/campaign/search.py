@@ -22,7 +22,8 @@ from inferload.campaign.attainment.window import Window
 from inferload.campaign.journal import Journal
 from inferload.campaign.runner import Runner, RunTimeLimits
 from inferload.campaign.search_plan import SearchPlan, at
-from inferload.results import document_shapes
+from inferload.results import document_shapes, typed_documents
+from inferload.results.summary_document import Summary
 from inferload.scenario.files import catalog
 from inferload.scenario.scenario import Scenario
 from inferload.turns import turns_file
@@ -130,11 +131,11 @@ class PointRunner:
         remarks: tuple[str, ...] = ()
         if cause is None:
             try:
-                summary = document_shapes.read(run_dir / rundir.SUMMARY)
+                summary = typed_documents.read(run_dir / rundir.SUMMARY, Summary)
                 cause = _client_fault(summary)
                 invalid = cause is not None
                 if not invalid:
-                    windows = (window(run_dir, self.settings.conditions, summary["sessions"]["dropped"]),)
+                    windows = (window(run_dir, self.settings.conditions, summary.sessions.dropped or 0),)
                     remarks = remarks_of(summary)
             except UsageError as error:
                 cause = str(error)
@@ -195,16 +196,15 @@ def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -
     return windows_of.of_turns(turns, shifts, (measure["end_wall_ns"] - start_ns) / clock.NS_PER_S, conditions, dropped)
 
 
-def _client_fault(summary: Mapping[str, Any]) -> str | None:
+def _client_fault(summary: Summary) -> str | None:
     """Reason of an invalid measurement, unless the server caused it; None if the measurement is usable."""
-    reasons = summary["verdict"]["reasons"]
-    worst = [reason for reason in reasons if reason["phase"] == "measure" and reason["level"] == "invalid"]
-    return next((str(reason["text"]) for reason in worst if reason["code"] not in _SERVERS), None)
+    worst = [reason for reason in summary.verdict.deciding if reason.level == "invalid"]
+    return next((reason.text for reason in worst if reason.code not in _SERVERS), None)
 
 
-def remarks_of(summary: Mapping[str, Any]) -> tuple[str, ...]:
+def remarks_of(summary: Summary) -> tuple[str, ...]:
     """Reasons of a suspect measurement, with their remedies."""
-    return tuple(str(reason["text"]) for reason in summary["verdict"]["reasons"] if reason["phase"] == "measure")
+    return tuple(reason.text for reason in summary.verdict.deciding)
 
 
 def latest(progress: Path) -> dict[str, Any] | None:

@@ -14,7 +14,6 @@ from inferload.base.run_options import RUN_OPTIONS, RunOption
 from inferload.campaign.attainment import slo
 from inferload.campaign.attainment.bracket import Settings
 from inferload.campaign.attainment.slo import Condition, SloError
-from inferload.results import document_shapes
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import data_files
 from inferload.scenario.files.yaml_text import as_yaml
@@ -98,7 +97,7 @@ def read(folder: Path, headers: Sequence[str] = ()) -> SearchPlan:
     """Read the stored arguments. `headers`: given with --resume, for headers whose values are not stored."""
     if not (folder / PLAN).is_file():
         raise UsageError(f"--resume {folder}: no search was started there")
-    stored = document_shapes.read(folder / PLAN)
+    stored = rundir.read_object(folder / PLAN)
     again = stored.pop("headers_again", [])
     given_names = {_name(header).lower() for header in headers}
     missing = " ".join(f"--header '{name}: ...'" for name in again if name.lower() not in given_names)

@@ -9,10 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from msgspec import Meta, Struct, defstruct
+
+from inferload.base.json_text import Count as CountOf
+from inferload.base.json_text import Number
 from inferload.figures import metric_names as names
 from inferload.figures.figure import Figure
+from inferload.figures.server_entry import (
+    EngineLabel,
+    FigureValue,
+    Histogram,
+    MeanAndMax,
+    ServerFacts,
+    SpeculationByPosition,
+)
 from inferload.figures.server_formulas import (
     GAUGE,
     Count,
@@ -63,28 +75,38 @@ class ServerFigure(Figure):
         """Return the value over a window that has one; None if unknown."""
         return known(self.formula.value(window, statistic))
 
-    def in_entry(self, entry: Mapping[str, Any]) -> Any:
-        """Return the value in an entry of `servers`: a number, or a mapping of statistics; None if unknown."""
-        block = entry if self.block is None else entry.get(self.block)
-        return block.get(self.entry_key) if isinstance(block, Mapping) else None
+    def in_entry(self, entry: ServerFacts) -> FigureValue:
+        """Return the value in an entry of `servers`; None if unknown."""
+        block = entry if self.block is None else getattr(entry, self.block)
+        return None if block is None else getattr(block, self.entry_key)
 
-    def of(self, entry: Mapping[str, Any], statistic: str | None) -> float | None:
+    def of(self, entry: ServerFacts, statistic: str | None) -> float | None:
         """Return the value for a gate; None if it was not measured, or in a part of the window only."""
-        if too_long_gap_s(entry) is not None and self._over_scrapes(entry):
+        if entry.too_long_gap_s is not None and self._over_scrapes(entry):
             return None
-        value = self.in_entry(entry)
-        if statistic is not None:
-            value = value.get(statistic) if isinstance(value, Mapping) else None
-        return float(value) if isinstance(value, int | float) else None
+        return statistic_of(self.in_entry(entry), statistic)
 
-    def _over_scrapes(self, entry: Mapping[str, Any]) -> bool:
+    def _over_scrapes(self, entry: ServerFacts) -> bool:
         """Return True for a mean or maximum over the scrapes. Counters need the scrapes at the ends only."""
-        return isinstance(self.formula, Gauge) or entry.get(f"{self.entry_key}_from") == GAUGE
+        return isinstance(self.formula, Gauge) or (
+            self.entry_key == HIT_RATE.key and entry.prefix_cache_hit_rate_from == GAUGE
+        )
 
-    def expected_of(self, entry: Mapping[str, Any]) -> bool:
+    def expected_of(self, entry: ServerFacts) -> bool:
         """Return True if the server's kind of page has the metric."""
-        reported = entry.get(GPU) if self.block == GPU else entry.get("engines")
-        return bool(reported) or not entry.get("scrapes")
+        return bool(has_gpu(entry) if self.block == GPU else entry.engines) or not entry.scrapes
+
+
+def statistic_of(value: FigureValue, statistic: str | None) -> float | None:
+    """Return a statistic of a value, or the number that it is (None); None if unknown."""
+    if statistic is not None:
+        value = getattr(value, statistic, None)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def has_gpu(entry: ServerFacts) -> bool:
+    """Return True for the entry of a GPU exporter."""
+    return getattr(entry, GPU) is not None
 
 
 def _by_label(metric: str, label: str, value: str) -> Reading:
@@ -456,13 +478,54 @@ def is_gpu_page(metrics: Mapping[str, object]) -> bool:
     return names.RUNNING not in metrics and any(metric in metrics for metric in of_gpus)
 
 
-def too_long_gap_s(entry: Mapping[str, Any]) -> float | None:
-    """Return the longest time without a scrape of a server if it exceeds the limit, else None."""
-    gap_s, limit_s = entry.get("longest_gap_s"), entry.get("gap_limit_s")
-    return gap_s if gap_s is not None and limit_s is not None and gap_s > limit_s else None
-
-
-def values(key: str, statistic: str | None, servers: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> dict[str, float | None]:
     """Return the figure of each server that should report it, by target; None if not measured."""
     row = BY_KEY[key]
-    return {str(entry.get("target")): row.of(entry, statistic) for entry in servers if row.expected_of(entry)}
+    return {entry.target: row.of(entry, statistic) for entry in servers if row.expected_of(entry)}
+
+
+def _type(row: ServerFigure) -> Any:
+    if isinstance(row.formula, HistogramMean):
+        return Histogram
+    return MeanAndMax if row.statistics else CountOf if row.form == "count" else Number
+
+
+def _struct(name: str, block: str | None, base: type = Struct, more: Sequence[tuple[str, Any, Any]] = ()) -> Any:
+    """Return a type with a field for each row of a block, after those of `base` and `more`: name, type and default."""
+    rows = [row for row in SERVER_FIGURES if row.block == block]
+    fields = [(row.entry_key, Annotated[_type(row) | None, Meta(description=row.text)], None) for row in rows]
+    return defstruct(name, [*more, *fields], bases=(base,), module=__name__, frozen=True, kw_only=True)
+
+
+_BLOCKS: Mapping[str, type] = {
+    _BY_REASON: _struct("WaitingByReason", _BY_REASON),
+    SPEC_DECODE: _struct("Speculation", SPEC_DECODE, SpeculationByPosition),
+    GPU: _struct("Gpu", GPU),
+}
+if TYPE_CHECKING:
+    Engine = EngineLabel
+    Server = ServerFacts
+else:
+    # Entries of summary.json, with a field for each row.
+    Engine = defstruct(
+        "Engine",
+        [(row.key, Annotated[MeanAndMax, Meta(description=row.text)], MeanAndMax()) for row in ENGINE_GAUGES],
+        bases=(EngineLabel,),
+        module=__name__,
+        frozen=True,
+        kw_only=True,
+    )
+    Server = _struct(
+        "Server",
+        None,
+        ServerFacts,
+        [
+            ("engines", Annotated[list[Engine], Meta(description="gauges of each engine")], []),
+            *((block, kind | None, None) for block, kind in _BLOCKS.items()),
+        ],
+    )
+
+
+def block_of(block: str, values: Mapping[str, Any]) -> Any:
+    """Return a group of figures of an entry, by the keys of its type."""
+    return _BLOCKS[block](**values)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from inferload.figures.abort_condition import parse
 from inferload.figures.rate_figures import ATTAINMENT, FAILED_RATIO
 from inferload.results.summary import figures_of, sketch_quantile
+from inferload.results.summary_document import GateResult, Results
 from inferload.results.verdict import gates
-from inferload.results.verdict.gates import GateResult
 from inferload.results.verdict.outcome import ABORTED
 from inferload.turns.client_health import ClientHealth
 from inferload.turns.tally import Tally, TallySet
@@ -31,7 +30,7 @@ class AbortReached:
     def result(self) -> GateResult:
         """Return a failed gate for the verdict."""
         note = f"the run was stopped {self.at_s:.1f} s after the load began"
-        return GateResult(f"{ABORTED}{self.condition}", self.value, False, note)
+        return GateResult(gate=f"{ABORTED}{self.condition}", value=self.value, passed=False, note=note)
 
 
 class AbortWatch:
@@ -71,13 +70,10 @@ class AbortWatch:
             if condition.gate.name in _SHARES and total.ended < LEAST_ENDED:
                 continue
             result = gates.evaluate(
-                condition.gate, _summary(total, condition.span_s), sketch_quantile(total, ClientHealth())
+                condition.gate,
+                Results.of_part(figures_of(total, float(condition.span_s))),
+                sketch_quantile(total, ClientHealth()),
             )
             if result.passed and result.value is not None:
                 return AbortReached(condition.text, result.value, float(now_s))
         return None
-
-
-def _summary(total: Tally, span_s: int) -> dict[str, Any]:
-    """Summary of the last seconds for a gate."""
-    return {"client": {}, **figures_of(total, float(span_s))}

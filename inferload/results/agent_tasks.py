@@ -6,7 +6,7 @@ the pause), and lag (a turn was due and not sent: connecting, a limit on turns i
 this client). Arrays over all turns of a part of the run, since a run has millions of turns. No I/O.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,6 +18,7 @@ from inferload.base.clock import NS_PER_S
 from inferload.figures.turn_figures import ITL, STALL_MS
 from inferload.figures.turn_values import values_by_turn
 from inferload.results.summary import exact_block
+from inferload.results.summary_document import Distribution, Task, TaskSteps
 from inferload.turns.record import CANCELLED
 
 COLUMNS = (
@@ -81,8 +82,8 @@ def facts(turns: pa.Table) -> pa.Table:
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
 
 
-def tasks_by_class(parts: Iterable[pa.Table], names: Sequence[str]) -> dict[str, Any]:
-    """Return a block for each class. `parts`: tables of `facts` that hold whole sessions."""
+def tasks_by_class(parts: Iterable[pa.Table], names: Sequence[str]) -> dict[str, Task]:
+    """Return the tasks of each class. `parts`: tables of `facts` that hold whole sessions."""
     figures: dict[str, list[_Figures]] = {name: [] for name in names}
     for part in parts:
         for name, of_class in figures.items():
@@ -248,7 +249,7 @@ def _running_max(values: Ints, sessions: _Sessions) -> Ints:
     return running
 
 
-def _block(parts: Sequence[_Figures]) -> dict[str, Any]:
+def _block(parts: Sequence[_Figures]) -> Task:
     def total(name: str) -> Any:
         return sum(getattr(part, name) for part in parts)
 
@@ -257,24 +258,24 @@ def _block(parts: Sequence[_Figures]) -> dict[str, Any]:
     prompt_tokens, output_tokens = (total(name) if counted else None for name in ("input_tokens", "output_tokens"))
     by_step, cached, cached_of = (total(name).tolist() for name in ("by_step", "cached", "cached_of"))
     shares = [hit / of if of else None for hit, of in zip(cached, cached_of, strict=True)]
-    return {
-        "begun": total("begun"),
-        "done": len(done["steps"]),
+    return Task(
+        begun=total("begun"),
+        done=len(done["steps"]),
         **{name: _spread(values) for name, values in done.items() if name != "stalled"},
-        "stalled": int(done["stalled"].sum()),
-        "cancelled_turns": total("cancelled"),
-        "uncounted_turns": total("turns") - counted,
-        "input_tokens": prompt_tokens,
-        "output_tokens": output_tokens,
-        "input_per_output": prompt_tokens / output_tokens if prompt_tokens is not None and output_tokens else None,
-        "cached_share": shares[-1],
-        "cached_share_by_step": [
-            {"from": first, "to": None if behind is None else behind - 1, "turns": turns, "share": share}
+        stalled=int(done["stalled"].sum()),
+        cancelled_turns=total("cancelled"),
+        uncounted_turns=total("turns") - counted,
+        input_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        input_per_output=prompt_tokens / output_tokens if prompt_tokens is not None and output_tokens else None,
+        cached_share=shares[-1],
+        cached_share_by_step=[
+            TaskSteps(first=first, last=None if behind is None else behind - 1, turns=turns, share=share)
             for first, behind, turns, share in zip(STEPS, (*STEPS[1:], None), by_step[:-1], shares[:-1], strict=True)
             if turns
         ],
-    }
+    )
 
 
-def _spread(values: Floats) -> Mapping[str, Any]:
+def _spread(values: Floats) -> Distribution:
     return exact_block(values[~np.isnan(values)])

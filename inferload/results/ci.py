@@ -18,14 +18,15 @@ from inferload.base.escaping import markdown as plain
 from inferload.base.numbers import exact, short
 from inferload.figures import table
 from inferload.figures.table import Cell, Table
+from inferload.results.summary_document import GateResult, Outcome, State, Summary, Turns
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import gate_mark, interval_and_note, interval_text
-from inferload.results.verdict.outcome import FAILED, USAGE, Outcome, State, of_summary
+from inferload.results.verdict.outcome import FAILED, USAGE
 
 _GITHUB_ESCAPES = {"%": "%25", "\n": "%0A"}
 _PROPERTIES = ("scenario", "target", "model", "engine", "seed")
 
-Summaries = Mapping[str, Mapping[str, Any]]  # documents of summary.json by the name of their run
+Summaries = Mapping[str, Summary]  # by the name of their run
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +65,25 @@ class Outputs:
             write_file("--markdown", self.markdown, markdown(summaries))
 
 
-def explanation(summary: Mapping[str, Any], most: int) -> list[str]:
+def explanation(summary: Summary, most: int) -> list[str]:
     """Return the explanation of an outcome in at most `most` lines: failures, gates that failed, reasons.
 
     The headline of a run that an invalid call ended has the call, and reasons of the measurement have another remedy.
     """
-    broken = [_gate_text(gate) for gate in _gates(summary) if not gate["passed"]]
+    broken = [_gate_text(gate) for gate in summary.verdict.gates if not gate.passed]
     gates = [f"gates that failed: {', '.join(broken)}"] if broken else []
     failed = failures.lines(summary)
-    reasons = [] if of_summary(summary).exit_code == USAGE else _reasons(summary)
+    reasons = [] if summary.outcome.exit_code == USAGE else _reasons(summary)
     lines = [escaped(line) for line in (*failed, *gates, *reasons)]
     if failed and len(lines) > most:
         lines = lines[1:]  # the headline also has the number of failed turns
     return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more in the report"]
 
 
-def without_load(state: State, cause: str, exit_code: int) -> dict[str, Any]:
+def without_load(state: State, cause: str, exit_code: int) -> Summary:
     """Return a summary for a run that wrote none: only its outcome."""
-    return {"outcome": Outcome(state, cause, exit_code).to_dict()}
+    nothing = Turns(sent=0, ok=0, failed=0, unfinished=0)
+    return Summary(turns=nothing, outcome=Outcome(state=state, headline=cause, exit_code=exit_code))
 
 
 def write_file(option: str, path: Path, text: str) -> None:
@@ -107,13 +109,13 @@ def annotations(summaries: Summaries) -> list[tuple[str, str]]:
     """Return (level, text): errors for failed runs and gates, warnings for uncertain results."""
     notes = []
     for name, summary in summaries.items():
-        judged = of_summary(summary)
+        judged = summary.outcome
         if judged.state != "passed":
             text = "; ".join([f"{name}: {judged.headline}", *_details(summary)])
             notes.append(("error" if judged.exit_code else "warning", text))
-        for gate in _gates(summary):
-            if not gate["passed"] or gate.get("answer") == "inconclusive":
-                level = "warning" if gate["passed"] else "error"
+        for gate in summary.verdict.gates:
+            if not gate.passed or gate.answer == "inconclusive":
+                level = "warning" if gate.passed else "error"
                 notes.append((level, f"{name}: {gate_mark(gate)}: {_gate_text(gate)}"))
     return notes
 
@@ -124,10 +126,10 @@ def markdown(summaries: Summaries) -> str:
     rows: list[Sequence[Cell]] = []
     for name, summary in summaries.items():
         details = "\n".join(f"* {plain(line)}" for line in _details(summary))
-        parts += [f"**{plain(name)}**: {plain(of_summary(summary).headline)}", *([details] if details else [])]
-        for gate in _gates(summary):
-            outcome = "; ".join([gate_mark(gate), *([gate["note"]] if gate.get("note") else [])])
-            rows.append((name, code_span(gate["gate"]), gate.get("value"), interval_text(gate), outcome))
+        parts += [f"**{plain(name)}**: {plain(summary.outcome.headline)}", *([details] if details else [])]
+        for gate in summary.verdict.gates:
+            outcome = "; ".join([gate_mark(gate), *([gate.note] if gate.note else [])])
+            rows.append((name, code_span(gate.gate), gate.value, interval_text(gate), outcome))
     if rows:
         parts.append(table.markdown(Table("gates", "", ("run", "gate", "value", "95 %", "result"), rows)))
     return "\n\n".join(parts) + "\n"
@@ -148,16 +150,16 @@ def junit(summaries: Summaries) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_suite(root: ElementTree.Element, name: str, summary: Mapping[str, Any]) -> None:
-    judged, gates, details = of_summary(summary), _gates(summary), _details(summary)
-    run, time = summary.get("run") or {}, exact(summary.get("window_s") or 0.0)
-    of = str(run.get("scenario") or name)  # constant over runs, for the history of a case
-    broken = sum(not gate["passed"] for gate in gates)
+def _add_suite(root: ElementTree.Element, name: str, summary: Summary) -> None:
+    judged, gates, details = summary.outcome, summary.verdict.gates, _details(summary)
+    run, time = summary.run, exact(summary.window_s or 0.0)
+    of = run.scenario or name  # constant over runs, for the history of a case
+    broken = sum(not gate.passed for gate in gates)
     failed = bool(judged.exit_code) and not (broken and judged.exit_code == FAILED)
     counts = {"tests": len(gates) + 1, "failures": failed + broken, "errors": 0, "skipped": 0}
     stated = {"name": escaped(name), "time": time, **{key: str(count) for key, count in counts.items()}}
-    if run.get("started_at"):
-        stated["timestamp"] = escaped(str(run["started_at"]))
+    if run.started_at:
+        stated["timestamp"] = escaped(run.started_at)
     suite = ElementTree.SubElement(root, "testsuite", stated)
     properties = ElementTree.SubElement(suite, "properties")
     for key, value in _properties(summary).items():
@@ -172,46 +174,43 @@ def _add_suite(root: ElementTree.Element, name: str, summary: Mapping[str, Any])
         _add_gate(suite, escaped(of), gate)
 
 
-def _add_gate(suite: ElementTree.Element, of: str, gate: Mapping[str, Any]) -> None:
-    case = ElementTree.SubElement(suite, "testcase", classname=of, name=escaped(gate["gate"]), time="0")
+def _add_gate(suite: ElementTree.Element, of: str, gate: GateResult) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname=of, name=escaped(gate.gate), time="0")
     text = escaped(f"{gate_mark(gate)}: {_gate_text(gate)}")
-    if not gate["passed"]:
+    if not gate.passed:
         ElementTree.SubElement(case, "failure", type="gate", message=escaped(_gate_text(gate))).text = text
     else:
         ElementTree.SubElement(case, "system-out").text = text
 
 
-def _properties(summary: Mapping[str, Any]) -> dict[str, str]:
-    judged, run = of_summary(summary), summary.get("run") or {}
-    properties = {"outcome": judged.headline, "state": judged.state, "exit_code": judged.exit_code}
-    properties |= {
-        "measurement": (summary.get("verdict") or {}).get("measurement"),
-        "window_s": summary.get("window_s"),
+def _properties(summary: Summary) -> dict[str, str]:
+    judged, run = summary.outcome, summary.run
+    properties = {
+        "outcome": judged.headline,
+        "state": judged.state,
+        "exit_code": judged.exit_code,
+        "measurement": summary.verdict.measurement,
+        "window_s": summary.window_s,
+        **{key: getattr(run, key) for key in _PROPERTIES},
     }
-    properties |= {key: run.get(key) for key in _PROPERTIES}
     return {key: str(value) for key, value in properties.items() if value is not None}
 
 
-def _gates(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return (summary.get("verdict") or {}).get("gates") or ()
-
-
-def _details(summary: Mapping[str, Any]) -> list[str]:
+def _details(summary: Summary) -> list[str]:
     """Return the failures with the first message of each class, and the reasons of the verdict."""
     return [*failures.lines(summary), *_reasons(summary)]
 
 
-def _reasons(summary: Mapping[str, Any]) -> list[str]:
-    reasons = (summary.get("verdict") or {}).get("reasons") or ()
-    return [f"{reason.get('level')}: {reason['text']}" for reason in reasons if reason["phase"] == "measure"]
+def _reasons(summary: Summary) -> list[str]:
+    return [f"{reason.level}: {reason.text}" for reason in summary.verdict.deciding]
 
 
-def _gate_text(gate: Mapping[str, Any]) -> str:
+def _gate_text(gate: GateResult) -> str:
     value, details = (
-        "is not known" if gate.get("value") is None else f"is {short(gate['value'])}",
+        "is not known" if gate.value is None else f"is {short(gate.value)}",
         interval_and_note(gate),
     )
-    return f"{gate['gate']}: {value}" + (f" ({details})" if details else "")
+    return f"{gate.gate}: {value}" + (f" ({details})" if details else "")
 
 
 # -- GitHub

@@ -15,7 +15,7 @@ from inferload.base.numbers import percent, plural, short
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
 from inferload.results.progress_lines import Snapshot, lines
-from inferload.results.verdict.gates import GateResult
+from inferload.results.summary_document import GateResult
 
 SPAN = 60  # samples, one per second
 _BARS = "▁▂▃▄▅▆▇█"

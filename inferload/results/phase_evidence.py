@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from inferload.base.clock import NS_PER_MS, NS_PER_S
 from inferload.figures.rate_figures import TURNS, streamed_tokens
 from inferload.figures.turn_figures import CONNECT, ITL, LAG, TTFT, UPLOAD
-from inferload.results import summary
 from inferload.results.statistics.intervals import order_interval
 from inferload.results.statistics.overload import Growth
+from inferload.results.summary_document import steady
 from inferload.results.verdict.evidence import Evidence, ScrapeGap, Stamps
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import PHASES, Phase
@@ -115,7 +115,7 @@ def _certain_p99(sketch: Sketch) -> float | None:
 
     A blocked event loop has few samples, and nearly all of them are late: the interval proves this, one late sample does not.
     """
-    if summary.steady(sketch.count, 0.99):
+    if steady(sketch.count, 0.99):
         return sketch.quantile(0.99)
     low, _ = order_interval(sketch.count, 0.99)
     return sketch.quantile(low / sketch.count) if low is not None and low < sketch.count else None

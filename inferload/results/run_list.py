@@ -1,18 +1,16 @@
 """List of the run directories in a folder, with the key figures of their summaries."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import short
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
-from inferload.results import document_shapes
-from inferload.results.summary import is_marked
-from inferload.results.verdict import outcome
+from inferload.results import document_shapes, typed_documents
+from inferload.results.summary_document import Summary
 
 LONGEST = 200  # runs; a page of more would be slow
 _UNKNOWN = "-"
@@ -39,7 +37,7 @@ class ListedRun:
 
     def value(self, figure: str) -> float | None:
         """Return a figure by its title in `FIGURES`; None if it is not known."""
-        return self.values[list(FIGURES).index(figure)]
+        return self.values[FIGURES.index(figure)]
 
     @property
     def words(self) -> str:
@@ -48,15 +46,8 @@ class ListedRun:
         return " ".join(texts).casefold()
 
 
-FIGURES: Mapping[str, tuple[str, ...]] = {
-    "TTFT p50, ms": ("latency", TTFT.key, "p50"),
-    "TTFT p95, ms": ("latency", TTFT.key, "p95"),
-    "TTFT p99, ms": ("latency", TTFT.key, "p99"),
-    "ITL p50, ms": ("latency", ITL.key, "p50"),
-    "ITL p99, ms": ("latency", ITL.key, "p99"),
-    "output tok/s": ("rates", OUTPUT.key),
-    "failed turns": ("turns", "by_phase", "all", "failed"),
-}
+_LATENCIES = tuple((TTFT, q) for q in ("p50", "p95", "p99")) + tuple((ITL, q) for q in ("p50", "p99"))
+FIGURES = (*(f"{figure.title} {q}, {figure.unit}" for figure, q in _LATENCIES), "output tok/s", "failed turns")
 
 
 def run_dirs(folder: Path) -> list[Path]:
@@ -100,66 +91,44 @@ class RunList:
 
 def listed(path: Path) -> ListedRun:
     """Read the entry of a run directory; damaged documents give an entry without figures."""
-    manifest, error = _document(path / rundir.MANIFEST)
-    has_summary = rundir.is_plain(path / rundir.SUMMARY)
-    summary, damage = _document(path / rundir.SUMMARY) if has_summary else ({}, None)
+    manifest, summary, error = {}, None, ""
+    try:
+        manifest = document_shapes.read(path / rundir.MANIFEST)
+        if rundir.is_plain(path / rundir.SUMMARY):
+            summary = typed_documents.read(path / rundir.SUMMARY, Summary)
+    except UsageError as damage:
+        error = str(damage)
     state, headline = "incomplete", "no summary: the run is under way, or was killed"
-    if error or damage:
-        state, headline = "unreadable", error or damage or ""
-    elif has_summary:
-        state, headline = _outcome(summary)
+    if error:
+        state, headline = "unreadable", error
+    elif summary is not None:
+        state, headline = summary.outcome.state, summary.outcome.headline
     engine, model = (str(manifest.get(key) or "unknown") for key in ("engine", "model"))
+    figures, values = _figures(summary)
     return ListedRun(
         name=path.name,
         started_at=str(manifest.get("started_at") or ""),
-        scenario=str(_at(manifest, "scenario", "name") or ""),
+        scenario=str((manifest.get("scenario") or {}).get("name") or ""),
         server=model if model == engine else f"{model} ({engine})",
         state=state,
         headline=headline,
-        invalid=_at(summary, "verdict", "measurement") == "invalid",
-        figures=tuple(_figure(summary, keys) for keys in FIGURES.values()),
-        values=tuple(_value(summary, keys) for keys in FIGURES.values()),
-        notes=tuple(str(note) for note in notes) if isinstance(notes := summary.get("notes"), list) else (),
+        invalid=summary is not None and summary.not_valid,
+        figures=figures,
+        values=values,
+        notes=() if summary is None else tuple(summary.notes),
     )
 
 
-def _outcome(summary: Mapping[str, Any]) -> tuple[str, str]:
-    try:
-        judged = outcome.of_summary(summary)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return "unreadable", f"{rundir.SUMMARY}: no verdict"
-    return judged.state, judged.headline
-
-
-def _figure(summary: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    block, name = _at(summary, *keys[:-1]), keys[-1]
-    value = _value(summary, keys)
-    if value is None:
-        return _UNKNOWN
-    counted = isinstance(block.get("count"), int)
-    return short(value) + (" ~" if counted and is_marked(block, name) else "")
-
-
-def _value(summary: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:
-    value = _at(summary, *keys)
-    return value if isinstance(value, int | float) else None
-
-
-def _at(document: Any, *keys: str) -> Any:
-    """Return the value at a path of keys; None if the path does not exist."""
-    for key in keys:
-        if not isinstance(document, Mapping):
-            return None
-        document = document.get(key)
-    return document
-
-
-def _document(path: Path) -> tuple[dict[str, Any], str | None]:
-    """Return a document and None, or an empty one and the error."""
-    try:
-        return document_shapes.read(path), None
-    except UsageError as error:
-        return {}, str(error)
+def _figures(summary: Summary | None) -> tuple[tuple[str, ...], tuple[float | None, ...]]:
+    """Return the figures as text, and as numbers."""
+    if summary is None:
+        return (_UNKNOWN,) * len(FIGURES), (None,) * len(FIGURES)
+    blocks = [(summary.latency_of(figure.key), q) for figure, q in _LATENCIES]
+    others = (summary.rates.get(OUTPUT.key), summary.turns.whole_run.failed)
+    values = (*(block.statistic(q) for block, q in blocks), *others)
+    marks = [" ~" if block.is_marked(q) else "" for block, q in blocks] + [""] * len(others)
+    texts = (_UNKNOWN if value is None else short(value) + mark for value, mark in zip(values, marks, strict=True))
+    return tuple(texts), values
 
 
 def _written_ns(path: Path) -> int:

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any
 
 from inferload.base.numbers import NOT_KNOWN, number, percent, short
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES
-from inferload.figures.server_figures import HIT_RATE, SERVER_FIGURES, ServerFigure
+from inferload.figures.server_entry import Histogram, MeanAndMax
+from inferload.figures.server_figures import HIT_RATE, SERVER_FIGURES, Server, ServerFigure
 from inferload.figures.slo import LIMITS
 from inferload.figures.table import Cell, Detailed, Table
 from inferload.figures.turn_figures import ITL, TTFT, TURN_FIGURES
-from inferload.results.summary import is_marked
+from inferload.results.summary_document import (
+    Cache,
+    Distribution,
+    Figures,
+    FirstError,
+    Results,
+    Slo,
+    Split,
+    Task,
+    TaskSteps,
+    TurnCounts,
+)
 from inferload.results.verdict.failures import counts_by_name
 from inferload.results.verdict.gate_text import error_text, gate_mark, interval_and_note
 
 Rows = list[Sequence[Cell]]
 Columns = Sequence[str | Head]
-# Returns what the function returns, or None if a part of the document is damaged; the text names the part.
-Guard = Callable[[str, Callable[[], Sequence[Table]]], Sequence[Table] | None]
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "min", "max", "count")
 _TASK_STATISTICS = ("mean", "p50", "p90", "p95", "min", "max")
@@ -37,10 +45,9 @@ TASK_ROWS = {
 OBSERVED = "observed, s"
 
 
-def run_tables(summary: Mapping[str, Any], guard: Guard = lambda _part, make: make()) -> tuple[Table, ...]:
+def run_tables(summary: Results) -> tuple[Table, ...]:
     """Return the tables of a run that have rows, in page order."""
-    made = [table for part, make in _TABLES for table in guard(f"the table of {part}", partial(make, summary)) or ()]
-    return tuple(table for table in made if table.rows)
+    return tuple(table for make in _TABLES for table in make(summary) if table.rows)
 
 
 def statistic_head(name: str) -> Head:
@@ -48,12 +55,12 @@ def statistic_head(name: str) -> Head:
     return Head(name.replace("p999", "p99.9"), "p50" if name.startswith("p") else name)
 
 
-def statistic(block: Mapping[str, Any], name: str) -> Cell:
+def statistic(block: Distribution, name: str) -> Cell:
     """Return one statistic; a percentile with fewer than 10 samples beyond it has a mark, and its interval as a detail."""
-    value = block.get(name)
-    if not is_marked(block, name):
+    value = block.statistic(name)
+    if not block.is_marked(name):
         return value
-    interval = (block.get("intervals") or {}).get(name)
+    interval = block.intervals.get(name)
     return Detailed(f"{short(value)} ~", f"({bounds_text(*interval)})" if interval else "")
 
 
@@ -66,11 +73,11 @@ def bounds_text(low: float | None, high: float | None) -> str:
     return f"{number(low)} to {number(high)}"
 
 
-def step_level(step: Mapping[str, Any]) -> str:
+def step_level(users: float | None = None, sessions_per_s: float | None = None) -> str:
     """Return the planned load of a step: users, or sessions per second."""
-    if step.get("users") is not None:
-        return "1 user" if step["users"] == 1 else f"{step['users']} users"
-    return f"{short(step.get('sessions_per_s'))} sessions/s"
+    if users is not None:
+        return "1 user" if users == 1 else f"{users} users"
+    return f"{short(sessions_per_s)} sessions/s"
 
 
 def _share(value: float | None) -> str | None:
@@ -84,12 +91,12 @@ def _marks_note(rows: Iterable[Sequence[Cell]]) -> str:
     return text if marked else ""
 
 
-def _gates(summary: Mapping[str, Any]) -> list[Table]:
-    gates = (summary.get("verdict") or {}).get("gates") or []
+def _gates(summary: Results) -> list[Table]:
+    gates = summary.verdict.gates
     rows: Rows = [
         (
-            str(gate["gate"]),
-            gate.get("value"),
+            gate.gate,
+            gate.value,
             "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)])),
         )
         for gate in gates
@@ -97,19 +104,18 @@ def _gates(summary: Mapping[str, Any]) -> list[Table]:
     return [Table("gates", "Gates", ("gate", "value", "result"), rows, error_text(gates))]
 
 
-def _latency(summary: Mapping[str, Any]) -> list[Table]:
+def _latency(summary: Results) -> list[Table]:
     """Headline measures, then all others."""
-    latency = summary.get("latency") or {}
     heads: Columns = ["", *map(statistic_head, STATISTICS)]
     rows, others = (
         [
-            (Head(figure.title, figure.key), *(statistic(latency[figure.key], name) for name in STATISTICS))
+            (Head(figure.title, figure.key), *(statistic(block, name) for name in STATISTICS))
             for figure in TURN_FIGURES
-            if figure.headline == leading and (latency.get(figure.key) or {}).get("count")
+            if figure.headline == leading and (block := summary.latency_of(figure.key)).count
         ]
         for leading in (True, False)
     )
-    exact = summary.get("percentiles_from") == "records"
+    exact = summary.percentiles_from == "records"
     note = f"In milliseconds; successful turns of the measure phase. Percentiles {'are exact' if exact else 'within 0.25 %'}."
     return [
         Table("latency", "Latency", heads, rows, note + _marks_note(rows)),
@@ -131,12 +137,12 @@ _SLO_NOTE = (
 )
 
 
-def _slo(summary: Mapping[str, Any]) -> list[Table]:
+def _slo(summary: Results) -> list[Table]:
     """Limits of one turn, and the share of the turns that missed each, for all turns and each of several classes."""
-    classes = summary.get("by_class") or {}
-    parts = [("all", summary), *(classes.items() if len(classes) > 1 else ())]
-    blocks = [(name, block) for name, part in parts if (block := part.get("slo"))]
-    known = dict.fromkeys(name for _, block in blocks for name in (*(block.get("limits") or {}), *block["missed"]))
+    classes = summary.by_class
+    parts: list[tuple[str, Figures]] = [("all", summary), *(classes.items() if len(classes) > 1 else ())]
+    blocks = [(name, block) for name, part in parts if (block := part.slo)]
+    known = dict.fromkeys(name for _, block in blocks for name in (*block.limits, *block.missed))
     shown = [*(name for name in LIMITS if name in known), *(name for name in known if name not in LIMITS)]
     columns: Columns = [
         "class",
@@ -145,15 +151,15 @@ def _slo(summary: Mapping[str, Any]) -> list[Table]:
         *(Head(f"{LIMITS[name]}, ms" if name in LIMITS else name, "slo missed") for name in shown),
     ]
     rows: Rows = [
-        (name, block["turns"], _of_turns(block, block.get("met", 0)), *(_missed(block, limit) for limit in shown))
+        (name, block.turns, _of_turns(block, block.met), *(_missed(block, limit) for limit in shown))
         for name, block in blocks
     ]
     return [Table("slo", "SLO: limits of one turn", columns, rows, _SLO_NOTE)]
 
 
-def _missed(block: Mapping[str, Any], name: str) -> Cell:
+def _missed(block: Slo, name: str) -> Cell:
     """Return limit and share, as `1,000: missed by 3 %`; of failed and dropped turns the share."""
-    share, limits = _of_turns(block, block["missed"].get(name, 0)), block.get("limits") or {}
+    share, limits = _of_turns(block, block.missed.get(name, 0)), block.limits
     if name not in LIMITS:
         return share
     if name not in limits:
@@ -162,27 +168,27 @@ def _missed(block: Mapping[str, Any], name: str) -> Cell:
     return "by class" if limits[name] is None else f"{number(limits[name])}: missed by {share or NOT_KNOWN}"
 
 
-def _of_turns(block: Mapping[str, Any], turns: int) -> str | None:
-    return _share(turns / block["turns"] if block["turns"] else None)
+def _of_turns(block: Slo, turns: int) -> str | None:
+    return _share(turns / block.turns if block.turns else None)
 
 
-def _rates(summary: Mapping[str, Any]) -> list[Table]:
-    rates, stalls = summary.get("rates") or {}, summary.get("stalls") or {}
+def _rates(summary: Results) -> list[Table]:
+    rates, stalls = summary.rates, summary.stalls
     rows: Rows = [
         (figure.head(), _share(rates[figure.key]) if figure.form == "share" else rates[figure.key])
         for figure in RATE_FIGURES
         if figure.key in rates
     ]
-    client = stalls.get("turns_with_client_stall")
+    client = stalls.turns_with_client_stall
     blocked = f"; {number(client)} while the client was blocked" if client else ""
-    none = stalls.get("longest_ms") is None and stalls.get("turns_with_stall") == 0
+    none = stalls.longest_ms is None and stalls.turns_with_stall == 0
     rows += [
-        ("turns with a stall (a gap over 250 ms)", number(stalls.get("turns_with_stall")) + blocked),
+        ("turns with a stall (a gap over 250 ms)", number(stalls.turns_with_stall) + blocked),
         (
             "longest gap, ms",
-            f"none over 250{' by the server' if client else ''}" if none else stalls.get("longest_ms"),
+            f"none over 250{' by the server' if client else ''}" if none else stalls.longest_ms,
         ),
-        ("tokens per event, mean", (summary.get("tokens_per_event") or {}).get("mean")),
+        ("tokens per event, mean", summary.tokens_per_event.mean),
     ]
     return [Table("rates", "Rates", ("", "measure phase"), rows)]
 
@@ -190,27 +196,27 @@ def _rates(summary: Mapping[str, Any]) -> list[Table]:
 _TURN_COUNTS = ("sent", "ok", "cancelled", "failed", "unfinished")
 
 
-def _counts(summary: Mapping[str, Any]) -> list[Table]:
+def _counts(summary: Results) -> list[Table]:
     """Turns by phase, and sessions. The result is a column of its own unless it equals the measure phase."""
-    turns, sessions = summary.get("turns") or {}, summary.get("sessions") or {}
-    phases = dict(turns.get("by_phase") or {})
-    blocks = {"result": turns, **phases}
-    measured = phases.get("measure") or {}
-    if measured and all(measured.get(name) == turns.get(name) for name in _TURN_COUNTS):
+    turns, sessions = summary.turns, summary.sessions
+    phases = turns.by_phase
+    blocks: dict[str, TurnCounts] = {"result": turns, **phases}
+    measured = phases.get("measure")
+    if measured and all(getattr(measured, name) == getattr(turns, name) for name in _TURN_COUNTS):
         blocks = {"measure": measured, **phases}
-    shown = [name for name in _TURN_COUNTS if name != "cancelled" or any(block.get(name) for block in blocks.values())]
-    rows: Rows = [(f"turns {name}", *(block.get(name) for block in blocks.values())) for name in shown]
+    shown = [name for name in _TURN_COUNTS if name != "cancelled" or any(block.cancelled for block in blocks.values())]
+    rows: Rows = [(f"turns {name}", *(getattr(block, name) for block in blocks.values())) for name in shown]
     blank = ("",) * (len(blocks) - 1)
     rows += [
-        (f"sessions {name}", sessions.get(name), *blank) for name in ("planned", "dropped", "started", "completed")
+        (f"sessions {name}", getattr(sessions, name), *blank) for name in ("planned", "dropped", "started", "completed")
     ]
     note = "Turns: sent = ok + failed + unfinished. Sessions: planned = dropped + started."
-    if reasons := turns.get("by_finish_reason"):
+    if reasons := turns.by_finish_reason:
         note += f" Finish reasons: {counts_by_name(reasons)}."
     return [Table("counts", "Turns and sessions", ("", *blocks), rows, note)]
 
 
-def _split(summary: Mapping[str, Any], column: str) -> list[Table]:
+def _split(column: str, blocks: Mapping[str, Split]) -> list[Table]:
     """Turns and latencies by target or by model, if there are several."""
     counts, statistics = ("ok", "failed", "unfinished"), ("mean", "p50", "p99")
     columns: list[str | Head] = ["", *(Head(name, f"turns {name}") for name in counts), "output tokens"]
@@ -219,35 +225,35 @@ def _split(summary: Mapping[str, Any], column: str) -> list[Table]:
     rows: Rows = [
         (
             name,
-            *(block["turns"][count] for count in (*counts, "output_tokens")),
-            *(statistic(block["latency"][figure.key], q) for figure in (TTFT, ITL) for q in statistics),
+            *(getattr(block.turns, count) for count in (*counts, "output_tokens")),
+            *(statistic(block.latency_of(figure.key), q) for figure in (TTFT, ITL) for q in statistics),
         )
-        for name, block in (summary.get(f"by_{column}") or {}).items()
+        for name, block in blocks.items()
     ]
     note = f"Turns planned in the measure phase. All turns of a session use one {column}."
     return [Table(f"by-{column}", f"By {column}", columns, rows, note + _marks_note(rows))]
 
 
-def _tasks(summary: Mapping[str, Any]) -> list[Table]:
+def _tasks(summary: Results) -> list[Table]:
     """Agent tasks by class: times, then the cached share of the prompt by step."""
     tables = []
-    for name, block in (summary.get("tasks") or {}).items():
+    for name, block in summary.tasks.items():
         rows: Rows = [
             (
                 Head(f"{text}, {'s' if key.endswith('_s') else 'turns'}", text),
-                *(statistic(block[key], part) for part in _TASK_STATISTICS),
+                *(statistic(samples, part) for part in _TASK_STATISTICS),
             )
             for key, text in TASK_ROWS.items()
-            if block.get(key, {}).get("count")
+            if (samples := _times(block, key)).count
         ]
         note = (
-            f"{number(block['begun'])} tasks started in the measure phase, {number(block['done'])} completed; times are of "
-            f"completed tasks, which are the shorter ones. {number(block['stalled'])} had a stall. Task time = model time + tool "
-            f"time + think time + lag. {number(block['input_per_output'])} input tokens per output token, "
-            f"{percent(block['cached_share'])} of the input cached."
+            f"{number(block.begun)} tasks started in the measure phase, {number(block.done)} completed; times are of "
+            f"completed tasks, which are the shorter ones. {number(block.stalled)} had a stall. Task time = model time + tool "
+            f"time + think time + lag. {number(block.input_per_output)} input tokens per output token, "
+            f"{percent(block.cached_share)} of the input cached."
         )
         heads: Columns = ["", *map(statistic_head, _TASK_STATISTICS)]
-        shares: Rows = [(_step_range(row), row["turns"], _share(row["share"])) for row in block["cached_share_by_step"]]
+        shares: Rows = [(_step_range(row), row.turns, _share(row.share)) for row in block.cached_share_by_step]
         title = f"Cached share of the prompt by step: {name}"
         tables += [
             Table(f"tasks-{name}", f"Tasks: {name}", heads, rows, note),
@@ -256,20 +262,25 @@ def _tasks(summary: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
-def _step_range(row: Mapping[str, Any]) -> str:
+def _times(block: Task, key: str) -> Distribution:
+    found: Distribution = getattr(block, key)
+    return found
+
+
+def _step_range(row: TaskSteps) -> str:
     """Return the range of steps of a row of shares, counted from 1."""
-    first, last = row["from"] + 1, row["to"]
+    first, last = row.first + 1, row.last
     return f"{first}+" if last is None else str(first) if last + 1 == first else f"{first}-{last + 1}"
 
 
-def _failures(summary: Mapping[str, Any]) -> list[Table]:
+def _failures(summary: Results) -> list[Table]:
     """Failed turns by class of failure, with the first message of each HTTP status and class of turns."""
-    turns = summary.get("turns") or {}
-    everything = ((turns.get("by_phase") or {}).get("all") or {}).get("by_failure") or turns.get("by_failure") or {}
-    measured, first = turns.get("by_failure") or {}, turns.get("first_errors") or ()
+    turns = summary.turns
+    everything = turns.whole_run.by_failure or turns.by_failure
+    measured, first = turns.by_failure, turns.first_errors
     rows: Rows = []
     for name, count in everything.items():
-        errors = [_first_error(error) for error in first if error["failure"] == name] or [("", "", None, None)]
+        errors = [_first_error(error) for error in first if error.failure == name] or [("", "", None, None)]
         counts: list[Sequence[Cell]] = [(name.replace("_", " "), count, measured.get(name, 0))]
         counts += [("", "", "")] * (len(errors) - 1)
         rows += [(*counted, *error) for counted, error in zip(counts, errors, strict=True)] if count else []
@@ -286,16 +297,13 @@ def _failures(summary: Mapping[str, Any]) -> list[Table]:
     return [Table("failures", "Failed turns by class", columns, rows, note)]
 
 
-def _first_error(error: Mapping[str, Any]) -> Sequence[Cell]:
-    status = error.get("status")
-    return ("" if status is None else str(status), str(error.get("class") or ""), error.get("at_s"), error.get("text"))
+def _first_error(error: FirstError) -> Sequence[Cell]:
+    return ("" if error.status is None else str(error.status), error.turn_class, error.at_s, error.text)
 
 
-def _others(summary: Mapping[str, Any]) -> list[Table]:
+def _others(summary: Results) -> list[Table]:
     """Users by class if there are several, requests other than turns, exceptions of tasks by message."""
-    users = (summary.get("users") or {}).get("by_class") or {}
-    requests = (summary.get("other_requests") or {}).get("by_name") or []
-    exceptions = (summary.get("exceptions") or {}).get("by_message") or []
+    users = summary.users.by_class
     keys = ("sent", "failed", "p50_ms", "p95_ms", "p99_ms")
     columns: Columns = [
         "request",
@@ -304,11 +312,10 @@ def _others(summary: Mapping[str, Any]) -> list[Table]:
     ]
     note = "Requests that are not turns, such as those of an HttpUser: over the whole run, as counted by Locust."
     rows: Rows = [
-        (f"{request.get('type') or ''} {request['name']}".strip(), *(request.get(key) for key in keys))
-        for request in requests
+        (request.text, *(getattr(request, key) for key in keys)) for request in summary.other_requests.by_name
     ]
-    of_users = [(str(name), count) for name, count in users.items()] if len(users) > 1 else []
-    raised = [(str(entry["message"]), entry["count"]) for entry in exceptions]
+    of_users = list(users.items()) if len(users) > 1 else []
+    raised = [(entry.message, entry.count) for entry in summary.exceptions.by_message]
     return [
         Table("users", "Users by class", ("class", "users"), of_users, "At the end of the load."),
         Table("others", "Other requests", columns, rows, note),
@@ -316,10 +323,10 @@ def _others(summary: Mapping[str, Any]) -> list[Table]:
     ]
 
 
-def servers_table(servers: Sequence[Mapping[str, Any]]) -> Table:
+def servers_table(servers: Sequence[Server]) -> Table:
     """Return the table of the scraped servers. `servers`: entries of `server_metrics.window_figures`."""
     rows: Rows = [(row.head(), *(_server_cell(row, server) for server in servers)) for row in SERVER_FIGURES]
-    rows.append((OBSERVED, *(server.get("window_s") for server in servers)))
+    rows.append((OBSERVED, *(server.window_s for server in servers)))
     unknown = [all(cell is None for cell in cells) for _, *cells in rows]
     note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
     always = [row.block is None for row in SERVER_FIGURES] + [True]
@@ -330,91 +337,76 @@ def servers_table(servers: Sequence[Mapping[str, Any]]) -> Table:
     ]
     if missing:
         note += f" Not published: {'; '.join(missing)}."
-    unusable = sum(server.get("samples_unusable") or 0 for server in servers)
+    unusable = sum(server.samples_unusable for server in servers)
     if unusable:
         note += f" {unusable} samples were not numbers and are left out."
     known = [row for row, lacks in zip(rows, unknown, strict=True) if not lacks]
-    return Table("servers", "Servers", ("", *(str(server.get("target")) for server in servers)), known, note)
+    return Table("servers", "Servers", ("", *(server.target for server in servers)), known, note)
 
 
-def _server_cell(row: ServerFigure, server: Mapping[str, Any]) -> Cell:
+def _server_cell(row: ServerFigure, server: Server) -> Cell:
     """Return the figure of a server: a number, mean and maximum of a gauge, or mean and buckets of a histogram."""
     value, form = row.in_entry(server), percent if row.form == "share" else short
-    if not isinstance(value, Mapping):
-        return None if value is None else form(value)
-    if value.get("mean") is None:
-        return None
-    if "max" in row.statistics:
-        return f"{form(value['mean'])} (max {form(value.get('max'))})"
-    p50, p99 = (bounds_text(*value[name]) if value[name] else NOT_KNOWN for name in ("p50", "p99"))
-    return Detailed(value["mean"], f"(p50 {p50}, p99 {p99})")
+    if isinstance(value, MeanAndMax):
+        return None if value.mean is None else f"{form(value.mean)} (max {form(value.max)})"
+    if isinstance(value, Histogram):
+        p50, p99 = (bounds_text(*bounds) if bounds else NOT_KNOWN for bounds in (value.p50, value.p99))
+        return Detailed(value.mean, f"(p50 {p50}, p99 {p99})")
+    return None if value is None else form(value)
 
 
-_CACHE_ROWS = (
-    ("expected, unlimited cache", "expected", "input_tokens", "cached_tokens"),
-    ("counted by the server", "counted", "queries", "hits"),
-    ("reported with answers", "per_turn", "input_tokens", "cached_tokens"),
-)
-
-
-def _cache(summary: Mapping[str, Any]) -> list[Table]:
+def _cache(summary: Results) -> list[Table]:
     """Expected and counted prefix-cache hits, and the same turns in the run before, whose cache this one began with."""
-    cache = summary.get("cache") or {}
+    cache = summary.cache
     rows: Rows = [
-        (label, block[tokens], block[cached], _share(block["hit_rate"]))
-        for label, part, tokens, cached in _CACHE_ROWS
-        if (block := cache.get(part))
+        ("expected, unlimited cache" if name == "expected" else name, tokens, cached, _share(rate))
+        for name, tokens, cached, rate in cache.known
     ]
-    expected = cache.get("expected") or {}
-    note = f"Tokens of all phases; blocks of {cache.get('block_size')} tokens."
-    if expected:
-        most = percent(expected.get("cacheable_share"))
-        note += f" At most {most} of the input is cacheable. Expected hits are {expected.get('exactness')}."
-    if cache.get("enabled") is False:
+    note = f"Tokens of all phases; blocks of {cache.block_size} tokens."
+    if cache.expected is not None:
+        most = percent(cache.expected.cacheable_share)
+        note += f" At most {most} of the input is cacheable. Expected hits are {cache.expected.exactness}."
+    if cache.enabled is False:
         note += " The cache is switched off."
-    remarks = [text for part in (expected, cache.get("counted") or {}) for text in part.get("notes") or ()]
-    note += "".join(f" {text[:1].upper()}{text[1:]}." for text in remarks)
+    note += "".join(f" {text[:1].upper()}{text[1:]}." for text in cache.notes)
     columns = ("", "input tokens", "cached", Head("hit rate", HIT_RATE.key))
     return [Table("cache", "Prefix cache", columns, rows, note), *_arms(cache)]
 
 
-def _arms(cache: Mapping[str, Any]) -> list[Table]:
+def _arms(cache: Cache) -> list[Table]:
     """The same turns in the run before and in this run; empty without such a run."""
-    earlier = cache.get("earlier") or {}
-    keys = ("pairs", "before_mean", "after_mean", "difference_mean", "ratio_p50")
-    rows: Rows = [
-        (name, *(block[key] for key in keys))
-        for name, block in (earlier.get("measures") or {}).items()
-        if block["pairs"]
-    ]
-    if not rows:
+    earlier, now = cache.earlier, cache.arm or ""
+    if earlier is None or not earlier.paired:
         return []
-    before, now = earlier["arm"], cache["arm"]
-    note = f"The same turns in {earlier['run_dir']} ({before}) and in this run ({now}), on one start of the server; means in ms."
-    if earlier["only_after"]:
-        note += f" {earlier['only_after']} turns have no pair, and were cold."
+    rows: Rows = [
+        (name, of.pairs, of.before_mean, of.after_mean, of.difference_mean, of.ratio_p50)
+        for name, of in earlier.paired.items()
+    ]
+    before = earlier.arm
+    note = f"The same turns in {earlier.run_dir} ({before}) and in this run ({now}), on one start of the server; means in ms."
+    if earlier.only_after:
+        note += f" {earlier.only_after} turns have no pair, and were cold."
     columns = ("", "pairs", before, now, "difference", "ratio, median")
     return [Table("arms", f"{before} and {now} runs".capitalize(), columns, rows, note)]
 
 
-def _client(summary: Mapping[str, Any]) -> list[Table]:
-    client = summary.get("client") or {}
+def _client(summary: Results) -> list[Table]:
+    client = summary.client
     rows: Rows = []
-    for figure in CLIENT_FIGURES:
-        value = client.get(figure.field)
-        if figure is GC_PAUSE and value and value.get("count") == 0:
-            rows.append((figure.head(), "none", "none", "none"))
-        elif figure.sketch is not None and value:
-            rows.append((figure.head(), *(statistic(value, part) for part in ("p50", "p99", "max"))))
-        elif value is not None and figure.form == "share":
-            rows.append((figure.head(), percent(value), "", ""))
-        elif value is not None and figure.sketch is None:
-            rows.append((figure.head(), "", "", value))
-    rows.append(("timestamps", client.get("stamps") or "none", "", ""))
+    for figure in filter(client.knows, CLIENT_FIGURES):
+        if figure.sketch is None:
+            value = client.number(figure)
+            cells: Sequence[Cell] = (percent(value), "", "") if figure.form == "share" else ("", "", value)
+        elif figure is GC_PAUSE and not client.samples(figure).count:
+            cells = ("none", "none", "none")
+        else:
+            cells = [statistic(client.samples(figure), part) for part in ("p50", "p99", "max")]
+        rows.append((figure.head(), *cells))
+    rows.append(("timestamps", client.stamps or "none", "", ""))
     return [Table("client", "Load generator", ["", *map(statistic_head, ("p50", "p99", "max"))], rows)]
 
 
-def _steps(summary: Mapping[str, Any]) -> list[Table]:
+def _steps(summary: Results) -> list[Table]:
     figures, statistics = (TTFT, ITL), ("p50", "p95")
     columns: Columns = [
         "step",
@@ -423,37 +415,31 @@ def _steps(summary: Mapping[str, Any]) -> list[Table]:
         *(figure.head(name) for figure in figures for name in statistics),
         Head("failed turns", "turns failed"),
     ]
-    rows: Rows = []
-    for index, step in enumerate(summary.get("steps") or []):
-        latency, rates, turns = (step.get(key) or {} for key in ("latency", "rates", "turns"))
-        number_and_level = f"{step['step']}: {step_level(step)}" if "step" in step else None
-        name = step.get("name") or number_and_level
-        rows.append(
-            (
-                str(index if name is None else name),
-                step.get("window_s"),
-                *(rates.get(figure.key) for figure in (OFFERED, ACHIEVED, OUTPUT)),
-                *(statistic(latency.get(figure.key) or {}, q) for figure in figures for q in statistics),
-                turns.get("failed"),
-            )
+    rows: Rows = [
+        (
+            f"{step.step}: {step_level(step.users, step.sessions_per_s)}",
+            step.window_s,
+            *(step.rates.get(figure.key) for figure in (OFFERED, ACHIEVED, OUTPUT)),
+            *(statistic(step.latency_of(figure.key), q) for figure in figures for q in statistics),
+            step.turns.failed,
         )
+        for step in summary.steps
+    ]
     return [Table("steps", "Steps", columns, rows, _marks_note(rows).strip())]
 
 
-def _classes(summary: Mapping[str, Any]) -> list[Table]:
+def _classes(summary: Results) -> list[Table]:
     """Latency by class, if there are several classes; a measure that is equal in all classes is named in the note only."""
-    by_class = dict(sorted((summary.get("by_class") or {}).items()))
+    by_class = dict(sorted(summary.by_class.items()))
     if len(by_class) < 2:
         return []
     of_figure = {
-        figure: {name: (block.get("latency") or {}).get(figure.key) or {} for name, block in by_class.items()}
-        for figure in TURN_FIGURES
+        figure: {name: block.latency_of(figure.key) for name, block in by_class.items()} for figure in TURN_FIGURES
     }
     equal = [figure for figure, blocks in of_figure.items() if _all_equal(list(blocks.values()))]
-    turns = {name: block.get("turns") or {} for name, block in by_class.items()}
     counts = (
-        f"{name} {number(block.get('sent'))} sent, {number(block.get('failed'))} failed"
-        for name, block in turns.items()
+        f"{name} {number(block.turns.sent)} sent, {number(block.turns.failed)} failed"
+        for name, block in by_class.items()
     )
     note = f"In milliseconds. Turns: {'; '.join(counts)}."
     if equal:
@@ -464,7 +450,7 @@ def _classes(summary: Mapping[str, Any]) -> list[Table]:
             for figure, blocks in of_figure.items()
             if figure.headline == leading and figure not in equal
             for name, block in blocks.items()
-            if block.get("count")
+            if block.count
         ]
         for leading in (True, False)
     )
@@ -475,28 +461,28 @@ def _classes(summary: Mapping[str, Any]) -> list[Table]:
     ]
 
 
-def _all_equal(blocks: Sequence[Mapping[str, Any]]) -> bool:
+def _all_equal(blocks: Sequence[Distribution]) -> bool:
     """Return True if the blocks have samples, and differ in their number at most."""
     return (
-        all(block.get("count") for block in blocks)
-        and len({tuple(map(block.get, STATISTICS[:-1])) for block in blocks}) == 1
+        all(block.count for block in blocks)
+        and len({tuple(map(block.statistic, STATISTICS[:-1])) for block in blocks}) == 1
     )
 
 
-_TABLES: tuple[tuple[str, Callable[[Mapping[str, Any]], list[Table]]], ...] = (
-    ("gates", _gates),
-    ("latency", _latency),
-    ("the SLO", _slo),
-    ("rates", _rates),
-    ("turns and sessions", _counts),
-    ("targets", partial(_split, column="target")),
-    ("models", partial(_split, column="model")),
-    ("tasks", _tasks),
-    ("failures", _failures),
-    ("other requests", _others),
-    ("servers", lambda summary: [servers_table(servers)] if (servers := summary.get("servers")) else []),
-    ("the prefix cache", _cache),
-    ("the client", _client),
-    ("steps", _steps),
-    ("latency by class", _classes),
+_TABLES: tuple[Callable[[Results], list[Table]], ...] = (
+    _gates,
+    _latency,
+    _slo,
+    _rates,
+    _counts,
+    lambda summary: _split("target", summary.by_target),
+    lambda summary: _split("model", summary.by_model),
+    _tasks,
+    _failures,
+    _others,
+    lambda summary: [servers_table(summary.servers)] if summary.servers else [],
+    _cache,
+    _client,
+    _steps,
+    _classes,
 )

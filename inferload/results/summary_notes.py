@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from inferload.base.numbers import percent
+from inferload.results.summary_document import Figures, FirstExample, RemarkCount, RequestName, Results
 from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES
 from inferload.turns.remarks import MEANINGS, Remark
 from inferload.turns.tally import Tally
@@ -13,27 +13,27 @@ from inferload.turns.tally import Tally
 SHORT_ANSWERS = 0.5  # share of the limits, below which a note names it
 
 
-def remarks_block(measured: Tally, first: Mapping[str, Any]) -> dict[str, Any]:
+def remarks_block(measured: Tally, first: Mapping[str, FirstExample]) -> dict[str, RemarkCount]:
     """Return `turns.remarks`: number of turns of the measure phase with each remark, and the first example of any phase."""
     return {
-        remark.value: {"turns": measured.by_remark[remark], "first": first.get(remark)}
+        remark.value: RemarkCount(turns=measured.by_remark[remark], first=first.get(remark))
         for remark in Remark
         if measured.by_remark.get(remark)
     }
 
 
-def notes(summary: Mapping[str, Any], measured: Tally, by_class: Mapping[str, Tally]) -> list[str]:
-    """Return the notes of a summary that has all other figures. `measured`, `by_class`: tallies of its measure phase."""
-    others = names_notes(summary["by_class"], summary["other_requests"].get("by_name", ()))
-    through = _proxies(summary["run"].get("proxies") or {})
-    remarks = _remarks(summary["turns"]["remarks"], measured)
+def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> list[str]:
+    """Return the notes on results that have all other figures. `measured`, `by_class`: tallies of the measure phase."""
+    others = names_notes(results.by_class, results.other_requests.by_name)
+    through = _proxies(results.run.proxies)
+    remarks = _remarks(results.turns.remarks, measured)
     return [*through, *others, *_uncounted(measured), *_short_answers(by_class), *remarks]
 
 
-def names_notes(by_class: Mapping[str, Any], by_name: Sequence[Mapping[str, Any]]) -> list[str]:
+def names_notes(by_class: Mapping[str, Figures], by_name: Sequence[RequestName]) -> list[str]:
     """Return a note for each table in which names beyond the bound are counted together."""
-    turns = by_class.get(OTHER_NAMES, {}).get("turns", {}).get("sent")
-    requests = sum(row["sent"] for row in by_name if row["name"] == OTHER_NAMES)
+    turns = by_class[OTHER_NAMES].turns.sent if OTHER_NAMES in by_class else 0
+    requests = sum(row.sent for row in by_name if row.name == OTHER_NAMES)
     texts = []
     if turns:
         texts.append(f"{turns} turns are counted as {OTHER_NAMES!r}: tasks gave more than {MOST_NAMES:,} names")
@@ -80,7 +80,7 @@ def _short_answers(by_class: Mapping[str, Tally]) -> Iterator[str]:
             )
 
 
-def _remarks(remarks: Mapping[str, Any], measured: Tally) -> Iterator[str]:
+def _remarks(remarks: Mapping[str, RemarkCount], measured: Tally) -> Iterator[str]:
     for remark, entry in remarks.items():
-        first = "" if entry["first"] is None else f" (first: {entry['first']['text']})"
-        yield f"{entry['turns']:,} of {measured.ended:,} turns {MEANINGS[Remark(remark)]}{first}"
+        first = "" if entry.first is None else f" (first: {entry.first.text})"
+        yield f"{entry.turns:,} of {measured.ended:,} turns {MEANINGS[Remark(remark)]}{first}"

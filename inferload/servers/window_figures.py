@@ -17,12 +17,15 @@ from inferload.base.arrow import pa
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
+from inferload.figures.server_entry import FigureValue, Histogram, MeanAndMax
 from inferload.figures.server_figures import (
     DRAFTS,
     ENGINE_GAUGES,
     HIT_RATE,
     PREFIX_QUERIES,
     SERVER_FIGURES,
+    Engine,
+    Server,
     ServerFigure,
 )
 from inferload.figures.server_formulas import (
@@ -123,7 +126,7 @@ def gap_limit_s(interval_s: float) -> float:
 
 def servers_block(
     table: pa.Table, start_wall_ns: int, end_wall_ns: int, targets: Sequence[str] = (), interval_s: float | None = None
-) -> list[dict[str, Any]]:
+) -> list[Server]:
     """Return one entry per target for the half-open window. None: not reported.
 
     `targets`: configured targets; one that never answered has an entry without values. `interval_s`: configured interval
@@ -138,7 +141,7 @@ def servers_block(
 
 def entries(
     servers: Mapping[str, ServerSeries], start_wall_ns: int, end_wall_ns: int, interval_s: float | None = None
-) -> list[dict[str, Any]]:
+) -> list[Server]:
     """Return one entry per server by target, as `servers_block`."""
     windows = [ServerWindow.of(server, start_wall_ns, end_wall_ns, interval_s) for _, server in sorted(servers.items())]
     return [_entry(window) for window in windows]
@@ -257,46 +260,50 @@ class ServerWindow:
         return [replace(self, labels=selector) for selector in self.server.engines(*metrics)]
 
 
-def _entry(window: ServerWindow) -> dict[str, Any]:
+def _entry(window: ServerWindow) -> Server:
     """Return the facts on the scrapes and the server, and all figures."""
     server = window.server
-    entry: dict[str, Any] = {
-        "target": server.target,
-        "scrapes": len(window.scrapes),
-        "window_s": window.window_s,
-        "longest_gap_s": window.longest_gap_s,
-        "gap_limit_s": window.gap_limit_s,
-        "samples_unusable": server.samples_unusable,
-        "kv_cache_size_tokens": _cache_size(server),
-        **_prefix_cache(window),
-    }
+    groups: dict[str | None, dict[str, Any]] = {}
     for row in SERVER_FIGURES:
-        block = entry if row.block is None else entry.setdefault(row.block, {})
-        block[row.entry_key] = _value(row, window)
-    entry[server_figures.SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
-    for key in {row.block for row in SERVER_FIGURES if row.block is not None}:
-        if not any(map(_says_something, entry[key].values())):
-            entry[key] = None
-    return entry | {"engines": _engines(window)}
+        groups.setdefault(row.block, {})[row.entry_key] = _value(row, window)
+    groups[server_figures.SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
+    blocks = {
+        block: server_figures.block_of(block, values)
+        for block, values in groups.items()
+        if block is not None and any(map(_says_something, values.values()))
+    }
+    return Server(
+        target=server.target,
+        scrapes=len(window.scrapes),
+        window_s=window.window_s,
+        longest_gap_s=window.longest_gap_s,
+        gap_limit_s=window.gap_limit_s,
+        samples_unusable=server.samples_unusable,
+        kv_cache_size_tokens=_cache_size(server),
+        engines=_engines(window),
+        **_prefix_cache(window),
+        **blocks,
+        **groups[None],
+    )
 
 
-def _value(row: ServerFigure, window: ServerWindow) -> Any:
+def _value(row: ServerFigure, window: ServerWindow) -> FigureValue:
     """Return the value of an entry: of several statistics, or one number; None if unknown."""
     if isinstance(row.formula, HistogramMean):
         return _histogram(window, row.formula)
     if row.statistics:
-        return _statistics(row, window)
+        return _mean_and_max(row, window)
     number = row.number(window)
     return _whole(number) if row.form == "count" else number
 
 
-def _statistics(row: ServerFigure, window: ServerWindow) -> dict[str, float | None]:
-    return {statistic: row.number(window, statistic) for statistic in row.formula.statistics}
+def _mean_and_max(row: ServerFigure, window: ServerWindow) -> MeanAndMax:
+    return MeanAndMax(mean=row.number(window, "mean"), max=row.number(window, "max"))
 
 
 def _says_something(value: Any) -> bool:
     """Return True if a value of a group is known, and is no count of 0, such as the drafts of a server without speculation."""
-    return any(part is not None for part in value.values()) if isinstance(value, dict) else bool(value)
+    return value != MeanAndMax() if isinstance(value, MeanAndMax) else bool(value)
 
 
 def _prefix_cache(window: ServerWindow) -> dict[str, Any]:
@@ -335,7 +342,7 @@ def _by_position(window: ServerWindow) -> list[float | None]:
     return [None if count is None else count / drafts for count in counts]
 
 
-def _histogram(window: ServerWindow, formula: HistogramMean) -> dict[str, Any] | None:
+def _histogram(window: ServerWindow, formula: HistogramMean) -> Histogram | None:
     """Count, mean and the brackets of quantiles, in ms; None without a sample in the window.
 
     A bracket is [low, high] of the bucket; high is None in the last bucket, which has no upper bound.
@@ -347,10 +354,8 @@ def _histogram(window: ServerWindow, formula: HistogramMean) -> dict[str, Any] |
     texts = {series.labels.get("le", "") for series in window.server.series(buckets)} - {""}
     bounds = sorted((bound, text) for text in texts if (bound := _bound(text)) is not None)
     cumulative = [known(window.delta(Reading(buckets, label=("le", text)))) or 0.0 for _, text in bounds]
-    brackets = {
-        name: _bracket([bound for bound, _ in bounds], cumulative, q) for name, q in (("p50", 0.5), ("p99", 0.99))
-    }
-    return {"count": _whole(known(window.delta(formula.count))), "mean": mean_ms, **brackets}
+    p50, p99 = (_bracket([bound for bound, _ in bounds], cumulative, q) for q in (0.5, 0.99))
+    return Histogram(count=_whole(known(window.delta(formula.count))), mean=mean_ms, p50=p50, p99=p99)
 
 
 def _bracket(bounds_s: list[float], cumulative: list[float], q: float) -> list[float | None] | None:
@@ -363,14 +368,14 @@ def _bracket(bounds_s: list[float], cumulative: list[float], q: float) -> list[f
     return [low * MS_PER_S, None if high == float("inf") else high * MS_PER_S]
 
 
-def _engines(window: ServerWindow) -> list[dict[str, Any]]:
+def _engines(window: ServerWindow) -> list[Engine]:
     """Gauges of each engine, by its label; None on a server without the label."""
     published = any(window.publishes(reading.metric) for row in ENGINE_GAUGES for reading in row.formula.readings)
     return [
-        {
-            "engine": next(iter(engine.labels.values()), None),
-            **{row.key: _statistics(row, engine) for row in ENGINE_GAUGES},
-        }
+        Engine(
+            engine=next(iter(engine.labels.values()), None),
+            **{row.key: _mean_and_max(row, engine) for row in ENGINE_GAUGES},
+        )
         for engine in window.by_engine()
         if published
     ]

@@ -70,7 +70,7 @@ def warm_up() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Run and worker of a file. `run_id` is empty in files of versions that did not write it."""
+    """Run and worker of a file."""
 
     run_id: str
     worker: str
@@ -89,9 +89,9 @@ def reading(path: Path) -> Iterator[None]:
 def origin(path: Path) -> Origin | None:
     """Return run and worker of a file; None for a Parquet file that is not a turns file."""
     metadata = _metadata(path)
-    worker = metadata.get(b"worker")
+    worker, run_id = metadata.get(b"worker"), metadata.get(b"run_id")
     with reading(path):
-        return None if worker is None else Origin(metadata.get(b"run_id", b"").decode(), worker.decode())
+        return None if worker is None or run_id is None else Origin(run_id.decode(), worker.decode())
 
 
 def check_part(path: Path, expected: Origin) -> None:
@@ -223,19 +223,19 @@ def anchors(run_dir: Path) -> dict[str, Anchor]:
 def foreign_files(paths: Iterable[Path], run_id: str | None) -> dict[Path, str]:
     """Return the files that do not belong to a run, with the reason. `run_id`: None if unknown; then that of most files.
 
-    A file without a run id (of an older version) belongs to the run. An unreadable file is not in the result.
+    An unreadable file is not in the result.
     """
     origins: dict[Path, Origin | None] = {}
     for path in paths:
         with suppress(UsageError):
             origins[path] = origin(path)
-    counts = Counter(entry.run_id for entry in origins.values() if entry is not None and entry.run_id)
+    counts = Counter(entry.run_id for entry in origins.values() if entry is not None)
     own_id = run_id or max(counts, key=lambda name: counts[name], default="")
     reasons = {}
     for path, entry in origins.items():
         if entry is None:
             reasons[path] = "holds no turns of a run"
-        elif entry.run_id and entry.run_id != own_id:
+        elif entry.run_id != own_id:
             reasons[path] = f"holds turns of another run, {entry.run_id}"
     return reasons
 

@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+import msgspec
 import pandas as pd
 
 METRIC = "vllm:num_requests_deferred"
@@ -36,6 +37,7 @@ sys.modules[MODULE] = server_figures
 exec(compile(rows + TEXT + end + rest, spec.origin, "exec"), vars(server_figures))
 ROW = server_figures.DEFERRED
 
+import summaries  # noqa: E402
 from inferload.analysis.charts import over_time  # noqa: E402
 from inferload.analysis.data import timeline  # noqa: E402
 from inferload.analysis.pages import gate_reference, summary_reference, terms  # noqa: E402
@@ -43,8 +45,9 @@ from inferload.analysis.pages import gate_reference, summary_reference, terms  #
 from inferload.figures import gate_grammar  # noqa: E402
 from inferload.figures.table import text  # noqa: E402
 from inferload.results import terminal_summary  # noqa: E402
-from inferload.results.document_shapes import faults  # noqa: E402
 from inferload.results.run_tables import servers_table  # noqa: E402
+from inferload.results.summary_document import Summary  # noqa: E402
+from inferload.results.typed_documents import faults  # noqa: E402
 from inferload.results.verdict import gates  # noqa: E402
 from inferload.run.live.document import series_document  # noqa: E402
 from inferload.run.live.recorder import Instant, Recorder  # noqa: E402
@@ -74,13 +77,14 @@ for second in range(2):
     recorder.close_second(second + 1.0, Instant(0, 0, second * S, {TARGET: line}))
 seconds = timeline._server(by_target(table)[TARGET], pd.Series(range(5), dtype=float).to_numpy(), 5)
 report = servers_table(servers)
-summary = {"servers": servers}
+entries = msgspec.to_builtins(servers)
+summary = summaries.results({"servers": entries})
 bad = [{"target": TARGET, ROW.key: "many"}]
 json.dump(
     {
-        "summary": servers[0][ROW.key],
-        "engines": [engine[ROW.key]["max"] for engine in servers[0]["engines"]],
-        "shape": faults("summary.json", {"servers": bad}),
+        "summary": entries[0][ROW.key],
+        "engines": [engine[ROW.key]["max"] for engine in entries[0]["engines"]],
+        "shape": faults({"servers": bad}, Summary),
         "gate": gates.evaluate(gate_grammar.parse(f"max({ROW.key}) <= 4"), summary).value,
         "terminal": text(report),
         "brief": terminal_summary._server(servers[0]),
@@ -90,9 +94,7 @@ json.dump(
         "live": series_document(recorder.series)["points"]["columns"][ROW.key],
         "live target": series_document(recorder.series, target=TARGET)["points"]["columns"][ROW.key],
         "gate reference": [text for text in gate_reference.document().splitlines() if f"`{ROW.key}`" in text],
-        "summary reference": summary_reference.with_tables(Path(sys.argv[1]).read_text(encoding="utf-8")).count(
-            f"| `{ROW.key}` | [gauge](#gauge) | {ROW.text} |"
-        ),
+        "summary reference": summary_reference.document().count(f"| `{ROW.key}` | [mean and max](#mean-and-max)"),
         "glossary": [terms.meant(ROW.key), terms.meant(ROW.head())],
     },
     sys.stdout,

@@ -23,10 +23,11 @@ from locust_process import LocustProcess, csv_rows, summary_of, turns_of
 from ports import unused_port
 from scripted_server import Script, ScriptedServer
 from simulator_process import Simulator
+from summaries import summarised
 
 from inferload.base import rundir
-from inferload.results import document_shapes
-from inferload.results.summarise.summarise import summarise
+from inferload.results import document_shapes, typed_documents
+from inferload.results.summary_document import Summary
 from inferload.results.verdict.outcome import INVALID
 
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
@@ -428,8 +429,8 @@ def check_files(run_dir: Path, killed: str | None = None, metrics: bool = True) 
     assert bool(scrapes) == metrics
     assert all(name.endswith(".parquet") for name in scrapes), scrapes
     assert names - turns - scrapes in (FILES, FILES - PAGES)
-    for name in (rundir.MANIFEST, rundir.SUMMARY):
-        assert document_shapes.faults(name, json.loads((run_dir / name).read_text())) == {}
+    document_shapes.read(run_dir / rundir.MANIFEST)
+    typed_documents.read(run_dir / rundir.SUMMARY, Summary)
     assert all((run_dir / name).stat().st_size for name in names)
 
 
@@ -512,7 +513,7 @@ def check_counts(ended: FinishedRun) -> None:
     overrun_ms = {
         entry["worker"]: entry["overrun_ms"] for entry in marks_of(ended.run_dir) if entry["kind"] == "overrun"
     }
-    assert summarise(ended.run_dir) == summary  # it is a function of the run directory
+    assert summarised(ended.run_dir) == summary  # it is a function of the run directory
     assert not summary_reference.differences(summary), "docs/reference/summary.md"
     recomputed.check(summary, json.loads((ended.run_dir / "run.json").read_text()), rows, overrun_ms)
 

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from inferload.base.clock import Anchor
 from inferload.results.summarise.counts import Counts, EndedWorker, Others
+from inferload.results.summary_document import Run
 from inferload.results.verdict.outcome import Policy
 from inferload.scenario.scenario import Scenario
 from inferload.turns.client_health import HealthSet
@@ -23,7 +26,7 @@ def ended(
 ) -> Counts:
     """Return the counts of a run. `run`: its block in the summary, with `id`. `others`: fields that differ from the defaults."""
     fields: dict[str, Any] = {
-        "run": run,
+        "run": msgspec.convert(run, Run),
         "scenario_text": scenario.resolved_text(),
         "origin": f"{scenario.name}.yaml",
         "targets": ("http://server:8000",),

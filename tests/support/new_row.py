@@ -52,27 +52,29 @@ def places(folder: Path) -> dict[str, object]:
     from inferload.results import terminal_summary
     from inferload.results.run_tables import run_tables
     from inferload.results.summarise.summarise import summarise
+    from inferload.results.summary_document import document_of
     from inferload.run.exporter import metrics
     from inferload.run.live import panels
 
     gated = long_run.SCENARIO.replace("gates: [", f'gates: ["p95({KEY}) < 1000", ')
-    summary = summarise(long_run.write(folder / "long", long_run.LongRun(2000, scenario=gated)))
+    known = summarise(long_run.write(folder / "long", long_run.LongRun(2000, scenario=gated)))
+    summary = document_of(known)
     table = timeline.build(frames.load(synthetic_run.write(folder / "short")))
     return {
         "summary": summary["latency"][KEY],
         "class": summary["by_class"]["chat"]["latency"][KEY],
         "target": summary["by_target"][long_run.TARGETS[0]]["latency"][KEY],
         "gates": [gate for gate in summary["verdict"]["gates"] if KEY in gate["gate"]],
-        "terminal": TITLE in terminal_summary.brief(summary),
-        "details": f"\n  {TITLE} " in terminal_summary.details(summary),
-        "report": [table.key for table in run_tables(summary) for row in table.texts if row[0] == TITLE],
+        "terminal": TITLE in terminal_summary.brief(known),
+        "details": f"\n  {TITLE} " in terminal_summary.details(known),
+        "report": [table.key for table in run_tables(known) for row in table.texts if row[0] == TITLE],
         "live": [chart["title"] for chart in panels.view()["charts"] if chart.get("measure") == KEY],
-        "live row": panels.class_row(None, summary).get(f"{KEY}_p50"),
+        "live row": panels.class_row(None, known).get(f"{KEY}_p50"),
         "exporter": any(metric.name == "inferload_normalized_e2e_seconds" for metric in metrics.METRICS),
         "dashboard": TITLE in {panel["title"] for panel in dashboard.document()["panels"]},
         "timeline": int(table[f"{KEY}_p50"].notna().sum()),
         "chart": any(panel.measure == KEY for panel in over_time.panels()),
-        "comparison": {term.title: figures.value_of(term.name, summary) for term in figures.ALL if KEY in term.name},
+        "comparison": {term.title: figures.value_of(term.name, known) for term in figures.ALL if KEY in term.name},
         "glossary": any(term == KEY for term, _, _, _ in DEFINITIONS),
         "measures": f"| `{KEY}` | ms | E2E / output tokens |" in measures_page.document(),
     }

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import summaries
+
 SCENARIO = (
     "schema: 1\nname: {name}\nseed: {seed}\nworkload: {{kind: chat, prompt_tokens: {prompt}, output_tokens: 50}}\n"
 )
@@ -18,8 +20,9 @@ def write_run(folder: Path, seed: int, ttft_ms: float, prompt: int = 20, name: s
         "engine": "vllm",
     }
     measured = {"ok": 10, "output_tokens": 500, "output_tokens_from": 10, "input_tokens": 200, "input_tokens_from": 10}
-    turns = {"failed": 0, "ok": 10, "by_phase": {"measure": measured}}
+    turns = summaries.NO_TURNS | {"sent": 10, "ok": 10, "by_phase": {"measure": summaries.NO_TURNS | measured}}
     summary = {
+        "outcome": {"state": "passed", "headline": "passed", "exit_code": 0},
         "verdict": {"measurement": "valid", "reasons": []},
         "turns": turns,
         "sessions": {"planned": 10, "dropped": 0},

@@ -9,8 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import summaries
 
 from inferload.base import rundir
 from inferload.figures import metric_names as names
@@ -63,8 +65,16 @@ def write(path: Path, summary: dict[str, Any] | None = None, killed: bool = Fals
         if killed:
             file.write('{"t_s": 9.0, "wall')
     if not killed:
-        rundir.write_json(path / rundir.SUMMARY, summary or SUMMARY)
+        rundir.write_json(path / rundir.SUMMARY, _judged(summary or SUMMARY))
     return path
+
+
+def _judged(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary with the outcome of its figures, unless it states another one or none."""
+    if summary.get("outcome") != SUMMARY["outcome"] or "turns" not in summary:
+        return summary
+    figures = {key: value for key, value in summary.items() if key != "outcome"}
+    return summary | {"outcome": msgspec.to_builtins(summaries.summary(figures).outcome)}
 
 
 def scrapes() -> pa.Table:
@@ -96,6 +106,7 @@ def _write_turns(folder: Path) -> None:
         anchor_ns = 300 * MS
         metadata = {
             b"worker": worker.encode(),
+            b"run_id": MANIFEST["id"].encode(),
             b"anchor_mono_ns": str(MASTER_MONO_NS + anchor_ns + offset_ns).encode(),
             b"anchor_wall_ns": str(START_WALL_NS + anchor_ns + 40 * MS).encode(),
         }
@@ -190,6 +201,7 @@ _TURNS = {"sent": 36, "ok": 35, "failed": 1, "unfinished": 0}
 
 SUMMARY: dict[str, Any] = {
     "format": 1,
+    "outcome": {"state": "failed", "headline": "failed: 2 of 3 gates failed; 1 of 44 turns failed", "exit_code": 1},
     "run": {key: MANIFEST[key] for key in ("id", "seed", "target", "model", "engine", "started_at", "versions")}
     | {"scenario": "chat", "digest": MANIFEST["scenario"]["digest"]},
     "verdict": {
@@ -260,7 +272,13 @@ SUMMARY: dict[str, Any] = {
         }
     ],
     "by_class": {
-        "chat": {"turns": {"sent": 32, "failed": 1}, "latency": {"ttft_ms": _latency(31, 100.0, tail=False)}},
-        "agent": {"turns": {"sent": 4, "failed": 0}, "latency": {"ttft_ms": _latency(4, 101.0, tail=False)}},
+        "chat": {
+            "turns": {"sent": 32, "ok": 31, "failed": 1, "unfinished": 0},
+            "latency": {"ttft_ms": _latency(31, 100.0, tail=False)},
+        },
+        "agent": {
+            "turns": {"sent": 4, "ok": 4, "failed": 0, "unfinished": 0},
+            "latency": {"ttft_ms": _latency(4, 101.0, tail=False)},
+        },
     },
 }

@@ -140,9 +140,9 @@ def status(controller: Controller) -> dict[str, Any]:
         state |= {
             "run_dir": str(result.run_dir),
             "run_name": result.run_dir.name,
-            "outcome": result.judged.state,
-            "headline": result.judged.headline,
-            "measurement": result.measurement,
+            "outcome": result.summary.outcome.state,
+            "headline": result.summary.outcome.headline,
+            "measurement": result.summary.verdict.measurement,
             "engine": result.engine,
         }
     return state

@@ -15,15 +15,18 @@ A time that is shorter than a few turns shows one generation of turns, and no ra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import sqrt
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from inferload.base.arrow import pc
 from inferload.base.clock import NS_PER_S
+from inferload.base.json_text import Number
 from inferload.figures.turn_values import Read
 from inferload.turns.record import Failure, PhaseWindow
 from inferload.turns.sketch import rank
@@ -45,27 +48,28 @@ _SAMPLES = 120  # of the number in flight
 State = Literal["kept up", "overloaded", "unsettled", "undecided"]
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """Turns per second over `lasts_s` seconds. `low_per_s`, `high_per_s`: 95 % interval of the growth.
+class Growth(Struct, frozen=True):
+    """Growth of the turns in flight: turns per second over `lasts_s` seconds."""
 
-    `ended_per_s`: turns that ended in any way. `failed_per_s`: turns that failed.
-
-    `state`: `unsettled` if the number in flight grew, but the time is too short, compared with a turn, to distinguish overload
-    from the start of the load; `undecided` if it did not grow significantly, and the time is too short to exclude growth that
-    matters.
-    """
-
-    lasts_s: float
-    offered_per_s: float
-    ended_per_s: float
-    growth_per_s: float
-    low_per_s: float
-    high_per_s: float
-    state: State
-    step: int | None = None  # number of the step, in a load with steps
-    failed_per_s: float = 0.0
-    kept_up_per_s: float | None = None  # of a load with steps: the highest rate offered by a step without growth
+    lasts_s: Annotated[Number, Meta(description="length of the evaluated part of the window")]
+    offered_per_s: Annotated[Number, Meta(description="turns planned")]
+    ended_per_s: Annotated[Number, Meta(description="turns ended, failed ones included")]
+    growth_per_s: Annotated[Number, Meta(description="growth of the turns in flight")]
+    low_per_s: Annotated[Number, Meta(description="lower end of its 95 % interval")]
+    high_per_s: Annotated[Number, Meta(description="upper end of its 95 % interval")]
+    state: Annotated[
+        State,
+        Meta(
+            description="`kept up`; `overloaded`; `unsettled`: the number grew, but the time is too short, compared with a turn, "
+            "to distinguish overload from the start of the load; `undecided`: it did not grow significantly, and the time is too "
+            "short to exclude growth that matters ([rules](arrivals.md#detection-of-overload))"
+        ),
+    ]
+    step: Annotated[int | None, Meta(description="step of a load with steps")] = None
+    failed_per_s: Annotated[Number, Meta(description="turns failed")] = 0.0
+    kept_up_per_s: Annotated[
+        Number | None, Meta(description="of a load with steps: the highest rate offered by a step without growth")
+    ] = None
 
     @property
     def grew(self) -> bool:

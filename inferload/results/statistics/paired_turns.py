@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from inferload.base.arrow import pa, pc
 from inferload.figures.turn_figures import HEADLINES
 from inferload.figures.turn_values import turn_columns
+from inferload.results.summary_document import PairedMeasure
 from inferload.turns.record import CANCELLED
 
 _FIGURES = tuple(figure for figure in HEADLINES if not figure.by_event)
@@ -32,11 +32,10 @@ def figures_of_turns(turns: pa.Table) -> pa.Table:
     return pa.table({"turn_id": turns["turn_id"], "ended_well": ended, **columns})
 
 
-def paired(parts: Iterable[tuple[pa.Table, pa.Table]]) -> dict[str, Any]:
-    """Return per measure: pairs, both means, mean difference and median ratio (after / before).
+def paired(parts: Iterable[tuple[pa.Table, pa.Table]]) -> tuple[int, dict[str, PairedMeasure]]:
+    """Return the turns that the run before did not send, and the comparison of the others by measure.
 
     `parts`: tables of `figures_of_turns` of the run before and the run after; turns of one pair are in one part.
-    `only_after`: turns that the run before did not send.
     """
     only_after = 0
     pairs: dict[str, list[tuple[Floats, Floats]]] = {name: [] for name in _MEASURES}
@@ -50,18 +49,18 @@ def paired(parts: Iterable[tuple[pa.Table, pa.Table]]) -> dict[str, Any]:
             old, new = before[name].to_numpy()[rows], after[name].to_numpy()[both]
             known = ~np.isnan(old) & ~np.isnan(new)
             found.append((old[known], new[known]))
-    return {"only_after": only_after, "measures": {name: _compared(found) for name, found in pairs.items()}}
+    return only_after, {name: _compared(found) for name, found in pairs.items()}
 
 
-def _compared(pairs: list[tuple[Floats, Floats]]) -> dict[str, Any]:
+def _compared(pairs: list[tuple[Floats, Floats]]) -> PairedMeasure:
     old, new = (np.concatenate([np.zeros(0), *(pair[side] for pair in pairs)]) for side in (0, 1))
     if not len(old):
-        return {"pairs": 0, "before_mean": None, "after_mean": None, "difference_mean": None, "ratio_p50": None}
+        return PairedMeasure()
     ratios = new[old > 0] / old[old > 0]
-    return {
-        "pairs": len(old),
-        "before_mean": float(old.mean()),
-        "after_mean": float(new.mean()),
-        "difference_mean": float((new - old).mean()),
-        "ratio_p50": float(np.median(ratios)) if len(ratios) else None,
-    }
+    return PairedMeasure(
+        pairs=len(old),
+        before_mean=float(old.mean()),
+        after_mean=float(new.mean()),
+        difference_mean=float((new - old).mean()),
+        ratio_p50=float(np.median(ratios)) if len(ratios) else None,
+    )

@@ -3,9 +3,9 @@ each answer, all over the whole run."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from inferload.base import rundir
 from inferload.base.arrow import pc
@@ -13,6 +13,7 @@ from inferload.results.statistics import paired_turns
 from inferload.results.summarise.counts import Counts, read_counts
 from inferload.results.summarise.sent_turns import sessions
 from inferload.results.summarise.turns import Turns
+from inferload.results.summary_document import Cache, CountedHits, EarlierRun, ExpectedHits, ReportedHits
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.servers import scrapes_file, window_figures
 from inferload.turns import turns_file
@@ -35,7 +36,7 @@ _ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, because the server do
 class CacheFigures:
     """Figures of one run, and the infinite cache at its end (None: turn records are missing)."""
 
-    block: dict[str, Any]
+    block: Cache
     hits: SentHits | None = None
     lengths_exact: bool = True  # of prompts and blocks
     note: str | None = None  # why expected hits and hits per turn are left out
@@ -67,44 +68,42 @@ def figures(run_dir: Path, run: Counts, turns: Turns | None) -> CacheFigures:
     counted = _counted(run_dir, run)
     cache = run.scenario.cache
     block, source = _block_size(counted, cache.block_size)
-    document: dict[str, Any] = {
-        "arm": run.arm,
-        "isolate": cache.isolate,
-        "block_size": block,
-        "block_size_from": source,
-        "enabled": None if counted is None else counted.enabled,
-        "expected": None,
-        "counted": _counted_block(counted, None if turns is None else _load_wall_ns(run_dir, turns, run)),
-        "per_turn": None,
-        "earlier": _against_earlier(run_dir, run, turns),
-    }
+    known = Cache(
+        arm=run.arm,
+        isolate=cache.isolate,
+        block_size=block,
+        block_size_from=source,
+        enabled=None if counted is None else counted.enabled,
+        counted=_counted_block(counted, None if turns is None else _load_wall_ns(run_dir, turns, run)),
+        earlier=_against_earlier(run_dir, run, turns),
+    )
     try:
-        return _with_expected(run_dir, run, turns, document)
+        return _with_expected(run_dir, run, turns, known)
     except _TooLong as error:
-        return CacheFigures(document, note=str(error))
+        return CacheFigures(known, note=str(error))
 
 
-def _with_expected(run_dir: Path, run: Counts, turns: Turns | None, document: dict[str, Any]) -> CacheFigures:
+def _with_expected(run_dir: Path, run: Counts, turns: Turns | None, known: Cache) -> CacheFigures:
     source = Sessions(run.scenario, run.data)
     if turns is None or not source.repeatable:
-        return CacheFigures(document)
+        return CacheFigures(known)
     hits = (
-        SentHits(document["block_size"], run.template)
+        SentHits(known.block_size or ASSUMED_BLOCK, run.template)
         if run.earlier is None
         else _left_by(run_dir.parent / run.earlier.folder)
     )
     if hits is None:
-        return CacheFigures(document)  # the content of the cache before the run is unknown
+        return CacheFigures(known)  # the content of the cache before the run is unknown
     hits.begin()
     _check(turns.count, _MOST_TURNS, turns)
     for index, sent in sessions(turns.read, _starts_ns(run_dir, run)):
         apart = isolation(run.scenario.cache.isolate, run.salt, index, run.salts)
         hits.session(index, source.begin(index).script, apart, sent)
         _check(hits.texts, _MOST_TEXTS, turns)
-    of_lengths = _notes_on_lengths(run, hits.sums, document["block_size_from"])
+    of_lengths = _notes_on_lengths(run, hits.sums, known.block_size_from)
     expected = _expected_block(hits.sums, [*of_lengths, *_notes_on_answers(hits.sums)])
-    known = {"expected": expected, "per_turn": _per_turn_block(hits.sums)}
-    return CacheFigures(document | known, hits, lengths_exact=not of_lengths)
+    block = replace(known, expected=expected, per_turn=_per_turn_block(hits.sums))
+    return CacheFigures(block, hits, lengths_exact=not of_lengths)
 
 
 def _check(count: int, most: int, turns: Turns) -> None:
@@ -134,17 +133,18 @@ def _starts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
     return {worker: anchor.wall_ns - ahead_ns.get(worker, 0) for worker, anchor in anchors.items()}
 
 
-def _against_earlier(run_dir: Path, run: Counts, turns: Turns | None) -> dict[str, Any] | None:
+def _against_earlier(run_dir: Path, run: Counts, turns: Turns | None) -> EarlierRun | None:
     """Comparison with the run before, which had the same sessions, turn by turn; None without such a run."""
     if run.earlier is None:
         return None
-    comparison: dict[str, Any] = {"arm": run.earlier.arm, "run_dir": run.earlier.folder}
+    comparison = EarlierRun(arm=run.earlier.arm, run_dir=run.earlier.folder)
     if turns is None:
         return comparison
     before = Turns(run_dir.parent / run.earlier.folder, 0, 0)
     columns = ("session_id", *paired_turns.COLUMNS)
     parts = (of.by_session(columns, paired_turns.figures_of_turns, turns.parts) for of in (before, turns))
-    return comparison | paired_turns.paired(zip(*parts, strict=True))
+    only_after, measures = paired_turns.paired(zip(*parts, strict=True))
+    return replace(comparison, only_after=only_after, measures=measures)
 
 
 def _counted(run_dir: Path, run: Counts) -> window_figures.PrefixCache | None:
@@ -160,18 +160,17 @@ def _block_size(counted: window_figures.PrefixCache | None, configured: int | No
     return ASSUMED_BLOCK, "assumed"
 
 
-def _counted_block(counted: window_figures.PrefixCache | None, load: tuple[int, int] | None) -> dict[str, Any] | None:
+def _counted_block(counted: window_figures.PrefixCache | None, load: tuple[int, int] | None) -> CountedHits | None:
     """Hits counted by the server; None if it reports none. `load`: first and last instant of the load."""
     if counted is None or not counted.queries or counted.hits is None:
         return None
     missed = [] if load is None else counted.missed(*load)
-    rate = counted.hits / counted.queries
-    return {
-        "queries": counted.queries,
-        "hits": counted.hits,
-        "hit_rate": rate,
-        "notes": [f"the server's count {text}" for text in missed],
-    }
+    return CountedHits(
+        queries=counted.queries,
+        hits=counted.hits,
+        hit_rate=counted.hits / counted.queries,
+        notes=[f"the server's count {text}" for text in missed],
+    )
 
 
 def _load_wall_ns(run_dir: Path, turns: Turns, run: Counts) -> tuple[int, int] | None:
@@ -187,19 +186,19 @@ def _load_wall_ns(run_dir: Path, turns: Turns, run: Counts) -> tuple[int, int] |
     return (min(first_ns), max(last_ns)) if first_ns else None
 
 
-def _expected_block(sums: SentSums, notes: list[str]) -> dict[str, Any]:
+def _expected_block(sums: SentSums, notes: list[str]) -> ExpectedHits:
     """Expected hits. `notes`: reasons why they are approximate."""
     hits = sums.hits
-    return {
-        "turns": hits.turns,
-        "input_tokens": hits.input,
-        "cacheable_tokens": hits.cacheable,
-        "cacheable_share": hits.cacheable / hits.input if hits.input else None,
-        "cached_tokens": hits.cached,
-        "hit_rate": hits.rate,
-        "exactness": "approximate" if notes else "exact",
-        "notes": notes,
-    }
+    return ExpectedHits(
+        turns=hits.turns,
+        input_tokens=hits.input,
+        cacheable_tokens=hits.cacheable,
+        cacheable_share=hits.cacheable / hits.input if hits.input else None,
+        cached_tokens=hits.cached,
+        hit_rate=hits.rate,
+        exactness="approximate" if notes else "exact",
+        notes=notes,
+    )
 
 
 def _notes_on_answers(sums: SentSums) -> list[str]:
@@ -212,7 +211,7 @@ def _notes_on_answers(sums: SentSums) -> list[str]:
     return notes
 
 
-def _notes_on_lengths(run: Counts, sums: SentSums, source: str) -> list[str]:
+def _notes_on_lengths(run: Counts, sums: SentSums, source: str | None) -> list[str]:
     """Reasons why lengths of prompts or blocks are approximate; empty if they are exact."""
     notes = []
     if source == "assumed":
@@ -234,16 +233,16 @@ def _notes_on_lengths(run: Counts, sums: SentSums, source: str) -> list[str]:
     return notes
 
 
-def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
+def _per_turn_block(sums: SentSums) -> ReportedHits | None:
     """Sums of the hits reported with each answer; None without a report."""
     reported = sums.reported.expected
     if not reported.turns:
         return None
     cached = sums.reported.cached
-    return {
-        "turns": reported.turns,
-        "input_tokens": reported.input,
-        "cached_tokens": cached,
-        "hit_rate": cached / reported.input if reported.input else None,
-        "of_cacheable": cached / reported.cacheable if reported.cacheable else None,
-    }
+    return ReportedHits(
+        turns=reported.turns,
+        input_tokens=reported.input,
+        cached_tokens=cached,
+        hit_rate=cached / reported.input if reported.input else None,
+        of_cacheable=cached / reported.cacheable if reported.cacheable else None,
+    )

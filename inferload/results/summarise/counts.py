@@ -14,8 +14,8 @@ import msgspec
 from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, Anchor
 from inferload.base.errors import UsageError
-from inferload.results import document_shapes
 from inferload.results.abort_conditions import AbortReached
+from inferload.results.summary_document import Exceptions, OtherRequests, RequestName, Run, TaskException
 from inferload.results.verdict import gates, outcome
 from inferload.results.verdict.first_errors import FirstErrors
 from inferload.scenario import scenario as scenarios
@@ -87,20 +87,20 @@ class Others:
     failed: int = 0
     raised: int = 0
     first: str | None = None
-    by_name: Sequence[Mapping[str, Any]] = ()
+    by_name: Sequence[RequestName] = ()
     messages: Mapping[str, int] = field(default_factory=dict)
     users: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def requests(self) -> dict[str, Any]:
+    def requests(self) -> OtherRequests:
         """`other_requests` block of the summary."""
-        return {"sent": self.sent, "failed": self.failed, "by_name": [dict(row) for row in self.by_name]}
+        return OtherRequests(sent=self.sent, failed=self.failed, by_name=list(self.by_name))
 
     @property
-    def exceptions(self) -> dict[str, Any]:
+    def exceptions(self) -> Exceptions:
         """`exceptions` block of the summary."""
-        by_message = [{"message": text, "count": count} for text, count in self.messages.items()]
-        return {"count": self.raised, "first": self.first, "by_message": by_message}
+        by_message = [TaskException(message=text, count=count) for text, count in self.messages.items()]
+        return Exceptions(count=self.raised, first=self.first, by_message=by_message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Earlier:
 class Counts:
     """Counts of a run that has ended. Instants are on the master's monotonic clock; `run` is the summary's block."""
 
-    run: Mapping[str, Any]
+    run: Run
     scenario_text: str
     origin: str  # of the scenario: base of the paths of data files
     targets: tuple[str, ...]
@@ -227,6 +227,6 @@ def read_counts(run_dir: Path) -> Counts:
     """Read the counts of a run directory; UsageError if it has none."""
     path = run_dir / rundir.COUNTS
     try:
-        return Counts.from_wire(document_shapes.read(path))
+        return Counts.from_wire(rundir.read_object(path))
     except ValueError as error:
         raise UsageError(f"{path}: not the counts of a run ({error})") from error

@@ -8,35 +8,36 @@ from inferload.figures.turn_figures import BY_KEY
 from inferload.figures.turn_values import ExactValues, coded, measured
 from inferload.results import summary
 from inferload.results.summarise.turns import Turns
+from inferload.results.summary_document import Distribution, Split, SplitTurns
 from inferload.turns.record import Failure
 from inferload.turns.sketch import Sketch
 
 _MEASURES = tuple(BY_KEY)
 _TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
-_Blocks = dict[str, dict[str, Any]]  # by value of the column
+_Latencies = dict[str, dict[str, Distribution]]  # by value of the column
 
 
 def splits(
     turns: Turns | None, exact: ExactValues | None, values: Mapping[str, Sequence[str]]
-) -> dict[str, _Blocks | None]:
-    """Return a breakdown by each column and its values; None if turn records are missing. `exact`: None: from sketches."""
-    return {
-        f"by_{column}": None if turns is None else _split(turns, exact, column, of) for column, of in values.items()
-    }
+) -> dict[str, dict[str, Split]]:
+    """Return a breakdown by each column and its values; empty if turn records are missing. `exact`: None: from sketches."""
+    return {} if turns is None else {f"by_{column}": _split(turns, exact, column, of) for column, of in values.items()}
 
 
-def _split(turns: Turns, exact: ExactValues | None, column: str, values: Sequence[str]) -> _Blocks:
+def _split(turns: Turns, exact: ExactValues | None, column: str, values: Sequence[str]) -> dict[str, Split]:
     counts = {value: dict.fromkeys(("sent", "ok", "failed", "unfinished"), 0) for value in values}
-    tokens: dict[str, dict[str, int | None]] = {value: dict.fromkeys(_TOKENS) for value in values}
+    tokens: dict[str, dict[str, Any]] = {value: dict.fromkeys(_TOKENS) for value in values}
     for table in turns.read(("phase", "failure", column, *_TOKENS)):
         of_phase = table.filter(pc.equal(table["phase"], "measure"))
         for value in values:
             _add(counts[value], tokens[value], of_phase.filter(pc.equal(of_phase[column], value)))
     latency = _from_sketches(turns, column, values) if exact is None else _from_values(exact, column, values)
-    return {value: {"turns": counts[value] | tokens[value], "latency": latency[value]} for value in values}
+    return {
+        value: Split(turns=SplitTurns(**counts[value], **tokens[value]), latency=latency[value]) for value in values
+    }
 
 
-def _add(counts: dict[str, int], tokens: dict[str, int | None], turns: pa.Table) -> None:
+def _add(counts: dict[str, int], tokens: dict[str, Any], turns: pa.Table) -> None:
     unfinished = pc.sum(pc.equal(turns["failure"], Failure.UNFINISHED)).as_py() or 0
     counts["sent"] += len(turns)
     counts["ok"] += turns["failure"].null_count
@@ -47,15 +48,15 @@ def _add(counts: dict[str, int], tokens: dict[str, int | None], turns: pa.Table)
         tokens[name] = known if more is None else (known or 0) + more
 
 
-def _from_values(exact: ExactValues, column: str, values: Sequence[str]) -> _Blocks:
-    blocks: _Blocks = {value: {} for value in values}
+def _from_values(exact: ExactValues, column: str, values: Sequence[str]) -> _Latencies:
+    blocks: _Latencies = {value: {} for value in values}
     for name in _MEASURES:  # one measure is in memory at a time
         for value in values:
             blocks[value][name] = summary.exact_block(exact.of(name, column, value))
     return blocks
 
 
-def _from_sketches(turns: Turns, column: str, values: Sequence[str]) -> _Blocks:
+def _from_sketches(turns: Turns, column: str, values: Sequence[str]) -> _Latencies:
     sketches = {value: {name: Sketch() for name in _MEASURES} for value in values}
     for name in _MEASURES:
         words: dict[str | None, int] = {}

@@ -1,18 +1,18 @@
 """Summary of a run directory, from its counts, its scrapes and, if complete, its turn records."""
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from inferload.base import rundir
 from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_MS, NS_PER_S
 from inferload.base.errors import UsageError
 from inferload.figures import server_figures
-from inferload.figures.server_figures import too_long_gap_s
+from inferload.figures.server_figures import Server
 from inferload.figures.turn_values import BatchSums, ExactValues, batch_sums, batched_values
 from inferload.results import agent_tasks, phase_evidence, summary
 from inferload.results.statistics.intervals import SLICES
@@ -22,16 +22,17 @@ from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, lasted_s, read_counts
 from inferload.results.summarise.splits import splits
 from inferload.results.summarise.turns import Turns
+from inferload.results.summary_document import Stopped, Summary, Task, TurnRecords, document_of
 from inferload.results.verdict import outcome, validity
 from inferload.results.verdict.evidence import ScrapeGap, Stamps
-from inferload.results.verdict.failures import TurnEnds, stopped_by_target_of
+from inferload.results.verdict.failures import TurnEnds, stopped_by_target
 from inferload.servers import scrapes_file, window_figures
 from inferload.turns import turns_file
 from inferload.turns.record import PHASES, Phase
 from inferload.workload.sessions import Sessions
 
 
-def summarise(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
+def summarise(run_dir: Path, counts: Counts | None = None) -> Summary:
     """Return the summary of a run directory.
 
     `counts`: None: from counts.json. UsageError if a file cannot be read, or is not of this run.
@@ -40,18 +41,25 @@ def summarise(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
     turns = Turns.of(run_dir, run.tallies.total("measure")) if run.whole else None
     cache = cache_figures.figures(run_dir, run, turns)
     exact = None if turns is None or not turns.few else ExactValues(turns.read, ["class", *_split_by(run)])
-    document = summary.build(_input(run_dir, run, turns, cache, exact))
-    document |= splits(turns, exact, _split_by(run)) | {"cache": cache.block}
-    records = document["turn_records"] = _turn_records(run)
-    if records["why"] is not None:
-        note = f"{records['at_hand']} of {records['counted']} turn records are in the run directory ({records['why']})"
-        document["notes"].append(f"{note}; percentiles from sketches, within 0.25 %")
+    measured = summary.build(_input(run_dir, run, turns, cache, exact))
+    records, notes = _turn_records(run), []
+    if records.why is not None:
+        notes.append(
+            f"{records.at_hand} of {records.counted} turn records are in the run directory ({records.why}); "
+            "percentiles from sketches, within 0.25 %"
+        )
     elif turns is not None and not turns.few:
-        document["notes"].append(f"{turns}: percentiles from sketches, within 0.25 %")
-    document["notes"] += [] if cache.note is None else [cache.note]
-    document["tasks"] = None if turns is None else _tasks(turns)
-    document["outcome"] = outcome.judge(document, run.early, run.policy).to_dict()
-    return document
+        notes.append(f"{turns}: percentiles from sketches, within 0.25 %")
+    notes += [] if cache.note is None else [cache.note]
+    results = replace(
+        measured,
+        **splits(turns, exact, _split_by(run)),
+        notes=[*measured.notes, *notes],
+        cache=cache.block,
+        turn_records=records,
+        tasks={} if turns is None else _tasks(turns),
+    )
+    return Summary.of(results, outcome.judge(results, run.early, run.policy))
 
 
 def refresh(run_dir: Path) -> None:
@@ -71,7 +79,7 @@ def refresh(run_dir: Path) -> None:
         document = summarise(run_dir)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise UsageError(f"{counts}: not the counts of a run ({error!r}); the run directory was changed") from error
-    rundir.write_json(target, document)
+    rundir.write_json(target, document_of(document))
 
 
 def _split_by(run: Counts) -> dict[str, list[str]]:
@@ -80,7 +88,7 @@ def _split_by(run: Counts) -> dict[str, list[str]]:
     return {column: values for column, values in columns.items() if len(values) > 1}
 
 
-def _tasks(turns: Turns) -> dict[str, Any]:
+def _tasks(turns: Turns) -> dict[str, Task]:
     names = agent_tasks.classes(turns.read(agent_tasks.CLASS_COLUMNS))
     parts = turns.by_session(agent_tasks.COLUMNS, agent_tasks.facts, turns.parts) if names else ()
     return agent_tasks.tasks_by_class(parts, names)
@@ -92,11 +100,11 @@ def _input(
     windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
     entries = _servers(run_dir, run)
     growths = _growths(run_dir, run, turns)
-    facts = replace(_facts(run, turns, entries, cache), growth=worst(growths))
+    facts = dataclasses.replace(_facts(run, turns, entries, cache), growth=worst(growths))
     judged = validity.judge(phase_evidence.evidence_by_phase(run.tallies, run.health, windows, facts))
     scenario = run.scenario
     return summary.SummaryInput(
-        run=dict(run.run),
+        run=run.run,
         tallies=run.tallies,
         health=run.health,
         windows=windows,
@@ -131,7 +139,7 @@ def _batch_sums(turns: Turns, name: str, class_name: str | None, limit: float) -
     return batch_sums(turns.read, name, SLICES, class_name, limit)
 
 
-def _servers(run_dir: Path, run: Counts) -> list[dict[str, Any]]:
+def _servers(run_dir: Path, run: Counts) -> list[Server]:
     """`servers` block of the measure phase."""
     window = next((w for w in run.windows if w.phase == "measure"), None)
     if window is None or window.end_ns is None or not run.metrics_targets:
@@ -141,11 +149,9 @@ def _servers(run_dir: Path, run: Counts) -> list[dict[str, Any]]:
     return window_figures.servers_block(scrapes, start_ns, end_ns, list(run.metrics_targets), interval_s)
 
 
-def _facts(
-    run: Counts, turns: Turns | None, entries: list[dict[str, Any]], cache: CacheFigures
-) -> phase_evidence.RunFacts:
+def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: CacheFigures) -> phase_evidence.RunFacts:
     remote = [worker.uncertainty_ns / NS_PER_MS for worker in run.workers if worker.uncertainty_ns is not None]
-    counted = (server_figures.RESTARTS.in_entry(entry) for entry in entries)
+    counted = (server_figures.RESTARTS.of(entry, None) for entry in entries)
     restarts = [count for count in counted if count is not None]
     return phase_evidence.RunFacts(
         stamps=_stamps(run),
@@ -153,7 +159,7 @@ def _facts(
         lost_workers=len(run.gone),
         report_gaps=sum(worker.missing_reports for worker in run.workers),
         clock_uncertainty_ms=max(remote, default=None),
-        server_restarts=sum(restarts) if restarts else None,
+        server_restarts=round(sum(restarts)) if restarts else None,
         scrape_gap=_scrape_gap(entries),
         warm_cache_share=_warm_cache_share(run, turns, cache),
         server_in_flight_mean=_in_flight(entries, len(run.targets)),
@@ -172,16 +178,16 @@ def _stamps(run: Counts) -> Stamps | None:
     return "user" if any(phase.reads_unstamped for phase in health) else None
 
 
-def _turn_records(run: Counts) -> dict[str, Any]:
+def _turn_records(run: Counts) -> TurnRecords:
     """Counted turns, and turn records in the run directory. `why`: reason for missing records."""
     held_back = [worker for worker in run.workers if worker.held_back_records]
-    return {
-        "counted": sum(worker.turns for worker in run.workers),
-        "at_hand": sum(worker.at_hand or 0 for worker in run.workers),
-        "held_back": sum(worker.held_back_records for worker in held_back),
-        "lost": run.lost_records,
-        "why": _why_lost(run) or next((f"worker {worker.name}: {worker.held_back}" for worker in held_back), None),
-    }
+    return TurnRecords(
+        counted=sum(worker.turns for worker in run.workers),
+        at_hand=sum(worker.at_hand or 0 for worker in run.workers),
+        held_back=sum(worker.held_back_records for worker in held_back),
+        lost=run.lost_records,
+        why=_why_lost(run) or next((f"worker {worker.name}: {worker.held_back}" for worker in held_back), None),
+    )
 
 
 def _why_lost(run: Counts) -> str:
@@ -223,7 +229,7 @@ def _shifts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
     return {worker.name: anchors[worker.name].mono_ns - worker.offset_ns for worker in workers}
 
 
-def _stopped_answering(run_dir: Path, run: Counts, turns: Turns) -> list[dict[str, Any]]:
+def _stopped_answering(run_dir: Path, run: Counts, turns: Turns) -> list[Stopped]:
     """Servers that stopped answering, in seconds since the run began."""
     starts_ns = {name: run.anchor.mono_ns - shift_ns for name, shift_ns in _shifts_ns(run_dir, run).items()}
 
@@ -236,7 +242,7 @@ def _stopped_answering(run_dir: Path, run: Counts, turns: Turns) -> list[dict[st
             )
             yield table["target"].to_pylist(), table["failure"].to_pylist(), heard_s, closed_s
 
-    return stopped_by_target_of(ends())
+    return stopped_by_target(ends())
 
 
 def _reader(run: Counts) -> str | None:
@@ -245,16 +251,19 @@ def _reader(run: Counts) -> str | None:
     return None if not names else names.pop() if len(names) == 1 else "mixed"
 
 
-def _scrape_gap(entries: list[dict[str, Any]]) -> ScrapeGap | None:
+def _scrape_gap(entries: list[Server]) -> ScrapeGap | None:
     """Longest time without a scrape, relative to its limit, of the servers that ever answered."""
-    known = [entry for entry in entries if entry["longest_gap_s"] is not None]
-    gaps = [ScrapeGap(entry["target"], entry["longest_gap_s"], entry["gap_limit_s"]) for entry in known]
+    gaps = [
+        ScrapeGap(entry.target, entry.longest_gap_s, entry.gap_limit_s)
+        for entry in entries
+        if entry.longest_gap_s is not None and entry.gap_limit_s is not None
+    ]
     return max(gaps, key=lambda gap: gap.gap_s / gap.limit_s, default=None)
 
 
-def _in_flight(entries: list[dict[str, Any]], targets: int) -> float | None:
+def _in_flight(entries: list[Server], targets: int) -> float | None:
     """Mean number of requests in all servers; None if a server does not report it over the whole window."""
-    if len(entries) < targets or any(too_long_gap_s(entry) is not None for entry in entries):
+    if len(entries) < targets or any(entry.too_long_gap_s is not None for entry in entries):
         return None
     gauges = (server_figures.RUNNING, server_figures.WAITING)
     means = [gauge.of(entry, "mean") for entry in entries for gauge in gauges]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from inferload.base.escaping import escaped
 from inferload.base.numbers import percent
+from inferload.results.summary_document import FirstError, Results, Stopped
 from inferload.turns.record import Failure
 
 MOST_MESSAGES = 50  # stored messages of exceptions
@@ -44,14 +43,6 @@ def add_message(counts: Counter[str], text: str, count: int) -> None:
     counts[text if text in counts or len(counts) < MOST_MESSAGES else "others"] += count
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """Server that stopped answering. `at_s`: its last answer. `by_failure`: failed turns after it."""
-
-    at_s: float
-    by_failure: Mapping[str, int]
-
-
 class _Answers:
     """Last answer of a server, and its failures without an answer."""
 
@@ -68,7 +59,7 @@ class _Answers:
         self._silent_s.append(closed_s[silent])
         self._names.append(names[silent])
 
-    def stopped(self) -> Stopped | None:
+    def stopped(self, target: str) -> Stopped | None:
         """Find the time at which the server stopped answering."""
         silent_s = np.concatenate(self._silent_s)
         if not len(silent_s):
@@ -79,17 +70,8 @@ class _Answers:
             return None
         classes, counts = np.unique(np.concatenate(self._names)[after].astype(str), return_counts=True)
         order = np.argsort(-counts, kind="stable")
-        return Stopped(last_s, {str(classes[index]): int(counts[index]) for index in order})
-
-
-def stopped_answering(failures: Sequence[str | None], heard_s: Floats, closed_s: Floats) -> Stopped | None:
-    """Find the time at which a server stopped answering; None if it answered to the end, or failed in another way.
-
-    Per turn: class of failure, None if it ended well; last output event, NaN without one; end.
-    """
-    answers = _Answers()
-    answers.add(np.array([failure or "" for failure in failures], dtype=object), heard_s, closed_s)
-    return answers.stopped()
+        by_failure = {str(classes[index]): int(counts[index]) for index in order}
+        return Stopped(target=target, at_s=round(last_s, 3), by_failure=by_failure)
 
 
 def counts_by_name(counts: Mapping[str, int]) -> str:
@@ -102,67 +84,58 @@ def count_text(failed: int, ok: int) -> str:
     return f"{failed} of {ok + failed} turns failed"
 
 
-def lines(summary: Mapping[str, Any]) -> list[str]:
-    """Return the failures of a run in words, from its summary; empty if no turn failed."""
-    turns = summary.get("turns") or {}
-    everything = (turns.get("by_phase") or {}).get("all") or turns
-    failed, ok = everything.get("failed") or 0, everything.get("ok") or 0
-    if not failed:
+def lines(results: Results) -> list[str]:
+    """Return the failures of a run in words; empty if no turn failed."""
+    turns = results.turns.whole_run
+    if not turns.failed:
         return []
-    by_failure = everything.get("by_failure") or turns.get("by_failure") or {}
-    texts = [f"{count_text(failed, ok)} ({percent(failed / (ok + failed))}): {counts_by_name(by_failure)}"]
-    texts += [stopped_text(entry) for entry in summary.get("stopped_answering") or ()]
-    return texts + first_lines(turns.get("first_errors") or ())
+    by_failure = turns.by_failure or results.turns.by_failure
+    ended = turns.ok + turns.failed
+    texts = [
+        f"{count_text(turns.failed, turns.ok)} ({percent(turns.failed / ended)}): {counts_by_name(by_failure)}",
+        *(stopped_text(entry) for entry in results.stopped_answering or ()),
+    ]
+    return texts + first_lines(results.turns.first_errors)
 
 
-def first_lines(errors: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each class of failure, HTTP status and message, with the classes of turns that had it.
-
-    `errors`: `first_errors` of summary.json.
-    """
-    alike: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+def first_lines(errors: Sequence[FirstError]) -> list[str]:
+    """Return a line for each class of failure, HTTP status and message, with the classes of turns that had it."""
+    alike: dict[tuple[str, str], list[FirstError]] = {}
     for error in errors:
-        alike.setdefault((kind_text(error), str(error["text"])), []).append(error)
+        alike.setdefault((kind_text(error), error.text), []).append(error)
     return [
-        f"first {kind}{_among(group)} at {group[0]['at_s']:.1f} s{_of(group[0].get('worker'))}: {message(text)}"
+        f"first {kind}{_among(group)} at {group[0].at_s:.1f} s{_of(group[0].worker)}: {message(text)}"
         for (kind, text), group in alike.items()
     ]
 
 
-def kind_text(error: Mapping[str, Any]) -> str:
-    """Return class of failure and HTTP status of an entry of `first_errors`, as `http_4xx 404`."""
-    return f"{error['failure']} {error.get('status') or ''}".strip()
+def kind_text(error: FirstError) -> str:
+    """Return class of failure and HTTP status, as `http_4xx 404`."""
+    return f"{error.failure} {error.status or ''}".strip()
 
 
-def _among(errors: Sequence[Mapping[str, Any]]) -> str:
+def _among(errors: Sequence[FirstError]) -> str:
     """` of chat, agent and 3 more classes`; empty if the class of turns is not known."""
-    names = [str(error["class"]) for error in errors if error.get("class")]
+    names = [error.turn_class for error in errors if error.turn_class]
     more = len(names) - _MOST_CLASSES
     return f" of {', '.join(names[:_MOST_CLASSES])}{f' and {more} more classes' if more > 0 else ''}" if names else ""
 
 
-def stopped_text(entry: Mapping[str, Any]) -> str:
+def stopped_text(entry: Stopped) -> str:
     """Return an entry of `stopped_answering` in words."""
-    return f"the server {entry['target']} stopped answering at {entry['at_s']:.1f} s: {counts_by_name(entry['by_failure'])}"
+    return f"the server {entry.target} stopped answering at {entry.at_s:.1f} s: {counts_by_name(entry.by_failure)}"
 
 
-def _of(worker: object) -> str:
+def _of(worker: str | None) -> str:
     return f" on {worker}" if worker else ""
 
 
-def stopped_by_target(
-    targets: Iterable[str | None], failures: Sequence[str | None], heard_s: Floats, closed_s: Floats
-) -> list[dict[str, Any]]:
-    """Return the `stopped_answering` block of summary.json; arguments as of `stopped_answering`."""
-    return stopped_by_target_of([(targets, failures, heard_s, closed_s)])
-
-
-# Target, class of failure, last output event and end of some turns.
+# Target, class of failure, last output event and end of some turns; None: of a turn that ended well, NaN: without an event.
 TurnEnds = tuple[Iterable[str | None], Sequence[str | None], Floats, Floats]
 
 
-def stopped_by_target_of(batches: Iterable[TurnEnds]) -> list[dict[str, Any]]:
-    """Return `stopped_by_target` of turns in batches; only failures without an answer are kept in memory."""
+def stopped_by_target(batches: Iterable[TurnEnds]) -> list[Stopped]:
+    """Return the servers that stopped answering; only failures without an answer are kept in memory."""
     servers: dict[str, _Answers] = {}
     for targets, failures, heard_s, closed_s in batches:
         of = np.array([target or "" for target in targets], dtype=object)
@@ -170,10 +143,5 @@ def stopped_by_target_of(batches: Iterable[TurnEnds]) -> list[dict[str, Any]]:
         for target in set(of.tolist()):
             own = of == target
             servers.setdefault(target, _Answers()).add(names[own], heard_s[own], closed_s[own])
-    entries = []
-    for target in sorted(servers):
-        stopped = servers[target].stopped()
-        if stopped is not None:
-            at_s, counts = round(stopped.at_s, 3), dict(stopped.by_failure)
-            entries.append({"target": target, "at_s": at_s, "by_failure": counts})
-    return entries
+    found = [servers[target].stopped(target) for target in sorted(servers)]
+    return [stopped for stopped in found if stopped is not None]

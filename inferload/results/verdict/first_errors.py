@@ -13,6 +13,8 @@ from typing import Annotated, Any
 import msgspec
 
 from inferload.base.clock import NS_PER_S
+from inferload.results import summary_document
+from inferload.results.summary_document import FirstExample
 from inferload.results.verdict.failures import message
 from inferload.turns.remarks import MEANINGS
 
@@ -95,19 +97,29 @@ class FirstErrors:
         """Message of each kind of failure."""
         return {error.kind: error.text for error in reversed(self.errors) if error.failure not in MEANINGS}
 
-    def document(self, start_ns: int) -> list[dict[str, Any]]:
-        """Return the errors as a block of summary.json, earliest first. `start_ns`: start of the run."""
+    def document(self, start_ns: int) -> list[summary_document.FirstError]:
+        """Return the errors as in summary.json, earliest first. `start_ns`: start of the run."""
         return [
-            {"failure": error.failure, "status": error.status, "class": error.turn_class, **_block(error, start_ns)}
+            summary_document.FirstError(
+                failure=error.failure,
+                status=error.status,
+                turn_class=error.turn_class,
+                text=error.text,
+                at_s=_at_s(error, start_ns),
+                worker=error.worker,
+            )
             for error in self.errors
             if error.failure not in MEANINGS
         ]
 
-    def remarks(self, start_ns: int) -> dict[str, Any]:
+    def remarks(self, start_ns: int) -> dict[str, FirstExample]:
         """Return the first example of each remark."""
-        return {error.failure: _block(error, start_ns) for error in self.errors if error.failure in MEANINGS}
+        return {
+            error.failure: FirstExample(text=error.text, at_s=_at_s(error, start_ns), worker=error.worker)
+            for error in self.errors
+            if error.failure in MEANINGS
+        }
 
 
-def _block(error: FirstError, start_ns: int) -> dict[str, Any]:
-    at_s = round((error.at_ns - start_ns) / NS_PER_S, 3)
-    return {"text": error.text, "at_s": at_s, "worker": error.worker}
+def _at_s(error: FirstError, start_ns: int) -> float:
+    return round((error.at_ns - start_ns) / NS_PER_S, 3)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
 from inferload.base.numbers import duration, number
 from inferload.figures.gate import Gate
 from inferload.results.statistics.intervals import Interval
+from inferload.results.summary_document import Answer, Ground, Results
 
-Answer = Literal["pass", "fail", "inconclusive"]
-# What decided: the value, if it is no estimate; the interval; the distance between value and limit.
-Ground = Literal["value", "interval", "distance"]
 # Error at each end of an interval: the error probability of one gate that its interval decides.
 ONE_SIDED = 0.025
 # Factors between value and limit that decide a gate without an interval, each with the number of effective samples that must
@@ -79,15 +76,15 @@ def _times(high: float, low: float) -> str:
     return f"{number(high / low)} times " if low > 0 else ""
 
 
-def missing(gate: Gate, value: float, interval: Interval, summary: Mapping[str, Any]) -> str:
+def missing(gate: Gate, value: float, interval: Interval, results: Results) -> str:
     """Return what an undecided gate lacks, and the remedy.
 
     The number of turns is a lower bound: a longer run can show that its turns depend on each other for longer.
     """
     if not _is_open(gate, value, interval):
         return "the limit is within the interval: measure for longer to narrow it"
-    part = summary if gate.selector is None else summary["by_class"][gate.selector]
-    turns, window_s = part["turns"]["ok"], summary["window_s"]
+    part = results if gate.selector is None else results.by_class[gate.selector]
+    turns, window_s = part.turns.ok, results.window_s or 0.0
     needed, needed_s = (_rounded_up(known * interval.times) for known in (turns, window_s))
     return f"{turns:,} turns, at least {needed:,.0f} needed: measure for {duration(needed_s)} or longer"
 

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from inferload.base.numbers import percent, short
+from inferload.results.summary_document import GateResult
 from inferload.results.verdict.gate_decision import ONE_SIDED
 
 
-def gate_mark(gate: Mapping[str, Any]) -> str:
+def gate_mark(gate: GateResult) -> str:
     """Return the result of a gate; an inconclusive one has the result that the value alone gives."""
-    mark = "passed" if gate["passed"] else "FAILED"
-    return f"inconclusive, {mark}" if gate.get("answer") == "inconclusive" else mark
+    mark = "passed" if gate.passed else "FAILED"
+    return f"inconclusive, {mark}" if gate.answer == "inconclusive" else mark
 
 
-def interval_and_note(gate: Mapping[str, Any]) -> str:
+def interval_and_note(gate: GateResult) -> str:
     """Return the interval of a gate's value and its note; empty without them."""
     interval = interval_text(gate)
-    return "; ".join(filter(None, [f"95 %: {interval}" if interval else "", gate.get("note")]))
+    return "; ".join(filter(None, [f"95 %: {interval}" if interval else "", gate.note]))
 
 
-def interval_text(gate: Mapping[str, Any]) -> str:
+def interval_text(gate: GateResult) -> str:
     """Return the 95 % interval of a gate's value; empty if it has none or does not matter, or if both ends are open."""
-    low, high = gate.get("low"), gate.get("high")
-    if gate.get("ground") == "distance" or (low is None and high is None):
+    low, high = gate.low, gate.high
+    if gate.ground == "distance" or (low is None and high is None):
         return ""
     known = f"over {short(low)}" if high is None else f"under {short(high)}"
     return known if None in (low, high) else f"{short(low)} to {short(high)}"
 
 
-def error_text(gates: Sequence[Mapping[str, Any]]) -> str:
+def error_text(gates: Sequence[GateResult]) -> str:
     """Return the error probability of the gates that their interval decided; empty without any."""
-    count = sum(gate.get("ground") == "interval" and gate["answer"] != "inconclusive" for gate in gates)
+    count = sum(gate.ground == "interval" and gate.answer != "inconclusive" for gate in gates)
     if not count:
         return ""
     family = f", one of these {count} in at most {percent(min(1, count * ONE_SIDED))}" if count > 1 else ""

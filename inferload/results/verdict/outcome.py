@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast, get_args
+from dataclasses import dataclass
 
 from inferload.base.numbers import plural, short
+from inferload.results.summary_document import Outcome, Reason, Results, State, Verdict
 from inferload.results.verdict.failures import count_text
 from inferload.turns.record import Phase
-
-State = Literal["failed", "stopped early", "invalid", "suspect", "passed"]  # worst first
 
 OK, FAILED, USAGE, INVALID = 0, 1, 2, 3
 _STATES: Mapping[str, State] = {"valid": "passed", "suspect": "suspect"}  # of a complete run without failures
@@ -52,25 +50,12 @@ class Early:
         return f"stopped early by {self.by} {when}: nothing was measured"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """`outcome` block of summary.json. `headline`: one line that begins with the state."""
-
-    state: State
-    headline: str
-    exit_code: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the block."""
-        return asdict(self)
-
-
-def judge(summary: Mapping[str, Any], early: Early | None = None, policy: Policy = Policy()) -> Outcome:
-    """Return the outcome of a summary. `early`: None if the run reached its planned end."""
-    verdict = summary["verdict"]
-    measurement = verdict["measurement"]
-    measured = bool(summary.get("window_s", True))
-    failures = [] if verdict["passed"] else _failures(summary, measured)
+def judge(results: Results, early: Early | None = None, policy: Policy = Policy()) -> Outcome:
+    """Return the outcome of a run. `early`: None if the run reached its planned end."""
+    verdict = results.verdict
+    measurement = verdict.measurement
+    measured = bool(results.window_s)
+    failures = [] if verdict.passed else _failures(results, measured)
     failed = bool(failures) or _is_invalid_call(early)
     state = _state(failed, early, measurement)
     stopped = [] if early is None else [early.text]
@@ -84,15 +69,7 @@ def judge(summary: Mapping[str, Any], early: Early | None = None, policy: Policy
         "suspect": f"suspect: {_findings(verdict, 'suspect')}",
         "passed": f"passed: {_gates_passed(verdict)}",
     }[state]
-    return Outcome(state, headline, _exit_code(verdict, failed, early, policy))
-
-
-def of_summary(summary: Mapping[str, Any]) -> Outcome:
-    """Return the outcome that a summary states; of an older summary without one, the outcome of its verdict."""
-    stated = summary.get("outcome")
-    if isinstance(stated, Mapping) and stated.get("state") in get_args(State):
-        return Outcome(cast(State, stated["state"]), str(stated.get("headline")), int(stated.get("exit_code") or 0))
-    return judge(summary)
+    return Outcome(state=state, headline=headline, exit_code=_exit_code(verdict, failed, early, policy))
 
 
 def gravest(codes: Sequence[int]) -> int:
@@ -115,13 +92,13 @@ def _state(failed: bool, early: Early | None, measurement: str) -> State:
     return _STATES.get(measurement, "invalid")
 
 
-def _exit_code(verdict: Mapping[str, Any], failed: bool, early: Early | None, policy: Policy) -> int:
+def _exit_code(verdict: Verdict, failed: bool, early: Early | None, policy: Policy) -> int:
     if _is_invalid_call(early):
         return USAGE
-    if _STATES.get(verdict["measurement"], "invalid") == "invalid" and not policy.on_invalid_warns:
+    if _STATES.get(verdict.measurement, "invalid") == "invalid" and not policy.on_invalid_warns:
         return INVALID
-    if failed or not (verdict["passed"] or early):
-        broken = any(not gate["passed"] for gate in verdict["gates"])
+    if failed or not (verdict.passed or early):
+        broken = any(not gate.passed for gate in verdict.gates)
         return FAILED if broken else policy.failed_code
     if early is None:
         return OK
@@ -130,56 +107,45 @@ def _exit_code(verdict: Mapping[str, Any], failed: bool, early: Early | None, po
     return OK if policy.on_stop_passes else SIGNAL_CODES[early.by]
 
 
-def _failures(summary: Mapping[str, Any], measured: bool) -> list[str]:
+def _failures(results: Results, measured: bool) -> list[str]:
     """Failures in words. Gates are not evaluated if nothing was measured."""
-    gates = summary["verdict"]["gates"]
+    gates = results.verdict.gates
     if gates and not measured:
         return []
-    aborted = [gate for gate in gates if str(gate.get("gate")).startswith(ABORTED)]
-    failures = [f"stopped by {gate['gate']}" for gate in aborted]
+    aborted = [gate for gate in gates if gate.gate.startswith(ABORTED)]
+    failures = [f"stopped by {gate.gate}" for gate in aborted]
     gates = [gate for gate in gates if gate not in aborted]
-    broken = sum(not gate["passed"] for gate in gates)
+    broken = sum(not gate.passed for gate in gates)
     if broken:
         failures.append(f"{broken} of {plural(len(gates), 'gate')} failed")
-    turns = summary.get("turns") or {}
-    turns = (turns.get("by_phase") or {}).get("all") or turns
-    if turns.get("failed"):
-        failures.append(count_text(turns["failed"], turns.get("ok") or 0))
-    others, raised = summary.get("other_requests") or {}, summary.get("exceptions") or {}
-    if others.get("failed"):
-        failures.append(f"{others['failed']} of {others['sent']} other requests failed")
-    if raised.get("count"):
-        failures.append(f"tasks raised {plural(raised['count'], 'exception')}, the first: {raised['first']}")
+    turns, others, raised = results.turns.whole_run, results.other_requests, results.exceptions
+    if turns.failed:
+        failures.append(count_text(turns.failed, turns.ok))
+    if others.failed:
+        failures.append(f"{others.failed} of {others.sent} other requests failed")
+    if raised.count:
+        failures.append(f"tasks raised {plural(raised.count, 'exception')}, the first: {raised.first}")
     return failures or ["turns failed"]
 
 
-def deciding_codes(verdict: Mapping[str, Any]) -> list[str]:
-    """Codes of the reasons that decide the verdict: those of the measure phase."""
-    return [str(reason.get("code")) for reason in _of_measure_phase(verdict)]
-
-
-def _of_measure_phase(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [reason for reason in verdict["reasons"] if reason.get("phase") == "measure"]
-
-
-def _reasons(verdict: Mapping[str, Any], level: str) -> list[Mapping[str, Any]]:
+def _of_level(verdict: Verdict, level: str) -> list[Reason]:
     """Reasons of a level in the measure phase."""
-    return [reason for reason in _of_measure_phase(verdict) if reason.get("level", level) == level]
+    return [reason for reason in verdict.deciding if reason.level == level]
 
 
-def _codes(verdict: Mapping[str, Any], level: str) -> str:
-    return ", ".join(str(reason.get("code")) for reason in _reasons(verdict, level))
+def _codes(verdict: Verdict, level: str) -> str:
+    return ", ".join(reason.code for reason in _of_level(verdict, level))
 
 
-def _findings(verdict: Mapping[str, Any], level: str) -> str:
+def _findings(verdict: Verdict, level: str) -> str:
     """First finding of a level, and the number of the others."""
-    reasons = _reasons(verdict, level)
+    reasons = _of_level(verdict, level)
     if not reasons:
-        return f"measurement {verdict['measurement']}"
+        return f"measurement {verdict.measurement}"
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return str(reasons[0].get("text")).partition("; ")[0] + more
+    return reasons[0].text.partition("; ")[0] + more
 
 
-def _gates_passed(verdict: Mapping[str, Any]) -> str:
-    count = len(verdict["gates"])
+def _gates_passed(verdict: Verdict) -> str:
+    count = len(verdict.gates)
     return f"{count} of {plural(count, 'gate')} passed" if count else "no gates, and nothing failed"

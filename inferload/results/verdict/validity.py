@@ -5,50 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
+from inferload.results.summary_document import Reason, Verdict
 from inferload.results.verdict.evidence import Evidence
-from inferload.results.verdict.reasons import RULES, Level, Rule
+from inferload.results.verdict.reasons import RULES, Rule
 from inferload.turns.record import Phase
 
 Measurement = Literal["valid", "suspect", "invalid"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Broken rule of a phase, with its text for people."""
-
-    code: str
-    phase: Phase
-    level: Level
-    value: float
-    limit: float
-    text: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry of summary.json."""
-        return {
-            "code": self.code,
-            "phase": self.phase,
-            "level": self.level,
-            "value": self.value,
-            "limit": self.limit,
-            "text": self.text,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Validity of the measure phase. Reasons of other phases are listed and decide nothing.
-
-    `by_phase`: validity of each phase of the run, and of the measure phase in any case.
-    """
-
-    measurement: Measurement
-    reasons: tuple[Reason, ...]
-    by_phase: Mapping[Phase, Measurement] = field(default_factory=dict)
 
 
 def judge(evidence: Sequence[Evidence]) -> Verdict:
@@ -60,18 +25,17 @@ def judge(evidence: Sequence[Evidence]) -> Verdict:
         reasons.insert(
             0,
             Reason(
-                "no_turns",
-                "measure",
-                "invalid",
-                0,
-                1,
-                "the run ended before its measure phase began: nothing was measured",
+                code="no_turns",
+                level="invalid",
+                value=0,
+                limit=1,
+                text="the run ended before its measure phase began: nothing was measured",
             ),
         )
-    by_phase = {
+    by_phase: dict[str, str] = {
         phase: _worst(reasons, phase) for phase in dict.fromkeys([*(part.phase for part in evidence), "measure"])
     }
-    return Verdict(by_phase["measure"], tuple(reasons), by_phase)
+    return Verdict(measurement=by_phase["measure"], reasons=reasons, by_phase=by_phase)
 
 
 def _worst(reasons: Sequence[Reason], phase: Phase) -> Measurement:
@@ -87,7 +51,9 @@ def _reasons(evidence: Evidence) -> list[Reason]:
         if value is not None and broken is not None:
             level, limit = broken
             text = f"{rule.finding(evidence)}; {rule.remedy_for(evidence)}"
-            reasons.append(Reason(rule.code, evidence.phase, level, value, limit, text))
+            reasons.append(
+                Reason(code=rule.code, phase=evidence.phase, level=level, value=value, limit=limit, text=text)
+            )
     return reasons
 
 

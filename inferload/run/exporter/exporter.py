@@ -95,7 +95,7 @@ class Exporter:
 
 def state(run: MasterRun, users: int) -> RunState:
     """Return the current state of a run."""
-    summary, scenario = run.summary or {}, run.spec.scenario
+    summary, scenario = run.summary, run.spec.scenario
     recent = run.recorder.recent.figures(run.elapsed_s()) if run.summary is None else None
     warmed = scenario.phases.adaptive or scenario.phases.warmup_s > 0
     phases: tuple[Phase, ...] = ("warmup", "measure") if warmed else ("measure",)
@@ -113,7 +113,7 @@ def state(run: MasterRun, users: int) -> RunState:
         users=users if run.summary is None else 0,  # Locust's users may still run, without a load
         offered_sessions_per_s=None if recent is None else recent[OFFERED.key],
         achieved_sessions_per_s=None if recent is None else recent[ACHIEVED.key],
-        measurement=summary.get("verdict", {}).get("measurement"),
-        outcome=summary.get("outcome", {}).get("state"),
+        measurement=None if summary is None else summary.verdict.measurement,
+        outcome=None if summary is None else summary.outcome.state,
         redact=run.own.redaction.document,
     )

@@ -9,6 +9,7 @@ from inferload.figures.figure import Figure
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES, TURNS
 from inferload.figures.server_figures import GPU, KV_CACHE_USAGE, SERVER_FIGURES, WAITING, ServerFigure
 from inferload.figures.turn_figures import HEADLINES
+from inferload.results.summary_document import Figures
 
 LOAD = {"in_flight": "in flight", "users": "users"}  # columns that are no figures, of all classes
 _REQUESTS = WAITING.panel
@@ -84,13 +85,16 @@ def _columns() -> list[dict[str, Any]]:
     return [*columns, {"key": ATTAINMENT.key, "title": ATTAINMENT.title, "share": True}]
 
 
-def class_row(name: str | None, part: Mapping[str, Any]) -> dict[str, Any]:
+def class_row(name: str | None, part: Figures) -> dict[str, Any]:
     """Return the row of a class: counts, rates and percentiles by the keys of the columns."""
-    latency, turns, rates = part["latency"], part["turns"], part["rates"]
+    turns = part.turns
     return {
         "name": name,
-        **{key: turns[key] for key in ("sent", "ok", "failed", "unfinished")},
-        "dropped": part["sessions"]["dropped"],
-        **{figure.key: rates[figure.key] for figure in (*RATES, ATTAINMENT)},
-        **{figure.column(name): latency[figure.key].get(name) for figure, name in PERCENTILES},
+        "sent": turns.sent,
+        "ok": turns.ok,
+        "failed": turns.failed,
+        "unfinished": turns.unfinished,
+        "dropped": part.sessions.dropped,
+        **{figure.key: part.rates.get(figure.key) for figure in (*RATES, ATTAINMENT)},
+        **{figure.column(name): part.latency_of(figure.key).statistic(name) for figure, name in PERCENTILES},
     }

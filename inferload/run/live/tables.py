@@ -11,8 +11,10 @@ from typing import Any
 
 from inferload.base.escaping import escaped
 from inferload.figures import gate_grammar, server_figures
+from inferload.figures.client_figures import DELAY
 from inferload.figures.gate import Gate
 from inferload.results import ci, summary
+from inferload.results.summary_document import Client, Figures, GateResult, RequestName, Results, Summary
 from inferload.results.verdict import gates as gating
 from inferload.results.verdict.failures import count_text
 from inferload.run.live.panels import class_row
@@ -37,36 +39,35 @@ class SoFar:
     window_s: float
     gates: Sequence[str] = ()
 
-    def summary(self) -> dict[str, Any]:
-        """Return the parts of a summary that are known during a run."""
+    def results(self) -> Results:
+        """Return the results that are known during a run."""
         total, by_class = self.tallies.total(self.phase), self.tallies.by_class(self.phase)
-        return {
-            "client": {"delay_ms": summary.block_of(self.health.total(self.phase).delay_ms)},
-            **summary.figures_of(total, self.window_s),
-            "by_class": {
-                name: summary.figures_of(by_class[name], self.window_s) for name in list(by_class)[:MOST_ROWS]
-            },
-        }
+        delay: dict[str, Any] = {DELAY.field: summary.block_of(self.health.total(self.phase).delay_ms)}
+        return Results.of_part(
+            summary.figures_of(total, self.window_s),
+            client=Client(**delay),
+            by_class={name: summary.figures_of(by_class[name], self.window_s) for name in list(by_class)[:MOST_ROWS]},
+        )
 
 
-def class_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each class of a summary, and a first one, named null, for all together."""
-    parts = [(None, document), *(document.get("by_class") or {}).items()]
+def class_rows(results: Results) -> list[dict[str, Any]]:
+    """Return a row for each class of a run, and a first one, named null, for all together."""
+    parts: list[tuple[str | None, Figures]] = [(None, results), *results.by_class.items()]
     return [class_row(name, part) for name, part in parts[: MOST_ROWS + 1]]
 
 
-def other_rows(by_name: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def other_rows(by_name: Sequence[RequestName]) -> list[dict[str, Any]]:
     """Return a row for each request other than a turn, of own tasks and other users."""
     names = ("type", "name", "sent", "failed", "p50_ms", "p95_ms")
-    return [{name: row.get(name) for name in names} for row in by_name[:MOST_ROWS]]
+    return [{name: getattr(row, name) for name in names} for row in by_name[:MOST_ROWS]]
 
 
-def gates_so_far(counts: SoFar, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def gates_so_far(counts: SoFar, results: Results) -> list[dict[str, Any]]:
     """Return the gates with their values so far; `passed` is null if a value is not known during the run."""
-    return [_gate(text, counts, document) for text in counts.gates]
+    return [_gate(text, counts, results) for text in counts.gates]
 
 
-def _gate(text: str, counts: SoFar, document: Mapping[str, Any]) -> dict[str, Any]:
+def _gate(text: str, counts: SoFar, results: Results) -> dict[str, Any]:
     gate = gate_grammar.parse(text)
     if counts.phase != "measure" or gate.name in server_figures.BY_KEY or gate.of_request:
         return {
@@ -75,7 +76,7 @@ def _gate(text: str, counts: SoFar, document: Mapping[str, Any]) -> dict[str, An
             "passed": None,
             "note": _LATER if counts.phase == "measure" else _NOT_YET,
         }
-    result = gating.evaluate(gate, document, _quantile(gate, counts))
+    result = gating.evaluate(gate, results, _quantile(gate, counts))
     passed = None if result.value is None else result.passed
     return {"gate": gate.text, "value": result.value, "passed": passed, "note": _clipped(result.note)}
 
@@ -89,11 +90,10 @@ def _quantile(gate: Gate, counts: SoFar) -> gating.Quantile:
     return summary.sketch_quantile(tally, counts.health.total(counts.phase))
 
 
-def gates_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the gates of a summary."""
+def gates_of(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
+    """Return the gates of a run that has ended."""
     return [
-        {name: gate.get(name) for name in ("gate", "value", "passed")} | {"note": _clipped(gate.get("note"))}
-        for gate in document["verdict"]["gates"]
+        {"gate": gate.gate, "value": gate.value, "passed": gate.passed, "note": _clipped(gate.note)} for gate in gates
     ]
 
 
@@ -128,9 +128,13 @@ def badge_so_far(
     return {"state": state, "headline": None, "reasons": _reasons([*failing, *doubts])}
 
 
-def badge_of(document: Mapping[str, Any], state: str, headline: str) -> dict[str, Any]:
+def badge_of(summary: Summary) -> dict[str, Any]:
     """Return the badge of a run that has ended."""
-    return {"state": state, "headline": _clipped(headline), "reasons": _reasons(ci.explanation(document, MOST_REASONS))}
+    return {
+        "state": summary.outcome.state,
+        "headline": _clipped(summary.outcome.headline),
+        "reasons": _reasons(ci.explanation(summary, MOST_REASONS)),
+    }
 
 
 def _reasons(texts: Sequence[str]) -> list[str]:

@@ -22,6 +22,7 @@ from inferload.locust_adapters.csv_files import HistoryWriter
 from inferload.locust_adapters.logs import first_of_each
 from inferload.locust_adapters.process import WorkerCount
 from inferload.results import ci
+from inferload.results.summary_document import Summary
 from inferload.results.verdict.outcome import SIGNAL_CODES, USAGE, WORKERS_ENDED, gravest
 from inferload.run.master import finish, progress
 from inferload.run.master.end_report import EndReport
@@ -276,7 +277,7 @@ class Controller:
 
     def _execute(self, spec: RunSpec | UsageError) -> None:
         self.trouble, self.result = None, None
-        summaries: dict[str, Any] = {}
+        summaries: dict[str, Summary] = {}
         codes: list[int] = []
         try:
             self._execute_passes(spec, summaries, codes)
@@ -307,7 +308,7 @@ class Controller:
             gevent.spawn_later(self._autoquit_s, self._quit_if_idle)
             self._autoquit_s = None
 
-    def _execute_passes(self, spec: RunSpec | UsageError, summaries: dict[str, Any], codes: list[int]) -> None:
+    def _execute_passes(self, spec: RunSpec | UsageError, summaries: dict[str, Summary], codes: list[int]) -> None:
         """Execute a run; one with a cold and a warm pass, both in turn unless a stop is requested before the second.
 
         Add the summary and the exit code of each pass to `summaries` and `codes`.
@@ -325,9 +326,9 @@ class Controller:
             if self._stopped_before is not None:
                 self.run.request_stop(self._stopped_before, early=self._stopped_before in SIGNAL_CODES)
             result = self.result = self._conduct(self.run)
-            summaries[result.run_dir.name] = result.document
+            summaries[result.run_dir.name] = result.summary
             if current.counted or self.run.state.end.early_by is not None:
-                codes.append(result.judged.exit_code)
+                codes.append(result.summary.outcome.exit_code)
             if self.run.state.end.early_by is not None:
                 break
             if number + 1 < len(todo):

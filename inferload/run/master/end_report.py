@@ -6,7 +6,8 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.results import ci
-from inferload.results.verdict.outcome import FAILED, OK, SIGNAL_CODES, USAGE, WORKERS_ENDED, Early, State, gravest
+from inferload.results.summary_document import State, Summary
+from inferload.results.verdict.outcome import FAILED, OK, SIGNAL_CODES, USAGE, WORKERS_ENDED, Early, gravest
 from inferload.run.master.finish import RunResult
 from inferload.run.process.settings import ProcessSettings
 
@@ -34,17 +35,17 @@ class EndReport:
 
     def concluded(self, result: RunResult) -> None:
         """Log reasons, report and outcome of a run."""
-        level = _LEVELS[result.judged.state]
-        why = [(level, line) for line in ci.explanation(result.document, _MAX_REASONS)]
-        self._log(*why, (logging.INFO, f"report: {result.page}"), (level, result.judged.headline))
+        level = _LEVELS[result.summary.outcome.state]
+        why = [(level, line) for line in ci.explanation(result.summary, _MAX_REASONS)]
+        self._log(*why, (logging.INFO, f"report: {result.page}"), (level, result.summary.outcome.headline))
 
     def refused(self, why: str) -> None:
         """Log the reason of a refused start, and set exit code 2."""
         self._log((logging.ERROR, why))
         self._environment.process_exit_code = USAGE
 
-    def stopped_early(self, by: str, earlier: Sequence[int] = ()) -> dict[str, Any]:
-        """Log a stop before the run directory was created; return a document in place of the summary.
+    def stopped_early(self, by: str, earlier: Sequence[int] = ()) -> Summary:
+        """Log a stop before the run directory was created; return a summary of the outcome only.
 
         `earlier`: exit codes of the passes that have ended.
         """
@@ -56,7 +57,7 @@ class EndReport:
             self._environment.process_exit_code = gravest([*earlier, code])
         return ci.without_load("stopped early", text, code)
 
-    def write_outputs(self, summaries: dict[str, Any]) -> None:
+    def write_outputs(self, summaries: dict[str, Summary]) -> None:
         """Write the outputs for pipelines; a file that cannot be written is an error in the log."""
         try:
             self._own.outputs.write(summaries)

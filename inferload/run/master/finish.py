@@ -4,8 +4,8 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.status_lines import columns
 from inferload.base.threads import in_thread
-from inferload.results import document_shapes, summary
 from inferload.results.summarise.counts import Counts, Earlier
 from inferload.results.summarise.summarise import summarise
+from inferload.results.summary import sessions
+from inferload.results.summary_document import Reason, Summary, document_of
 from inferload.results.terminal_summary import brief, details, diagnosis_line
 from inferload.results.verdict import outcome
 from inferload.run.master.analysis_process import analyse
@@ -34,13 +35,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Outcome of a run, with fields for the next pass and the web page."""
+    """Result of a run, for the next pass and the web page."""
 
     run_dir: Path
-    judged: outcome.Outcome
-    measurement: str
+    summary: Summary
     engine: str
-    document: Mapping[str, Any] = field(default_factory=dict)  # of summary.json
     page: Path = Path()  # the report, or the run directory if there is none
 
 
@@ -69,14 +68,14 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     run.marks.flush()
     counts = counts_of(run, csv_errors)
     # In a thread, since workers leave a master whose event loop does not respond: the summary of a long run takes minutes.
-    document = run.own.redaction.document(in_thread(summarise, folder, counts))
+    summary: Summary = run.own.redaction.document(in_thread(summarise, folder, counts))
     load = load_text(run.spec.scenario, run.marks.entries, run.preflight.data)
-    written = _write_documents(run, counts, document, load)
+    written = _write_documents(run, counts, summary, load)
     if not written:
-        document = _unwritten(folder, document, counts)
-    run.summary = document
+        summary = _unwritten(folder, summary, counts)
+    run.summary = summary
     detailed = run.own.details
-    _show(details(document, load.text) if detailed else brief(document, load.users_or_rate))
+    _show(details(summary, load.text) if detailed else brief(summary, load.users_or_rate))
     if not written:
         logger.error("no report: the run's documents could not be written")
     elif run.own.report:
@@ -87,8 +86,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     page = folder / rundir.REPORT_HTML
     page = page if page.is_file() else folder
     _show(str(page))
-    judged = outcome.of_summary(document)
-    return RunResult(folder, judged, document["verdict"]["measurement"], run.preflight.engine, document, page)
+    return RunResult(folder, summary, run.preflight.engine, page)
 
 
 def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
@@ -140,7 +138,7 @@ def _show(text: str) -> None:
 def _show_diagnosis(folder: Path, detailed: bool) -> None:
     """Print the report's diagnosis, if there is one: the main cause, or all causes."""
     with contextlib.suppress(UsageError):
-        document = document_shapes.read(folder / rundir.DIAGNOSIS)
+        document = rundir.read_object(folder / rundir.DIAGNOSIS)
         lines, bottleneck = document.get("lines"), document.get("brief")
         if detailed and lines:
             _show("\n  ".join(["diagnosis", *map(escaped, lines)]) + "\n")
@@ -148,24 +146,31 @@ def _show_diagnosis(folder: Path, detailed: bool) -> None:
             _show(diagnosis_line(escaped(str(bottleneck)), columns(sys.stdout)))
 
 
-def _unwritten(folder: Path, document: dict[str, Any], counts: Counts) -> dict[str, Any]:
-    """Return the document of a run whose files could not be written, with an invalid measurement."""
-    verdict = document["verdict"]
-    reason = {"code": "not_written", "phase": "measure", "level": "invalid", "value": 1, "limit": 0}
-    reason["text"] = f"{folder}: the run's documents could not be written"
-    document = document | {"verdict": verdict | {"measurement": "invalid", "reasons": [reason, *verdict["reasons"]]}}
-    return document | {"outcome": outcome.judge(document, counts.early, counts.policy).to_dict()}
+def _unwritten(folder: Path, summary: Summary, counts: Counts) -> Summary:
+    """Return the summary of a run whose files could not be written, with an invalid measurement."""
+    reason = Reason(
+        code="not_written",
+        level="invalid",
+        value=1,
+        limit=0,
+        text=f"{folder}: the run's documents could not be written",
+    )
+    reasons = [reason, *summary.verdict.reasons]
+    changed = msgspec.structs.replace(
+        summary, verdict=msgspec.structs.replace(summary.verdict, measurement="invalid", reasons=reasons)
+    )
+    return msgspec.structs.replace(changed, outcome=outcome.judge(changed, counts.early, counts.policy))
 
 
-def _write_documents(run: MasterRun, counts: Counts, document: dict[str, Any], load: LoadText) -> bool:
+def _write_documents(run: MasterRun, counts: Counts, summary: Summary, load: LoadText) -> bool:
     """Write counts, summary and manifest; return False if one of them cannot be written."""
     folder = run.directory.path
     try:
         in_thread(rundir.write_json, folder / rundir.COUNTS, run.own.redaction.document(counts.to_wire()))
-        in_thread(rundir.write_json, folder / rundir.SUMMARY, document)
+        in_thread(rundir.write_json, folder / rundir.SUMMARY, document_of(summary))
         totals = {
-            "sessions": summary.sessions(run.totals.tallies.total()),
-            "turns": document["turns"]["by_phase"]["all"],
+            "sessions": msgspec.to_builtins(sessions(run.totals.tallies.total())),
+            "turns": msgspec.to_builtins(summary.turns.whole_run),
         }
         _write_manifest(run, totals, load)
         (folder / rundir.TOKEN).unlink(missing_ok=True)

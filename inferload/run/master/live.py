@@ -145,8 +145,8 @@ class LiveRun:
         counts = counts_so_far(run)
         if counts is None:
             return dict(_NO_TABLES)
-        document, recorder = counts.summary(), run.recorder
-        gates = tables.gates_so_far(counts, document)
+        results, recorder = counts.results(), run.recorder
+        gates = tables.gates_so_far(counts, results)
         lost = [member.name for member in run.roster.gone]
         total, others = counts.tallies.total(), run.others()
         messages = first_lines(run.totals.errors.document(run.anchor.mono_ns))
@@ -158,7 +158,7 @@ class LiveRun:
             "bottlenecks": recorder.bottlenecks(),
             "badge": tables.badge_so_far(counts, gates, lost, troubles, messages),
             "gates": gates,
-            "rows": tables.class_rows(document),
+            "rows": tables.class_rows(results),
             "others": tables.other_rows(others.by_name),
             "turns": {
                 "sent": total.turns_begun,
@@ -171,15 +171,20 @@ class LiveRun:
         }
 
     def _tables_after(self, result: RunResult) -> dict[str, Any]:
-        document = result.document
-        turns = document["turns"]["by_phase"]["all"]
+        summary = result.summary
+        turns = summary.turns.whole_run
         return {
             "bottlenecks": [],
-            "badge": tables.badge_of(document, result.judged.state, result.judged.headline),
-            "gates": tables.gates_of(document),
-            "rows": tables.class_rows(document),
-            "others": tables.other_rows((document.get("other_requests") or {}).get("by_name") or []),
-            "turns": {name: turns[name] for name in ("sent", "ok", "failed", "unfinished")},
+            "badge": tables.badge_of(summary),
+            "gates": tables.gates_of(summary.verdict.gates),
+            "rows": tables.class_rows(summary),
+            "others": tables.other_rows(summary.other_requests.by_name),
+            "turns": {
+                "sent": turns.sent,
+                "ok": turns.ok,
+                "failed": turns.failed,
+                "unfinished": turns.unfinished,
+            },
             "figures_of": "measure",
             "slo_minute": None,
         }

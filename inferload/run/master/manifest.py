@@ -14,6 +14,7 @@ from inferload.base.clock import NS_PER_S
 from inferload.base.redaction import without_userinfo
 from inferload.client.connection.proxies import Proxy
 from inferload.client.endpoints.table import DIALECTS
+from inferload.results.summary_document import Run
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.process.run_spec import RunSpec
@@ -61,21 +62,21 @@ def _variant(url: str) -> dict[str, Any] | None:
     return {**named, **{key: server.get(key) for key in copied}}
 
 
-def about(run: MasterRun) -> dict[str, Any]:
+def about(run: MasterRun) -> Run:
     """Return the `run` block of the summary."""
     scenario = run.spec.scenario
-    return {
-        "id": run.run_id,
-        "scenario": scenario.name,
-        "digest": scenario.digest,
-        "seed": scenario.seed,
-        "target": ", ".join(target.url for target in run.spec.targets),
-        "model": ", ".join(models_of(run.spec, run.preflight)),
-        "engine": run.preflight.engine,
-        "proxies": {target.url: proxy.url for target in run.spec.targets if (proxy := Proxy.for_target(target))},
-        "started_at": started_at(run),
-        "versions": versions(run),
-    }
+    return Run(
+        id=run.run_id,
+        scenario=scenario.name,
+        digest=scenario.digest,
+        seed=scenario.seed,
+        target=", ".join(target.url for target in run.spec.targets),
+        model=", ".join(models_of(run.spec, run.preflight)),
+        engine=run.preflight.engine,
+        proxies={target.url: proxy.url for target in run.spec.targets if (proxy := Proxy.for_target(target))},
+        started_at=started_at(run),
+        versions=versions(run),
+    )
 
 
 def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from inferload.base.status_lines import StatusLines
 from inferload.base.threads import AppendedFile
 from inferload.figures import server_figures
 from inferload.results.progress_lines import Snapshot, lines
-from inferload.results.verdict.gates import GateResult
+from inferload.results.summary_document import GateResult
 from inferload.run.live import tables
 from inferload.run.live.scrape_window import LiveWindow, ServersWindow
 from inferload.run.live.tables import SoFar
@@ -164,8 +164,12 @@ def gates_so_far(run: MasterRun) -> list[GateResult]:
     counts = counts_so_far(run) if run.spec.scenario.gates else None
     if counts is None:
         return []
-    rows = tables.gates_so_far(counts, counts.summary())
-    return [GateResult(row["gate"], row["value"], row["passed"]) for row in rows if row["value"] is not None]
+    rows = tables.gates_so_far(counts, counts.results())
+    return [
+        GateResult(gate=row["gate"], value=row["value"], passed=row["passed"])
+        for row in rows
+        if row["value"] is not None
+    ]
 
 
 def left_s(run: MasterRun) -> float | None:

@@ -25,9 +25,9 @@ from e2e_runs import (
     wait_for_measure_phase,
 )
 from slow_disk import SlowDisk
+from summaries import summarised
 
 from inferload.base import rundir
-from inferload.results.summarise.summarise import summarise
 
 LIMIT_BYTES = 512  # smaller than any table of the run
 AT_ONCE = 4
@@ -145,7 +145,7 @@ def test_a_disk_that_is_full_for_a_while_loses_the_records_of_that_time(run_case
     check(ended, os.strerror(run_case.arguments[1]))
     records = ended.summary["turn_records"]
     assert records["counted"] - records["lost"] == records["at_hand"] == len(ended.turns) > 0
-    assert ended.summary == summarise(ended.run_dir)
+    assert ended.summary == summarised(ended.run_dir)
 
 
 @run_cases(size_limit, ("processes",))

@@ -28,8 +28,7 @@ from e2e_runs import (
 from locust_process import LocustProcess
 from ports import unused_port
 from slow_disk import SlowDisk
-
-from inferload.results.summarise.summarise import summarise
+from summaries import summarised
 
 OLD_PARTS = 2  # of a worker before it is killed
 SLOW_S = 0.15  # of each write to a slow disk
@@ -217,7 +216,7 @@ def test_records_over_the_size_limit_stay_on_the_workers(run_pool: RunPool, run_
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.idle_code == 0, ended.text
     summary = ended.summary
-    assert summarise(ended.run_dir) == summary
+    assert summarised(ended.run_dir) == summary
     assert summary["percentiles_from"] == "sketches"
     sent = summary["turns"]["by_phase"]["all"]["sent"]
     records = summary["turn_records"]
@@ -237,7 +236,7 @@ def test_records_lost_with_a_killed_worker_are_few_and_counted(run_pool: RunPool
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 3
     summary, seen = ended.summary, ended.seen
-    assert summarise(ended.run_dir) == summary
+    assert summarised(ended.run_dir) == summary
     assert ended.codes >= {"lost_worker", "lost_records"}
     manifest = json.loads((ended.run_dir / "run.json").read_text())
     workers = {worker["name"]: worker for worker in manifest["workers"]}

@@ -15,6 +15,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import summaries
 from e2e_runs import (
     PATIENCE_S,
     FinishedRun,
@@ -138,7 +139,7 @@ def check_surfaces(ended: FinishedRun, state: str, headline: str, raised: bool =
     assert len(own) - more_gates < 25 or "\nLatency" in after
     assert "# reqs" not in ended.text, "Locust's own tables"
     assert report.endswith(f": report: {ended.run_dir / rundir.REPORT_HTML}")
-    for line in ci.explanation(ended.summary, len(details)):
+    for line in ci.explanation(summaries.summary(ended.summary), len(details)):
         assert any(detail.endswith(f": {line}") for detail in details), line
     page, markdown = (
         html.unescape((ended.run_dir / name).read_text()) for name in (rundir.REPORT_HTML, rundir.REPORT_MD)
@@ -209,7 +210,7 @@ def test_a_run_with_failed_gates_is_failed(run_pool: RunPool, run_case: RunCase)
     assert gates["preemptions == 0"]["value"] == server["preemptions"] == 0
     assert gates["mean(kv_cache_usage) > 0.999"]["value"] == server["kv_cache_usage"]["mean"]
     assert gates["failed_ratio{GET /health} < 0.01"]["value"] == probe["failed"] / probe["sent"]
-    (suite,) = ElementTree.fromstring(ci.junit({"run": ended.summary}))
+    (suite,) = ElementTree.fromstring(ci.junit({"run": summaries.summary(ended.summary)}))
     failed = {case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None}
     assert failed >= set(GATES[3:] + ADDED[2:])
     page = (ended.run_dir / rundir.REPORT_MD).read_text()
@@ -460,7 +461,7 @@ def test_latest_links_the_newest_run_and_the_last_line_is_its_report(run_pool: R
     assert len({run for _, _, run in ends}) == 3
     for _, output, run in ends[1:]:
         assert output.splitlines()[-1] == str(run / rundir.REPORT_HTML)
-        assert f"\n{document_shapes.read(run / rundir.SUMMARY)['outcome']['headline']}\n" in f"\n{output}"
+        assert f"\n{rundir.read_object(run / rundir.SUMMARY)['outcome']['headline']}\n" in f"\n{output}"
         assert (run / rundir.REPORT_HTML).is_file()
     assert ends[0][1].splitlines()[-1] == str(ends[0][2])
 

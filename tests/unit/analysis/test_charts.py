@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
+import summaries
 import synthetic_run as synthetic
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ from inferload.figures import gate_grammar, server_figures
 from inferload.figures.turn_figures import TTFT
 from inferload.results.latency_limits import IN_RANGE, LatencyLimit, latency_limits
 from inferload.results.run_tables import TASK_ROWS
+from inferload.results.summary_document import Step
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> frames.RunFrames:
 
 def step(users: int, tok_per_s: float) -> dict[str, Any]:
     latency = {"ttft_ms": {"p50": 90.0, "p95": 135.0}}
-    return {"step": 0, "users": users, "rates": {"output_tok_per_s": tok_per_s}, "latency": latency}
+    return summaries.filled({"step": 0, "users": users, "rates": {"output_tok_per_s": tok_per_s}, "latency": latency})
+
+
+def of_steps(*steps: dict[str, Any]) -> load.Curve:
+    return load.of_steps(msgspec.convert(steps, list[Step]))
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +105,13 @@ def test_throughput_against_latency_shows_the_slo_limits(drawn: Pictures) -> Non
     assert picture.note == (
         "One point per step. Not drawn, too few samples or not measured: ITL p50 (all points), ITL p95 (all points)."
     )
-    assert load.picture([load.of_steps([step(1, 100.0), step(2, 150.0)])], {}) is not None
-    assert load.picture([load.of_steps([step(1, 100.0)])], {}) is None
+    assert load.picture([of_steps(step(1, 100.0), step(2, 150.0))], {}) is not None
+    assert load.picture([of_steps(step(1, 100.0))], {}) is None
 
 
 def test_each_configuration_has_a_curve() -> None:
     curves = [
-        load.Curve(name, "users", load.of_steps([step(n, 90.0 * n * faster) for n in (1, 2, 4)]).points)
+        load.Curve(name, "users", of_steps(*(step(n, 90.0 * n * faster) for n in (1, 2, 4))).points)
         for name, faster in (("base", 1.0), ("fast", 1.5))
     ]
     picture = load.picture(curves, {"ttft_ms": 150}, "load")
@@ -222,7 +229,10 @@ def page_with_everything(folder: Path) -> str:
     reported = {"hit_rate": 0.4, "cached_tokens": 400, "input_tokens": 1000}
     expected = reported | {"exactness": "exact"}
     summary["cache"] = {"block_size": 16, "counted": counted, "per_turn": reported, "expected": expected}
-    block = {"turns": {"ok": 3, "failed": 1, "unfinished": 0, "output_tokens": 90}, "latency": summary["latency"]}
+    block = {
+        "turns": {"sent": 4, "ok": 3, "failed": 1, "unfinished": 0, "output_tokens": 90},
+        "latency": summary["latency"],
+    }
     summary["by_target"] = summary["by_model"] = {"one": block, "other": block}
     times = dict.fromkeys(TASK_ROWS, summary["latency"]["ttft_ms"])
     counts = {"begun": 4, "done": 3, "stalled": 1, "input_per_output": 90.5, "cached_share": 0.9}

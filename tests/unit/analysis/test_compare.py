@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import summaries
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison import costs, max_change, page, tables
@@ -313,7 +314,10 @@ def test_the_block_of_incomparable_sides_has_no_gains(tmp_path: Path, capsys: py
     assert cli.main(argv) == 0
     assert "[gains of new]\n  TTFT: not measured\n  QPS: ↑ 0.0%\n  throughput: 1.00x\n" in capsys.readouterr().out
     summary = json.loads((new / "summary.json").read_text())
-    summary["verdict"] = {"measurement": "invalid", "reasons": [{"text": "the client was late"}]}
+    summary["verdict"] = {
+        "measurement": "invalid",
+        "reasons": [{"code": "client_delay", "text": "the client was late"}],
+    }
     (new / "summary.json").write_text(json.dumps(summary))
     assert cli.main(argv) == 0
     shown = capsys.readouterr().out
@@ -423,7 +427,10 @@ def class_run(folder: Path, seed: int, ttft_ms: float, only: str | None) -> Path
     manifest, summary = (json.loads((folder / name).read_text()) for name in ("run.json", "summary.json"))
     manifest["scenario"]["text"] = json.dumps({"workload": {"kind": "mix", "only": only}})
     block = {name: summary[name] for name in ("sessions", "rates")}
-    block |= {"turns": {"ok": 9, "sent": 10, "failed": 1}, "latency": {"ttft_ms": {"count": 9, "mean": ttft_ms}}}
+    block |= {
+        "turns": {"ok": 9, "sent": 10, "failed": 1, "unfinished": 0},
+        "latency": {"ttft_ms": {"count": 9, "mean": ttft_ms}},
+    }
     summary["by_class"] = {"a": block} if only else {"a": block, "b": block}
     (folder / "run.json").write_text(json.dumps(manifest))
     (folder / "summary.json").write_text(json.dumps(summary))
@@ -616,7 +623,7 @@ def test_mean_tokens_are_over_the_turns_that_reported_them(tmp_path: Path) -> No
     summary = json.loads((folder / "summary.json").read_text())
     counts = {"ok": 80, "output_tokens": 10_000, "output_tokens_from": 100}  # 20 of 100 turns were rejected
     tokens = {"input_tokens": 2_000, "input_tokens_from": 50, "cached_tokens": 500}
-    summary["turns"]["by_phase"]["measure"] = {**counts, **tokens}
+    summary["turns"]["by_phase"]["measure"] = summaries.NO_TURNS | counts | tokens
     (folder / "summary.json").write_text(json.dumps(summary))
     result = read_run(folder)
     assert (result.output_tokens, result.input_tokens, result.cached_tokens) == (100, 40, 10)

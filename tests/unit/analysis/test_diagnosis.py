@@ -14,12 +14,12 @@ from inferload.analysis.data.frames import RunFrames, load
 from inferload.analysis.diagnosis.advice import ADVICE
 from inferload.analysis.diagnosis.diagnose import Diagnoses, causes, diagnose, document, run_sentences, sentences, table
 from inferload.analysis.diagnosis.server_diagnosis import Diagnosis
+from msgspec import structs
 from paths import ROOT
 
 from inferload import cli
 from inferload.base import rundir
 from inferload.figures import metric_names as names
-from inferload.results import document_shapes
 from inferload.servers.bottleneck.evidence import (
     ClientReason,
     KvBlocks,
@@ -330,26 +330,26 @@ def test_the_stream_interval_is_read_from_the_variant(argv: list[str] | None, in
 def test_the_report_writes_the_diagnosis(tmp_path: Path) -> None:
     synthetic_run.write(tmp_path / "run", summary=None)
     synthetic_run.write(tmp_path / "other")
-    summary = document_shapes.read(tmp_path / "other" / rundir.SUMMARY)
+    summary = rundir.read_object(tmp_path / "other" / rundir.SUMMARY)
     late = {"phase": "measure", "code": "client_delay", "level": "invalid", "text": "the client was late; use more"}
     summary["verdict"] |= {"measurement": "invalid", "reasons": [late]}
     rundir.write_json(tmp_path / "other" / rundir.SUMMARY, summary)
     assert cli.main(["report", str(tmp_path / "run"), str(tmp_path / "other")]) == 0
-    document = document_shapes.read(tmp_path / "run" / rundir.DIAGNOSIS)
+    document = rundir.read_object(tmp_path / "run" / rundir.DIAGNOSIS)
     assert synthetic_run.TARGET in document["lines"]
     assert document["servers"][0]["history"]
-    lines = "\n".join(document_shapes.read(tmp_path / "other" / rundir.DIAGNOSIS)["lines"])
+    lines = "\n".join(rundir.read_object(tmp_path / "other" / rundir.DIAGNOSIS)["lines"])
     assert "(client-bound)" in lines
     assert "use 30 s or more for a reliable diagnosis" in lines
 
 
 def test_a_run_without_turns_has_no_diagnosis(tmp_path: Path) -> None:
     synthetic_run.write(tmp_path)
-    summary = document_shapes.read(tmp_path / rundir.SUMMARY)
-    summary["turns"]["by_phase"]["all"] = {"sent": 0, "ok": 0, "failed": 0, "by_failure": {}}
+    summary = rundir.read_object(tmp_path / rundir.SUMMARY)
+    summary["turns"]["by_phase"]["all"] = {"sent": 0, "ok": 0, "failed": 0, "unfinished": 0}
     rundir.write_json(tmp_path / rundir.SUMMARY, summary)
     assert cli.main(["report", str(tmp_path)]) == 0
-    document = document_shapes.read(tmp_path / rundir.DIAGNOSIS)
+    document = rundir.read_object(tmp_path / rundir.DIAGNOSIS)
     assert (document["brief"], document["lines"]) == ("", [])
 
 
@@ -406,7 +406,7 @@ def diagnosed(run: RunFrames) -> Diagnoses:
 
 def run_with(path: Path, **changes: Any) -> RunFrames:
     """The synthetic run with a changed summary, without failed turns unless `changes` has some."""
-    well = {"failed": 0, "by_failure": {}, "first_errors": {}, "by_phase": {}}
+    well = {"failed": 0, "by_failure": {}, "first_errors": [], "by_phase": {}}
     summary = synthetic_run.SUMMARY | {"turns": synthetic_run.SUMMARY["turns"] | well} | changes
     return load(synthetic_run.write(path, summary))
 
@@ -486,7 +486,8 @@ def test_an_open_loop_without_metrics_can_have_kept_up(tmp_path: Path) -> None:
     run = replace(run_with(tmp_path / "run", growth=GROWTH | {"state": "kept up"}), servers={})
     (finding,) = diagnosed(run).run
     assert finding.code == "kept-up"
-    assert diagnosed(replace(run, summary=(run.summary or {}) | {"growth": None})).run == ()
+    assert run.summary is not None
+    assert diagnosed(replace(run, summary=structs.replace(run.summary, growth=None))).run == ()
 
 
 def test_overload_is_not_judged_if_the_rate_changes_without_steps(tmp_path: Path) -> None:

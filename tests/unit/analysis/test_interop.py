@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import summaries
 import synthetic_run as synthetic
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from inferload.analysis.data import frames, timeline, vllm_log
 from inferload.analysis.interop import imported, locust_csv, vllm_bench
 from inferload.analysis.report.report import ReportOptions, make, make_of_locust, slowest
 from paths import DATA
+from summaries import server_documents as servers_block
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
@@ -29,7 +31,6 @@ from inferload.cli import main
 from inferload.figures import metric_names
 from inferload.figures.server_figures import GPU, KEPT_PREFIXES, KV_CACHE_USAGE, SERVER_FIGURES
 from inferload.servers.scrapes_file import ScrapeColumns, write_part
-from inferload.servers.window_figures import servers_block
 
 START_S = synthetic.START_WALL_NS / 1e9
 GPU_TARGET = "http://127.0.0.1:9400"
@@ -357,14 +358,14 @@ def test_turns_without_a_connection_are_failed_requests_of_the_vllm_bench_export
 
 def test_rates_of_the_vllm_bench_export_are_over_its_duration(run_dir: Path) -> None:
     run = frames.load(run_dir)
-    summary = dict(run.summary or {})
-    summary["turns"] = {"ok": 35, "failed": 1, "unfinished": 0}
-    summary["sessions"] = {"dropped": 4}
-    summary["rates"] = {"goodput_turns_per_s": 99.0, "slo_attainment": 30 / 40}  # 30 of 40 planned turns
-    document = vllm_bench.document(replace(run, summary=summary))
+    turns = {"sent": 36, "ok": 35, "failed": 1, "unfinished": 0}
+    known = {"turns": turns, "sessions": {"dropped": 4}}
+    rates = {"goodput_turns_per_s": 99.0, "slo_attainment": 30 / 40}  # 30 of 40 planned turns
+    document = vllm_bench.document(replace(run, summary=summaries.summary(known | {"rates": rates})))
     assert document["request_goodput"] == pytest.approx(30 / document["duration"])
-    summary["rates"] = {"goodput_turns_per_s": None, "slo_attainment": None}
-    assert vllm_bench.document(replace(run, summary=summary))["request_goodput"] is None
+    rates = {"goodput_turns_per_s": None, "slo_attainment": None}
+    unknown = summaries.summary(known | {"rates": rates})
+    assert vllm_bench.document(replace(run, summary=unknown))["request_goodput"] is None
 
 
 def test_totals_with_unknown_prompt_lengths_are_null_in_the_vllm_bench_export(run_dir: Path, tmp_path: Path) -> None:

@@ -124,9 +124,8 @@ def test_failures_of_a_killed_run_are_of_all_turns(path: Path, tmp_path: Path, m
     monkeypatch.setattr(turn_files, "MOST_TURNS", TURNS // EVERY)
     run = frames.load(killed)
     assert failed_turns(run) == failed_turns(expected)
-    assert failed_turns(run)["turns"]["by_phase"]["all"] == {
-        "ok": TURNS - 12, "failed": 12, "by_failure": {"cut": 8, "http_5xx": 4},
-    }  # fmt: skip
+    turns = failed_turns(run).turns
+    assert (turns.ok, turns.failed, turns.by_failure) == (TURNS - 12, 12, {"cut": 8, "http_5xx": 4})
     assert run.turns_until_s == expected.turns_until_s
     counted = [name for name in timeline.build(expected) if name not in LATENCIES]
     pd.testing.assert_frame_equal(timeline.build(run)[counted], timeline.build(expected)[counted])

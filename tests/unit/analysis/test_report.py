@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import summaries
 import synthetic_run as synthetic
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +32,7 @@ from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_KNOWN
 from inferload.cli import main
+from inferload.figures.server_figures import Server
 from inferload.figures.table import Table, head_of
 from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.window_counts import within
@@ -107,7 +110,9 @@ def test_a_second_of_the_timeline_equals_a_window_of_the_summary(records: list[T
         path = synthetic.write(Path(folder), anchor={"mono_ns": 0, "wall_ns": anchor.wall_ns})
         for part in (path / rundir.TURNS).iterdir():
             part.unlink()
-        pq.write_table(to_table(columns, anchor, "w0"), path / rundir.TURNS / "w0-0000.parquet")
+        pq.write_table(
+            to_table(columns, anchor, "w0", synthetic.MANIFEST["id"]), path / rundir.TURNS / "w0-0000.parquet"
+        )
         table = timeline.build(frames.load(path))
     for second, row in enumerate(table.to_dict("records")):
         window = PhaseWindow("measure", second * S, (second + 1) * S)
@@ -194,7 +199,7 @@ def pages(path: Path) -> tuple[str, str]:
 
 
 def test_every_section_of_an_invalid_run_is_marked(tmp_path: Path) -> None:
-    reason = {"code": "client_delay", "phase": "measure", "value": 14.0, "limit": 10.0, "text": "the client was late"}
+    reason = {"code": "client_delay", "phase": "measure", "level": "invalid", "text": "the client was late"}
     summary = summary_with(measurement="invalid", reasons=[reason])
     markdown, page = pages(synthetic.write(tmp_path / "run", summary))
     outcome = "failed: 2 of 3 gates failed; 1 of 44 turns failed; measurement invalid (client_delay)"
@@ -296,7 +301,12 @@ def test_unknown_values_of_a_table_are_not_known() -> None:
     gauge, histogram = {"mean": None, "max": None}, {"mean": 96.5, "p50": [80.0, 100.0], "p99": [250.0, None]}
     known = {"requests_running": {"mean": 2.0, "max": 3.0}, "ttft_ms": histogram}
     unknown = {"requests_running": gauge, "ttft_ms": histogram | {"p50": None}}
-    rows = {name: values for name, *values in rows_of(servers_table([known, unknown, {}]))}
+    rows = {
+        name: values
+        for name, *values in rows_of(
+            servers_table([msgspec.convert({"target": "x", **figures}, Server) for figures in (known, unknown, {})])
+        )
+    }
     assert rows["requests running"] == ["2 (max 3)", NOT_KNOWN, NOT_KNOWN]
     assert rows["engine TTFT, ms"] == [
         "96.5 (p50 80 to 100, p99 over 250)",
@@ -311,11 +321,16 @@ def test_each_load_step_has_a_row_with_its_window() -> None:
         {"step": 0, "sessions_per_s": 1.0, "window_s": 4.0, **part},
         {"step": 1, "sessions_per_s": 2.5, "window_s": 5.0, **part},
     ]
-    tables = {table.title: table for table in run_tables(synthetic.SUMMARY | {"steps": steps})}
+    tables = {table.title: table for table in run_tables(summaries.results(synthetic.SUMMARY | {"steps": steps}))}
     by_step = tables["Steps"]
     assert by_step.columns[:2] == ["step", "window, s"]
     assert [row[:2] for row in rows_of(by_step)] == [("0: 1 sessions/s", "4"), ("1: 2.5 sessions/s", "5")]
-    assert "Steps" not in {table.title for table in run_tables(synthetic.SUMMARY)}
+    assert "Steps" not in {table.title for table in run_tables(summaries.results(synthetic.SUMMARY))}
+
+
+def block_of(values: np.ndarray) -> dict[str, Any]:
+    block: dict[str, Any] = msgspec.to_builtins(exact_block(values))
+    return block
 
 
 def rows_of(table: Table) -> list[tuple[str, ...]]:
@@ -323,11 +338,11 @@ def rows_of(table: Table) -> list[tuple[str, ...]]:
 
 
 def titled_tables(**summary: Any) -> dict[str, Table]:
-    return {table.title: table for table in run_tables(synthetic.SUMMARY | summary)}
+    return {table.title: table for table in run_tables(summaries.results(synthetic.SUMMARY | summary))}
 
 
 def test_a_percentile_of_a_step_with_few_samples_is_marked() -> None:
-    latency = {"ttft_ms": exact_block(np.arange(40.0)), "itl_ms": exact_block(np.arange(400.0))}
+    latency = {"ttft_ms": block_of(np.arange(40.0)), "itl_ms": block_of(np.arange(400.0))}
     part = {name: synthetic.SUMMARY[name] for name in ("rates", "turns")} | {"latency": latency}
     by_step = titled_tables(steps=[{"step": 0, "users": 2, "window_s": 4.0, **part}])["Steps"]
     assert rows_of(by_step)[0][5:9] == ("19", "37 ~ (over 34)", "199", "379")
@@ -449,13 +464,13 @@ def test_the_report_names_what_a_simulated_server_stands_for(targets: list[dict[
     ],
 )
 def test_an_unknown_cause_states_why(changes: dict[str, Any] | None, why: str) -> None:
-    summary = None if changes is None else synthetic.SUMMARY | changes
+    summary = None if changes is None else summaries.summary(synthetic.SUMMARY | changes)
     assert build(Path("x"), synthetic.MANIFEST, summary).first.cause == f"not known: {why}"
     assert build(Path("x"), synthetic.MANIFEST, summary, cause="queue-bound").first.cause == "queue-bound"
 
 
 def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
-    block = exact_block(np.arange(1.0, 6.0))
+    block = block_of(np.arange(1.0, 6.0))
     task = dict.fromkeys(("begun", "done", "stalled", "input_per_output", "cached_share"), 0)
     tables = titled_tables(
         tasks={"agent": task | {"completion_s": block, "cached_share_by_step": []}},
@@ -470,7 +485,7 @@ def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
 @given(st.integers(0, 50), st.integers(1, 50), st.integers(0, 50))
 def test_the_first_screen_counts_failed_turns_as_the_headline(ok: int, failed: int, unfinished: int) -> None:
     turns = {"sent": ok + failed + unfinished, "ok": ok, "failed": failed, "unfinished": unfinished}
-    summary = {"turns": turns | {"by_failure": {"cut": failed}}}
+    summary = summaries.results({"turns": turns | {"by_failure": {"cut": failed}}})
     screen = first_screen.of_run({}, summary, None, "")
     (tile,) = (tile for tile in screen.tiles if tile.label.text == "Failed")
     assert failures.lines(summary)[0].startswith(f"{tile.value} {tile.detail.partition(',')[0]} failed (")

@@ -11,7 +11,6 @@ import pytest
 from inferload.base import rundir
 from inferload.base.clock import Anchor
 from inferload.base.redaction import Redaction
-from inferload.results import document_shapes
 from inferload.run.master.lifecycle import cache_passes
 from inferload.run.master.lifecycle.marks import Marks
 from inferload.scenario.scenario import Cache
@@ -37,7 +36,7 @@ def test_a_run_directory_with_files_is_kept(tmp_path: Path) -> None:
 def test_documents_and_marks_can_contain_lone_surrogates(tmp_path: Path) -> None:
     document = {"name": f"/{HALF}"}
     rundir.write_json(tmp_path / rundir.SUMMARY, document)
-    assert document_shapes.read(tmp_path / rundir.SUMMARY) == document
+    assert rundir.read_object(tmp_path / rundir.SUMMARY) == document
     rundir.write_text(tmp_path / rundir.REPORT_MD, HALF)
     assert rundir.read_text(tmp_path / rundir.REPORT_MD) == "\\ud83d"
     marks = Marks(tmp_path / rundir.MARKS, Anchor.take(), Redaction())

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import summaries
 import synthetic_run
 from e2e_runs import wait_until
 from inferload.analysis.report import search_charts, search_page
@@ -243,7 +244,7 @@ def test_doubts_about_a_point_are_printed_with_it() -> None:
         {"phase": "warmup", "level": "suspect", "code": "cpu", "text": "a worker was busy"},
         {"phase": "measure", "level": "suspect", "code": "cpu", "text": "a worker was busy; use more workers"},
     ]
-    remarks = points.remarks_of({"verdict": {"reasons": reasons}})
+    remarks = points.remarks_of(summaries.summary({"verdict": {"reasons": reasons}}))
     at_s = np.arange(0, 60, 0.05)
     window = Window(60.0, (Samples(at_s, np.full(len(at_s), 10.0)),), at_s, at_s + 0.1)
     settings = Settings(slo.parse(SLO), 20.0, 1000.0, 60.0, 5.0)

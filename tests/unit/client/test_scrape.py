@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from ports import unused_port
 from scripted_server import ScriptedServer, send
 from simulator_process import Simulator
+from summaries import server_documents as servers_block
 
 from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
@@ -39,7 +40,6 @@ from inferload.servers.exposition import Sample, parse
 from inferload.servers.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
 from inferload.servers.scraper import Scrape, ScrapeBuffer, line_of, readings
 from inferload.servers.series import by_target
-from inferload.servers.window_figures import servers_block
 
 PAGE = """\
 # HELP vllm:num_requests_running Number of requests

@@ -105,9 +105,11 @@ def run_directory(folder: Path) -> Path:
     """Write the files of a run that are read."""
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps({"engine": "simulator", "variant": {"name": "tiny-all"}}))
-    turns = {"by_phase": {"measure": {"ok": 10, "input_tokens": 1000, "output_tokens": 200}}}
+    counts = {"sent": 10, "ok": 10, "failed": 0, "unfinished": 0}
+    turns = counts | {"by_phase": {"measure": counts | {"input_tokens": 1000, "output_tokens": 200}}}
+    outcome = {"state": "passed", "headline": "passed", "exit_code": 0}
     rates = {"turns_per_s": 5.0, "input_tok_per_s": 500.0, "output_tok_per_s": 100.0}
-    summary = {"turns": turns, "rates": rates, "verdict": {"measurement": "valid"}}
+    summary = {"outcome": outcome, "turns": turns, "rates": rates, "verdict": {"measurement": "valid"}}
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 
@@ -164,7 +166,7 @@ def test_runs_without_token_counts_are_refused(tmp_path: Path, capsys: pytest.Ca
         {"turns": {"by_phase": {"measure": {"ok": 1, "input_tokens": 1, "output_tokens": 1}}}},
     ):
         (run / "summary.json").write_text(json.dumps(lacking))
-        with pytest.raises(UsageError, match=r"--beside .*: its summary.json lacks a value \("):
+        with pytest.raises(UsageError, match=r"summary.json: .*missing required field"):
             read_run(run)
     assert cli.main(["throughput", "tiny-all", "--input-len", "5000"]) == 2
     assert "more than the 4096 tokens of the model" in capsys.readouterr().err

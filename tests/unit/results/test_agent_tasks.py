@@ -3,6 +3,7 @@
 from array import array
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +35,8 @@ def tasks(*records: TurnRecord) -> dict[str, Any]:
     for record in records:
         columns.append(record)
     table = to_table(columns, Anchor(0, 0), "w0")
-    return tasks_by_class([facts(table)], classes([table]))
+    blocks: dict[str, Any] = msgspec.to_builtins(tasks_by_class([facts(table)], classes([table])))
+    return blocks
 
 
 def means(block: dict[str, Any]) -> dict[str, float | None]:

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
+import summaries
 import synthetic_run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.results import ci
+from inferload.results.summary_document import GateResult, document_of
 from inferload.results.verdict import outcome
 from inferload.results.verdict.gate_text import interval_text
 
@@ -37,16 +40,16 @@ def summary(gates: list[dict[str, Any]], measurement: str = "valid", passed: boo
     reasons = [{"phase": "measure", "code": "late", "level": measurement, "text": "the client was late"}]
     passed = all(gate["passed"] for gate in gates) if passed is None else passed
     verdict = {"measurement": measurement, "reasons": reasons, "gates": gates, "passed": passed}
-    document: dict[str, Any] = {"verdict": verdict, "run": {"scenario": "smoke", "seed": 0}}
+    document: dict[str, Any] = {"verdict": verdict, "run": {"scenario": "smoke", "seed": 0}, "window_s": 9.0}
     if measurement == "valid":
         verdict["reasons"] = []
-    return document | {"outcome": outcome.judge(document).to_dict()}
+    return document | {"outcome": msgspec.to_builtins(outcome.judge(summaries.results(document)))}
 
 
 def run(folder: Path, *arguments: Any) -> Path:
     """Write a run directory with `summary(*arguments)`. Return its path."""
     synthetic_run.write(folder)
-    rundir.write_json(folder / rundir.SUMMARY, summary(*arguments))
+    rundir.write_json(folder / rundir.SUMMARY, document_of(summaries.summary(summary(*arguments))))
     return folder
 
 
@@ -86,13 +89,13 @@ def test_the_junit_case_fails_with_the_exit_code(
     arguments: tuple[Any, ...], failure: str | None, level: str | None
 ) -> None:
     document = summary(*arguments)
-    (suite,) = ElementTree.fromstring(ci.junit({"r": document}))
+    (suite,) = ElementTree.fromstring(ci.junit({"r": summaries.summary(document)}))
     case = suite.find("testcase[@name='run']")
     assert case is not None
     assert (failure is None) == (document["outcome"]["exit_code"] == 0)
     assert [element.get("type") for element in case.findall("failure")] == ([] if failure is None else [failure])
     assert ("the client was late" in "".join(case.itertext())) == (len(arguments) > 1 and arguments[1] != "valid")
-    assert [annotation_level for annotation_level, _ in ci.annotations({"r": document})][:1] == (
+    assert [annotation_level for annotation_level, _ in ci.annotations({"r": summaries.summary(document)})][:1] == (
         [] if level is None else [level]
     )
 
@@ -113,7 +116,7 @@ def test_junit_has_one_failure_for_each_failed_gate(
     """Any texts, controls and lone surrogates included, are read back by an XML parser."""
     document = summary(gates, measurement) | {"window_s": window_s}
     document["run"] |= {"started_at": started_at, "scenario": name}
-    root = ElementTree.fromstring(ci.junit({name: document}))
+    root = ElementTree.fromstring(ci.junit({name: summaries.summary(document)}))
     (suite,) = root
     failures = {case.get("name"): len(case.findall("failure")) for case in suite.iter("testcase")}
     broken = [gate for gate in gates if not gate["passed"]]
@@ -128,25 +131,25 @@ def test_junit_has_one_failure_for_each_failed_gate(
 def test_the_explanation_of_an_outcome_is_short() -> None:
     document = summary(GATES, "suspect")
     gates = "gates that failed: p99(ttft_ms) < 100: is 130 (95 %: over 90), mean(tpot_ms) < 9: is not known (tpot_ms is not known)"
-    assert ci.explanation(document, 3) == [gates, "suspect: the client was late"]
+    assert ci.explanation(summaries.summary(document), 3) == [gates, "suspect: the client was late"]
     errors = [
         {"failure": name, "status": None, "class": "chat", "at_s": 1.0, "text": f"it {name}", "worker": None}
         for name in ("cut", "connect")
     ]
     document["turns"] = {"failed": 4, "ok": 1, "by_failure": {"cut": 1, "connect": 3}, "first_errors": errors}
-    assert ci.explanation(document, 3) == [
+    assert ci.explanation(summaries.summary(document), 3) == [
         "first cut of chat at 1.0 s: it cut",
         "first connect of chat at 1.0 s: it connect",
         "and 2 more in the report",
     ]
-    assert ci.explanation(document, 5)[0] == "4 of 5 turns failed (80 %): connect 3, cut 1"
+    assert ci.explanation(summaries.summary(document), 5)[0] == "4 of 5 turns failed (80 %): connect 3, cut 1"
 
 
 @pytest.mark.parametrize("measurement", ["valid", "suspect", "invalid"])
 def test_a_run_that_an_invalid_call_ended_gives_no_advice_on_the_measurement(measurement: str) -> None:
     document = summary((), measurement)
     document["outcome"] = {"state": "failed", "headline": "failed: mine.py:12", "exit_code": 2}
-    assert ci.explanation(document, 3) == []
+    assert ci.explanation(summaries.summary(document), 3) == []
 
 
 def test_runs_with_equal_names_are_all_written(tmp_path: Path) -> None:
@@ -156,15 +159,12 @@ def test_runs_with_equal_names_are_all_written(tmp_path: Path) -> None:
     assert [suite.get("name") for suite in ElementTree.parse(junit).getroot()] == [str(failed), str(good)]
 
 
-@pytest.mark.parametrize(
-    ("document", "missing"), [({}, "verdict"), ({"verdict": {"measurement": "valid", "reasons": []}}, "verdict.gates")]
-)
-def test_an_incomplete_summary_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], document: dict[str, Any], missing: str
-) -> None:
-    folder = synthetic_run.write(tmp_path / "r", document or {"x": 1})
+@pytest.mark.parametrize("missing", ["outcome", "turns"])
+def test_an_incomplete_summary_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str) -> None:
+    document = {key: value for key, value in synthetic_run.SUMMARY.items() if key != missing}
+    folder = synthetic_run.write(tmp_path / "r", document)
     assert cli.main(["report", str(folder), "--junit", str(tmp_path / "j.xml")]) == 2
-    assert f"summary.json: no {missing}; is " in capsys.readouterr().err
+    assert f"summary.json: object missing required field `{missing}`; the file is damaged" in capsys.readouterr().err
 
 
 def test_old_files_are_removed_and_unwritable_ones_refused(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_old_files_are_removed_and_unwritable_ones_refused(tmp_path: Path) -> No
     [(None, 64.0, "under 64"), (55.0, None, "over 55"), (None, None, ""), (1.0, 2.0, "1 to 2")],
 )
 def test_intervals_with_open_ends_in_words(low: float | None, high: float | None, expected: str) -> None:
-    assert interval_text({"low": low, "high": high}) == expected
+    assert interval_text(GateResult(gate="", passed=True, low=low, high=high)) == expected
 
 
 def test_workflow_commands_escape_line_breaks_and_percent_signs() -> None:

@@ -3,6 +3,7 @@
 from array import array
 from collections import defaultdict
 
+import msgspec
 import pytest
 import recomputed
 from hypothesis import given
@@ -123,7 +124,8 @@ def test_rates_of_random_runs_are_consistent(runs: list[list[TurnRecord]]) -> No
     table = to_table(columns, Anchor(0, 0), "w1")
     rows = table.to_pylist()
     measured = tallies.total("measure")
-    document = summary.figures_of(measured, SECONDS["measure"]) | {"window_s": SECONDS["measure"]}
+    figures = summary.figures_of(measured, SECONDS["measure"])
+    document = msgspec.to_builtins(figures) | {"window_s": SECONDS["measure"]}
     recomputed.check_rates(document, MANIFEST, rows, {})
     searched = of_turns(table, {"w1": -10 * S}, SECONDS["measure"], slo.parse("p95(ttft_ms) < 800"))
     assert searched.turns_per_s == pytest.approx(document["rates"]["turns_per_s"])
@@ -190,6 +192,6 @@ def test_sub_agents_and_warm_up_sessions_are_in_neither_rate() -> None:
         agents = [answered(f"s{number}/{agent}/0", first.closed_ns) for agent in range(3)]
         later = answered(f"s{number}/1", agents[0].closed_ns)
         runs.append([record for record in (first, *agents, later) if record.planned_ns < 40 * S])
-    rates = summary.figures_of(counted(runs).total("measure"), SECONDS["measure"])["rates"]
+    rates = summary.figures_of(counted(runs).total("measure"), SECONDS["measure"]).rates
     assert (rates["offered_sessions_per_s"], rates["achieved_sessions_per_s"]) == (1.0, 1.0)
     assert rates["turns_per_s"] == pytest.approx(5, rel=0.05)

@@ -1,12 +1,19 @@
 """Failed turns in words, and the time a server stopped answering."""
 
 import numpy as np
+import summaries
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.base.escaping import escaped
-from inferload.results.verdict.failures import MOST_CHARACTERS, lines, message, stopped_answering, stopped_by_target
+from inferload.results.summary_document import Stopped
+from inferload.results.verdict.failures import MOST_CHARACTERS, TurnEnds, lines, message, stopped_by_target
 from inferload.turns.record import Failure
+
+
+def stopped_answering(failures: list[str | None], heard_s: np.ndarray, closed_s: np.ndarray) -> Stopped | None:
+    ends: TurnEnds = (["http://a"] * len(failures), failures, heard_s, closed_s)
+    return next(iter(stopped_by_target([ends])), None)
 
 
 @given(st.text(max_size=1000))
@@ -68,8 +75,8 @@ def test_servers_are_judged_separately() -> None:
     targets = ["http://a", "http://b", "http://a", "http://b", "http://b"]
     failures = [None, None, None, "connect", "connect"]
     heard_s, closed_s = np.array([1.0, 1.0, 9.0, np.nan, np.nan]), np.array([1.1, 1.1, 9.1, 2.0, 3.0])
-    (stop,) = stopped_by_target(targets, failures, heard_s, closed_s)
-    assert stop == {"target": "http://b", "at_s": 1.1, "by_failure": {"connect": 2}}
+    (stop,) = stopped_by_target([(targets, failures, heard_s, closed_s)])
+    assert stop == Stopped(target="http://b", at_s=1.1, by_failure={"connect": 2})
 
 
 def test_failures_in_words() -> None:
@@ -93,11 +100,11 @@ def test_failures_in_words() -> None:
         },
         "stopped_answering": [{"target": "http://a", "at_s": 7.4, "by_failure": {"connect": 37, "cut": 3}}],
     }
-    assert lines(summary) == [
+    assert lines(summaries.results(summary)) == [
         "40 of 52 turns failed (76.9 %): connect 37, cut 3",
         "the server http://a stopped answering at 7.4 s: connect 37, cut 3",
         "first http_4xx 404 of ask, say at 1.0 s on w1: gone",
         "first cut 200 of chat at 7.4 s on w0: closed\\n\\x1b[2J",
         "first http_4xx 400 of ask at 8.0 s on w1: too long",
     ]
-    assert lines({"turns": {"failed": 0, "ok": 3}}) == []
+    assert lines(summaries.results({"turns": {"failed": 0, "ok": 3}})) == []

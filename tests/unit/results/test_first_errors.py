@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.results.summary_document import FirstExample
 from inferload.results.verdict.failures import first_lines
 from inferload.results.verdict.first_errors import MOST_KINDS, FirstError, FirstErrors
 from inferload.turns.record import Failure
@@ -69,8 +70,8 @@ def test_the_first_errors_do_not_depend_on_workers_reports_and_order(
 def test_each_kind_has_its_own_first_message(errors: list[FirstError]) -> None:
     first = stored(errors)
     document = first.document(start_ns=0)
-    assert [entry["at_s"] for entry in document] == sorted(entry["at_s"] for entry in document)
-    assert {entry["failure"] for entry in document} == {error.failure for error in errors}
+    assert [entry.at_s for entry in document] == sorted(entry.at_s for entry in document)
+    assert {entry.failure for entry in document} == {error.failure for error in errors}
     assert len(document) <= 3 * MOST_KINDS
     earliest: dict[object, FirstError] = {}
     for error in sorted(errors, key=lambda error: error.order):
@@ -111,4 +112,4 @@ def test_a_worker_sends_each_error_once_and_an_earlier_one_again() -> None:
 def test_remarks_are_no_errors() -> None:
     errors = stored([FirstError(Remark.OPEN_BODY, None, "", "went on", 5, "w0")])
     assert (errors.document(0), errors.texts) == ([], {})
-    assert errors.remarks(0) == {"open_body": {"text": "went on", "at_s": 0.0, "worker": "w0"}}
+    assert errors.remarks(0) == {"open_body": FirstExample(text="went on", at_s=0.0, worker="w0")}

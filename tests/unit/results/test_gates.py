@@ -5,8 +5,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+import summaries
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from inferload.analysis.pages import gate_reference
@@ -14,6 +16,7 @@ from paths import ROOT
 
 from inferload.base.errors import UsageError
 from inferload.figures.client_figures import BY_KEY as CLIENT
+from inferload.figures.gate import Gate
 from inferload.figures.gate_grammar import (
     MEASURE_NAMES,
     NAMES_WITH_STATISTIC,
@@ -26,9 +29,10 @@ from inferload.figures.rate_figures import rates
 from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.results.statistics.intervals import SLICES, Interval, mean_interval, quantile_interval
 from inferload.results.summary import exact_block
+from inferload.results.summary_document import GateResult
+from inferload.results.verdict import gates as gating
 from inferload.results.verdict.gate_decision import ABOVE, BELOW
 from inferload.results.verdict.gate_text import interval_and_note
-from inferload.results.verdict.gates import GateResult, evaluate
 from inferload.run.process import run_spec
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema import tasks
@@ -76,6 +80,10 @@ SUMMARY: dict[str, Any] = {
         ],
     },
 }
+
+
+def evaluate(gate: Gate, document: dict[str, Any], *sources: Any) -> GateResult:
+    return gating.evaluate(gate, summaries.results(document), *sources)
 
 
 def second_server(**changes: Any) -> dict[str, Any]:
@@ -206,7 +214,7 @@ def test_ratios_without_turns_are_unknown() -> None:
 def test_a_percentile_of_few_samples_is_noted() -> None:
     result = evaluate(parse("p99(ttft_ms) < 390"), SUMMARY, lambda measure, q: {("ttft_ms", 0.99): 380.0}[measure, q])
     assert (result.value, result.passed) == (380.0, True)
-    assert result.to_dict()["note"] == "of 190 samples, fewer than 10 beyond it; 1,000 samples give 10"
+    assert result.note == "of 190 samples, fewer than 10 beyond it; 1,000 samples give 10"
     steady = evaluate(parse("p75(ttft_ms) < 390"), SUMMARY, lambda measure, q: 90.0)
     assert (steady.value, steady.note) == (90.0, None)
     low = evaluate(parse("p1(ttft_ms) > 10"), SUMMARY, lambda measure, q: 20.0)
@@ -385,10 +393,10 @@ def test_a_value_far_from_its_limit_needs_no_interval_on_either_side(
     def result(sign: str, interval: Interval) -> GateResult:
         gate = parse(f"{statistic or 'mean'}({name}) {sign} {limit!r}")
         most = {"at the limit": gate.limit, "above the limit": gate.limit * 1.001, "not known": None}[largest]
-        block = {"max": most, gate.statistic: value}
+        block = {"max": most, str(gate.statistic): value}
         document = {
             "latency": {name: block},
-            "client": {name.removeprefix("client_"): block},
+            "client": {name.removeprefix("client_"): block} if name in CLIENT else {},
             "turns": {"ok": 9},
             "window_s": 9.0,
         }
@@ -410,7 +418,7 @@ def test_a_value_far_from_its_limit_needs_no_interval_on_either_side(
         assert without.answer == ("pass" if here.passed else "fail") == here.answer
         side = "below the limit, and no sample is above it" if below else "above the limit"
         assert str(without.note).endswith(f" times {side}")
-        assert interval_and_note(without.to_dict()) == without.note
+        assert interval_and_note(without) == without.note
     else:
         assert without.answer == "inconclusive"
 
@@ -421,7 +429,7 @@ def passed_of(gate: str, turns: int, run: Callable[[np.random.Generator, int], t
     for _ in range(DRAWS):
         ends, values = run(dice, turns)
         document = {
-            "latency": {"ttft_ms": exact_block(values)},
+            "latency": {"ttft_ms": msgspec.to_builtins(exact_block(values))},
             "client": {},
             "turns": {"ok": turns},
             "window_s": float(ends.max()),

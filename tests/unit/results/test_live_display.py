@@ -23,10 +23,13 @@ from inferload.figures.turn_figures import ITL, TTFT
 from inferload.results.live_display import SPAN, Course, frame, sparkline
 from inferload.results.progress_lines import Snapshot
 from inferload.results.rolling_stats import Recent
-from inferload.results.verdict.gates import GateResult
+from inferload.results.summary_document import GateResult
 
 NOTHING = Recent().figures(0.0)
-HOLDS, FAILS = GateResult("p50(ttft_ms) < 900", 43.2, True), GateResult("p99(itl_ms) < 50", 61.25, False)
+HOLDS, FAILS = (
+    GateResult(gate="p50(ttft_ms) < 900", value=43.2, passed=True),
+    GateResult(gate="p99(itl_ms) < 50", value=61.25, passed=False),
+)
 STYLES = r"\x1b\[[\d;]*m"
 FIGURES_IN_FRAME = r"TTFT p50, ms +[\d.]+ +[▁-█]+ +[\d.]+ to [\d.]+"
 

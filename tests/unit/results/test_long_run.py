@@ -12,13 +12,13 @@ from typing import Any
 import long_run
 import pytest
 import recomputed
+import summaries
 from long_run import LongRun
 
 from inferload.results import agent_tasks
 from inferload.results.summarise import cache_figures
 from inferload.results.summarise import turns as turns_module
 from inferload.results.summarise.counts import read_counts
-from inferload.results.summarise.summarise import summarise
 from inferload.results.summarise.turns import Turns
 from inferload.turns import turns_file
 
@@ -28,7 +28,8 @@ PEAK = """
 import json, sys
 from pathlib import Path
 from inferload.results.summarise.summarise import summarise
-document = summarise(Path(sys.argv[1]))
+from inferload.results.summary_document import document_of
+document = document_of(summarise(Path(sys.argv[1])))
 peak_kb, = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 figures = {key: document[key] for key in ("percentiles_from", "notes")} | {"sent": document["turns"]["by_phase"]["all"]["sent"]}
 print(json.dumps(figures | {"peak_mb": int(peak_kb) / 1024}))
@@ -62,7 +63,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_summary_is_that_of_the_records(run_dir: Path, golden: Callable[[str, str], None]) -> None:
-    document = summarise(run_dir)
+    document = summaries.summarised(run_dir)
     rows = turns_file.read_turns(run_dir).to_pylist()
     measured = [row for row in rows if row["phase"] == "measure"]
     recomputed.check_latency(document["latency"], measured, 1e-9)
@@ -77,9 +78,9 @@ def test_the_summary_is_that_of_the_records(run_dir: Path, golden: Callable[[str
 def test_beyond_the_limit_percentiles_are_within_the_error_of_sketches(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exact = summarise(run_dir)
+    exact = summaries.summarised(run_dir)
     limited(monkeypatch, 1000)
-    near = summarise(run_dir)
+    near = summaries.summarised(run_dir)
     assert near["percentiles_from"] == "sketches"
     assert near["notes"] == ["3,000 turns: percentiles from sketches, within 0.25 %"]
     for part in ((), ("by_class", "chat"), ("by_target", long_run.TARGETS[1])):
@@ -113,10 +114,10 @@ def test_parts_hold_whole_sessions(run_dir: Path, monkeypatch: pytest.MonkeyPatc
 def test_pairs_do_not_depend_on_the_parts(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     warm = run_dir.with_name("warm")
     long_run.write(warm, replace(SMALL, seed=2), arm="warm", earlier={"arm": "cold", "folder": run_dir.name})
-    together = summarise(warm)["cache"]["earlier"]
+    together = summaries.summarised(warm)["cache"]["earlier"]
     assert together["measures"]["ttft_ms"]["pairs"] > 1500
     limited(monkeypatch, 700)
-    for name, measure in summarise(warm)["cache"]["earlier"]["measures"].items():
+    for name, measure in summaries.summarised(warm)["cache"]["earlier"]["measures"].items():
         assert measure == pytest.approx(together["measures"][name]), name
 
 
@@ -125,14 +126,14 @@ def test_too_long_for_the_expected_hits(run_dir: Path, tmp_path: Path, monkeypat
     for name in ("_MOST_TURNS", "_MOST_TEXTS"):
         with monkeypatch.context() as patch:
             patch.setattr(cache_figures, name, 2000)
-            document = summarise(run_dir)
+            document = summaries.summarised(run_dir)
             assert (document["cache"]["expected"], document["cache"]["per_turn"]) == (None, None)
             assert document["notes"] == [note], name
     monkeypatch.setattr(cache_figures, "_MOST_TURNS", 2000)
     short = replace(SMALL, turns=1000)
     (tmp_path / run_dir.name).symlink_to(run_dir)
     warm = long_run.write(tmp_path / "warm", short, arm="warm", earlier={"arm": "cold", "folder": run_dir.name})
-    assert summarise(warm)["notes"] == [f"{run_dir.name}: {note}"]
+    assert summaries.summarised(warm)["notes"] == [f"{run_dir.name}: {note}"]
 
 
 def test_memory_per_turn_is_bounded(tmp_path: Path) -> None:

@@ -3,20 +3,21 @@
 from typing import Any, get_args
 
 import pytest
+import summaries
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.results.summary_document import Outcome, State
 from inferload.results.verdict import failures
 from inferload.results.verdict.outcome import (
     INVALID_CALL,
     SIGNAL_CODES,
     Early,
-    Outcome,
     Policy,
-    State,
     gravest,
-    judge,
-    of_summary,
+)
+from inferload.results.verdict.outcome import (
+    judge as judge_results,
 )
 
 STOPPED = Early("SIGTERM", "measure", 5.2, 15)
@@ -28,8 +29,18 @@ LOST = Early("the loss of every worker", "measure", 1, 15)
 NO_TURNS = LATE | {"code": "no_turns", "text": "not one turn came to an end in the measure phase"}
 
 
+def stated(state: State, headline: str, exit_code: int) -> Outcome:
+    return Outcome(state=state, headline=headline, exit_code=exit_code)
+
+
+def judge(document: dict[str, Any], early: Early | None = None, policy: Policy | None = None) -> Outcome:
+    return judge_results(summaries.results(document), early, policy or Policy())
+
+
 def gates(passed: int, failed: int, answer: str = "fail") -> list[dict[str, Any]]:
-    return [{"passed": True, "answer": "pass"}] * passed + [{"passed": False, "answer": answer}] * failed
+    return [{"gate": "g", "passed": True, "answer": "pass"}] * passed + [
+        {"gate": "g", "passed": False, "answer": answer}
+    ] * failed
 
 
 def summary(
@@ -47,47 +58,69 @@ def summary(
 @pytest.mark.parametrize(
     ("document", "early", "policy", "expected"),
     [
-        (summary(), None, Policy(), Outcome("passed", "passed: no gates, and nothing failed", 0)),
-        (summary(gates=gates(5, 0)), None, Policy(), Outcome("passed", "passed: 5 of 5 gates passed", 0)),
-        (summary(failed=26), None, Policy(), Outcome("failed", "failed: 26 of 26 turns failed", 1)),
-        (summary(gates=gates(3, 2)), None, Policy(), Outcome("failed", "failed: 2 of 5 gates failed", 1)),
+        (
+            summary(),
+            None,
+            Policy(),
+            stated("passed", "passed: no gates, and nothing failed", 0),
+        ),
+        (
+            summary(gates=gates(5, 0)),
+            None,
+            Policy(),
+            stated("passed", "passed: 5 of 5 gates passed", 0),
+        ),
+        (
+            summary(failed=26),
+            None,
+            Policy(),
+            stated("failed", "failed: 26 of 26 turns failed", 1),
+        ),
+        (
+            summary(gates=gates(3, 2)),
+            None,
+            Policy(),
+            stated("failed", "failed: 2 of 5 gates failed", 1),
+        ),
         (
             summary(gates=gates(3, 2, "inconclusive")),
             None,
             Policy(failed_code=7),
-            Outcome("failed", "failed: 2 of 5 gates failed", 1),
+            stated("failed", "failed: 2 of 5 gates failed", 1),
         ),
         (
             summary(gates=gates(0, 1), failed=3, reasons=(LATE,)),
             None,
             Policy(),
-            Outcome(
-                "failed", "failed: 1 of 1 gate failed; 3 of 26 turns failed; measurement invalid (client_delay)", 3
+            stated(
+                "failed",
+                "failed: 1 of 1 gate failed; 3 of 26 turns failed; measurement invalid (client_delay)",
+                3,
             ),
         ),
         (
             summary(other_requests={"sent": 9, "failed": 2}),
             None,
             Policy(),
-            Outcome("failed", "failed: 2 of 9 other requests failed", 1),
+            stated("failed", "failed: 2 of 9 other requests failed", 1),
         ),
         (
             summary(exceptions={"count": 4, "first": "KeyError: 'x'"}),
             None,
             Policy(),
-            Outcome("failed", "failed: tasks raised 4 exceptions, the first: KeyError: 'x'", 1),
+            stated("failed", "failed: tasks raised 4 exceptions, the first: KeyError: 'x'", 1),
         ),
         (
             summary(exceptions={"count": 1, "first": "KeyError: 'x'"}),
             None,
             Policy(),
-            Outcome("failed", "failed: tasks raised 1 exception, the first: KeyError: 'x'", 1),
+            stated("failed", "failed: tasks raised 1 exception, the first: KeyError: 'x'", 1),
         ),
         (
             summary(exceptions={"count": 4, "first": "chat: no"}, reasons=(LATE,)),
             INVALID,
             Policy(failed_code=7),
-            Outcome(
+            stated(
                 "failed",
                 "failed: tasks raised 4 exceptions, the first: chat: no; stopped early by an invalid call in a.py:3 after "
                 "0.2 of 15 s; measurement invalid (client_delay)",
@@ -98,26 +131,39 @@ def summary(
             summary(gates=gates(2, 0)) | {"exceptions": {"count": 4, "first": "chat: no"}},
             INVALID,
             Policy(on_stop_passes=True),
-            Outcome("failed", "failed: stopped early by an invalid call in a.py:3 after 0.2 of 15 s", 2),
+            stated(
+                "failed",
+                "failed: stopped early by an invalid call in a.py:3 after 0.2 of 15 s",
+                2,
+            ),
         ),
-        (summary(), STOPPED, Policy(), Outcome("stopped early", "stopped early by SIGTERM after 5.2 of 15 s", 143)),
+        (
+            summary(),
+            STOPPED,
+            Policy(),
+            stated("stopped early", "stopped early by SIGTERM after 5.2 of 15 s", 143),
+        ),
         (
             summary(),
             STOPPED,
             Policy(on_stop_passes=True),
-            Outcome("stopped early", "stopped early by SIGTERM after 5.2 of 15 s", 0),
+            stated("stopped early", "stopped early by SIGTERM after 5.2 of 15 s", 0),
         ),
         (
             summary(gates=gates(4, 1)),
             STOPPED,
             Policy(on_stop_passes=True),
-            Outcome("failed", "failed: 1 of 5 gates failed; stopped early by SIGTERM after 5.2 of 15 s", 1),
+            stated(
+                "failed",
+                "failed: 1 of 5 gates failed; stopped early by SIGTERM after 5.2 of 15 s",
+                1,
+            ),
         ),
         (
             summary(reasons=(LATE,)),
             STOPPED,
             Policy(),
-            Outcome(
+            stated(
                 "stopped early",
                 "stopped early by SIGTERM after 5.2 of 15 s; measurement invalid (client_delay)",
                 3,
@@ -127,36 +173,49 @@ def summary(
             summary(gates=gates(0, 2), reasons=(LATE,)) | {"window_s": None},
             WARMUP,
             Policy(on_invalid_warns=True),
-            Outcome("stopped early", "stopped early by Ctrl-C after 1.2 s of warm-up: nothing was measured", 130),
+            stated(
+                "stopped early",
+                "stopped early by Ctrl-C after 1.2 s of warm-up: nothing was measured",
+                130,
+            ),
         ),
         (
             summary(reasons=(NO_TURNS,)) | {"window_s": None},
             WARMUP,
             Policy(),
-            Outcome("stopped early", "stopped early by Ctrl-C after 1.2 s of warm-up: nothing was measured", 3),
+            stated(
+                "stopped early",
+                "stopped early by Ctrl-C after 1.2 s of warm-up: nothing was measured",
+                3,
+            ),
         ),
         (
             summary(reasons=(LATE,)),
             LOST,
             Policy(on_invalid_warns=True, on_stop_passes=True),
-            Outcome(
+            stated(
                 "stopped early",
                 "stopped early by the loss of every worker after 1.0 of 15 s; measurement invalid (client_delay)",
                 1,
             ),
         ),
-        (summary(reasons=(LATE,)), None, Policy(), Outcome("invalid", "invalid: late by 9 ms", 3)),
+        (
+            summary(reasons=(LATE,)),
+            None,
+            Policy(),
+            stated("invalid", "invalid: late by 9 ms", 3),
+        ),
         (
             summary(reasons=(LATE, LATE)),
             None,
             Policy(on_invalid_warns=True),
-            Outcome("invalid", "invalid: late by 9 ms (and 1 more)", 0),
+            stated("invalid", "invalid: late by 9 ms (and 1 more)", 0),
         ),
         (
             summary(reasons=(OVERLOAD,)),
             None,
             Policy(),
-            Outcome("suspect", "suspect: overloaded: 12/s offered, 3/s ended", 0),
+            stated("suspect", "suspect: overloaded: 12/s offered, 3/s ended", 0),
         ),
     ],
 )
@@ -164,13 +223,6 @@ def test_the_outcome_of_a_summary(
     document: dict[str, Any], early: Early | None, policy: Policy, expected: Outcome
 ) -> None:
     assert judge(document, early, policy) == expected
-
-
-def test_a_stated_outcome_is_used_and_older_summaries_are_judged() -> None:
-    stated = Outcome("stopped early", "stopped early by SIGHUP after 1.0 s", 143)
-    assert of_summary(summary() | {"outcome": stated.to_dict()}) == stated
-    assert of_summary(summary(failed=1)) == judge(summary(failed=1))
-    assert of_summary(summary() | {"outcome": {"state": "splendid"}}).state == "passed"
 
 
 _EARLY = st.sampled_from([None, STOPPED, WARMUP, LOST])
@@ -225,4 +277,4 @@ def test_the_most_severe_of_several_exit_codes(codes: list[int], expected: int) 
 def test_headline_and_details_count_the_failures_of_the_same_turns() -> None:
     document = summary(failed=5)
     assert judge(document).headline == "failed: 5 of 26 turns failed"
-    assert failures.lines(document) == ["5 of 26 turns failed (19.2 %): "]
+    assert failures.lines(summaries.results(document)) == ["5 of 26 turns failed (19.2 %): "]

@@ -18,6 +18,7 @@ import pytest
 import summary_reference
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from summaries import summarised
 from turn_reference import count_turn
 
 from inferload import cli
@@ -26,7 +27,8 @@ from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.figures import metric_names as names
 from inferload.results.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
-from inferload.results.summarise.summarise import refresh, summarise
+from inferload.results.summarise.summarise import refresh
+from inferload.results.summary_document import Run
 from inferload.scenario import scenario as scenarios
 from inferload.servers.scrapes_file import ScrapeColumns, write_part
 from inferload.turns import turns_file
@@ -91,20 +93,20 @@ def run_of(folder: Path, turns: list[TurnRecord], **changes: Any) -> Path:
 
 def test_percentiles_are_from_records_only_if_complete(tmp_path: Path) -> None:
     turns = records(20)
-    document = summarise(run_of(tmp_path / "whole", turns))
+    document = summarised(run_of(tmp_path / "whole", turns))
     assert document["percentiles_from"] == "records"
     assert document["latency"]["ttft_ms"]["p50"] == 10.0
     assert document["turn_records"] == {"counted": 20, "at_hand": 20, "held_back": 0, "lost": 0, "why": None}
 
     lost = (EndedWorker("w0", turns=20, at_hand=17, lost=True),)
-    document = summarise(run_of(tmp_path / "lost", turns, workers=lost))
+    document = summarised(run_of(tmp_path / "lost", turns, workers=lost))
     assert document["percentiles_from"] == "sketches"
     assert (document["turn_records"]["lost"], document["turn_records"]["held_back"]) == (3, 0)
     (reason,) = [entry for entry in document["verdict"]["reasons"] if entry["code"] == "lost_records"]
     assert reason["value"] == 3
 
     held = (EndedWorker("w0", turns=20, at_hand=17, written=20, held_back="the limit"),)
-    document = summarise(run_of(tmp_path / "held", turns, workers=held))
+    document = summarised(run_of(tmp_path / "held", turns, workers=held))
     assert document["percentiles_from"] == "sketches"
     assert document["turn_records"] == {
         "counted": 20, "at_hand": 17, "held_back": 3, "lost": 0, "why": "worker w0: the limit",
@@ -135,7 +137,7 @@ def test_a_gap_between_scrapes_is_a_reason_and_leaves_gates_unknown(tmp_path: Pa
     gates = "gates: [max(requests_waiting) < 5, preemptions < 1, restarts == 0]\n"
     gated = {"scenario_text": scenarios.from_text(SCENARIO + gates, "small.yaml").resolved_text()}
     silent = {"http://server:8000": range(11), "http://other:8000": range(4)}
-    document = summarise(scraped_run(tmp_path / "silent", silent, **gated))
+    document = summarised(scraped_run(tmp_path / "silent", silent, **gated))
     (reason,) = [entry for entry in document["verdict"]["reasons"] if entry["code"] == "scrape_gap"]
     assert (reason["level"], reason["value"]) == ("suspect", 1.4)
     assert reason["text"].startswith("the metrics page of http://other:8000 was not scraped for 7 s")
@@ -144,17 +146,17 @@ def test_a_gap_between_scrapes_is_a_reason_and_leaves_gates_unknown(tmp_path: Pa
     assert notes["max(requests_waiting) < 5"] == (False, f"requests_waiting {cause}")
 
     whole = {"http://server:8000": range(11), "http://other:8000": range(0, 11, 5)}
-    document = summarise(scraped_run(tmp_path / "whole", whole, **gated))
+    document = summarised(scraped_run(tmp_path / "whole", whole, **gated))
     assert "scrape_gap" not in codes_of(document)
     assert [gate["passed"] for gate in document["verdict"]["gates"]] == [True, True, True]
 
     slow = {"scenario_text": gated["scenario_text"].replace("interval_s: 0.25", "interval_s: 4.0")}
-    document = summarise(scraped_run(tmp_path / "slow", silent, **slow))
+    document = summarised(scraped_run(tmp_path / "slow", silent, **slow))
     assert "scrape_gap" not in codes_of(document)  # 7 s are less than 2.5 intervals
 
 
 def test_a_page_that_never_answered_is_no_reason(tmp_path: Path) -> None:
-    document = summarise(scraped_run(tmp_path / "run", {"http://server:8000": range(11)}))
+    document = summarised(scraped_run(tmp_path / "run", {"http://server:8000": range(11)}))
     assert [entry["longest_gap_s"] for entry in document["servers"]] == [None, 1.0]
     assert "scrape_gap" not in codes_of(document)
 
@@ -198,20 +200,20 @@ def test_a_summary_is_rewritten_only_if_missing_or_outdated(tmp_path: Path) -> N
     run_dir = run_of(tmp_path / "run", records(5))
     summary = run_dir / rundir.SUMMARY
     refresh(run_dir)
-    assert json.loads(summary.read_text()) == summarise(run_dir)
+    assert json.loads(summary.read_text()) == summarised(run_dir)
     summary.write_text("{}")
     refresh(run_dir)
     assert summary.read_text() == "{}"  # newer than its sources
     (part,) = (run_dir / rundir.TURNS).iterdir()
     os.utime(part, ns=(0, summary.stat().st_mtime_ns + 10**9))
     refresh(run_dir)
-    assert json.loads(summary.read_text()) == summarise(run_dir)
+    assert json.loads(summary.read_text()) == summarised(run_dir)
 
 
 def test_the_report_writes_a_missing_summary(tmp_path: Path) -> None:
     run_dir = run_of(tmp_path / "run", records(5))
     assert cli.main(["report", str(run_dir)]) == 0
-    assert json.loads((run_dir / rundir.SUMMARY).read_text()) == summarise(run_dir)
+    assert json.loads((run_dir / rundir.SUMMARY).read_text()) == summarised(run_dir)
 
 
 def test_a_run_without_counts_keeps_its_summary(tmp_path: Path) -> None:
@@ -220,7 +222,7 @@ def test_a_run_without_counts_keeps_its_summary(tmp_path: Path) -> None:
     refresh(run_dir)
     assert not (run_dir / rundir.SUMMARY).exists()
     with pytest.raises(UsageError, match=r"counts\.json"):
-        summarise(run_dir)
+        summarised(run_dir)
 
 
 @pytest.mark.parametrize(
@@ -248,9 +250,9 @@ def test_without_the_earlier_run_expected_hits_are_omitted(tmp_path: Path) -> No
     turns = records(4)
     cold = run_of(tmp_path / "run", turns)
     warm = run_of(tmp_path / "run-warm", turns, arm="warm", earlier=Earlier("cold", "run"))
-    assert summarise(warm)["cache"]["expected"] is not None
+    assert summarised(warm)["cache"]["expected"] is not None
     (cold / rundir.COUNTS).unlink()
-    assert summarise(warm)["cache"]["expected"] is None
+    assert summarised(warm)["cache"]["expected"] is None
 
 
 def test_neither_locust_nor_pandas_is_imported() -> None:
@@ -261,17 +263,24 @@ def test_neither_locust_nor_pandas_is_imported() -> None:
     assert completed.stdout == "set()\n"
 
 
-RUN_BLOCK = {
-    **{"id": RUN, "scenario": "small", "digest": "0", "seed": 0, "target": "http://server:8000", "model": "m"},
-    **{"engine": None, "started_at": "2026-11-23T09:00:00+00:00", "proxies": {}},
-    "versions": {"inferload": "0.1.0", "locust": "2.47.0", "python": "3.11.7", "server": None},
-}
+RUN_BLOCK = Run(
+    id=RUN,
+    scenario="small",
+    digest="0",
+    seed=0,
+    target="http://server:8000",
+    model="m",
+    started_at="2026-11-23T09:00:00+00:00",
+    versions={"inferload": "0.1.0", "locust": "2.47.0", "python": "3.11.7", "server": None},
+)
 
 
 def test_the_documented_keys_and_types_equal_the_summary(tmp_path: Path) -> None:
-    complete = summarise(run_of(tmp_path / "whole", records(20), run=RUN_BLOCK))
+    complete = summarised(run_of(tmp_path / "whole", records(20), run=RUN_BLOCK))
     assert summary_reference.differences(complete) == []
-    sketched = summarise(run_of(tmp_path / "lost", records(20), run=RUN_BLOCK, workers=(EndedWorker("w0", lost=True),)))
+    sketched = summarised(
+        run_of(tmp_path / "lost", records(20), run=RUN_BLOCK, workers=(EndedWorker("w0", lost=True),))
+    )
     assert summary_reference.differences(sketched) == []
     changed = {
         **complete,

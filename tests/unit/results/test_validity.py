@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from paths import ROOT
 from records import MS, S, turn
 from turn_reference import count_turn
@@ -56,14 +57,24 @@ KEPT_UP = Growth(60.0, 10.0, 9.9, 0.5, -0.1, 1.1, "kept up")
 
 def test_a_good_run_is_valid() -> None:
     verdict = judge([GOOD])
-    assert (verdict.measurement, verdict.reasons) == ("valid", ())
+    assert (verdict.measurement, verdict.reasons) == ("valid", [])
 
 
 # code, evidence just within every limit, just suspect, just invalid (None: no case of that level)
 EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | None]] = [
     ("no_turns", {"turns_finished": 1}, None, {"turns_finished": 0}),
-    ("overload", {"growth": KEPT_UP}, {"growth": replace(KEPT_UP, growth_per_s=0.51, state="overloaded")}, None),
-    ("overload", {"growth": KEPT_UP}, {"growth": replace(KEPT_UP, growth_per_s=5.0, state="unsettled", step=2)}, None),
+    (
+        "overload",
+        {"growth": KEPT_UP},
+        {"growth": structs.replace(KEPT_UP, growth_per_s=0.51, state="overloaded")},
+        None,
+    ),
+    (
+        "overload",
+        {"growth": KEPT_UP},
+        {"growth": structs.replace(KEPT_UP, growth_per_s=5.0, state="unsettled", step=2)},
+        None,
+    ),
     ("client_delay", {"delay_p99_ms": 5.0}, {"delay_p99_ms": 5.01}, {"delay_p99_ms": 10.01}),
     ("client_delay", {"delay_p99_ms": 500.0, "itl_ms": None}, None, None),
     (
@@ -157,7 +168,7 @@ def test_each_reason_at_its_limit(
             assert [reason.code for reason in verdict.reasons] == [code]
             reason = verdict.reasons[0]
             assert (verdict.measurement, reason.level) == (level, level)
-            assert list(reason.to_dict()) == ["code", "phase", "level", "value", "limit", "text"]
+            assert list(reason.__struct_fields__) == ["code", "phase", "level", "value", "limit", "text"]
             assert "?" not in reason.text
 
 

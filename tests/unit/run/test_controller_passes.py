@@ -7,10 +7,11 @@ from typing import Any
 
 import gevent
 import pytest
+import summaries
 from gevent.event import Event
 
 from inferload.locust.web import live
-from inferload.results.verdict.outcome import FAILED, SIGNAL_CODES, Outcome, Policy
+from inferload.results.verdict.outcome import FAILED, SIGNAL_CODES, Policy
 from inferload.run.master.controller import Controller
 from inferload.run.master.end_report import EndReport
 from inferload.run.master.finish import RunResult
@@ -109,7 +110,8 @@ class StubPasses:
         code = self.cold_code if run.arm == "cold" else 0
         if end.early_by is not None:
             code = SIGNAL_CODES.get(end.early_by, FAILED)
-        return RunResult(Path(f"/x/{run.arm}"), Outcome("passed", "", code), "valid", "engine")
+        outcome = {"state": "passed", "headline": "", "exit_code": code}
+        return RunResult(Path(f"/x/{run.arm}"), summaries.summary({"outcome": outcome}), "engine")
 
     def execute(self) -> int | None:
         """Execute all runs; return the exit code."""
@@ -182,7 +184,7 @@ def test_the_outputs_state_that_the_second_pass_did_not_run() -> None:
     passes = StubPasses("cold drains", _sigterm)
     passes.execute()
     assert list(passes.summaries) == ["cold", "run"]
-    assert passes.summaries["run"]["outcome"]["state"] == "stopped early"
+    assert passes.summaries["run"].outcome.state == "stopped early"
 
 
 @pytest.mark.parametrize(

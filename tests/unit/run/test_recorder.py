@@ -15,7 +15,7 @@ from inferload.figures.server_figures import HIT_RATE, KV_CACHE_USAGE, PREEMPTIO
 from inferload.figures.slo import Slo
 from inferload.results.rolling_stats import Recent
 from inferload.results.summary import SummaryInput, build
-from inferload.results.verdict.validity import Verdict
+from inferload.results.summary_document import Run, Verdict
 from inferload.run.live import tables
 from inferload.run.live.recorder import MOST_CLASSES, MOST_TARGETS, Instant, Recorder
 from inferload.run.live.tables import SoFar
@@ -81,19 +81,19 @@ def test_points_are_the_rolling_figures_and_failures_add_up(reports: list[list[T
 def test_tables_so_far_are_those_of_the_summary(records: list[TurnRecord]) -> None:
     tallies = delta_of(records)
     data = SummaryInput(
-        run={},
+        run=Run(),
         tallies=tallies,
         health=HealthSet(),
         windows={"measure": 60.0},
-        verdict=Verdict("valid", ()),
+        verdict=Verdict(measurement="valid"),
         stamps=None,
         gates=GATES,
     )
     document = build(data)
     counts = SoFar(tallies, HealthSet(), "measure", 60.0, GATES)
-    so_far = counts.summary()
+    so_far = counts.results()
     assert tables.class_rows(so_far) == tables.class_rows(document)
-    for early, final in zip(tables.gates_so_far(counts, so_far), tables.gates_of(document), strict=True):
+    for early, final in zip(tables.gates_so_far(counts, so_far), tables.gates_of(document.verdict.gates), strict=True):
         assert early["gate"] == final["gate"]
         if early["value"] is not None:
             assert (early["value"], early["passed"]) == (final["value"], final["passed"])
@@ -103,7 +103,7 @@ def test_tables_so_far_are_those_of_the_summary(records: list[TurnRecord]) -> No
 
 def test_gates_have_no_value_in_the_warm_up() -> None:
     counts = SoFar(delta_of([turn()]), HealthSet(), "warmup", 5.0, GATES)
-    assert {gate["passed"] for gate in tables.gates_so_far(counts, counts.summary())} == {None}
+    assert {gate["passed"] for gate in tables.gates_so_far(counts, counts.results())} == {None}
 
 
 def test_the_badge_of_a_run_that_fails_is_not_good() -> None:

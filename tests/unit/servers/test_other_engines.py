@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from inferload.analysis.data import timeline
 from paths import DATA
+from summaries import server_documents as servers_block
 
 from inferload.client.client import Credentials
 from inferload.client.connection.connect import TlsSettings
@@ -22,7 +23,6 @@ from inferload.scenario import scenario as scenarios
 from inferload.servers.exposition import PromParser
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target
-from inferload.servers.window_figures import servers_block
 
 PAGES = DATA / "pages"
 S = 1_000_000_000

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from summaries import server_documents as servers_block
 
 from inferload.figures import metric_names as names
 from inferload.servers.exposition import Labels, parse
@@ -17,7 +18,6 @@ from inferload.servers.parts import wholes
 from inferload.servers.scraper import readings
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.text_format import pairs
-from inferload.servers.window_figures import servers_block
 
 S = 1_000_000_000
 SERVER = "http://server"

@@ -7,12 +7,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from summaries import server_documents as servers_block
 
 from inferload.figures import metric_names as names
 from inferload.figures.server_figures import BY_KEY, GPU, SERVER_FIGURES
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target, growth, names_on_pages
-from inferload.servers.window_figures import USED, prefix_cache, servers_block
+from inferload.servers.window_figures import USED, prefix_cache
 
 S = 1_000_000_000
 SERVER = "http://server:8000"

@@ -6,10 +6,12 @@ from typing import Any
 
 import locust.stats
 import pytest
+import summaries
 import synthetic_run as synthetic
 from inferload.analysis.report import report
 
 from inferload.locust_adapters import tables
+from inferload.results.summary_document import RequestName
 from inferload.results.summary_notes import names_notes
 from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES, BoundedNames
 from inferload.turns.tally import TallySet
@@ -99,8 +101,10 @@ def test_a_report_has_the_notes_of_the_summary(tmp_path: Path) -> None:
 
 
 def test_the_summary_notes_names_counted_together() -> None:
-    by_name = [{"type": "GET", "name": OTHER_NAMES, "sent": 7}, {"type": "GET", "name": "/x", "sent": 9}]
-    by_class = {OTHER_NAMES: {"turns": {"sent": 3}}, "chat": {"turns": {"sent": 9}}}
+    by_name = [RequestName(name=name, sent=sent, failed=0) for name, sent in ((OTHER_NAMES, 7), ("/x", 9))]
+    by_class = summaries.results(
+        {"by_class": {OTHER_NAMES: {"turns": {"sent": 3}}, "chat": {"turns": {"sent": 9}}}}
+    ).by_class
     assert names_notes(by_class, by_name) == [
         "3 turns are counted as '(other names)': tasks gave more than 200 names",
         "7 requests are counted as '(other names)': they had more than 200 names",

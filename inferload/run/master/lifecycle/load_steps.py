@@ -54,7 +54,7 @@ def follow(scenario: Scenario, measure_ns: int, marks: Marks, set_users: Callabl
 
 def _events(arrivals: Arrivals) -> Iterator[tuple[float, int | None, str]]:
     """Yield (seconds, users in a closed loop, text of the mark) of each change."""
-    texts = [f"step {number} begins: {step_level(level)}" for number, level in enumerate(arrivals.step_levels)]
+    texts = [f"step {number} begins: {step_level(**level)}" for number, level in enumerate(arrivals.step_levels)]
     for number, (at_s, users) in enumerate(arrivals.user_changes):
         yield at_s, users, texts[number] if texts else ""
     if not arrivals.user_changes:

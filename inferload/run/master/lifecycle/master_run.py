@@ -1,7 +1,7 @@
 """One run on the master: its settings and parts, set-up and end. The load is in `run_load`, workers' messages in `inbox`."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +14,7 @@ from inferload.locust_adapters import adaptations, compat, messages, runners
 from inferload.locust_adapters.compat import Adaptation
 from inferload.locust_adapters.logs import first_of_each
 from inferload.results.summarise.counts import Arm, Others
+from inferload.results.summary_document import Summary
 from inferload.run.master.lifecycle import delivery, load_steps, other_requests, worker_setup
 from inferload.run.master.lifecycle.cache_passes import Previous
 from inferload.run.master.lifecycle.inbox import Inbox
@@ -61,7 +62,7 @@ class MasterRun:
         spec, folder = setup.spec, setup.directory.path
         self.anchor = Anchor.take()
         self.run_id = run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
-        self.summary: Mapping[str, Any] | None = None  # document of summary.json, at the end
+        self.summary: Summary | None = None  # at the end
         self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, setup.own.redaction)
         self.roster = roster = Roster(runners.client_ids(runner, setup.most_workers))
         self.state = state = RunState(

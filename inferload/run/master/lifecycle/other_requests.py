@@ -6,6 +6,7 @@ from typing import Any
 
 from inferload.locust_adapters.tables import OWN_ROWS
 from inferload.results.summarise.counts import Others
+from inferload.results.summary_document import RequestName
 from inferload.results.verdict.failures import add_message, message
 
 _QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
@@ -35,10 +36,15 @@ def counted(runner: Any, users: Mapping[str, int], listeners_raised: Mapping[str
     )
 
 
-def _row(entry: Any) -> dict[str, Any]:
-    row = {"type": entry.method, "name": entry.name, "sent": entry.num_requests, "failed": entry.num_failures}
+def _row(entry: Any) -> RequestName:
     timed = entry.num_requests > entry.num_none_requests
-    return row | {name: entry.get_response_time_percentile(q) if timed else None for name, q in _QUANTILES.items()}
+    return RequestName(
+        type=entry.method,
+        name=entry.name,
+        sent=entry.num_requests,
+        failed=entry.num_failures,
+        **{name: entry.get_response_time_percentile(q) if timed else None for name, q in _QUANTILES.items()},
+    )
 
 
 def _kind(traceback: str) -> str:

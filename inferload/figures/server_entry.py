@@ -1,0 +1,81 @@
+"""Values and facts of an entry of `servers` in summary.json. The rows of `server_figures` add a field for each figure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from inferload.base.json_text import Count, Number
+
+
+class MeanAndMax(Struct, frozen=True, kw_only=True):
+    """A gauge over the scrapes of the window."""
+
+    mean: Number | None = None
+    max: Number | None = None
+
+
+class Histogram(Struct, frozen=True, kw_only=True):
+    """A histogram of the server between two scrapes. A bracket is `[low, high]` of a bucket."""
+
+    count: Annotated[Count | None, Meta(description="samples")] = None
+    mean: Number | None = None
+    p50: Annotated[
+        list[Number | None] | None,
+        Meta(description="bounds `[low, high]` of the bucket; `high` is `null` in the last bucket"),
+    ] = None
+    p99: Annotated[list[Number | None] | None, Meta(description="the same")] = None
+
+
+# None: unknown.
+FigureValue = MeanAndMax | Histogram | Number | None
+
+
+class EngineLabel(Struct, frozen=True, kw_only=True):
+    """Gauges of one engine of a server."""
+
+    engine: Annotated[str | None, Meta(description="label of the engine")] = None
+
+
+class SpeculationByPosition(Struct, frozen=True, kw_only=True):
+    """Speculative decoding; null without drafts."""
+
+    acceptance_by_position: Annotated[
+        list[Number | None], Meta(description="acceptance rate of each draft position")
+    ] = []
+
+
+class ServerFacts(Struct, frozen=True, kw_only=True):
+    """Counters are differences between the two scrapes nearest to the ends of the measure phase. They are null if one of these
+    scrapes is further than `gap_limit_s` from its end. Gauges are over the scrapes of the measure phase; if `longest_gap_s`
+    exceeds `gap_limit_s`, they lack a part of it, gates on them fail, and the measurement is suspect (`scrape_gap`). Figures of
+    several engines are combined as [Metrics of several engines](endpoints.md#metrics-of-several-engines) has it.
+    """
+
+    target: Annotated[str, Meta(description="URL of the target")]
+    scrapes: Annotated[Count, Meta(description="scrapes in the window")] = 0
+    window_s: Annotated[Number | None, Meta(description="time between the two scrapes nearest to the ends")] = None
+    longest_gap_s: Annotated[
+        Number | None, Meta(description="longest time without a scrape; null without any scrape")
+    ] = None
+    gap_limit_s: Annotated[
+        Number | None,
+        Meta(description="longest such time that leaves the figures complete: 5 s, or 2.5 scrape intervals if longer"),
+    ] = None
+    samples_unusable: Annotated[Count, Meta(description="samples that are no usable number")] = 0
+    kv_cache_size_tokens: Annotated[
+        Count | None, Meta(description="tokens that fit into the KV cache of one engine")
+    ] = None
+    prefix_cache_hit_rate_from: Annotated[str | None, Meta(description="`queries`, `prompt tokens` or `gauge`")] = None
+    prefix_cache_queries_before: Annotated[Count | None, Meta(description="tokens looked up before the window")] = None
+    prefix_cache_queries_at_first_scrape: Annotated[
+        Count | None, Meta(description="tokens looked up before the run")
+    ] = None
+    engines: Annotated[list[Any], Meta(description="gauges of each engine")] = []
+
+    @property
+    def too_long_gap_s(self) -> float | None:
+        """Longest time without a scrape if it exceeds the limit, else None."""
+        gap_s, limit_s = self.longest_gap_s, self.gap_limit_s
+        return gap_s if gap_s is not None and limit_s is not None and gap_s > limit_s else None

@@ -1,0 +1,46 @@
+"""Documents of a run directory, compared with their types where they are read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+
+Document = TypeVar("Document", bound=msgspec.Struct)
+
+
+def read(path: Path, kind: type[Document]) -> Document:
+    """Read a JSON document of a run. UsageError if it is missing or invalid, or has a value of another type."""
+    document = rundir.read_object(path)
+    try:
+        return typed(document, kind)
+    except msgspec.ValidationError as error:
+        problem = _in_words(error)
+    raise UsageError(f"{path}: {problem}; the file is damaged, or another version wrote it")
+
+
+def typed(document: Mapping[str, Any], kind: type[Document]) -> Document:
+    """Return a document as its type; msgspec.ValidationError if a value has another one. A null key is unknown."""
+    return msgspec.convert({key: value for key, value in document.items() if value is not None}, kind)
+
+
+def faults(document: Mapping[str, Any], kind: type) -> dict[str, str]:
+    """Return the problem of each key of a document whose value is not of its type."""
+    found, types = {}, get_type_hints(kind, include_extras=True)
+    for key, value in document.items():
+        if key in types and value is not None:
+            try:
+                msgspec.convert(value, types[key])
+            except msgspec.ValidationError as error:
+                found[key] = _in_words(error, key)
+    return found
+
+
+def _in_words(error: msgspec.ValidationError, before: str = "") -> str:
+    """Return an error as `turns.sent: expected ...`. `before`: path of the value that was compared."""
+    problem, _, path = str(error).partition(" - at `$")
+    problem, path = problem[:1].lower() + problem[1:], f"{before}{path.rstrip('`')}".lstrip(".")
+    return f"{path}: {problem}" if path else problem

@@ -1,0 +1,46 @@
+"""Summaries from parts of their document: turns and an outcome are added where they are missing."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inferload.results.summarise.counts import Counts
+from inferload.results.summarise.summarise import summarise
+from inferload.results.summary_document import Outcome, Results, Summary, document_of
+from inferload.results.verdict import outcome
+from inferload.servers.window_figures import servers_block
+
+NO_TURNS = {"sent": 0, "ok": 0, "failed": 0, "unfinished": 0}
+
+
+def results(document: dict[str, Any]) -> Results:
+    """Return the results of a document that may lack its turns, or counts of them."""
+    whole = filled(document)
+    phases = whole["turns"].get("by_phase", {})
+    whole["turns"]["by_phase"] = {name: NO_TURNS | counts for name, counts in phases.items()}
+    whole["by_class"] = {name: filled(part) for name, part in document.get("by_class", {}).items()}
+    return msgspec.convert(whole, Results)
+
+
+def filled(part: dict[str, Any]) -> dict[str, Any]:
+    """Return the document of a part with all counts of turns."""
+    return part | {"turns": NO_TURNS | part.get("turns", {})}
+
+
+def summary(document: dict[str, Any]) -> Summary:
+    """Return the summary of a document; its outcome is judged unless the document has one."""
+    known = results(document)
+    stated = document.get("outcome")
+    return Summary.of(known, outcome.judge(known) if stated is None else msgspec.convert(stated, Outcome))
+
+
+def server_documents(*scraped: Any, **options: Any) -> list[dict[str, Any]]:
+    """Return the entries of `servers` as in the file."""
+    entries: list[dict[str, Any]] = msgspec.to_builtins(servers_block(*scraped, **options))
+    return entries
+
+
+def summarised(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
+    """Return the summary of a run directory as in the file."""
+    return document_of(summarise(run_dir, counts))
