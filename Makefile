@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl screenshots test test-locust test-python test-vllm soak-vllm lint bench bench-client bench-quick bench-arrivals bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl screenshots test test-locust test-python test-vllm soak-vllm mutation lint bench bench-client bench-quick bench-arrivals bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -102,11 +102,15 @@ test-vllm: $(READY) setup-vllm browser  ## run the tests with vLLM on the CPU
 screenshots: $(READY) browser  ## generate the screenshots of the README and of the docs
 	PYTHONPATH=tests/support:tests/support/client $(BIN)/python docs/screenshots.py
 
-soak: $(READY) browser prometheus curl  ## run the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing
+soak: $(READY) browser prometheus curl  ## run the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing, mutants
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/deploy/simulator/test_simulator_server.py
 	$(BIN)/python -m pytest -m "soak and not vllm and not fuzz"
 	@$(MAKE) --no-print-directory soak-fuzz
 	INFERLOAD_SOAK=1 $(BIN)/python -m pytest -m "hypothesis and not soak and not vllm"
+	@$(MAKE) --no-print-directory mutation
+
+mutation: $(READY)  ## test a sample of mutants of figures, turns, statistics, verdict and live view, about an hour
+	$(BIN)/python tests/mutation.py
 
 # The C extension with sanitizers: out-of-bounds accesses and undefined behaviour fail the tests, with a report in $(ASAN).
 # libstdc++ is preloaded because greenlet throws C++ exceptions, which AddressSanitizer intercepts.
