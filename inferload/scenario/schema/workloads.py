@@ -11,8 +11,9 @@ from inferload.scenario.schema.chat import Chat
 from inferload.scenario.schema.replay import Replay
 from inferload.scenario.schema.tasks import Tasks
 
-# Kinds of workload of a run or of one class of a mix.
-Single = Annotated[Chat | Agent | LiveAgentWorkload | Replay, Field(discriminator="kind")]
+# Kinds of workload of a run or of one class of a mix; `inferload.workload.sessions` has their scripts.
+_OneKind = Chat | Agent | LiveAgentWorkload | Replay
+Single = Annotated[_OneKind, Field(discriminator="kind")]
 
 
 def _class_name(value: str) -> str:
@@ -59,4 +60,4 @@ class Mix(ScenarioPart):
         return self
 
 
-Workload = Annotated[Chat | Agent | LiveAgentWorkload | Replay | Tasks | Mix, Field(discriminator="kind")]
+Workload = Annotated[_OneKind | Tasks | Mix, Field(discriminator="kind")]
