@@ -8,6 +8,7 @@ the log of a pair is as likely to be x as -x, so that the sign-flip test rejects
 distribution of the logs (Fisher, The Design of Experiments, 1935, 21; Lehmann and Romano, Testing Statistical Hypotheses, 15.2).
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -194,7 +195,9 @@ def power_of_both(mean: float, pairs: int) -> float:
 
 def pairs_needed(change: float, sd_log: float) -> int | None:
     """Number of pairs that detect a change with the power POWER; None: more than 1,000."""
-    return next((pairs for pairs in range(2, 1001) if power(change, sd_log, pairs) >= POWER), None)
+    counts = range(2, 1001)  # power grows with the pairs
+    found = bisect_left(counts, POWER, key=lambda pairs: power(change, sd_log, pairs))
+    return counts[found] if found < len(counts) else None
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

@@ -166,6 +166,7 @@ def test_the_smallest_detectable_change_has_the_stated_power(sd: float, pairs: i
     needed = pairs_needed(size * 1.001, sd)
     assert needed is not None
     assert needed <= pairs
+    assert needed == 2 or power(size * 1.001, sd, needed - 1) < 0.8 <= power(size * 1.001, sd, needed)
 
 
 @given(st.dictionaries(st.text(min_size=1), st.floats(0, 1), min_size=1, max_size=8))
