@@ -38,7 +38,7 @@ hypothesis.settings.register_profile(
     "inferload",
     deadline=None,
     derandomize=not EXPLORING,
-    max_examples=300 if EXPLORING else 40,
+    max_examples=300 if EXPLORING else 20,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("inferload")
