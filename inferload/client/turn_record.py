@@ -34,9 +34,9 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False):
     model: str = ""  # "": the model of the client
 
     def __post_init__(self) -> None:
-        """ValueError for a limit from a session's own code that fits no count and no column; a server's numbers are bounded too."""
+        """Raise ValueError for a limit that no column can hold."""
         limit = self.max_tokens
-        if limit is not None and not (isinstance(limit, int) and 0 <= limit <= MOST_MAX_TOKENS):
+        if limit is not None and (type(limit) is not int or not 0 <= limit <= MOST_MAX_TOKENS):
             raise ValueError(f"max_tokens is {limit!r}; give a whole number up to {MOST_MAX_TOKENS:,}")
 
 

@@ -45,7 +45,7 @@ GPU = "gpu"
 SPEC_DECODE = "spec_decode"
 _BY_REASON = "waiting_by_reason"
 _KV, _OUTPUT, _PROMPT, _REQUESTS, _SPECULATION = (
-    "KV cache, %",
+    "KV cache and cache hits, %",
     "output, tok/s",
     "prompt, tok/s",
     "requests",
@@ -224,7 +224,7 @@ PREEMPTIONS = ServerFigure(
     better="lower",
     formula=Count(Reading(names.PREEMPTIONS)),
     headline=True,
-    panel="preemptions",
+    panel="preemptions, /s",
 )
 FINISHED = ServerFigure(
     key="requests_finished",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from inferload.base.json_text import Count, Number
+from inferload.base.json_text import Count, Number, Seed
 from inferload.figures.client_figures import CLIENT_FIGURES, ClientFigure
 from inferload.figures.server_figures import Server
 from inferload.results.statistics.overload import Growth
@@ -50,7 +50,7 @@ class Run(Struct, frozen=True, kw_only=True):
     id: Annotated[str | None, means("start time and a random part")] = None
     scenario: Annotated[str | None, means("name of the scenario")] = None
     digest: Annotated[str | None, means("SHA-256 of the resolved scenario")] = None
-    seed: Annotated[Count | None, means("seed of all random choices")] = None
+    seed: Annotated[Seed | None, means("seed of all random choices")] = None
     target: Annotated[str | None, means("the server; several are separated by commas")] = None
     model: Annotated[str | None, means("the model; several are separated by commas")] = None
     engine: Annotated[str | None, means("`vllm`, `simulator`, `sglang`, ...")] = None

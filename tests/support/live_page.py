@@ -31,9 +31,9 @@ CHARTS = {
     "sessions and requests, /s": ("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s"),
     "output, tok/s": ("output_tok_per_s", "generation_tok_per_s"),
     "prompt, tok/s": ("input_tok_per_s", "prompt_tok_per_s"),
-    "KV cache, %": ("kv_cache_usage", "prefix_cache_hit_rate"),
+    "KV cache and cache hits, %": ("kv_cache_usage", "prefix_cache_hit_rate"),
     "requests": ("in_flight", "users", "requests_running", "requests_waiting"),
-    "preemptions": ("preemptions",),
+    "preemptions, /s": ("preemptions",),
 }
 # Cells of the table of classes, and tiles after the run, by their path in summary.json.
 FIGURES = {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
+
+import msgspec
 
 from inferload.base.numbers import short
 from inferload.campaign.attainment.attainment import ConditionResult
@@ -100,7 +102,7 @@ def _point(point: Point) -> dict[str, Any]:
         "turns": point.turns,
         TURNS.key: point.turns_per_s,
         GOODPUT.key: point.goodput_turns_per_s,
-        "growth": point.growth and asdict(point.growth),
+        "growth": msgspec.to_builtins(point.growth),
         # Above its capacity a server has no attainment, only a duration.
         "conditions": [] if point.state == "overloaded" else [_condition(condition) for condition in point.held],
         "causes": list(point.causes),

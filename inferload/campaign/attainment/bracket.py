@@ -145,14 +145,22 @@ def _between(settings: Settings, low: float, high: float) -> float:
 
 
 def _undecided_end(settings: Settings, points: Sequence[Point], low: float, high: float) -> float:
-    """Return the one with fewer runs of the two loads around the middle of two others that are not decided yet."""
-    middle = sqrt(low * high)
-    ends = [settings.level(middle / settings.step), settings.level(middle * settings.step)]
-    if settings.whole and ends[1] - ends[0] <= 1:
-        ends = [low, high]
+    """Return the load with fewer runs of those around the middle of two others that are not decided yet."""
     tried = {point.level: point for point in points}
-    undecided = [level for level in ends if level not in tried or tried[level].state == "undecided"]
-    return min(undecided or ends, key=lambda level: tried[level].looks if level in tried else 0)
+    for ends in (_ends(settings, sqrt(low * high)), (low, high)):
+        undecided = [level for level in ends if level not in tried or tried[level].state == "undecided"]
+        if undecided:
+            break
+    return min(undecided or (low, high), key=lambda level: tried[level].looks if level in tried else 0)
+
+
+def _ends(settings: Settings, middle: float) -> tuple[float, float]:
+    """Return the two loads around a middle that are `precision` apart; whole loads are at most that far apart, or neighbours."""
+    below, above = settings.level(middle / settings.step), settings.level(middle * settings.step)
+    if settings.whole:
+        while _wide(settings, Bounds(below, above), 1 + settings.precision):
+            below, above = (below + 1, above) if middle / below > above / middle else (below, above - 1)
+    return below, above
 
 
 def bracket(points: Sequence[Point]) -> Bounds:

@@ -1,5 +1,6 @@
 """Event stream of /v1/messages (Anthropic). No I/O."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -80,7 +81,7 @@ class MessagesAnswer(TypedAnswer):
             self.add_text(block.text, at_ns)
             self.add_reasoning(block.thinking, at_ns)
             if block.type == "tool_use":
-                whole = msgspec.json.encode(block.input).decode() if block.input else None
+                whole = json.dumps(block.input, ensure_ascii=False, separators=(",", ":")) if block.input else None
                 self.add_call(event.index, at_ns, block.id, block.name, whole)
         elif kind == "message_start" and event.message is not None:
             self.request_id = event.message.id

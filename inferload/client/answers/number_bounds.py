@@ -42,6 +42,7 @@ def _value_at(message: str, data: bytes) -> str:
         value: Any = msgspec.json.decode(data)
         for key, index in _STEP.findall(path[1] if path else ""):
             value = value[key] if key else value[int(index)]
-    except (*UNDECODABLE, LookupError, TypeError, ValueError):
+        shown = msgspec.json.encode(value)[:_VALUE_CHARS]
+    except (*UNDECODABLE, LookupError, TypeError, ValueError):  # the last one of half a surrogate pair too
         return ""
-    return f", got {msgspec.json.encode(value)[:_VALUE_CHARS].decode('utf-8', 'replace')}"
+    return f", got {shown.decode('utf-8', 'replace')}"

@@ -1,5 +1,6 @@
 """Event stream of /v1/responses. No I/O."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -105,7 +106,7 @@ class ResponsesAnswer(TypedAnswer):
             self._end(event.response or _Response(), kind, at_ns, data)
         elif kind in ("response.failed", "error"):
             error = None if event.response is None else event.response.error
-            self._fail(Failure.SERVER_ERROR, data if error is None else msgspec.json.encode(error))
+            self._fail(Failure.SERVER_ERROR, data if error is None else json.dumps(error).encode())
 
     def _whole(self, item: _Item, index: int, at_ns: int) -> None:
         """Add an item unless its deltas, or an earlier event with all of it, did."""

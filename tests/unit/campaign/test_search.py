@@ -326,6 +326,22 @@ def test_a_search_of_users_ends_between_two_integers() -> None:
     assert (result.low, result.high, result.resolved) == (5.0, 6.0, True)
 
 
+@given(st.integers(2, 60), st.sampled_from([0.05, 0.1, 0.15, 0.25]), st.integers(0, 99))
+@example(15, 0.15, 1)
+def test_a_search_of_users_measures_no_decided_load_again(users: int, precision: float, seed: int) -> None:
+    settings = Settings(P95, users, 1e9, 60.0, 5.0, precision=precision, whole=True, looks=40)
+    measure = queue(users + 0.5, seed, settings)
+    looks: list[Look] = []
+
+    def look(level: float, number: int) -> Look:
+        decided = {point.level for point in bracket.points_of(settings, looks) if point.state in ("holds", "breaks")}
+        assert level not in decided
+        looks.append(measure(level, number))
+        return looks[-1]
+
+    bracket.search(settings, look)
+
+
 def test_the_document_has_no_attainment_of_an_overloaded_load() -> None:
     settings = Settings(P95, 10.0, 1000.0, 60.0, 5.0)
     at_s = np.arange(0, 60, 0.05)

@@ -128,6 +128,29 @@ def test_a_duration_out_of_range_is_unknown_and_named(value: str) -> None:
     assert "metrics.queue_time_ms" in answer.remarks[Remark.ODD_EVENT]
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "event", "failure"),
+    [
+        ("responses", r'{"type": "response.failed", "response": {"error": "\ud800"}}', Failure.SERVER_ERROR),
+        ("messages", r'{"type": "error", "error": {"message": "\ud800"}}', Failure.SERVER_ERROR),
+        (
+            "messages",
+            r'{"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "a", "name": "n", '
+            r'"input": {"x": "\ud800"}}}',
+            None,
+        ),
+        ("chat", r'{"choices": [], "usage": {"prompt_tokens": "\ud800"}}', None),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_text_of_the_server(
+    endpoint: EndpointName, event: str, failure: Failure | None
+) -> None:
+    answer = DIALECTS[endpoint].answer()
+    answer.event(event.encode(), 1)
+    answer.settle()
+    assert answer.failure == failure
+
+
 @pytest.mark.parametrize("endpoint", DIALECTS)
 @pytest.mark.parametrize("field", ["error", "delta", "other"])
 def test_json_nested_too_deeply_is_a_bad_event(endpoint: EndpointName, field: str) -> None:

@@ -21,7 +21,7 @@ from inferload.run.worker.user_turns import TaskContext, TaskSession
 from inferload.scenario.scenario import from_text
 from inferload.turns.record import Phase, PhaseWindow
 from inferload.turns.tally import TallySet
-from inferload.workload.content.messages import text_message
+from inferload.workload.content.messages import Message, Piece, text_message
 from inferload.workload.content.prompts import approximate
 from inferload.workload.content.script import Ask, Fork, Script, Session, Work
 from inferload.workload.isolation import Isolation
@@ -241,9 +241,24 @@ def limitless() -> Script:
     yield Ask((text_message("user", "q", 3),), 2**63)
 
 
+def wrong_type() -> Script:
+    yield ask()
+    yield Ask((Message("assistant", (Piece("a", 3),), reasoning=["x"]),), 2)  # type: ignore[arg-type]
+
+
+def too_deep() -> Script:
+    yield ask()
+    choice: Any = {}
+    for _ in range(100_000):
+        choice = {"x": choice}
+    yield Ask((text_message("user", "q", 3),), 2, tools=b"[]", tool_choice=choice)
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [
+        (wrong_type, "AttributeError: "),
+        (too_deep, "RecursionError: "),
         (raising_script, "ValueError: no more"),
         (raising_work, "KeyError: 'missing'"),
         (unsendable, "TypeError: "),
