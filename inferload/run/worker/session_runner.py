@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import gevent
-import msgspec
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client.requests.bodies import BodySettings, BodyWriter
