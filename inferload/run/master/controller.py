@@ -11,7 +11,6 @@ from typing import Any
 
 import gevent
 from flask import has_request_context
-from gevent.event import Event
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
@@ -32,6 +31,7 @@ from inferload.run.master.lifecycle.master_run import MasterRun, RunDirectory, R
 from inferload.run.master.lifecycle.preflight import Preflight, preflight
 from inferload.run.master.live import LiveRun
 from inferload.run.master.locust_users import LocustUsers
+from inferload.run.master.stages import RunStages, Stage
 from inferload.run.process.greenlets import DrainedGreenlet, logged_wait
 from inferload.run.process.rerun import repeated
 from inferload.run.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
@@ -61,7 +61,6 @@ class Controller:
     ) -> None:
         self.environment = environment
         self.load_options = load_options
-        self.run: MasterRun | None = None
         self.latest: MasterRun | None = None  # the run, or after its end the last one that was prepared
         self.result: RunResult | None = None
         self.live: LiveRun | None = None  # of the current run, or of the last one; None without a web UI
@@ -74,15 +73,8 @@ class Controller:
         self._headless = bool(options.headless)
         # After the run of --autostart; Locust's own timer starts at the end of --run-time, which the controller implements.
         self._autoquit_s: float | None = options.autoquit if options.autostart and options.autoquit >= 0 else None
-        self.preparing = False  # a run is being prepared
-        self._load_awaited = False  # the run is prepared, and its first users have not been started
-        self._later: tuple[int, float] | None = None  # users and spawn rate requested until then
-        self._stopped_before: str | None = None  # reason of a stop before the load
-        self._load_begun = Event()  # set at the end of the run, too
-        self._idle = Event()
-        self._idle.set()
+        self._stages = RunStages()
         self._leaving = False  # the process ends after the run
-        self._done = False  # the last run of the process has ended
         self._last_scrape: gevent.Greenlet | None = None  # waits for the final metrics of the last run
         self._shutting_down = False  # Locust has begun to end the process
         self._admitted: tuple[RunSpec, Preflight] | None = None
@@ -107,16 +99,16 @@ class Controller:
             if not by_locust or has_request_context():
                 logger.warning("the run is draining; start again after its end")
             return
-        if self.preparing or self._load_awaited:
-            self._later = user_count, spawn_rate
+        if self._stages.before_load:
+            self._stages.request_later(user_count, spawn_rate)
             logger.info("a run is being prepared; %d users start with its load", user_count)
             return
         if self.run is None:
-            if self._done or self._shutting_down:
+            if self._stages.stage is Stage.OVER or self._shutting_down:
                 return  # a tick of a LoadTestShape, or Locust's reaction to a worker that joins or leaves
             self._begin(self._resolved(user_count, spawn_rate))
             if self._users.in_shape:
-                self._load_begun.wait()  # the time of a LoadTestShape begins with the load
+                self._stages.load_begun.wait()  # the time of a LoadTestShape begins with the load
             return
         if user_count == self._runner.target_user_count:
             return  # Locust redistributes a lost worker's users; the load of the other workers must not change
@@ -130,14 +122,14 @@ class Controller:
         if self._workers_are_silent() and not has_request_context():
             return  # called by Locust: a busy worker may report again, and the run detects lost workers itself
         self.finish("the end of the LoadTestShape" if self._users.in_shape else "the web UI")
-        if self._idle.is_set():
+        if self._stages.ended.is_set():
             self._users.stop(*arguments, **options)
 
     def quitting(self, environment: Any, **_others: Any) -> None:
         """Finish the run before Locust ends the process."""
         self._shutting_down = True
         if self._workers_are_silent():  # Locust quits after the last worker
-            self._stopped_before = self._stopped_before or WORKERS_ENDED
+            self._stages.stop(WORKERS_ENDED)
             if self.run is not None:
                 self.run.request_stop(WORKERS_ENDED, early=True)
         self.finish("the end of the process")
@@ -149,9 +141,19 @@ class Controller:
         return Path("runs").absolute() if self._own.run_dir is None else self._own.run_dir.parent
 
     @property
+    def run(self) -> MasterRun | None:
+        """The current pass of a run, from the setup of its workers on; None without one."""
+        return self._stages.run
+
+    @property
     def under_way(self) -> bool:
         """True during a run, from the beginning of its preparation on."""
-        return self.preparing or self.run is not None
+        return self._stages.under_way
+
+    @property
+    def preparing(self) -> bool:
+        """True while a run, or its next pass, is being prepared."""
+        return self._stages.stage is Stage.PREPARING
 
     def _members(self) -> set[str] | None:
         """Return Locust's IDs of the run's workers; None without a run, and in a local run."""
@@ -166,7 +168,7 @@ class Controller:
     def request_stop(self, reason: str) -> None:
         """Stop the run, even during its preparation, and the passes after it."""
         if self.under_way:
-            self._stopped_before = self._stopped_before or reason
+            self._stages.stop(reason)
         if self.run is not None:
             self.run.request_stop(reason)
 
@@ -174,15 +176,15 @@ class Controller:
         """Stop the run and the passes after it, and wait until its files are written; do not wait in a DrainedGreenlet."""
         self.request_stop(reason)
         if not isinstance(gevent.getcurrent(), DrainedGreenlet):
-            self._idle.wait()
+            self._stages.ended.wait()
 
     def interrupt(self, by: str) -> None:
         """End the process after a signal: the first drains the run, a later Ctrl-C ends turns in flight."""
         run = self.run
-        if self._headless and not (self._leaving or self.under_way or self._load_begun.is_set()):  # no run has begun
+        if self._headless and not self._leaving and self._stages.stage is Stage.IDLE:  # no run has begun
             self._end_report.write_outputs({"run": self._end_report.stopped_early(by)})
         self._leaving = True
-        self._stopped_before = self._stopped_before or by  # a second pass does not begin
+        self._stages.stop(by)  # a second pass does not begin
         if run is None:
             gevent.spawn(self._quit)
         elif run.state.end.delivering and not run.stop.is_set():
@@ -205,7 +207,7 @@ class Controller:
     def steered_run(self) -> MasterRun:
         """Return the run whose load can be changed by hand; UsageError if there is none."""
         run = self.run
-        if run is None or self._load_awaited:
+        if run is None or self._stages.before_load:
             raise UsageError("no load to change: no run is in progress, or its load has not begun")
         if run.ending:
             raise UsageError("no load to change: the run is draining")
@@ -246,7 +248,7 @@ class Controller:
         self._refuse_second_run()  # one may have begun during the preflight
         self._users.classes, self.environment.host = None, spec.target.api_url()
         self._begin(spec)
-        self._load_begun.wait(_LOAD_BEGINS_S)
+        self._stages.load_begun.wait(_LOAD_BEGINS_S)
         if self.trouble is not None:
             raise UsageError(self.trouble)
 
@@ -270,9 +272,7 @@ class Controller:
             return error
 
     def _begin(self, spec: RunSpec | UsageError) -> None:
-        self.preparing, self._later, self._stopped_before = True, None, None
-        self._idle.clear()
-        self._load_begun.clear()
+        self._stages.begin()
         gevent.spawn(self._execute, spec)
 
     def _execute(self, spec: RunSpec | UsageError) -> None:
@@ -285,22 +285,19 @@ class Controller:
             self._refuse(str(error))
             summaries["run"] = ci.without_load("failed", f"not started: {error}", USAGE)
         except _StoppedEarly:
-            summaries["run"] = self._end_report.stopped_early(self._stopped_before or "", codes)
+            summaries["run"] = self._end_report.stopped_early(self._stages.stopped_by or "", codes)
         except Exception as error:  # the greenlet's boundary: an internal error ends the run with exit code 2
             logger.exception("internal error")
             why = f"internal error: {type(error).__name__}: {error}"
             self._refuse(why)
             summaries["run"] = ci.without_load("failed", why, USAGE)
         finally:
-            if not self._load_begun.is_set():
+            if not self._stages.load_begun.is_set():
                 runners.end_shape(self._runner)  # its next tick would begin another run
-            self._done = self._headless or self._leaving
-            self.preparing = self._load_awaited = False
-            self.run = None
+            self._stages.end(last=self._headless or self._leaving)
             self._end_live()
             self._end_report.write_outputs(summaries)
-            self._load_begun.set()
-            self._idle.set()
+            self._stages.release()
         if (self._headless or self._leaving) and not self._shutting_down:
             self._await_last_scrape()
             self._quit()
@@ -320,19 +317,19 @@ class Controller:
         for number, current in enumerate(todo):
             if len(todo) > 1:
                 logger.info("run %d of %d: %s", number + 1, len(todo), current.arm)
-            self.preparing = self._load_awaited = True
-            self.run = self._prepare(spec, path, current, earlier)
-            self.preparing = False
-            if self._stopped_before is not None:
-                self.run.request_stop(self._stopped_before, early=self._stopped_before in SIGNAL_CODES)
-            result = self.result = self._conduct(self.run)
+            run = self._prepare(spec, path, current, earlier)
+            self._stages.prepared()
+            stopped_by = self._stages.stopped_by
+            if stopped_by is not None:
+                run.request_stop(stopped_by, early=stopped_by in SIGNAL_CODES)
+            result = self.result = self._conduct(run)
             summaries[result.run_dir.name] = result.summary
-            if current.counted or self.run.state.end.early_by is not None:
+            if current.counted or run.state.end.early_by is not None:
                 codes.append(result.summary.outcome.exit_code)
-            if self.run.state.end.early_by is not None:
+            if run.state.end.early_by is not None:
                 break
             if number + 1 < len(todo):
-                earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
+                earlier = cache_passes.Previous(current.arm, result.run_dir, run.salt)
                 path = cache_passes.without_suffix(result.run_dir, current)
                 self._end_pass()
         if codes:
@@ -342,7 +339,7 @@ class Controller:
 
     def _end_pass(self) -> None:
         """End a pass that another one follows; _StoppedEarly if a stop was requested, even after its load."""
-        self.run, self.preparing, self._load_awaited = None, True, True  # the pass that has ended takes no requests
+        self._stages.next_pass()
         self._users.stop()
         self._end_live()
         self._check_stop()
@@ -370,7 +367,7 @@ class Controller:
     def _prepare(
         self, spec: RunSpec, path: Path, current: cache_passes.CachePass, earlier: cache_passes.Previous | None
     ) -> MasterRun:
-        worker_setup.wait_for_workers(self._runner, self._workers, lambda: self._stopped_before is not None)
+        worker_setup.wait_for_workers(self._runner, self._workers, lambda: self._stages.stopped_by is not None)
         self._check_stop()
         findings = self._preflight(spec)
         self._check_stop()
@@ -381,7 +378,7 @@ class Controller:
         setup = RunSetup(findings.spec, findings, directory, self._own, current.arm, earlier, self._workers.most)
         run = MasterRun(setup, self._runner)
         run.steering.start_users, run.steering.end_start = self._steer_users, self._users.end_steered_start
-        self.run = run  # its inbox receives replies of workers
+        self._stages.set_up(run)
         try:
             run.prepare(self._check_stop)
         except (UsageError, _StoppedEarly):
@@ -397,7 +394,7 @@ class Controller:
 
     def _check_stop(self) -> None:
         """Raise _StoppedEarly if a stop was requested."""
-        if self._stopped_before is not None:
+        if self._stages.stopped_by is not None:
             raise _StoppedEarly
 
     def _preflight(self, spec: RunSpec) -> Preflight:
@@ -406,7 +403,7 @@ class Controller:
         if admitted is not None and admitted[0] == spec:
             return admitted[1]
         checking = gevent.spawn(_preflight_outcome, spec, self._own)
-        while not checking.ready() and self._stopped_before is None:
+        while not checking.ready() and self._stages.stopped_by is None:
             checking.join(_STOP_CHECK_S)
         if not checking.ready():  # a server that does not answer would delay the end for minutes
             checking.kill(block=False)
@@ -447,13 +444,13 @@ class Controller:
 
         It may block; a request meanwhile is newer.
         """
-        later, self._later, self._load_awaited = self._later, None, False
+        first = not self._stages.load_begun.is_set()
+        later = self._stages.begin_load()
         if later is not None and self.run is not None:
             users, spawn_rate = later
             self.run.change_users(users)
-        if not self._load_begun.is_set() and self.environment.shape_class is not None:
+        if first and self.environment.shape_class is not None:
             self.environment.shape_class.reset_time()
-        self._load_begun.set()
         self._users.end_starts_by_hand()
         self._users.start(users, spawn_rate)
 

@@ -1,181 +1,219 @@
 """The master's control of users: start, load shape, changes and drain."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import gevent
 import pytest
+from fake_runs import FakeProcess, FakeRun
 from gevent.event import Event
 from locust import LoadTestShape, User
 from locust.env import Environment
 from locust.runners import MasterRunner, Runner
 
 from inferload.base.errors import UsageError
-from inferload.locust_adapters.process import WorkerCount
-from inferload.run.master.controller import Controller, _StoppedEarly
-from inferload.run.master.lifecycle import cache_passes
-from inferload.run.master.locust_users import LocustUsers
 
 
-class StubController:
-    """A controller before the load of a run; records calls of Locust and of the run."""
+class Process(FakeProcess):
+    """A process whose run has no load before the test starts users; records calls of Locust and of the run."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, **options: Any) -> None:
         self.locust: list[int] = []
-        self.changes: list[int] = []
-        self.changed_by: list[str] = []
-        self.ended: list[str] = []  # starts that were ended for another one
-        self.shape_began: list[int] = []
+        self.starts: list[gevent.Greenlet] = []  # in which Locust's start was called
         self.while_starting: int | None = None  # users of a start by a listener within a start
         self.while_starting_s = 0.0  # duration of a start
         self.began: list[int] = []  # users whose start was not ended
-        self.runner = SimpleNamespace(target_user_count=0, shape_greenlet=None, start=self.locust_start, stop=None)
-        self.controller = controller = Controller.__new__(Controller)
-        values: dict[str, Any] = {
-            "run": SimpleNamespace(
-                ending=False,
-                change_users=self.change_users,
-                load=SimpleNamespace(end_start=lambda: self.ended.append("planned")),
-            ),
-            **dict.fromkeys(("preparing", "_leaving"), False),
-            "_load_awaited": True,
-            "_later": None,
-            "_users": LocustUsers(SimpleNamespace(runner=self.runner, web_ui=None), lambda: None, lambda: None),
-            "_runner": self.runner,
-            "_load_begun": Event(),
-            "environment": SimpleNamespace(shape_class=SimpleNamespace(reset_time=lambda: self.shape_began.append(1))),
-        }
-        for name, value in values.items():
-            setattr(controller, name, value)
+        self.may_end = Event()
+        super().__init__(monkeypatch, folder, **options)
 
-    def change_users(self, users: int, by: str = "hand") -> None:
-        self.changes.append(users)
-        self.changed_by.append(by)
+    def reach(self, instant: str) -> None:
+        if instant == "cold awaits its load":
+            self.may_end.wait()
 
-    def locust_start(self, users: int, spawn_rate: float, *, wait: bool, user_classes: Any) -> None:
+    def start_users(self, users: int, spawn_rate: float, *, wait: bool, user_classes: Any) -> None:
         self.locust.append(users)
+        self.starts.append(gevent.getcurrent())
         newer, self.while_starting = self.while_starting, None
         if newer is not None:
             self.controller.start(newer, 1.0)
         gevent.sleep(self.while_starting_s)
         self.began.append(users)
 
+    def await_load(self) -> FakeRun:
+        """Begin a run; return it when it is prepared."""
+        self.controller.start(4, 1.0)
+        with gevent.Timeout(5):
+            while not self.runs or self.run.start_users is None:
+                gevent.sleep(0.01)
+        return self.run
 
-def test_users_requested_before_the_load_are_started() -> None:
-    stub = StubController()
-    stub.controller.start(8, 1.0)
-    stub.controller._start_users(4, 1.0)
-    assert (stub.locust, stub.changes) == ([8], [8])
+    def begin_load(self) -> FakeRun:
+        """Begin a run with four users; return it."""
+        run = self.await_load()
+        run.start_users(4, 1.0)
+        return run
 
-
-def test_the_time_of_a_shape_counts_from_the_start_of_the_load() -> None:
-    stub = StubController()
-    assert not stub.controller._load_begun.is_set()
-    stub.controller._start_users(4, 1.0)
-    stub.controller._start_users(6, 1.0)  # a step of the load
-    assert stub.controller._load_begun.is_set()
-    assert stub.shape_began == [1]
-
-
-def test_a_newer_number_of_users_is_not_overridden() -> None:
-    stub = StubController()
-    stub.controller.start(8, 1.0)
-    stub.while_starting = 12
-    stub.controller._start_users(4, 1.0)
-    assert (stub.locust, stub.changes) == ([8, 12], [8, 12])
+    def end(self) -> None:
+        """Let the run end, and wait for that."""
+        self.may_end.set()
+        with gevent.Timeout(5):
+            while self.controller.under_way:
+                gevent.sleep(0.01)
 
 
-def steered_start(stub: StubController) -> gevent.Greenlet:
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Process]:
+    process = Process(monkeypatch, tmp_path)
+    yield process
+    process.while_starting_s = 0.0
+    process.end()
+
+
+def test_users_requested_before_the_load_are_started(process: Process) -> None:
+    run = process.await_load()
+    process.controller.start(8, 1.0)
+    run.start_users(4, 1.0)
+    assert (process.locust, run.changes) == ([8], [(8, "hand")])
+    run.start_users(6, 1.0)  # a step of the load
+    assert process.locust == [8, 6]
+
+
+def test_users_requested_during_the_preparation_are_started(process: Process) -> None:
+    process.controller.start(4, 1.0)
+    assert process.controller.preparing
+    process.controller.start(8, 1.0)
+    run = process.await_load()
+    assert not process.controller.preparing
+    run.start_users(4, 1.0)
+    assert (len(process.runs), process.locust) == (1, [4])  # `await_load` requested four users after the eight
+
+
+def test_a_run_after_one_that_was_stopped_begins_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    process = Process(monkeypatch, tmp_path, headless=False)
+    began: list[int] = []
+    process.environment.shape_class = SimpleNamespace(reset_time=lambda: began.append(1))
+    process.begin_load()
+    process.controller.request_stop("the web UI")
+    process.end()
+    process.controller.start(5, 1.0)
+    process.end()
+    assert [len(run.stops) for run in process.runs] == [1, 0]
+    assert (began, len(process.locust)) == ([1, 1], 2)
+
+
+def test_the_time_of_a_shape_counts_from_the_start_of_the_load(process: Process) -> None:
+    began: list[int] = []
+    process.environment.shape_class = SimpleNamespace(reset_time=lambda: began.append(1))
+    run = process.await_load()
+    assert began == []
+    run.start_users(4, 1.0)
+    run.start_users(6, 1.0)  # a step of the load
+    assert began == [1]
+
+
+def test_a_newer_number_of_users_is_not_overridden(process: Process) -> None:
+    run = process.await_load()
+    process.controller.start(8, 1.0)
+    process.while_starting = 12
+    run.start_users(4, 1.0)
+    assert (process.locust, run.changes) == ([8, 12], [(8, "hand"), (12, "hand")])
+
+
+def steered_start(process: Process) -> gevent.Greenlet:
     """Begin a start of five users by hand that does not end by itself; later starts take no time."""
-    stub.while_starting_s = 60.0
-    stub.controller._users.steer(5, 1.0)
+    process.while_starting_s = 60.0
+    process.run.steering.start_users(5, 1.0)
     gevent.sleep(0)
-    stub.while_starting_s = 0.0
-    steered = stub.controller._users._steered_start
-    assert steered is not None
-    return steered
+    process.while_starting_s = 0.0
+    return process.starts[-1]
 
 
-def test_a_change_by_hand_ends_the_starts_in_progress() -> None:
+def test_a_change_by_hand_ends_the_starts_in_progress(process: Process) -> None:
     """An earlier start of Locust's master that is still in progress would overwrite the number of users."""
-    stub = StubController()
-    stub.controller._start_users(4, 1.0)
-    assert stub.ended == []
-    steered = steered_start(stub)
-    stub.controller.start(6, 1.0)
+    run = process.begin_load()
+    assert run.starts_ended == 0
+    steered = steered_start(process)
+    assert run.starts_ended == 1
+    process.controller.start(6, 1.0)
     gevent.sleep(0)
-    assert (stub.ended, steered.dead, stub.locust) == (["planned"], True, [4, 5, 6])
+    assert (run.starts_ended, steered.dead, process.locust) == (2, True, [4, 5, 6])
 
 
-def test_a_step_of_the_load_ends_a_start_by_hand() -> None:
-    stub = StubController()
-    steered = steered_start(stub)
-    stub.controller._start_users(6, 1.0)
+def test_a_step_of_the_load_ends_a_start_by_hand(process: Process) -> None:
+    run = process.begin_load()
+    steered = steered_start(process)
+    run.start_users(6, 1.0)
     gevent.sleep(0)
-    assert (steered.dead, stub.locust) == (True, [5, 6])
+    assert (steered.dead, process.locust) == (True, [4, 5, 6])
 
 
-def test_a_start_by_a_listener_of_a_start_in_progress_is_not_ended() -> None:
+def test_a_start_by_a_listener_of_a_start_in_progress_is_not_ended(process: Process) -> None:
     """Locust fires `spawning_complete` within its start."""
-    stub = StubController()
-    stub.controller._load_awaited = False
-    stub.while_starting, stub.while_starting_s = 12, 0.01
-    stub.controller._users.steer(5, 1.0)
-    steered = stub.controller._users._steered_start
-    assert steered is not None
+    run = process.begin_load()
+    process.while_starting, process.while_starting_s = 12, 0.01
+    run.steering.start_users(5, 1.0)
+    gevent.sleep(0)
+    steered = process.starts[1]
     steered.join(1)
-    assert steered.value is None
-    assert (stub.locust, stub.began) == ([5, 12], [12, 5])
+    assert (steered.dead, steered.value) == (True, None)
+    assert (process.locust, process.began) == ([4, 5, 12], [4, 12, 5])
 
 
-def test_a_change_by_the_shape_greenlet_is_marked_as_shape() -> None:
-    stub = StubController()
-    stub.controller._start_users(4, 1.0)
-    stub.controller.start(5, 1.0)
-    stub.runner.shape_greenlet = gevent.getcurrent()
-    stub.controller.start(6, 1.0)
-    assert (stub.changes, stub.changed_by) == ([5, 6], ["hand", "shape"])
+def test_a_change_by_the_shape_greenlet_is_marked_as_shape(process: Process) -> None:
+    run = process.begin_load()
+    process.controller.start(5, 1.0)
+    process.runner.shape_greenlet = gevent.getcurrent()
+    process.controller.start(6, 1.0)
+    process.runner.shape_greenlet = None
+    assert run.changes == [(5, "hand"), (6, "shape")]
 
 
 @pytest.mark.parametrize("awaited", [False, True])
 @pytest.mark.parametrize(("users", "warnings"), [(4, 0), (5, 1)])
 def test_a_start_during_the_drain_logs_a_warning(
-    users: int, warnings: int, awaited: bool, caplog: pytest.LogCaptureFixture
+    users: int, warnings: int, awaited: bool, process: Process, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Locust itself starts the current users again when a worker leaves."""
-    stub = StubController()
-    stub.controller._load_awaited = awaited  # the run was stopped before its first users
-    stub.runner.target_user_count = 4
-    stub.controller.run = SimpleNamespace(ending=True)  # type: ignore[assignment]
-    stub.controller.start(users, 1.0)
+    run = process.await_load() if awaited else process.begin_load()
+    process.locust.clear()
+    process.runner.target_user_count = 4
+    run.state.end.over = True  # of a run that awaits its load: it was stopped before its first users
+    caplog.clear()
+    process.controller.start(users, 1.0)
     assert [record.message for record in caplog.records] == warnings * [
         "the run is draining; start again after its end"
     ]
-    assert stub.locust == []
+    assert process.locust == []
 
 
-def test_a_shape_changes_no_users_after_the_load(caplog: pytest.LogCaptureFixture) -> None:
-    stub = StubController()
-    stub.controller._load_awaited = False
-    stub.controller.run = SimpleNamespace(ending=True)  # type: ignore[assignment]
-    stub.runner.shape_greenlet = gevent.getcurrent()
-    stub.controller.start(7, 1.0)
-    assert (stub.locust, stub.changes, caplog.records) == ([], [], [])
+def test_a_shape_changes_no_users_after_the_load(process: Process, caplog: pytest.LogCaptureFixture) -> None:
+    run = process.begin_load()
+    process.locust.clear()
+    run.state.end.over = True
+    process.runner.shape_greenlet = gevent.getcurrent()
+    caplog.clear()
+    process.controller.start(7, 1.0)
+    process.runner.shape_greenlet = None
+    assert (process.locust, run.changes, caplog.records) == ([], [], [])
 
 
-@pytest.mark.parametrize("ending", [False, True])
-def test_the_load_can_be_changed_until_its_end(ending: bool) -> None:
-    stub = StubController()
-    stub.controller._load_awaited = False
-    stub.controller.environment.shape_class = None
-    run: Any = stub.controller.run
-    run.ending = ending
-    if not ending:
-        assert stub.controller.steered_run() is run
-        return
+def test_the_load_can_be_changed_from_its_beginning_to_its_end(process: Process) -> None:
+    controller = process.controller
+    with pytest.raises(UsageError, match="no run is in progress"):
+        controller.steered_run()
+    run = process.await_load()
+    with pytest.raises(UsageError, match="has not begun"):
+        controller.steered_run()
+    run.start_users(4, 1.0)
+    assert controller.steered_run() is run  # type: ignore[comparison-overlap]
+    run.state.end.over = True
     with pytest.raises(UsageError, match="draining"):
-        stub.controller.steered_run()
+        controller.steered_run()
+    process.end()
+    with pytest.raises(UsageError, match="no run is in progress"):
+        controller.steered_run()
 
 
 class _MasterWithoutNetwork(MasterRunner):  # type: ignore[misc]  # Locust has no types
@@ -194,72 +232,45 @@ class _Shape(LoadTestShape):  # type: ignore[misc]  # Locust has no types
         return self.users, 1.0
 
 
-@pytest.mark.parametrize("why", [UsageError("no server"), _StoppedEarly()])
-def test_a_shape_ends_with_a_run_that_gets_no_load(why: Exception) -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_shape_ends_with_a_run_that_gets_no_load(
+    stopped: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Locust's own stop has no effect on a master before the first users."""
-    stub = StubController()
-    controller = stub.controller
     environment = Environment(shape_class=_Shape())
     runner = environment.runner = _MasterWithoutNetwork(environment)
-    runs: list[int] = []
+    process = Process(monkeypatch, tmp_path, headless=False, environment=environment)
+    checks: list[int] = []
 
-    def refuse(*_arguments: Any) -> None:
-        runs.append(1)
+    def refuse(_spec: Any) -> None:
+        checks.append(1)
+        if stopped:
+            process.controller.request_stop("the web UI")
         gevent.sleep(0.05)
-        raise why
+        raise UsageError("no server")
 
-    silent = SimpleNamespace(
-        refused=lambda why: None, stopped_early=lambda *why: {}, write_outputs=lambda summaries: None
-    )
-    values: dict[str, Any] = {
-        **dict.fromkeys(("run", "live", "_autoquit_s", "_stopped_before")),
-        **dict.fromkeys(("_headless", "_leaving", "_shutting_down", "_load_awaited", "_done"), False),
-        "environment": environment,
-        "_runner": runner,
-        "_users": LocustUsers(environment, controller.start, controller.stop),
-        "_idle": Event(),
-        "_resolved": lambda users, spawn_rate: None,
-        "_execute_passes": refuse,
-        "_end_report": silent,
-    }
-    for name, value in values.items():
-        setattr(controller, name, value)
+    process.check_server = refuse  # type: ignore[method-assign]
     runner.start_shape()
     shape = runner.shape_greenlet
     shape.join(1.5)  # Locust calls `tick` once a second
     assert shape.dead
-    assert (runs, runner.shape_greenlet, runner.shape_last_tick) == ([1], None, None)
+    assert (checks, runner.shape_greenlet, runner.shape_last_tick) == ([1], None, None)
 
 
-def test_a_start_by_the_page_ends_with_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_by_the_page_ends_with_the_load(process: Process) -> None:
     """A ramp on Locust's page is a start of Locust's master, which ends only with its greenlet."""
-    stub = StubController()
-    controller = stub.controller
-    starts = [gevent.spawn(gevent.sleep, 60.0)]
-    web_ui = SimpleNamespace(_swarm_greenlet=starts[0])
-    controller.environment = SimpleNamespace(web_ui=web_ui)
-    controller._users = LocustUsers(SimpleNamespace(runner=stub.runner, web_ui=web_ui), lambda: None, lambda: None)
-    controller._headless = True
-    controller._end_report = SimpleNamespace(concluded=lambda result: None)  # type: ignore[assignment]
-    in_load = []
-    run: Any = SimpleNamespace(
-        directory=SimpleNamespace(path="run"),
-        anchor=None,
-        totals=SimpleNamespace(errors=SimpleNamespace(texts=[])),
-        conduct=lambda start_users: in_load.append(starts[0].dead),
-    )
-    history = SimpleNamespace(finish=lambda texts: None, errors=[])
-    module = "inferload.run.master.controller."
-    monkeypatch.setattr(f"{module}runners.clear_statistics", lambda runner: None)
-    monkeypatch.setattr(f"{module}HistoryWriter", lambda *arguments: history)
-    monkeypatch.setattr(f"{module}progress.begin", lambda run, status_lines: lambda: None)
-    monkeypatch.setattr(f"{module}finish.begin", lambda run: None)
-    monkeypatch.setattr(f"{module}finish.conclude", lambda run, errors: gevent.sleep(0))
-    controller._conduct(run)
-    assert (in_load, starts[0].dead) == ([False], True)
+    process.begin_load().request_stop("the web UI")
+    start = gevent.spawn(gevent.sleep, 60.0)
+    process.environment.web_ui = SimpleNamespace(_swarm_greenlet=start, stop=lambda: None)
+    gevent.sleep(0)
+    assert not start.dead
+    process.end()
+    assert start.dead
 
 
-def test_a_run_without_users_has_no_statistics_of_the_previous_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_users_has_no_statistics_of_the_previous_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Locust clears its statistics only when it starts the first users."""
     environment = Environment(user_classes=[User])
     runner = environment.create_local_runner()
@@ -269,47 +280,32 @@ def test_a_run_without_users_has_no_statistics_of_the_previous_one(monkeypatch: 
     runner.log_exception("local", "boom", "traceback")
     counts = []
 
-    def write_history(*_arguments: Any) -> None:
+    def write_history() -> None:
         counts.append((runner.stats.total.num_requests, *map(len, (runner.stats.errors, runner.exceptions))))
         raise OSError("ends the test")
 
-    monkeypatch.setattr("inferload.run.master.controller.finish.begin", lambda run: None)
-    monkeypatch.setattr("inferload.run.master.controller.HistoryWriter", write_history)
-    controller = StubController().controller
-    controller.environment, controller._runner = environment, runner
-    run: Any = SimpleNamespace(directory=SimpleNamespace(path="run"), anchor=None, close=lambda: None)
-    with pytest.raises(UsageError):
-        controller._conduct(run)
-    assert counts == [(0, 0, 0)]
+    process = Process(monkeypatch, tmp_path, headless=False, environment=environment)
+    process.write_history = write_history  # type: ignore[method-assign]
+    process.controller.start(4, 1.0)
+    process.end()
+    assert (counts, process.run.closed) == ([(0, 0, 0)], True)
+    assert "ends the test" in (process.controller.trouble or "")
     runner.quit()
 
 
 def test_the_link_to_the_latest_run_is_not_to_a_refused_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The directory of a run whose workers are not ready is removed."""
-    controller = StubController().controller
-    values: dict[str, Any] = {
-        **dict.fromkeys(("latest", "_stopped_before", "_admitted")),
-        "_own": SimpleNamespace(run_dir=None),
-        "_workers": WorkerCount(0, None),
-    }
-    for name, value in values.items():
-        setattr(controller, name, value)
-    refusals = [True, False]
+    process = Process(monkeypatch, tmp_path, headless=False)
+    process.begin_load()
+    process.end()
 
-    def prepare(check_stop: Any) -> None:
-        if refusals.pop():
-            raise UsageError("not ready")
+    def prepare_run() -> None:
+        raise UsageError("not ready")
 
-    run = SimpleNamespace(prepare=prepare, close=lambda: None, steering=SimpleNamespace(), roster=[])
-    spec: Any = SimpleNamespace(users=1, scenario=SimpleNamespace(open_loop=True))
-    module = "inferload.run.master.controller."
-    monkeypatch.setattr(f"{module}worker_setup.wait_for_workers", lambda *arguments: None)
-    monkeypatch.setattr(f"{module}preflight", lambda spec, own: SimpleNamespace(spec=spec))
-    monkeypatch.setattr(f"{module}RunSetup", lambda *arguments: None)
-    monkeypatch.setattr(f"{module}MasterRun", lambda setup, runner: run)
-    only = cache_passes.COLD
-    controller._prepare(spec, tmp_path / "first", only, None)
-    with pytest.raises(UsageError):
-        controller._prepare(spec, tmp_path / "second", only, None)
-    assert (tmp_path / "latest").readlink() == Path("first")
-    assert not (tmp_path / "second").exists()
+    process.prepare_run = prepare_run  # type: ignore[method-assign]
+    process.controller.start(4, 1.0)
+    process.end()
+    first, second = (run.directory.path for run in process.runs)
+    assert (first.parent / "latest").readlink() == Path(first.name)
+    assert (first.exists(), second.exists()) == (True, False)
+    assert process.controller.trouble == "not ready"

@@ -1,0 +1,182 @@
+"""A master process for tests of the controller: its runs have no workers, no server and no figures."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import summaries
+
+from inferload.locust_adapters.process import WorkerCount
+from inferload.results.verdict.outcome import Policy
+from inferload.run.master.controller import Controller
+from inferload.run.master.end_report import EndReport
+from inferload.run.master.finish import RunResult
+from inferload.run.master.lifecycle.phases import RunEnd
+from inferload.run.process.run_spec import LoadOptions, RunOptions
+from inferload.scenario.overrides import parse_settings
+
+
+class FakeRun:
+    """A run that only reaches its instants, as "cold loads"; records what the controller asks of it."""
+
+    def __init__(self, process: "FakeProcess", setup: Any) -> None:
+        self.setup = setup
+        self.spec, self.directory, self.arm = setup.spec, setup.directory, setup.arm
+        self.changes: list[tuple[int, str]] = []
+        self.stops: list[str] = []
+        self.starts_ended = 0
+        self.closed = False
+        end = RunEnd(SimpleNamespace(add=lambda *words, **facts: None))  # type: ignore[arg-type]
+        self.state, self.stop = SimpleNamespace(end=end), end.stop
+        self.load = SimpleNamespace(end_start=self._end_start)
+        self.steering = SimpleNamespace()
+        self.totals = SimpleNamespace(errors=SimpleNamespace(texts=[]))
+        self.roster = SimpleNamespace(members=[])
+        self.anchor, self.salt = None, "salt"
+        self.start_users: Any = None  # the controller's function
+        self._process = process
+
+    @property
+    def ending(self) -> bool:
+        return self.stop.is_set() or self.state.end.over
+
+    def change_users(self, users: int, by: str = "hand") -> None:
+        self.changes.append((users, by))
+
+    def request_stop(self, reason: str, *, early: bool = False) -> None:
+        self.stops.append(reason)
+        self.state.end.request_stop(reason, early=early)
+
+    def prepare(self, check_stop: Any) -> None:
+        self._process.prepare_run()
+
+    def conduct(self, start_users: Any) -> None:
+        self.start_users = start_users
+        self._process.reach(f"{self.arm} awaits its load")
+        if not self.ending:
+            start_users(self.spec.users, self.spec.spawn_per_s)
+        self._process.reach(f"{self.arm} loads")
+        self.state.end.over = True
+        self._process.reach(f"{self.arm} drains")
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _end_start(self) -> None:
+        self.starts_ended += 1
+
+
+class FakeProcess:
+    """A controller with fakes at its boundary: Locust below, the parts of a run above."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        folder: Path,
+        *,
+        headless: bool = True,
+        arm: str = "cold",
+        on_stop_passes: bool = False,
+        environment: Any = None,
+    ) -> None:
+        monkeypatch.chdir(folder)
+        self.runs: list[FakeRun] = []
+        self.workers_awaited: list[str] = []  # arms of the passes of which workers were awaited
+        self.summaries: dict[str, Any] = {}
+        self.environment = environment or self._environment()
+        self.environment.parsed_options = SimpleNamespace(headless=headless, autostart=False, autoquit=-1)
+        self.runner = self.environment.runner
+        self._arms = ("warming", "warm") if arm == "warm" else ("cold", "warm")
+        module = "inferload.run.master.controller."
+        for name, fake in {
+            "worker_setup.wait_for_workers": self._wait_for_workers,
+            "preflight": lambda spec, own: self.check_server(spec),
+            "MasterRun": self._new_run,
+            "HistoryWriter": lambda *arguments: self.write_history(),
+            "LiveRun": lambda run: SimpleNamespace(over=True, close=lambda: None),
+            "progress.begin": lambda run, status_lines: lambda: None,
+            "finish.begin": lambda run: None,
+            "finish.conclude": lambda run, errors: self._conclude(run),
+        }.items():
+            monkeypatch.setattr(f"{module}{name}", fake)
+        monkeypatch.setattr(EndReport, "concluded", lambda report, result: None)
+        own: Any = SimpleNamespace(
+            policy=Policy(on_stop_passes=on_stop_passes),
+            outputs=SimpleNamespace(write=self._write),
+            run_dir=folder / "chat" if headless else None,
+        )
+        settings = parse_settings([f"cache.arm={arm}", "phases.measure_s=10"])
+        self.controller = Controller(
+            self.environment,
+            own,
+            lambda environment: RunOptions("chat-open", "http://127.0.0.1:1", settings=settings),
+            LoadOptions(None, None, None, settings),
+            WorkerCount(0, None),
+        )
+        self.controller.await_scrape = lambda: self.reach("last scrape")
+
+    @property
+    def run(self) -> FakeRun:
+        """The latest run."""
+        return self.runs[-1]
+
+    # -- what tests override
+
+    def reach(self, instant: str) -> None:
+        """Reach an instant of a run: "cold prepared", "cold awaits its load", "cold loads", "cold drains" and so on."""
+
+    def start_users(self, users: int, spawn_rate: float, *, wait: bool, user_classes: Any) -> None:
+        """Locust's own start."""
+
+    def check_server(self, spec: Any) -> Any:
+        """Return the preflight of a run."""
+        return SimpleNamespace(spec=spec)
+
+    def prepare_run(self) -> None:
+        """Set up the workers of a run."""
+
+    def write_history(self) -> Any:
+        """Return the writer of Locust's history."""
+        return SimpleNamespace(finish=lambda texts: None, errors=[])
+
+    def exit_code(self, run: FakeRun) -> int:
+        """Return the exit code of a run."""
+        return 0
+
+    # -- fakes
+
+    def _environment(self) -> Any:
+        runner = SimpleNamespace(
+            start=self.start_users,
+            stop=lambda: self.reach("users stop"),
+            quit=lambda: None,
+            register_message=lambda kind, listen: None,
+            stats=SimpleNamespace(clear_all=lambda: None),
+            state="ready",
+            target_user_count=0,
+            shape_greenlet=None,
+        )
+        return SimpleNamespace(
+            runner=runner,
+            events=SimpleNamespace(quit=SimpleNamespace(add_listener=lambda listener: None)),
+            process_exit_code=None,
+            shape_class=None,
+            web_ui=None,
+        )
+
+    def _wait_for_workers(self, *_arguments: Any) -> None:
+        arm = self._arms[len(self.workers_awaited)] if len(self.workers_awaited) < len(self._arms) else "cold"
+        self.workers_awaited.append(arm)
+        self.reach(f"{arm} prepared")
+
+    def _new_run(self, setup: Any, _runner: Any) -> FakeRun:
+        self.runs.append(FakeRun(self, setup))
+        return self.run
+
+    def _conclude(self, run: FakeRun) -> RunResult:
+        outcome = {"state": "passed", "headline": "", "exit_code": self.exit_code(run)}
+        return RunResult(run.directory.path, summaries.summary({"outcome": outcome}), "engine")
+
+    def _write(self, summaries: dict[str, Any]) -> None:
+        self.summaries = summaries
