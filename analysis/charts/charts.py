@@ -1,12 +1,12 @@
 """Charts of a run, in the order of the page."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 
 from inferload.results.latency_limits import LatencyLimit, latency_limits
+from inferload.results.manifest_document import Manifest
 from inferload.results.summary_document import GateResult
 
 from ..data.frames import RunFrames
@@ -56,7 +56,7 @@ def pictures(
     return Pictures(tuple(picture for picture in drawn if picture is not None), minutes)
 
 
-def _limits(manifest: Mapping[str, Any], gates: Sequence[GateResult]) -> list[LatencyLimit]:
+def _limits(manifest: Manifest, gates: Sequence[GateResult]) -> list[LatencyLimit]:
     return latency_limits(slos_of(manifest), [gate.gate for gate in gates])
 
 

@@ -11,8 +11,9 @@ from inferload.base.errors import UsageError
 from inferload.figures.metric_names import PROCESS_START
 from inferload.figures.rate_figures import FAILED_RATIO, OUTPUT, TURNS
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
-from inferload.results import document_shapes, prices, typed_documents
+from inferload.results import prices, typed_documents
 from inferload.results.cost import UNPRICED, Prices
+from inferload.results.manifest_document import Manifest
 from inferload.results.summary_document import Results, Summary
 from inferload.servers.scrapes_file import read_scrapes
 
@@ -243,31 +244,30 @@ def counted_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
 
 def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
     """Read a run directory; UsageError without a summary."""
-    manifest = document_shapes.read(path / rundir.MANIFEST)
+    manifest = typed_documents.read(path / rundir.MANIFEST, Manifest)
     if not (path / rundir.SUMMARY).is_file():
         raise UsageError(f"{path}: no {rundir.SUMMARY}: the run ended before it was written; leave this run out")
     summary = typed_documents.read(path / rundir.SUMMARY, Summary)
     turns = summary.turns
     measured = turns.by_phase.get("measure", turns)
-    scenario = manifest.get("scenario") or {}
     return Run(
         path=path,
         label=path_label(path),
         figures={name: value_of(name, summary) for name in names},
-        seed=manifest.get("seed"),
+        seed=manifest.seed,
         start=_server_start(path),
         level=summary.verdict.measurement,
         reasons=tuple(reason.text for reason in summary.verdict.deciding),
         settings=_settings(manifest),
         slo=slo_of(manifest),
         server={
-            "model": manifest.get("model"),
-            "engine": manifest.get("engine"),
-            "variant": manifest.get("variant"),
+            "model": manifest.model,
+            "engine": manifest.engine,
+            "variant": None if manifest.variant is None else typed_documents.document_of(manifest.variant),
             "stands for": " and ".join(stands_for(manifest)) or None,
-            "target": manifest.get("target"),
-            "machine": manifest.get("machine"),
-            "inferload": (manifest.get("versions") or {}).get("inferload"),
+            "target": manifest.target,
+            "machine": manifest.machine,
+            "inferload": manifest.versions.get("inferload"),
         },
         output_tokens=_per_turn(measured.output_tokens, measured.output_tokens_from),
         input_tokens=_per_turn(measured.input_tokens, measured.input_tokens_from),
@@ -275,22 +275,22 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         cached_tokens=_per_turn(measured.cached_tokens, measured.input_tokens_from),
         prices=_prices(manifest, path),
         window_s=summary.window_s,
-        started_at=str(manifest.get("started_at") or ""),
+        started_at=manifest.started_at,
         lasted_s=_lasted_s(manifest),
-        scenario=str(scenario.get("name") or ""),
+        scenario=manifest.scenario.name,
         ok_and_sent=(turns.ok, turns.sent),
         loads=_loads(manifest, summary),
         arm=summary.cache.arm or ARMS[0],
     )
 
 
-def _lasted_s(manifest: Mapping[str, Any]) -> float | None:
+def _lasted_s(manifest: Manifest) -> float | None:
     """Time from the run's clock anchor to the end of its last phase; None if the manifest lacks either."""
-    start_ns = (manifest.get("anchor") or {}).get("wall_ns")
-    ends_ns = [phase.get("end_wall_ns") for phase in manifest.get("phases") or ()]
-    if start_ns is None or not ends_ns or None in ends_ns:
+    ends_ns = [phase.end_wall_ns for phase in manifest.phases]
+    known_ns = [end_ns for end_ns in ends_ns if end_ns is not None]
+    if manifest.anchor is None or not known_ns or None in ends_ns:
         return None
-    return float(max(ends_ns) - start_ns) / 1e9
+    return (max(known_ns) - manifest.anchor.wall_ns) / 1e9
 
 
 _LOAD_FIGURES = (
@@ -301,32 +301,24 @@ _LOAD_FIGURES = (
 )
 
 
-def _loads(manifest: Mapping[str, Any], summary: Summary) -> tuple[LoadFigures, ...]:
+def _loads(manifest: Manifest, summary: Summary) -> tuple[LoadFigures, ...]:
     """Figures at the load of a run, or of each of its steps; empty for a load without a single number."""
-    parts: list[tuple[Results, Mapping[str, Any]]] = [
-        (Results.of_part(step), {"users": step.users, "sessions_per_s": step.sessions_per_s}) for step in summary.steps
-    ] or [(summary, arrivals_of(manifest))]
-    blocks = [(part, *_load_of(level)) for part, level in parts]
+    arrivals = arrivals_of(manifest)
+    blocks: list[tuple[Results, object, object]] = [
+        (Results.of_part(step), step.users, step.sessions_per_s) for step in summary.steps
+    ] or [(summary, arrivals.get("users"), arrivals.get("sessions_per_s"))]
     return tuple(
-        LoadFigures(load, unit, {name: steady_value_of(name, part) for name in FIGURES})
-        for part, load, unit in blocks
-        if load is not None
+        LoadFigures(float(load), unit, {name: steady_value_of(name, part) for name in FIGURES})
+        for part, users, sessions_per_s in blocks
+        for load, unit in ((users, "users"), (sessions_per_s, "sessions/s"))
+        if isinstance(load, int | float)
     )
 
 
-def _load_of(arrivals: Mapping[str, Any]) -> tuple[float | None, str]:
-    for key, unit in (("users", "users"), ("sessions_per_s", "sessions/s"), ("rate", "sessions/s")):
-        value = arrivals.get(key)
-        if isinstance(value, int | float):
-            return float(value), unit
-    return None, ""
-
-
-def _prices(manifest: Mapping[str, Any], path: Path) -> Prices:
+def _prices(manifest: Manifest, path: Path) -> Prices:
     """Prices of the variant; without a number of GPUs, those that the variant requires."""
-    variant = manifest.get("variant") or {}
-    gpus = (variant.get("hardware") or {}).get("gpus")
-    return prices.from_document(variant.get("prices"), f"{path}: prices").over(Prices(gpus=gpus or None))
+    deployed = manifest.deployed
+    return prices.from_document(deployed.prices, f"{path}: prices").over(Prices(gpus=deployed.gpus or None))
 
 
 def _per_turn(total: int | None, reported: int | None) -> float | None:
@@ -334,7 +326,7 @@ def _per_turn(total: int | None, reported: int | None) -> float | None:
     return total / reported if total is not None and reported else None
 
 
-def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(manifest: Manifest) -> dict[str, Any]:
     """Flatten the scenario, without keys that may differ between comparable runs."""
     dropped = ("name", "seed", "gates", "slo", "server")
     return dict(_flat({key: value for key, value in scenario_of(manifest).items() if key not in dropped}))

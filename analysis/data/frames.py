@@ -19,8 +19,11 @@ import pyarrow as pa
 
 from inferload.base import json_text, rundir
 from inferload.base.errors import UsageError
-from inferload.results import document_shapes, typed_documents
-from inferload.results.summary_document import Summary
+from inferload.base.json_text import Number
+from inferload.results import typed_documents
+from inferload.results.manifest_document import Instant, Manifest
+from inferload.results.summary_document import OtherRequests, Summary
+from inferload.results.typed_documents import Document
 from inferload.servers.scrapes_file import read_scrapes
 from inferload.servers.series import ServerSeries, by_target
 
@@ -99,7 +102,7 @@ class RunFrames:
     """
 
     path: Path
-    manifest: dict[str, Any]
+    manifest: Manifest
     summary: Summary | None
     start_wall_ns: int
     phases: tuple[PhaseSpan, ...]
@@ -111,6 +114,7 @@ class RunFrames:
     notes: tuple[str, ...]
     log: VllmLog | None = None
     sample: Sample | None = None
+    others: OtherRequests | None = None  # of imported results, which have no summary
 
     def batches(self, *columns: str) -> Iterator[pd.DataFrame]:
         """Yield frames of all turns, none of them empty: one with all columns if they are in memory, else many with these."""
@@ -185,10 +189,10 @@ def load(run_dir: Path, server_log: Path | None = None, *, whole: bool = False) 
     if not run_dir.is_dir():
         raise UsageError(f"run directory {run_dir}: not found; name one that a run wrote")
     notes: list[str] = []
-    manifest = _document(run_dir / rundir.MANIFEST, document_shapes.Manifest, notes) or {}
-    summary = _summary(run_dir / rundir.SUMMARY, notes)
+    manifest = _document(run_dir / rundir.MANIFEST, Manifest, notes) or Manifest()
+    summary = _document(run_dir / rundir.SUMMARY, Summary, notes)
     _note_irregular(run_dir / rundir.TURNS, notes)
-    files = turn_files.found(run_dir, manifest.get("id"), NEEDED, notes)
+    files = turn_files.found(run_dir, manifest.id, NEEDED, notes)
     marks = _marks(run_dir / rundir.MARKS, notes)
     servers = _servers(run_dir, notes)
     start_wall_ns = _start(manifest, marks, files, servers)
@@ -255,18 +259,8 @@ def _turns(files: Iterable[TurnFile], every: int, notes: list[str]) -> tuple[pd.
     return pd.concat(frames, ignore_index=True) if frames else empty_turns(), in_time_order(events), readable
 
 
-def _summary(path: Path, notes: list[str]) -> Summary | None:
-    """Return the summary without the parts that are damaged; None if its outcome or its turns are."""
-    document = _document(path, Summary, notes)
-    try:
-        return None if document is None else typed_documents.typed(document, Summary)
-    except msgspec.ValidationError as error:
-        notes.append(f"{path.name} is left out ({error})")
-        return None
-
-
-def _document(path: Path, kind: type, notes: list[str]) -> dict[str, Any] | None:
-    """Return a document without the parts with a value of unexpected type, with a note for each."""
+def _document(path: Path, kind: type[Document], notes: list[str]) -> Document | None:
+    """Return a document without the parts that are damaged, with a note for each; None if a required part is."""
     if not _readable(path, notes):
         notes.append(f"{path.name} is missing: the run ended before it was written")
         return None
@@ -277,7 +271,11 @@ def _document(path: Path, kind: type, notes: list[str]) -> dict[str, Any] | None
         return None
     problems = typed_documents.faults(document, kind)
     notes += [f"{path.name}: {key} is left out ({problem})" for key, problem in problems.items()]
-    return {key: value for key, value in document.items() if key not in problems}
+    try:
+        return typed_documents.typed({key: value for key, value in document.items() if key not in problems}, kind)
+    except msgspec.ValidationError as error:
+        notes.append(f"{path.name} is left out ({error})")
+        return None
 
 
 def _readable(path: Path, notes: list[str]) -> bool:
@@ -289,6 +287,16 @@ def _readable(path: Path, notes: list[str]) -> bool:
     return False
 
 
+class _Mark(msgspec.Struct):
+    """What is read of a line of marks.jsonl."""
+
+    wall_ns: Instant
+    kind: str = ""
+    text: str = ""
+    users: Number | None = None
+    sessions_per_s: Number | None = None
+
+
 _NOT_READ = ("_bucket", "_created")
 
 
@@ -298,7 +306,7 @@ def _marks(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if _readable(path, notes) else ():
         try:
             mark = json_text.parse(line)
-            msgspec.convert(mark, document_shapes.Mark)
+            msgspec.convert(mark, _Mark)
         except ValueError:
             continue
         marks.append(mark)
@@ -325,32 +333,29 @@ def _note_irregular(folder: Path, notes: list[str]) -> None:
 
 
 def _start(
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     marks: list[dict[str, Any]],
     files: Iterable[TurnFile],
     servers: Mapping[str, ServerSeries],
 ) -> int | None:
     """Wall time of the master's anchor; without a manifest the earliest known time."""
-    anchor = manifest.get("anchor") or {}
-    if anchor:
-        return int(anchor["wall_ns"])
+    if manifest.anchor is not None:
+        return manifest.anchor.wall_ns
     known = [int(mark["wall_ns"]) for mark in marks]
     known += [int(server.wall_ns[0]) for server in servers.values()]
     known += [file.anchor_wall_ns for file in files]
     return min(known, default=None)
 
 
-def _phases(manifest: Mapping[str, Any], start_wall_ns: int) -> tuple[PhaseSpan, ...]:
-    def since_s(wall_ns: Any) -> float | None:
-        return (wall_ns - start_wall_ns) / NS_PER_S if isinstance(wall_ns, int) else None
+def _phases(manifest: Manifest, start_wall_ns: int) -> tuple[PhaseSpan, ...]:
+    def since_s(wall_ns: int | None) -> float | None:
+        return None if wall_ns is None else (wall_ns - start_wall_ns) / NS_PER_S
 
     spans = []
-    for entry in manifest.get("phases") or ():
-        if not isinstance(entry, Mapping):
-            continue
-        start_s = since_s(entry.get("start_wall_ns"))
-        if start_s is not None and entry.get("phase"):
-            spans.append(PhaseSpan(str(entry["phase"]), start_s, since_s(entry.get("end_wall_ns"))))
+    for phase in manifest.phases:
+        start_s = since_s(phase.start_wall_ns)
+        if start_s is not None and phase.phase:
+            spans.append(PhaseSpan(phase.phase, start_s, since_s(phase.end_wall_ns)))
     return tuple(spans)
 
 

@@ -3,32 +3,33 @@
 from collections.abc import Mapping
 from typing import Any
 
+from inferload.results.manifest_document import Manifest
 from inferload.scenario.files.yaml_text import data_of
 
 
-def scenario_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def scenario_of(manifest: Manifest) -> dict[str, Any]:
     """Return the parsed scenario; empty if unknown."""
-    document = data_of((manifest.get("scenario") or {}).get("text"))
+    document = data_of(manifest.scenario.text)
     return document if isinstance(document, dict) else {}
 
 
-def slo_of(manifest: Mapping[str, Any]) -> dict[str, float]:
+def slo_of(manifest: Manifest) -> dict[str, float]:
     """Return the SLO limits of the scenario by measure."""
-    return _limits(scenario_of(manifest).get("slo"))
+    return _limits(scenario_of(manifest).get("slo", {}))
 
 
-def slos_of(manifest: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def slos_of(manifest: Manifest) -> dict[str, dict[str, float]]:
     """Return the SLO limits by class; those of the scenario, for classes without their own, are named ""."""
-    workload = scenario_of(manifest).get("workload") or {}
+    workload = scenario_of(manifest).get("workload", {})
     own = {str(part.get("name")): part["slo"] for part in workload.get("classes") or () if part.get("slo")}
     return {"": slo_of(manifest)} | {name: _limits(slo) for name, slo in own.items()}
 
 
-def _limits(slo: Mapping[str, Any] | None) -> dict[str, float]:
-    return {name: float(limit) for name, limit in (slo or {}).items() if isinstance(limit, int | float)}
+def _limits(slo: dict[str, Any]) -> dict[str, float]:
+    return {name: float(limit) for name, limit in slo.items() if isinstance(limit, int | float)}
 
 
-def arrivals_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+def arrivals_of(manifest: Manifest) -> Mapping[str, Any]:
     """Return the `arrivals` block of the scenario; empty if unknown."""
     arrivals = scenario_of(manifest).get("arrivals")
     return arrivals if isinstance(arrivals, Mapping) else {}

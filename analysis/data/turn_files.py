@@ -4,11 +4,10 @@ Incomplete files and files of other runs or versions are left out with a note.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.results.manifest_document import Manifest
 from inferload.turns import turns_file
 from inferload.turns.turn_columns import SCHEMA
 
@@ -79,10 +79,10 @@ def sampled_every(files: Sequence[TurnFile]) -> int:
     return max(1, -(-turns // MOST_TURNS), -(-events // MOST_EVENTS))
 
 
-def found(run_dir: Path, run_id: object, needed: Sequence[str], notes: list[str]) -> list[TurnFile]:
+def found(run_dir: Path, run_id: str | None, needed: Sequence[str], notes: list[str]) -> list[TurnFile]:
     """Return the files of a run, joined files before parts. `needed`: columns without which a file is left out."""
     paths = rundir.plain_files(run_dir / rundir.TURNS, "*.parquet")
-    foreign = turns_file.foreign_files(paths, run_id if isinstance(run_id, str) else None)
+    foreign = turns_file.foreign_files(paths, run_id)
     files = []
     for path in paths:
         if path in foreign:
@@ -107,19 +107,17 @@ def unreadable(path: Path) -> str:
     return f"{rundir.TURNS}/{path.name} cannot be read and is left out"
 
 
-def on_run_clock(file: TurnFile, manifest: Mapping[str, Any], start_wall_ns: int, notes: list[str]) -> TurnFile:
+def on_run_clock(file: TurnFile, manifest: Manifest, start_wall_ns: int, notes: list[str]) -> TurnFile:
     """Return the file with its shift: by the clock offset of its worker, or by wall clocks if that is not known."""
-    anchor = manifest.get("anchor") or {}
-    entries = [entry for entry in manifest.get("workers") or () if isinstance(entry, Mapping)]
-    offsets = {entry.get("name"): entry.get("clock_offset_ns") for entry in entries}
+    anchor, offsets = manifest.anchor, {worker.name: worker.clock_offset_ns for worker in manifest.workers}
     offset_ns = offsets.get(file.worker)
-    if not all(isinstance(known, int) for known in (offset_ns, anchor.get("mono_ns"), anchor.get("wall_ns"))):
+    if offset_ns is None or anchor is None or anchor.mono_ns is None:
         notes.append(
             f"the clock offset of worker {file.worker or 'of unknown name'} is not known: its wall clock was used"
         )
         return replace(file, shift_ns=file.anchor_wall_ns - start_wall_ns)
-    on_master_ns = file.anchor_mono_ns - int(offset_ns or 0)
-    return replace(file, shift_ns=on_master_ns - int(anchor["mono_ns"]) + int(anchor["wall_ns"]) - start_wall_ns)
+    on_master_ns = file.anchor_mono_ns - offset_ns
+    return replace(file, shift_ns=on_master_ns - anchor.mono_ns + anchor.wall_ns - start_wall_ns)
 
 
 def _described(path: Path, needed: Sequence[str]) -> tuple[TurnFile, list[str]]:

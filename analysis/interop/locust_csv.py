@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -20,6 +19,7 @@ from inferload.base.errors import UsageError
 from inferload.figures.figure import Head
 from inferload.figures.server_figures import KEPT_PREFIXES
 from inferload.figures.table import Table
+from inferload.results.manifest_document import Manifest, ScenarioFile
 from inferload.results.run_tables import servers_table
 from inferload.results.summary_document import OtherRequests, RequestName
 from inferload.scenario.schema.arrivals import user_range
@@ -90,13 +90,12 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
         users[column] = pd.to_numeric(history[name], errors="coerce") if name in history else np.nan
     return RunFrames(
         path=prefix.parent,
-        manifest={
-            "scenario": {"name": prefix.name},
-            "only": LIMITATION,
-            "started_at": datetime.fromtimestamp(start_wall_ns / 1e9, UTC).isoformat(),
-            "load": _load(users["users"].dropna().tolist()),
-            "requests": requests(prefix),
-        },
+        manifest=Manifest(
+            scenario=ScenarioFile(name=prefix.name),
+            started_at=datetime.fromtimestamp(start_wall_ns / 1e9, UTC).isoformat(),
+            load=_load(users["users"].dropna().tolist()),
+        ),
+        others=requests(prefix),
         summary=None,
         start_wall_ns=start_wall_ns,
         phases=(),
@@ -109,8 +108,8 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
     )
 
 
-def _load(users: Sequence[float]) -> dict[str, Any] | None:
-    return msgspec.to_builtins(LoadText(user_range(users), "", ())) if users else None
+def _load(users: Sequence[float]) -> LoadText | None:
+    return LoadText(user_range(users), "", ()) if users else None
 
 
 def _history(prefix: Path) -> pd.DataFrame:

@@ -54,9 +54,9 @@ def document(run: RunFrames) -> dict[str, Any]:
     total_out, met = int(tokens.sum()), _met(run)
     total_in = None if ok["input_tokens"].isna().any() else int(ok["input_tokens"].sum())
     return {
-        "date": str(run.manifest.get("started_at") or ""),
+        "date": run.manifest.started_at,
         "backend": OUR_BACKEND,
-        "model_id": run.manifest.get("model"),
+        "model_id": run.manifest.model,
         "tokenizer_id": None,
         "num_prompts": len(measured),
         "request_rate": None,

@@ -1,7 +1,8 @@
 """Simulated servers in words."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+
+from inferload.results.manifest_document import Manifest
 
 
 def is_simulated(engine: object) -> bool:
@@ -9,10 +10,9 @@ def is_simulated(engine: object) -> bool:
     return "simulator" in str(engine or "")
 
 
-def stands_for(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+def stands_for(manifest: Manifest) -> tuple[str, ...]:
     """Return what the simulated servers of a run stand for; empty for other servers and runs that do not record it."""
-    named = [target.get("stands_for") for target in manifest.get("targets") or ()]
-    return tuple(dict.fromkeys(str(name) for name in named if name))
+    return tuple(dict.fromkeys(target.stands_for for target in manifest.targets if target.stands_for))
 
 
 def simulated(names: Iterable[str]) -> str:

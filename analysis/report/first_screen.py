@@ -1,17 +1,15 @@
 """First screen of a page: server, load, headline figures and cause of a run, before anything else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from msgspec import structs
 
 from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ATTAINMENT, GOODPUT, OUTPUT, TURNS
 from inferload.figures.turn_figures import ITL, TTFT, TurnFigure
+from inferload.results.manifest_document import Manifest
 from inferload.results.run_tables import bounds_text
-from inferload.results.summary_document import Distribution, GateResult, Results, Run
+from inferload.results.summary_document import Distribution, GateResult, Results
 from inferload.workload.plan.load_text import LoadText
 
 from ..pages.wording import is_simulated, simulated, stands_for
@@ -39,34 +37,29 @@ class FirstScreen:
     simulated: str  # what the server stands for; empty for a real server
 
 
-def of_run(manifest: Mapping[str, Any], results: Results | None, load: LoadText | None, cause: str) -> FirstScreen:
+def of_run(manifest: Manifest, results: Results | None, load: LoadText | None, cause: str) -> FirstScreen:
     """Return the first screen of a run. `cause`: of the diagnosis."""
-    run = dict(manifest) if results is None else {**manifest, **known(results.run)}
-    engine, version = run.get("engine"), (run.get("versions") or {}).get("server")
+    run = manifest.run if results is None else manifest.known_of(results.run)
+    engine, version = run.engine, run.versions.get("server")
     names = stands_for(manifest)
-    if engine and version and str(version) not in str(engine):
+    if engine and version and version not in engine:
         engine = f"{engine} {version}"
     if names:
         engine = f"{engine}, stands for {' and '.join(names)}"
     facts = (
-        ("Target", run.get("target")),
-        ("Model", run.get("model")),
+        ("Target", run.target),
+        ("Model", run.model),
         ("Engine", engine),
-        ("Started", (started := str(run.get("started_at") or "")[:19].replace("T", " ")) and f"{started} UTC"),
+        ("Started", (started := (run.started_at or "")[:19].replace("T", " ")) and f"{started} UTC"),
         ("Load", _load(load, None if results is None else results.window_s)),
     )
     return FirstScreen(
-        facts=tuple((name, str(value) if value else NOT_KNOWN) for name, value in facts),
+        facts=tuple((name, value or NOT_KNOWN) for name, value in facts),
         failed_gates=() if results is None else _failed_gates(results.verdict.gates),
         tiles=() if results is None else _tiles(results),
         cause=cause or f"not known: {_why_unknown(results)}",
         simulated=simulated(stands_for(manifest)) if is_simulated(engine) else "",
     )
-
-
-def known(run: Run) -> dict[str, Any]:
-    """Return the facts of a run that are known."""
-    return {name: value for name, value in structs.asdict(run).items() if value not in (None, {})}
 
 
 def _why_unknown(results: Results | None) -> str:

@@ -12,14 +12,18 @@ from typing import Any
 
 from inferload.base.numbers import NOT_KNOWN, duration
 from inferload.figures.table import Table
+from inferload.results.manifest_document import Manifest
 from inferload.results.run_tables import run_tables
-from inferload.results.summary_document import Results, Summary, Turns, Verdict
-from inferload.workload.plan.load_text import LoadText, recorded_load
+from inferload.results.summary_document import OtherRequests, Results, Run, Summary, Turns, Verdict
+from inferload.results.typed_documents import document_of
+from inferload.scenario.scenario import from_text
+from inferload.workload.plan.load_text import LoadText, load_text
 
 from ..data.partial_run import Notes
 from ..diagnosis.advice import Cause
+from ..interop.locust_csv import LIMITATION
 from ..pages.wording import is_simulated
-from .first_screen import FirstScreen, known, of_run
+from .first_screen import FirstScreen, of_run
 
 _LEVELS = {
     "valid": "The measurement is valid",
@@ -80,42 +84,42 @@ class ReportModel:
 
 def build(
     path: Path,
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     summary: Summary | None,
     notes: Sequence[str] = (),
     causes: Sequence[Cause] = (),
     *,
     cause: str = "",
     marks: Sequence[Mapping[str, Any]] = (),
+    others: OtherRequests | None = None,
 ) -> ReportModel:
     """Build the model of a run directory. `notes`: data that could not be read; `cause`: in a sentence;
-    `marks`: events of the run.
+    `marks`: events of the run; `others`: of imported results, which have no summary.
     """
-    run = _run(manifest) | ({} if summary is None else known(summary.run))
-    limitation = manifest.get("only")  # of imported results, which have no summary
-    level = "foreign" if limitation else _level(summary)
-    name = run.get("scenario") or path.name
-    engine = run.get("engine")
-    simulated = is_simulated(engine)
-    title = f"{name} on {'the simulator' if simulated else engine or 'an unknown engine'}"
-    if limitation:
+    run = manifest.run if summary is None else manifest.known_of(summary.run)
+    level = _level(summary) if others is None else "foreign"
+    name = run.scenario or path.name
+    simulated = is_simulated(run.engine)
+    title = f"{name} on {'the simulator' if simulated else run.engine or 'an unknown engine'}"
+    if others is not None:
         title = f"{name}, by Locust"
     unreadable = Notes(tuple(notes))
 
     readable = unreadable.unless_damaged
     outcome = None if summary is None or level in ("incomplete", "foreign") else summary.outcome
-    headline = str(limitation) if limitation else INCOMPLETE if outcome is None else outcome.headline
-    shown = Results(turns=_NO_TURNS, other_requests=manifest["requests"]) if limitation else summary
+    headline = INCOMPLETE if outcome is None else outcome.headline
+    headline = headline if others is None else LIMITATION
+    shown = summary if others is None else Results(turns=_NO_TURNS, other_requests=others)
     load = readable("the load", lambda: recorded_load(manifest, marks))
     parts: dict[str, Any] = {
         "facts": readable("the configuration", lambda: _facts(run, manifest, summary)) or (),
         "load": load,
         "first": readable("the headline figures", lambda: of_run(manifest, shown, load, cause))
-        or of_run({}, None, load, cause),
+        or of_run(Manifest(), None, load, cause),
         "tables": () if summary is None else run_tables(summary),
     }
     reasons = () if summary is None else _reasons(summary.verdict)
-    state = level if limitation or outcome is None else outcome.state
+    state = level if outcome is None else outcome.state
     sentences = [f"{headline}."]
     sentences += [f"{_LEVELS[level]}."] if level in _LEVELS and outcome is not None else []
     return ReportModel(
@@ -128,18 +132,21 @@ def build(
         reasons=tuple(reason for reason in reasons if reason.decides),
         remarks=_remarks(manifest, reasons, unreadable.all(), parts["first"]),
         causes=tuple(causes),
-        manifest=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest and not limitation else "",
+        manifest="" if others is not None or manifest == Manifest() else _json_text(manifest),
         **parts,
     )
 
 
-def _run(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    scenario = manifest.get("scenario") or {}
-    keys = ("id", "seed", "target", "model", "engine", "started_at", "versions")
-    return {key: manifest.get(key) for key in keys} | {
-        "scenario": scenario.get("name"),
-        "digest": scenario.get("digest"),
-    }
+def _json_text(manifest: Manifest) -> str:
+    return json.dumps(document_of(manifest), indent=1, ensure_ascii=False)
+
+
+def recorded_load(manifest: Manifest, marks: Sequence[Mapping[str, Any]]) -> LoadText | None:
+    """Return the recorded load of a run; of a run that was killed, the load of its scenario."""
+    text = manifest.scenario.text
+    if manifest.load is not None or not text:
+        return manifest.load
+    return load_text(from_text(text, "run.json"), marks)
 
 
 def _level(summary: Summary | None) -> str:
@@ -156,11 +163,11 @@ def _caution(level: str) -> str:
 
 
 def _remarks(
-    manifest: Mapping[str, Any], reasons: Sequence[VerdictReason], unreadable: Sequence[str], first: FirstScreen
+    manifest: Manifest, reasons: Sequence[VerdictReason], unreadable: Sequence[str], first: FirstScreen
 ) -> tuple[str, ...]:
     """Return the lines without effect on the verdict."""
     lines = [*(reason.remark for reason in reasons if not reason.decides), *unreadable, first.simulated]
-    if manifest.get("insecure"):
+    if manifest.insecure:
         lines.append("The server's certificate was not checked (--insecure).")
     return tuple(filter(None, lines))
 
@@ -169,32 +176,31 @@ def _reasons(verdict: Verdict) -> tuple[VerdictReason, ...]:
     return tuple(VerdictReason(reason.code, reason.phase, reason.text) for reason in verdict.reasons)
 
 
-def _facts(run: Mapping[str, Any], manifest: Mapping[str, Any], summary: Summary | None) -> tuple[tuple[str, str], ...]:
-    workers = manifest.get("workers")
-    hosts = manifest.get("hosts") or ()
+def _facts(run: Run, manifest: Manifest, summary: Summary | None) -> tuple[tuple[str, str], ...]:
     phases = [
-        f"{entry['phase']} {duration((entry['end_wall_ns'] - entry['start_wall_ns']) / 1e9)}"
-        for entry in manifest.get("phases") or ()
-        if entry.get("end_wall_ns") is not None and entry.get("start_wall_ns") is not None
+        f"{phase.phase} {duration((phase.end_wall_ns - phase.start_wall_ns) / 1e9)}"
+        for phase in manifest.phases
+        if phase.end_wall_ns is not None and phase.start_wall_ns is not None
     ]
-    versions = run.get("versions") or {}
+    variant = "" if manifest.variant is None else f"variant {manifest.variant.name or 'without a name'}"
+    hosts = f"on {', '.join(manifest.hosts)}" if manifest.hosts else ""
     origins = {"records": "the records of all turns (exact)", "sketches": "sketches (within 0.25 %)"}
     origin = None if summary is None else origins.get(summary.percentiles_from or "")
     missing = None if summary is None else summary.turn_records.why
     facts = [
-        ("Scenario", _joined(run.get("scenario"), _digest(run.get("digest")))),
-        ("Target", _text(run.get("target"))),
-        ("Model", _text(run.get("model"))),
-        ("Engine", _joined(run.get("engine"), manifest.get("variant") and f"variant {_variant_name(manifest['variant'])}")),
-        ("Seed", _text(run.get("seed"))),
-        ("Started", _text(run.get("started_at"))),
+        ("Scenario", _joined(run.scenario, f"digest {run.digest[:12]}" if run.digest else "")),
+        ("Target", _text(run.target)),
+        ("Model", _text(run.model)),
+        ("Engine", _joined(run.engine, variant)),
+        ("Seed", _text(run.seed)),
+        ("Started", _text(run.started_at)),
         ("Phases", ", ".join(phases) or NOT_KNOWN),
         ("Measured window", duration(None if summary is None else summary.window_s)),
-        ("Workers", _joined(len(workers) if workers is not None else None, _hosts(hosts))),
-        ("Stopped by", _text(manifest.get("stop_reason"))),
+        ("Workers", _joined(len(manifest.workers) or None, hosts)),
+        ("Stopped by", _text(manifest.stop_reason)),
         ("Percentiles from", _joined(origin, missing)),
-        ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items()) or NOT_KNOWN),
-        ("Run", _text(run.get("id"))),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in run.versions.items()) or NOT_KNOWN),
+        ("Run", _text(run.id)),
     ]  # fmt: skip
     return tuple(facts)
 
@@ -205,20 +211,3 @@ def _text(value: object) -> str:
 
 def _joined(*parts: object) -> str:
     return ", ".join(str(part) for part in parts if part not in (None, "")) or NOT_KNOWN
-
-
-def _digest(digest: object) -> str:
-    return f"digest {str(digest)[:12]}" if digest else ""
-
-
-def _variant_name(variant: object) -> str:
-    if not isinstance(variant, Mapping):
-        return str(variant)
-    return str(variant.get("name") or "without a name")
-
-
-def _hosts(hosts: object) -> str:
-    """Host names, from strings or from records with a name."""
-    entries = list(hosts.values()) if isinstance(hosts, Mapping) else list(hosts) if isinstance(hosts, Sequence) else []
-    names = [str(host.get("name") or host.get("host")) if isinstance(host, Mapping) else str(host) for host in entries]
-    return f"on {', '.join(dict.fromkeys(names))}" if names else ""

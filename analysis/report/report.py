@@ -95,6 +95,7 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
         causes(diagnoses),
         cause=document(diagnoses)["brief"],
         marks=run.marks,
+        others=run.others,
     )
     model = replace(model, tables=(*tables, *model.tables, *(table for table in more if table is not None)))
     report = ReportFiles(

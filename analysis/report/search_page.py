@@ -11,7 +11,8 @@ from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, pe
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import GOODPUT, TURNS
 from inferload.figures.table import Cell, Table
-from inferload.results import document_shapes, typed_documents
+from inferload.results import typed_documents
+from inferload.results.manifest_document import Manifest
 from inferload.results.summary_document import Summary
 
 from ..charts import load
@@ -70,9 +71,9 @@ def _first_screen(document: Mapping[str, Any], folder: Path | None) -> FirstScre
     held = [point for point in points if point["verdict"] == "holds"]
     shown = held[-1] if held else points[0] if points else None
     above = [point for point in points if shown is not None and point["level"] > shown["level"]] or points
-    manifest, summary = _run_of(shown, folder)
+    manifest, summary = _run_of(shown, folder) or (Manifest(target=document["target"]), None)
     screen = of_run(
-        {"target": document["target"], **manifest},
+        manifest,
         summary,
         None,
         next((cause for point in above if (cause := _cause(point, document, folder))), ""),
@@ -85,12 +86,12 @@ def _first_screen(document: Mapping[str, Any], folder: Path | None) -> FirstScre
     return replace(screen, facts=facts, failed_gates=())
 
 
-def _run_of(point: Mapping[str, Any] | None, folder: Path | None) -> tuple[Mapping[str, Any], Summary | None]:
-    """Return manifest and summary of the last run of a point; ({}, None) without them."""
+def _run_of(point: Mapping[str, Any] | None, folder: Path | None) -> tuple[Manifest, Summary] | None:
+    """Return manifest and summary of the last run of a point; None without them."""
     manifest, summary = (_file_of(point, folder, name) for name in (rundir.MANIFEST, rundir.SUMMARY))
     if manifest is None or summary is None:
-        return {}, None
-    return document_shapes.read(manifest), typed_documents.read(summary, Summary)
+        return None
+    return typed_documents.read(manifest, Manifest), typed_documents.read(summary, Summary)
 
 
 def _file_of(point: Mapping[str, Any] | None, folder: Path | None, name: str) -> Path | None:

@@ -13,7 +13,8 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import percent
 from inferload.figures import table
 from inferload.figures.rate_figures import INPUT, OUTPUT, TURNS
-from inferload.results import document_shapes, typed_documents
+from inferload.results import typed_documents
+from inferload.results.manifest_document import Manifest
 from inferload.results.summary_document import Summary
 
 from ..launcher import launch
@@ -120,22 +121,22 @@ def load_of(arguments: argparse.Namespace, served: RunRates | None) -> OfflineLo
 
 def read_run(path: Path) -> RunRates:
     """Read the rates and mean lengths of a run. Raise UsageError for a run without them."""
-    manifest = document_shapes.read(path / rundir.MANIFEST)
+    manifest = typed_documents.read(path / rundir.MANIFEST, Manifest)
     return _served(path, manifest, typed_documents.read(path / rundir.SUMMARY, Summary))
 
 
-def _served(path: Path, manifest: Mapping[str, Any], summary: Summary) -> RunRates:
+def _served(path: Path, manifest: Manifest, summary: Summary) -> RunRates:
     measured = summary.turns.by_phase.get("measure", summary.turns)
     input_tokens, output_tokens, turns = measured.input_tokens, measured.output_tokens, measured.ok
     if not turns or input_tokens is None or output_tokens is None:
         raise UsageError(f"--beside {path}: its server reported no token counts; choose another run")
-    rates, variant = summary.rates, manifest.get("variant") or {}
+    rates = summary.rates
     input_rate, output_rate = rates.get(INPUT.key), rates.get(OUTPUT.key)
     return RunRates(
         path=path,
-        variant=variant.get("name"),
-        engine=str(manifest.get("engine")),
-        deployed_engine=variant.get("engine"),
+        variant=manifest.deployed.name,
+        engine=str(manifest.engine),
+        deployed_engine=manifest.deployed.engine,
         rates={
             "requests/s": rates.get(TURNS.key),
             "output tok/s": output_rate,

@@ -9,10 +9,48 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
+from inferload.base.json_text import Count, Number
 from inferload.base.user_cache import user_cache
 
 _LOCAL = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 _ABOVE = Path(__file__).resolve().parents[2]
+
+
+class Hardware(msgspec.Struct, frozen=True, kw_only=True):
+    """Hardware that a variant requires."""
+
+    gpu: str | None = None
+    gpus: Count | None = None
+    memory_gib: Number | None = None
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that `inferload deploy` started. `name`, `hardware`: of its variant; `config`: as the server reports it."""
+
+    name: str | None = None
+    hardware: Hardware | None = None
+    engine: str | None = None
+    argv: list[str] | None = None
+    started_at: str | None = None
+    startup_s: Number | None = None
+    version: str | None = None
+    memory_mb: Number | None = None
+    gpu_memory_mb: dict[str, Number] | None = None
+    prices: dict[str, Any] | None = None
+    config: Any = None
+    cores: list[int] | None = None
+
+    @property
+    def command(self) -> tuple[str, ...] | None:
+        """The server's command line; None if unknown."""
+        return tuple(self.argv) if self.argv else None
+
+    @property
+    def gpus(self) -> int | None:
+        """Number of GPUs that the variant requires; None if unknown."""
+        return None if self.hardware is None else self.hardware.gpus
 
 
 def repository() -> Path | None:
@@ -32,12 +70,20 @@ def state_dir() -> Path:
     return Path(named).absolute() if named else cache() / "deploy"
 
 
-def of_target(url: str) -> dict[str, Any] | None:
-    """Return the deployment at a URL (variant, command, version, configuration); None if unknown."""
+def of_target(url: str) -> Deployment | None:
+    """Return the deployment at a URL; None if unknown."""
     address = _address(url)
     if address is None or address[0] not in _LOCAL:
         return None
-    return _running(state_dir() / f"{address[1]}.json")
+    document = _running(state_dir() / f"{address[1]}.json")
+    if document is None:
+        return None
+    try:
+        variant = msgspec.convert(document.get("variant"), Deployment | None) or Deployment()
+        server = msgspec.convert(document, Deployment)
+    except msgspec.ValidationError:  # of another version
+        return None
+    return msgspec.structs.replace(server, name=variant.name, hardware=variant.hardware)
 
 
 def running() -> list[str]:

@@ -22,7 +22,8 @@ from inferload.campaign.attainment.window import Window
 from inferload.campaign.journal import Journal
 from inferload.campaign.runner import Runner, RunTimeLimits
 from inferload.campaign.search_plan import SearchPlan, at
-from inferload.results import document_shapes, typed_documents
+from inferload.results import typed_documents
+from inferload.results.manifest_document import Manifest
 from inferload.results.summary_document import Summary
 from inferload.scenario.files import catalog
 from inferload.scenario.scenario import Scenario
@@ -166,34 +167,36 @@ class PointRunner:
 def _server_of(run_dir: Path) -> _Server | None:
     """Server of a run; None without a manifest, as of a run that failed at its start."""
     try:
-        manifest = document_shapes.read(run_dir / rundir.MANIFEST)
+        manifest = typed_documents.read(run_dir / rundir.MANIFEST, Manifest)
     except UsageError:
         return None
-    if "model" not in manifest:
+    if manifest.model is None:
         return None
-    variant = manifest.get("variant") or {}
-    return _Server(str(manifest["model"]), str(manifest.get("engine")), variant.get("name"), variant.get("argv"))
+    deployed = manifest.deployed
+    return _Server(manifest.model, str(manifest.engine), deployed.name, deployed.argv)
 
 
 def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -> Window:
     """Measure phase of a run with `dropped` sessions; UsageError if it is missing or not complete."""
-    manifest = document_shapes.read(run_dir / rundir.MANIFEST)
-    measure = next((phase for phase in manifest["phases"] if phase["phase"] == "measure"), None)
-    if measure is None or measure["end_wall_ns"] is None:
+    manifest = typed_documents.read(run_dir / rundir.MANIFEST, Manifest)
+    measure, anchor = next((phase for phase in manifest.phases if phase.phase == "measure"), None), manifest.anchor
+    if measure is None or measure.start_wall_ns is None or measure.end_wall_ns is None:
         raise UsageError(f"{run_dir}: ended before its measure phase")
     turns = turns_file.read_turns(run_dir, windows_of.columns(conditions))
-    counted = sum(worker.get("turns") or 0 for worker in manifest["workers"])
+    counted = sum(worker.turns or 0 for worker in manifest.workers)
     if turns.num_rows < max(1, counted):
         raise UsageError(
             f"{run_dir}: {turns.num_rows} of {counted} turn records are in the run directory; see turn_records in its summary.json"
         )
-    start_ns, anchor = measure["start_wall_ns"], manifest["anchor"]
-    offsets = {worker["name"]: worker["clock_offset_ns"] for worker in manifest["workers"]}
+    if anchor is None or anchor.mono_ns is None:
+        raise UsageError(f"{run_dir}: run.json has no anchor of the clocks; the file is damaged")
+    window_s = (measure.end_wall_ns - measure.start_wall_ns) / clock.NS_PER_S
+    ahead_ns = anchor.wall_ns - anchor.mono_ns - measure.start_wall_ns
+    offsets = {worker.name: worker.clock_offset_ns or 0 for worker in manifest.workers}
     shifts = {
-        name: start.mono_ns - offsets.get(name, 0) - anchor["mono_ns"] + anchor["wall_ns"] - start_ns
-        for name, start in turns_file.anchors(run_dir).items()
+        name: start.mono_ns - offsets.get(name, 0) + ahead_ns for name, start in turns_file.anchors(run_dir).items()
     }
-    return windows_of.of_turns(turns, shifts, (measure["end_wall_ns"] - start_ns) / clock.NS_PER_S, conditions, dropped)
+    return windows_of.of_turns(turns, shifts, window_s, conditions, dropped)
 
 
 def _client_fault(summary: Summary) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from inferload.base.errors import UsageError
-from inferload.results.cost import Prices
+from inferload.results.cost import UNPRICED, Prices
 
 _FLAGS = {"gpu_hour": "--gpu-hour-price", "gpus": "--gpus", "cached_ratio": "--cached-price-ratio"}
 
@@ -30,11 +30,13 @@ def from_options(arguments: argparse.Namespace) -> Prices:
     return _checked({key: getattr(arguments, flag[2:].replace("-", "_")) for key, flag in _FLAGS.items()}, _FLAGS)
 
 
-def from_document(document: Mapping[str, Any] | None, where: str) -> Prices:
+def from_document(document: Any, where: str) -> Prices:
     """Return the prices of a manifest or a file; UsageError names `where`."""
-    if document is not None and not isinstance(document, Mapping):
+    if document is None:
+        return UNPRICED
+    if not isinstance(document, Mapping):
         raise UsageError(f"{where}: is {document!r}; write keys such as {{gpu_hour: 2.5}}")
-    values = {str(key): value for key, value in (document or {}).items()}
+    values = {str(key): value for key, value in document.items()}
     if unknown := sorted(values.keys() - _FLAGS.keys()):
         raise UsageError(f"{where}: unknown key {unknown[0]}; known are {', '.join(_FLAGS)}")
     return _checked(values, {key: f"{where}: {key}" for key in _FLAGS})
@@ -42,16 +44,19 @@ def from_document(document: Mapping[str, Any] | None, where: str) -> Prices:
 
 def to_document(prices: Prices) -> dict[str, Any] | None:
     """Return the entry of a manifest; None without a price."""
-    named = {key: value for key, value in asdict(prices).items() if value is not None}
-    return named or None
+    return _known(prices) or None
 
 
 def to_argv(named: Prices) -> list[str]:
     """Return the options for these prices."""
-    return [word for key, value in (to_document(named) or {}).items() for word in (_FLAGS[key], str(value))]
+    return [word for key, value in _known(named).items() for word in (_FLAGS[key], str(value))]
 
 
-def _checked(values: Mapping[str, Any], names: Mapping[str, str]) -> Prices:
+def _known(prices: Prices) -> dict[str, Any]:
+    return {key: value for key, value in asdict(prices).items() if value is not None}
+
+
+def _checked(values: dict[str, Any], names: Mapping[str, str]) -> Prices:
     for key, value in values.items():
         kind = int if key == "gpus" else (int, float)
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):

@@ -9,7 +9,8 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import short
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
-from inferload.results import document_shapes, typed_documents
+from inferload.results import typed_documents
+from inferload.results.manifest_document import Manifest
 from inferload.results.summary_document import Summary
 
 LONGEST = 200  # runs; a page of more would be slow
@@ -91,9 +92,9 @@ class RunList:
 
 def listed(path: Path) -> ListedRun:
     """Read the entry of a run directory; damaged documents give an entry without figures."""
-    manifest, summary, error = {}, None, ""
+    manifest, summary, error = Manifest(), None, ""
     try:
-        manifest = document_shapes.read(path / rundir.MANIFEST)
+        manifest = typed_documents.read(path / rundir.MANIFEST, Manifest)
         if rundir.is_plain(path / rundir.SUMMARY):
             summary = typed_documents.read(path / rundir.SUMMARY, Summary)
     except UsageError as damage:
@@ -103,12 +104,12 @@ def listed(path: Path) -> ListedRun:
         state, headline = "unreadable", error
     elif summary is not None:
         state, headline = summary.outcome.state, summary.outcome.headline
-    engine, model = (str(manifest.get(key) or "unknown") for key in ("engine", "model"))
+    engine, model = manifest.engine or "unknown", manifest.model or "unknown"
     figures, values = _figures(summary)
     return ListedRun(
         name=path.name,
-        started_at=str(manifest.get("started_at") or ""),
-        scenario=str((manifest.get("scenario") or {}).get("name") or ""),
+        started_at=manifest.started_at,
+        scenario=manifest.scenario.name,
         server=model if model == engine else f"{model} ({engine})",
         state=state,
         headline=headline,

@@ -623,9 +623,3 @@ class Summary(Results, frozen=True, kw_only=True):
     def of(cls, results: Results, outcome: Outcome) -> Summary:
         """Return results with their outcome."""
         return cls(outcome=outcome, **{name: getattr(results, name) for name in Results.__struct_fields__})
-
-
-def document_of(summary: Results) -> dict[str, Any]:
-    """Return the document of a file."""
-    document: dict[str, Any] = msgspec.to_builtins(summary, enc_hook=float)  # numbers of NumPy
-    return document

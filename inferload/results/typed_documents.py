@@ -1,4 +1,4 @@
-"""Documents of a run directory, compared with their types where they are read."""
+"""Documents of a run directory: compared with their types where they are read, and written from them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +25,12 @@ def read(path: Path, kind: type[Document]) -> Document:
 def typed(document: Mapping[str, Any], kind: type[Document]) -> Document:
     """Return a document as its type; msgspec.ValidationError if a value has another one. A null key is unknown."""
     return msgspec.convert({key: value for key, value in document.items() if value is not None}, kind)
+
+
+def document_of(typed_document: msgspec.Struct) -> dict[str, Any]:
+    """Return the document of a file."""
+    document: dict[str, Any] = msgspec.to_builtins(typed_document, enc_hook=float)  # numbers of NumPy
+    return document
 
 
 def faults(document: Mapping[str, Any], kind: type) -> dict[str, str]:

@@ -26,7 +26,8 @@ from simulator_process import Simulator
 from summaries import summarised
 
 from inferload.base import rundir
-from inferload.results import document_shapes, typed_documents
+from inferload.results import typed_documents
+from inferload.results.manifest_document import Manifest
 from inferload.results.summary_document import Summary
 from inferload.results.verdict.outcome import INVALID
 
@@ -429,7 +430,7 @@ def check_files(run_dir: Path, killed: str | None = None, metrics: bool = True) 
     assert bool(scrapes) == metrics
     assert all(name.endswith(".parquet") for name in scrapes), scrapes
     assert names - turns - scrapes in (FILES, FILES - PAGES)
-    document_shapes.read(run_dir / rundir.MANIFEST)
+    typed_documents.read(run_dir / rundir.MANIFEST, Manifest)
     typed_documents.read(run_dir / rundir.SUMMARY, Summary)
     assert all((run_dir / name).stat().st_size for name in names)
 

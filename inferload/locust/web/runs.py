@@ -22,7 +22,8 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.locust.web.routes import Routes
 from inferload.locust.web.run_view import RunView
-from inferload.results import document_shapes
+from inferload.results import typed_documents
+from inferload.results.manifest_document import Manifest
 from inferload.results.run_list import FIGURES, RunList, named
 from inferload.run.master.analysis_process import analyse
 from inferload.run.master.controller import Controller
@@ -190,7 +191,7 @@ class RunPages:
         path = self._path(name)
         seed = secrets.randbelow(_LARGEST_SEED) if request.form.get("seed") == "new" else None
         try:
-            self._controller.rerun(document_shapes.read(path / rundir.MANIFEST), seed)
+            self._controller.rerun(typed_documents.read(path / rundir.MANIFEST, Manifest), seed)
         except UsageError as error:
             raise _Refusal(409, f"rerun {name}: {error}") from error
         return redirect(f"{self._base}/", 303)

@@ -22,7 +22,8 @@ from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, lasted_s, read_counts
 from inferload.results.summarise.splits import splits
 from inferload.results.summarise.turns import Turns
-from inferload.results.summary_document import Stopped, Summary, Task, TurnRecords, document_of
+from inferload.results.summary_document import Stopped, Summary, Task, TurnRecords
+from inferload.results.typed_documents import document_of
 from inferload.results.verdict import outcome, validity
 from inferload.results.verdict.evidence import ScrapeGap, Stamps
 from inferload.results.verdict.failures import TurnEnds, stopped_by_target

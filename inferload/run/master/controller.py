@@ -4,7 +4,7 @@ The web UI, --headless, --autostart and the keyboard all call `runner.start` and
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from inferload.locust_adapters.csv_files import HistoryWriter
 from inferload.locust_adapters.logs import first_of_each
 from inferload.locust_adapters.process import WorkerCount
 from inferload.results import ci
+from inferload.results.manifest_document import Manifest
 from inferload.results.summary_document import Summary
 from inferload.results.verdict.outcome import SIGNAL_CODES, USAGE, WORKERS_ENDED, gravest
 from inferload.run.master import finish, progress
@@ -235,7 +236,7 @@ class Controller:
     def _admit(self, spec: RunSpec) -> None:
         self._admitted = spec, preflight(spec, self._own)
 
-    def rerun(self, manifest: Mapping[str, Any], seed: int | None) -> None:
+    def rerun(self, manifest: Manifest, seed: int | None) -> None:
         """Begin a run like an earlier one, and wait for its load, since Locust's page follows only a run with load.
 
         `seed`: None: that of the run. UsageError if no run is possible now.

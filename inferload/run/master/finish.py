@@ -20,8 +20,9 @@ from inferload.base.threads import in_thread
 from inferload.results.summarise.counts import Counts, Earlier
 from inferload.results.summarise.summarise import summarise
 from inferload.results.summary import sessions
-from inferload.results.summary_document import Reason, Summary, document_of
+from inferload.results.summary_document import Reason, Summary
 from inferload.results.terminal_summary import brief, details, diagnosis_line
+from inferload.results.typed_documents import document_of
 from inferload.results.verdict import outcome
 from inferload.run.master.analysis_process import analyse
 from inferload.run.master.lifecycle.master_run import MasterRun
@@ -50,8 +51,7 @@ def begin(run: MasterRun) -> None:
 
 def _write_manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | None = None) -> None:
     """Write run.json. `counts` and `load`: None during the run."""
-    more = {} if load is None else {"load": msgspec.to_builtins(load)}
-    document = run.own.redaction.document(manifest(run, counts) | more)
+    document = run.own.redaction.document(document_of(manifest(run, counts, load)))
     in_thread(rundir.write_json, run.directory.path / rundir.MANIFEST, document)
 
 

@@ -11,8 +11,9 @@ from inferload.base.clock import NS_PER_S, now_ns, wall_ns
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.numbers import plural
-from inferload.results import document_shapes
+from inferload.results import typed_documents
 from inferload.results.latency_limits import LatencyLimit, latency_limits
+from inferload.results.manifest_document import Manifest
 from inferload.results.verdict.failures import first_lines
 from inferload.run.live import tables
 from inferload.run.live.document import series_document
@@ -200,7 +201,7 @@ def _limits(scenario: Scenario) -> list[LatencyLimit]:
 def _max_num_seqs(run: MasterRun) -> int | None:
     """Return max_num_seqs of a server that `inferload deploy` started."""
     try:
-        return max_num_seqs(document_shapes.read(run.directory.path / rundir.MANIFEST))
+        return max_num_seqs(typed_documents.read(run.directory.path / rundir.MANIFEST, Manifest).deployed)
     except UsageError:
         return None
 

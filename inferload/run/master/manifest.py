@@ -9,15 +9,17 @@ from importlib.metadata import version
 from typing import Any
 
 from inferload import __version__
-from inferload.base import deployments, rundir
+from inferload.base import deployments
 from inferload.base.clock import NS_PER_S
 from inferload.base.redaction import without_userinfo
 from inferload.client.connection.proxies import Proxy
 from inferload.client.endpoints.table import DIALECTS
+from inferload.results.manifest_document import Anchor, Manifest, Phase, ScenarioFile, SentBeforeLoad, TargetServer
 from inferload.results.summary_document import Run
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.process.run_spec import RunSpec
+from inferload.workload.plan.load_text import LoadText
 
 
 def models_of(spec: RunSpec, preflight: Preflight) -> list[str]:
@@ -40,28 +42,6 @@ def started_at(run: MasterRun) -> str:
     return datetime.fromtimestamp(run.anchor.wall_ns / NS_PER_S, UTC).isoformat(timespec="milliseconds")
 
 
-def _variant(url: str) -> dict[str, Any] | None:
-    """Return the variant that `inferload deploy up` started at the target; None if unknown."""
-    server = deployments.of_target(url)
-    if server is None:
-        return None
-    copied = (
-        "engine",
-        "argv",
-        "started_at",
-        "startup_s",
-        "version",
-        "memory_mb",
-        "gpu_memory_mb",
-        "prices",
-        "config",
-        "cores",
-    )
-    variant = server.get("variant") or {}
-    named = {key: variant.get(key) for key in ("name", "hardware")}
-    return {**named, **{key: server.get(key) for key in copied}}
-
-
 def about(run: MasterRun) -> Run:
     """Return the `run` block of the summary."""
     scenario = run.spec.scenario
@@ -79,75 +59,73 @@ def about(run: MasterRun) -> Run:
     )
 
 
-def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the manifest; `counts` is None during the run."""
+def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | None = None) -> Manifest:
+    """Return the manifest; `counts` and `load` are None during the run."""
     spec, facts, vocabulary = run.spec, run.preflight.facts, run.preflight.vocabulary
-    return {
-        "format": rundir.FORMAT,
-        "id": run.run_id,
-        "scenario": {
-            "name": spec.scenario.name,
-            "origin": spec.origin,
-            "digest": spec.scenario.digest,
-            "text": spec.scenario.resolved_text(),
-            "overrides": spec.overrides,
-        },
-        "seed": spec.scenario.seed,
-        "target": spec.target.url,
-        "targets": [
-            {
-                "url": target.url,
-                "api": target.api_url(),
-                "proxy": None if (proxy := Proxy.for_target(target)) is None else proxy.url,
-                "engine": server.engine,
-                "version": server.version,
-                "stands_for": server.stands_for,
-                "models": list(server.models),
-                "max_model_len": server.max_model_len,
-                "before_load": asdict(server.sent),
-            }
+    return Manifest(
+        id=run.run_id,
+        scenario=ScenarioFile(
+            name=spec.scenario.name,
+            origin=spec.origin,
+            digest=spec.scenario.digest,
+            text=spec.scenario.resolved_text(),
+            overrides=spec.overrides,
+        ),
+        seed=spec.scenario.seed,
+        target=spec.target.url,
+        targets=[
+            TargetServer(
+                url=target.url,
+                api=target.api_url(),
+                proxy=None if (proxy := Proxy.for_target(target)) is None else proxy.url,
+                engine=server.engine,
+                version=server.version,
+                stands_for=server.stands_for,
+                models=list(server.models),
+                max_model_len=server.max_model_len,
+                before_load=SentBeforeLoad(**asdict(server.sent)),
+            )
             for target, server in zip(spec.targets, run.preflight.targets, strict=True)
         ],
-        "model": ", ".join(models_of(run.spec, run.preflight)),
-        "models": list(facts.models),
-        "endpoint": None
-        if spec.scenario.of_tasks
-        else spec.scenario.request.endpoint,  # each call of a task chooses it
-        "max_tokens_field": DIALECTS[run.preflight.request.endpoint].limit_key(run.preflight.request),
-        "engine": run.preflight.engine,
-        "variant": _variant(spec.target.url),
-        "max_model_len": facts.max_model_len,
-        "versions": versions(run),
-        "adaptations_left_out": [adaptation.to_dict() for adaptation in run.left_out],
-        "hosts": sorted({socket.gethostname(), *(str(m.facts.get("host")) for m in run.roster.members if m.facts)}),
-        "machine": {"system": platform.system(), "release": platform.release(), "cpus": os.cpu_count()},
-        "started_at": started_at(run),
-        "anchor": {"wall_ns": run.anchor.wall_ns, "mono_ns": run.anchor.mono_ns},
-        "phases": [
-            {
-                "phase": window.phase,
-                "start_wall_ns": run.anchor.to_wall_ns(window.start_ns),
-                "end_wall_ns": None if window.end_ns is None else run.anchor.to_wall_ns(window.end_ns),
-            }
+        model=", ".join(models_of(run.spec, run.preflight)),
+        models=list(facts.models),
+        endpoint=None if spec.scenario.of_tasks else spec.scenario.request.endpoint,  # each call of a task chooses it
+        max_tokens_field=DIALECTS[run.preflight.request.endpoint].limit_key(run.preflight.request),
+        engine=run.preflight.engine,
+        variant=deployments.of_target(spec.target.url),
+        max_model_len=facts.max_model_len,
+        versions=versions(run),
+        adaptations_left_out=[adaptation.to_dict() for adaptation in run.left_out],
+        hosts=sorted({socket.gethostname(), *(str(m.facts.get("host")) for m in run.roster.members if m.facts)}),
+        machine={"system": platform.system(), "release": platform.release(), "cpus": os.cpu_count()},
+        started_at=started_at(run),
+        anchor=Anchor(wall_ns=run.anchor.wall_ns, mono_ns=run.anchor.mono_ns),
+        phases=[
+            Phase(
+                phase=window.phase,
+                start_wall_ns=run.anchor.to_wall_ns(window.start_ns),
+                end_wall_ns=None if window.end_ns is None else run.anchor.to_wall_ns(window.end_ns),
+            )
             for window in run.windows
         ],
-        "steady_s": run.steadiness.since_s,
-        "workers": [member.manifest() for member in run.roster.members],
-        "metrics_urls": [without_userinfo(url) for url in run.preflight.metrics_urls],
-        "insecure": run.own.tls.insecure,
-        "key_withheld_from": run.own.withheld_from(
+        steady_s=run.steadiness.since_s,
+        workers=[member.manifest() for member in run.roster.members],
+        metrics_urls=[without_userinfo(url) for url in run.preflight.metrics_urls],
+        insecure=run.own.tls.insecure,
+        key_withheld_from=run.own.withheld_from(
             [target.url for target in spec.targets] + list(run.preflight.metrics_urls)
         ),
-        "cache_isolation": {
+        cache_isolation={
             "isolate": spec.scenario.cache.isolate,
             "by": "salt" if run.preflight.salts else "first_line",
         },
-        "workload": {
+        workload={
             "data": {name: opened.facts() for name, opened in run.preflight.sessions.open().items()},
             "notes": dict(run.inbox.notes) if counts is not None else None,
         },
-        "prompt_tokens": {"exactness": vocabulary.exactness, "error": vocabulary.error},
-        "counts": counts,
-        "stop_reason": run.state.end.reason if counts is not None else None,
-        "complete": run.state.end.complete and run.state.end.early_by is None,
-    }
+        prompt_tokens={"exactness": vocabulary.exactness, "error": vocabulary.error},
+        counts=counts,
+        stop_reason=run.state.end.reason if counts is not None else None,
+        complete=run.state.end.complete and run.state.end.early_by is None,
+        load=load,
+    )

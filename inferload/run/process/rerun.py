@@ -1,29 +1,25 @@
 """Specification of an earlier run, from its manifest."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from inferload.base.errors import UsageError
 from inferload.base.redaction import MARK
 from inferload.client.connection.target import Target
+from inferload.results.manifest_document import Manifest
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.user_scenarios import Program
 from inferload.scenario import scenario as scenarios
 
 
-def repeated(manifest: Mapping[str, Any], program: Program, seed: int | None = None) -> RunSpec:
+def repeated(manifest: Manifest, program: Program, seed: int | None = None) -> RunSpec:
     """Return the specification of the manifest's run. `seed`: a new one; None: that of the run.
 
-    UsageError if the manifest is damaged, or the user classes of this process do not fit the scenario.
+    UsageError if the manifest lacks a part, or the user classes of this process do not fit the scenario.
     """
-    try:
-        text, origin = str(manifest["scenario"]["text"]), str(manifest["scenario"]["origin"])
-        overrides = dict(manifest["scenario"]["overrides"])
-        urls = [str(target["api"]) for target in manifest["targets"]]
-        model, metrics_urls = str(manifest["model"]), tuple(map(str, manifest["metrics_urls"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"run.json: {type(error).__name__}: {error}; the run cannot be repeated") from error
-    scenario = scenarios.from_text(text, "run.json")
+    origin, metrics_urls, overrides = manifest.scenario.origin, manifest.metrics_urls, manifest.scenario.overrides
+    if origin is None or metrics_urls is None:
+        missing = "scenario.origin" if origin is None else "metrics_urls"
+        raise UsageError(f"run.json: {missing} is missing; the run cannot be repeated")
+    urls = [target.api for target in manifest.targets]
+    scenario = scenarios.from_text(manifest.scenario.text, "run.json")
     for option, url in (*(("--host", url) for url in urls), *(("--metrics-url", url) for url in metrics_urls)):
         if MARK in url:
             raise UsageError(f"run.json: {url}: the query was not saved; start a run with {option}")
@@ -42,8 +38,8 @@ def repeated(manifest: Mapping[str, Any], program: Program, seed: int | None = N
         scenario=scenario,
         origin=origin,
         targets=targets,
-        model=None if scenario.request.models else model,
-        metrics_urls=metrics_urls,
+        model=None if scenario.request.models else manifest.model,
+        metrics_urls=tuple(metrics_urls),
         users=users,
         spawn_per_s=spawn_per_s,
         overrides=overrides,

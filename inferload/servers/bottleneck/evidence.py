@@ -4,12 +4,15 @@ Means and shares of gauges are over the scrapes of the window; counts and rates 
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from inferload.base.deployments import Deployment
 from inferload.base.numbers import whole
 from inferload.figures import server_figures
 from inferload.figures.server_formulas import Window
@@ -144,34 +147,36 @@ class WindowEvidence:
         return not np.isnan(self.scrapes.capacity).all()
 
 
-def max_num_seqs(manifest: Mapping[str, Any]) -> int | None:
+class _Scheduler(msgspec.Struct):
+    max_num_seqs: int | None = None
+
+
+class _Server(msgspec.Struct):
+    scheduler_config: _Scheduler = msgspec.field(default_factory=_Scheduler)
+
+
+class _Config(msgspec.Struct):
+    """What is read of the configuration that a server reports."""
+
+    server: _Server = msgspec.field(default_factory=_Server)
+
+
+def max_num_seqs(deployed: Deployment) -> int | None:
     """Return max_num_seqs of the deployed server; None if unknown."""
-    variant = manifest.get("variant") or {}
-    server = (variant.get("config") or {}).get("server") or {}
-    configured = (server.get("scheduler_config") or {}).get("max_num_seqs")
-    if isinstance(configured, int):
-        return configured
-    value = server_option(variant, "--max-num-seqs")
+    with suppress(msgspec.ValidationError):  # the server reports no configuration, or one of another form
+        configured = msgspec.convert(deployed.config, _Config).server.scheduler_config.max_num_seqs
+        if configured is not None:
+            return configured
+    value = option_of(deployed.command or (), "--max-num-seqs")
     return int(value) if value is not None and value.isdecimal() else None
 
 
-def stream_interval(manifest: Mapping[str, Any]) -> int | None:
+def stream_interval(deployed: Deployment) -> int | None:
     """Return the configured tokens per event (vLLM's default: 1); None if the command line of the server is unknown."""
-    command = command_of(manifest.get("variant") or {})
-    if command is None:
+    if deployed.command is None:
         return None
-    value = option_of(command, "--stream-interval") or "1"
+    value = option_of(deployed.command, "--stream-interval") or "1"
     return int(value) if value.isdecimal() else None
-
-
-def command_of(variant: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the server's command line; None if unknown."""
-    return tuple(str(word) for word in variant.get("argv") or ()) or None
-
-
-def server_option(variant: Mapping[str, Any], option: str) -> str | None:
-    """Return the value of an option of the server's command line; None if absent."""
-    return option_of(command_of(variant) or (), option)
 
 
 def option_of(command: Sequence[str], option: str) -> str | None:

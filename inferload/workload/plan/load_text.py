@@ -8,7 +8,7 @@ import msgspec
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import number
-from inferload.scenario.scenario import Scenario, from_text
+from inferload.scenario.scenario import Scenario
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.describe import Expected, fixed_load_rows, plan_of, row_text
 
@@ -58,21 +58,6 @@ def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: Data
     rows = [*rows, *((title, _changed(marks)) for title, marks in by.items())]
     filled = tuple((title, tuple(lines)) for title, lines in rows if lines)
     return LoadText(users_or_rate, "; ".join(filter(None, details)), filled)
-
-
-def recorded_load(manifest: Mapping[str, Any], marks: Sequence[Mapping[str, Any]]) -> LoadText | None:
-    """Return the load of a run from its run.json, else from its scenario, as of a run that was killed.
-
-    UsageError for a malformed block or scenario.
-    """
-    block, scenario = manifest.get("load"), manifest.get("scenario")
-    if isinstance(block, Mapping):
-        try:
-            return msgspec.convert(block, LoadText)
-        except msgspec.ValidationError as error:
-            raise UsageError("run.json: key load cannot be read; remove it") from error
-    text = scenario.get("text") if isinstance(scenario, Mapping) else None
-    return load_text(from_text(text, "run.json"), marks) if isinstance(text, str) else None
 
 
 def _numbers(changes: Sequence[Mapping[str, Any]], key: str) -> list[float]:

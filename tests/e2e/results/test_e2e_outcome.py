@@ -36,7 +36,7 @@ from test_e2e_stop import SHOWN, stop
 
 from inferload import cli
 from inferload.base import rundir
-from inferload.results import ci, document_shapes
+from inferload.results import ci
 from inferload.scenario import scenario as scenarios
 
 pytestmark = pytest.mark.timeout(300)
@@ -168,7 +168,7 @@ def check_surfaces(ended: FinishedRun, state: str, headline: str, raised: bool =
 
 def check_load(ended: FinishedRun, markdown: str, page: str) -> None:
     """Check that terminal and report state the load of run.json."""
-    load = document_shapes.read(ended.run_dir / rundir.MANIFEST)["load"]
+    load = rundir.read_object(ended.run_dir / rundir.MANIFEST)["load"]
     assert [title for title, _ in load["rows"]] == ["arrivals", "session", "request", "phases"]
     assert f'<p class="users">{load["users_or_rate"]}</p><p class="note">{load["detail"]}</p>' in page
     detailed = "\nLatency" in ended.text
@@ -204,7 +204,7 @@ def test_a_run_with_failed_gates_is_failed(run_pool: RunPool, run_case: RunCase)
     assert (probe["sent"], probe["failed"]) == (int(row["Request Count"]), int(row["Failure Count"]))
     gates = {gate["gate"]: gate for gate in ended.summary["verdict"]["gates"]}
     assert list(gates) == GATES + ADDED
-    assert document_shapes.read(ended.run_dir / rundir.MANIFEST)["scenario"]["overrides"] == {"gates": GATES + ADDED}
+    assert rundir.read_object(ended.run_dir / rundir.MANIFEST)["scenario"]["overrides"] == {"gates": GATES + ADDED}
     (server,) = ended.summary["servers"]
     assert [gates[text]["passed"] for text in ADDED] == [True, True, False, False]
     assert gates["preemptions == 0"]["value"] == server["preemptions"] == 0
@@ -228,7 +228,7 @@ def test_a_run_ended_by_a_signal_is_stopped_early(run_pool: RunPool, run_case: R
     ended: FinishedRun = run_pool.result(run_case)
     by = WAYS[run_case.arguments[0]]
     assert ended.code == SIGNALS[by][1], ended.text
-    manifest = document_shapes.read(ended.run_dir / rundir.MANIFEST)
+    manifest = rundir.read_object(ended.run_dir / rundir.MANIFEST)
     (measure,) = (phase for phase in manifest["phases"] if phase["phase"] == "measure")
     lasted_s = (measure["end_wall_ns"] - measure["start_wall_ns"]) / 1e9
     check_surfaces(ended, "stopped early", rf"stopped early by {by} after {lasted_s:.1f} of 300 s(; measurement .*)?")
@@ -252,7 +252,7 @@ def test_a_run_stopped_in_its_warmup_measured_nothing(run_pool: RunPool, run_cas
     assert mark(ended.run_dir, "phase", "warmup")
     assert mark(ended.run_dir, "phase", "drain")
     assert mark(ended.run_dir, "phase", "measure") is None
-    phases = [phase["phase"] for phase in document_shapes.read(ended.run_dir / rundir.MANIFEST)["phases"]]
+    phases = [phase["phase"] for phase in rundir.read_object(ended.run_dir / rundir.MANIFEST)["phases"]]
     assert phases == ["warmup", "drain"]
 
 
@@ -351,7 +351,7 @@ def test_the_page_shows_the_outcome_and_its_colour(run_pool: RunPool, run_case: 
     else:
         assert status["outcome"] != "stopped early", "the page's Stop is a planned end"
         assert ended.idle_code == 0, ended.text
-        document = document_shapes.read(ended.run_dir / rundir.MANIFEST)
+        document = rundir.read_object(ended.run_dir / rundir.MANIFEST)
         assert document["complete"]
         if run_case.arguments[0] == "passed":  # Locust's own timer would have stopped it a warm-up earlier
             (measured,) = [phase for phase in document["phases"] if phase["phase"] == "measure"]
@@ -469,7 +469,7 @@ def test_latest_links_the_newest_run_and_the_last_line_is_its_report(run_pool: R
 @run_cases(newest, ())
 def test_quick_options_are_in_the_manifest_the_digest_and_the_load(run_pool: RunPool, run_case: RunCase) -> None:
     (_, _, plain), (_, _, quick), *_ = run_pool.result(run_case)
-    before, after = (document_shapes.read(run / rundir.MANIFEST) for run in (plain, quick))
+    before, after = (rundir.read_object(run / rundir.MANIFEST) for run in (plain, quick))
     assert before["scenario"]["overrides"] == {}
     assert after["scenario"]["overrides"] == SET
     changed = scenarios.from_text(before["scenario"]["text"], "x").changed(SET)

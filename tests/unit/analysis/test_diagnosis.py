@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import synthetic_run
@@ -19,6 +20,7 @@ from paths import ROOT
 
 from inferload import cli
 from inferload.base import rundir
+from inferload.base.deployments import Deployment
 from inferload.figures import metric_names as names
 from inferload.servers.bottleneck.evidence import (
     ClientReason,
@@ -316,7 +318,7 @@ def test_without_evidence_there_is_no_cause() -> None:
     ],
 )
 def test_max_num_seqs_is_read_from_the_variant(variant: dict[str, Any] | None, cap: int | None) -> None:
-    assert max_num_seqs({"variant": variant}) == cap
+    assert max_num_seqs(msgspec.convert(variant or {}, Deployment)) == cap
 
 
 @pytest.mark.parametrize(
@@ -324,7 +326,7 @@ def test_max_num_seqs_is_read_from_the_variant(variant: dict[str, Any] | None, c
     [(None, None), (["vllm"], 1), (["x", "--stream-interval", "5"], 5), (["x", "--stream-interval=4"], 4)],
 )
 def test_the_stream_interval_is_read_from_the_variant(argv: list[str] | None, interval: int | None) -> None:
-    assert stream_interval({"variant": {"argv": argv}}) == interval
+    assert stream_interval(Deployment(argv=argv)) == interval
 
 
 def test_the_report_writes_the_diagnosis(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from inferload.analysis.report import report
 from inferload import cli
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.results import document_shapes, run_list
+from inferload.results import run_list
+from inferload.results.manifest_document import Manifest
 from inferload.results.summary_document import Summary
 from inferload.results.typed_documents import faults
 
@@ -76,7 +77,7 @@ def other(run: Path) -> Path:
 
 
 def test_the_documents_of_a_run_have_their_types() -> None:
-    assert not faults(synthetic.MANIFEST, document_shapes.Manifest)
+    assert not faults(synthetic.MANIFEST, Manifest)
     assert not faults(synthetic.SUMMARY, Summary)
 
 

@@ -23,7 +23,7 @@ from inferload.analysis.charts.charts import pictures
 from inferload.analysis.data import breakdown, frames, timeline
 from inferload.analysis.data.partial_run import Notes
 from inferload.analysis.report import first_screen, report
-from inferload.analysis.report.model import build
+from inferload.analysis.report.model import build, recorded_load
 from msgspec.structs import replace
 from records import S, turns
 
@@ -36,9 +36,13 @@ from inferload.figures.server_figures import Server
 from inferload.figures.table import Table, head_of
 from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.window_counts import within
+from inferload.results.manifest_document import Manifest, ScenarioFile
 from inferload.results.run_tables import run_tables, servers_table
 from inferload.results.summary import exact_block
+from inferload.results.typed_documents import typed
 from inferload.results.verdict import failures
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.files.mistakes import ScenarioError
 from inferload.servers.scrapes_file import write_part
 from inferload.turns import turns_file
 from inferload.turns.record import PhaseWindow, TurnRecord
@@ -449,9 +453,9 @@ def test_cancelled_turns_are_a_row_of_the_counts() -> None:
     ],
 )
 def test_the_report_names_what_a_simulated_server_stands_for(targets: list[dict[str, str]], sentence: str) -> None:
-    model = build(Path("x"), {"engine": "simulator", "targets": targets}, None)
+    model = build(Path("x"), typed({"engine": "simulator", "targets": targets}, Manifest), None)
     assert sentence in model.remarks
-    assert sentence not in build(Path("x"), {"engine": "vllm", "targets": targets}, None).remarks
+    assert sentence not in build(Path("x"), typed({"engine": "vllm", "targets": targets}, Manifest), None).remarks
 
 
 @pytest.mark.parametrize(
@@ -465,8 +469,10 @@ def test_the_report_names_what_a_simulated_server_stands_for(targets: list[dict[
 )
 def test_an_unknown_cause_states_why(changes: dict[str, Any] | None, why: str) -> None:
     summary = None if changes is None else summaries.summary(synthetic.SUMMARY | changes)
-    assert build(Path("x"), synthetic.MANIFEST, summary).first.cause == f"not known: {why}"
-    assert build(Path("x"), synthetic.MANIFEST, summary, cause="queue-bound").first.cause == "queue-bound"
+    assert build(Path("x"), typed(synthetic.MANIFEST, Manifest), summary).first.cause == f"not known: {why}"
+    assert (
+        build(Path("x"), typed(synthetic.MANIFEST, Manifest), summary, cause="queue-bound").first.cause == "queue-bound"
+    )
 
 
 def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
@@ -486,7 +492,19 @@ def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
 def test_the_first_screen_counts_failed_turns_as_the_headline(ok: int, failed: int, unfinished: int) -> None:
     turns = {"sent": ok + failed + unfinished, "ok": ok, "failed": failed, "unfinished": unfinished}
     summary = summaries.results({"turns": turns | {"by_failure": {"cut": failed}}})
-    screen = first_screen.of_run({}, summary, None, "")
+    screen = first_screen.of_run(Manifest(), summary, None, "")
     (tile,) = (tile for tile in screen.tiles if tile.label.text == "Failed")
     assert failures.lines(summary)[0].startswith(f"{tile.value} {tile.detail.partition(',')[0]} failed (")
     assert tile.detail.endswith(f", {unfinished} unfinished" if unfinished else "turns")
+
+
+def test_the_load_is_that_of_the_manifest_or_of_its_scenario() -> None:
+    manifest = typed(synthetic.MANIFEST, Manifest)
+    assert recorded_load(manifest, ()) == manifest.load
+    killed = recorded_load(Manifest(scenario=ScenarioFile(text=scenarios.load("chat-open").resolved_text())), ())
+    assert killed is not None
+    assert killed.detail == "session starts"
+    assert [title for title, _ in killed.rows] == ["arrivals", "phases"]
+    assert recorded_load(Manifest(), ()) is None
+    with pytest.raises(ScenarioError, match=r"run\.json"):
+        recorded_load(Manifest(scenario=ScenarioFile(text="schema: 1\nname: chat\n")), ())

@@ -15,7 +15,8 @@ from inferload.analysis.report import report
 from inferload import cli
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.results import document_shapes
+from inferload.results import typed_documents
+from inferload.results.manifest_document import Manifest
 from inferload.servers import scrapes_file
 from inferload.turns import turns_file
 
@@ -109,7 +110,7 @@ def test_a_manifest_pipe_does_not_block(run: Path) -> None:
         os.mkfifo(run / name)
     assert "run.json is not a regular file" in " ".join(frames.load(run).notes)
     with pytest.raises(UsageError, match="not a regular file"):
-        document_shapes.read(run / rundir.MANIFEST)
+        typed_documents.read(run / rundir.MANIFEST, Manifest)
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])

@@ -26,6 +26,7 @@ from inferload.base.errors import UsageError
 from inferload.base.redaction import Redaction
 from inferload.locust.web import page, runs
 from inferload.locust.web.run_view import RunView
+from inferload.results.manifest_document import Manifest
 from inferload.results.run_list import FIGURES
 
 HOSTILE = "<script>alert(1)</script>"
@@ -48,10 +49,10 @@ class Controller:
     def under_way(self) -> bool:
         return self.run is not None
 
-    def rerun(self, manifest: dict[str, Any], seed: int | None) -> None:
+    def rerun(self, manifest: Manifest, seed: int | None) -> None:
         if self.refusal is not None:
             raise UsageError(self.refusal)
-        self.reruns.append((manifest["scenario"]["name"], seed))
+        self.reruns.append((manifest.scenario.name, seed))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import signal, stats
+from summaries import results
 
 from inferload.figures.gate_grammar import parse
 from inferload.results.statistics.intervals import (
@@ -161,23 +162,25 @@ SUMMARY_WITH_MAX = SUMMARY | {"latency": {"ttft_ms": SUMMARY["latency"]["ttft_ms
     ],
 )
 def test_a_gate_is_decided_by_the_whole_interval(gate: str, low: float | None, high: float | None, answer: str) -> None:
-    result = evaluate(parse(gate), SUMMARY, None, lambda name, q: Interval(low, high, 300))
+    result = evaluate(parse(gate), results(SUMMARY), None, lambda name, q: Interval(low, high, 300))
     assert result.answer == answer
     assert result.passed == parse(gate).holds(result.value)  # the default policy decides by the value
-    assert result.to_dict()["effective_n"] == 300
+    assert result.effective_n == 300
 
 
 @pytest.mark.parametrize(("limit", "ground"), [(450.0, "distance"), (449.9, "interval")])
 def test_a_distance_decides_from_its_factor_on(limit: float, ground: str) -> None:
     result = evaluate(
-        parse(f"p99(ttft_ms) < {limit}"), SUMMARY_WITH_MAX, None, lambda name, q: Interval(1.0, None, 300)
+        parse(f"p99(ttft_ms) < {limit}"), results(SUMMARY_WITH_MAX), None, lambda name, q: Interval(1.0, None, 300)
     )
     assert result.ground == ground
 
 
 @pytest.mark.parametrize(("policy", "passed"), [("warn", True), ("pass", True), ("fail", False)])
 def test_the_policy_decides_an_inconclusive_gate(policy: Policy, passed: bool) -> None:
-    result = evaluate(parse("p99(ttft_ms) < 160"), SUMMARY, None, lambda name, q: Interval(130, 180, 300), policy)
+    result = evaluate(
+        parse("p99(ttft_ms) < 160"), results(SUMMARY), None, lambda name, q: Interval(130, 180, 300), policy
+    )
     assert (result.answer, result.passed) == ("inconclusive", passed)
 
 
@@ -190,7 +193,7 @@ UNDECIDED = [
 
 @pytest.mark.parametrize(("interval", "note"), UNDECIDED)
 def test_an_undecided_gate_says_what_is_missing(interval: Interval, note: str) -> None:
-    result = evaluate(parse("p99(ttft_ms) < 160"), SUMMARY, None, lambda name, q: interval)
+    result = evaluate(parse("p99(ttft_ms) < 160"), results(SUMMARY), None, lambda name, q: interval)
     assert (result.answer, result.note) == ("inconclusive", note)
 
 
@@ -212,9 +215,9 @@ def test_a_run_of_the_stated_length_has_an_interval(turns: int, q: float | None)
 
 
 def test_counts_have_no_interval() -> None:
-    summary = SUMMARY | {"rates": {"failed_ratio": 0.01}}
+    summary = results(SUMMARY | {"rates": {"failed_ratio": 0.01}})
     result = evaluate(parse("failed_ratio < 0.02"), summary, None, lambda name, q: Interval(0, 1, 1))
-    assert (result.answer, result.interval) == ("pass", None)
+    assert (result.answer, result.low, result.high, result.effective_n) == ("pass", None, None, None)
 
 
 @given(st.integers(1, 400), st.sampled_from([0.5, 0.9, 0.95, 0.99]))

@@ -30,7 +30,8 @@ from inferload.results import summary as summaries_of
 from inferload.results import terminal_summary
 from inferload.results.phase_evidence import RunFacts, evidence_by_phase
 from inferload.results.summary import SummaryInput, Values, exact_block
-from inferload.results.summary_document import QUANTILES, FirstExample, Run, Verdict, document_of, steady
+from inferload.results.summary_document import QUANTILES, FirstExample, Run, Verdict, steady
+from inferload.results.typed_documents import document_of
 from inferload.results.verdict.validity import judge
 from inferload.turns.client_health import Beat, HealthSet
 from inferload.turns.record import Failure, PhaseWindow, TurnRecord, stepped

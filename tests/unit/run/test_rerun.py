@@ -1,11 +1,15 @@
 """The run specification from the manifest of an earlier run."""
 
-import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.results import typed_documents
+from inferload.results.manifest_document import Manifest
 from inferload.run.process.rerun import repeated
 from inferload.run.process.run_spec import RunOptions, RunSpec, resolve
 from inferload.run.process.user_scenarios import Program, ScenarioClass
@@ -15,8 +19,8 @@ METRICS = ("http://127.0.0.1:8000/metrics",)
 PROGRAM = Program((ScenarioClass("ChatUser", "chat", 1.0),), default_option="chat")
 
 
-def manifest_of(spec: RunSpec) -> dict[str, Any]:
-    """Return the parts of the manifest that a rerun needs, after a round trip through JSON."""
+def manifest_of(spec: RunSpec, **damage: Any) -> Manifest:
+    """Return the parts of the manifest that a rerun needs, after a round trip through a file."""
     document = {
         "scenario": {
             "text": spec.scenario.resolved_text(),
@@ -27,8 +31,10 @@ def manifest_of(spec: RunSpec) -> dict[str, Any]:
         "model": "tiny",
         "metrics_urls": list(METRICS),
     }
-    manifest: dict[str, Any] = json.loads(json.dumps(document))
-    return manifest
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / rundir.MANIFEST
+        rundir.write_json(path, document | damage)
+        return typed_documents.read(path, Manifest)
 
 
 @pytest.mark.parametrize("name", ["chat", "chat-open", "smoke", "demo"])
@@ -88,4 +94,4 @@ def test_other_user_classes_are_refused() -> None:
 def test_a_damaged_manifest_is_a_usage_error(damage: dict[str, Any]) -> None:
     spec = resolve(RunOptions(scenario="chat", host=HOST, program=PROGRAM))
     with pytest.raises(UsageError):
-        repeated(manifest_of(spec) | damage, PROGRAM)
+        repeated(manifest_of(spec, **damage), PROGRAM)

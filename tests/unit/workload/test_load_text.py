@@ -1,18 +1,14 @@
 """The load of a run in words: planned, changed manually, and from a manifest."""
 
-import json
 from typing import Any
 
-import msgspec
 import pytest
 
-from inferload.base.errors import UsageError
 from inferload.scenario.files import catalog
-from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.describe import describe
-from inferload.workload.plan.load_text import load_text, recorded_load
+from inferload.workload.plan.load_text import load_text
 
 CHAT = """\
 schema: 1
@@ -121,20 +117,3 @@ def test_changes_by_a_shape_are_distinguished_from_manual_ones() -> None:
     assert by_shape[0] == "by the LoadTestShape"
     assert [line[:8] for line in by_shape[1]] == ["at 1.0 s", "at 2.0 s"]
     assert by_hand == ("by hand", ("at 3.0 s users changed by hand: 6 -> 8",))
-
-
-def test_the_load_is_read_from_the_manifest_or_its_scenario() -> None:
-    loaded = scenario("{kind: poisson, sessions_per_s: 12}")
-    recorded = load_text(loaded, (), DataContext())
-    manifest = json.loads(json.dumps({"load": msgspec.to_builtins(recorded)}))
-    assert recorded_load(manifest, ()) == recorded
-    killed = recorded_load({"scenario": {"text": loaded.resolved_text()}}, ())
-    assert killed is not None
-    assert (killed.users_or_rate, killed.detail) == ("12/s Poisson", "session starts")
-    assert [title for title, _ in killed.rows] == ["arrivals", "phases"]
-    with pytest.raises(UsageError, match=r"run\.json: key load cannot be read"):
-        recorded_load({"load": {"rows": 5}}, ())
-    for without in ({}, {"scenario": None}):
-        assert recorded_load(without, ()) is None
-    with pytest.raises(ScenarioError, match=r"run\.json"):
-        recorded_load({"scenario": {"text": "schema: 1\nname: chat\n"}}, ())

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferload.base.clock import NS_PER_S, now_ns
+from inferload.results.manifest_document import Anchor, Worker
 from inferload.results.summarise.counts import EndedWorker
 from inferload.run.process import protocol
 
@@ -142,30 +143,31 @@ class Member:
             write_error=self.records.write_error,
         )
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Worker:
         """Return the worker's entry in the manifest."""
-        return {
-            "name": self.name,
-            "stripe": self.stripe,
-            "host": self.facts.get("host"),
-            "pid": self.facts.get("pid"),
-            "folder": self.facts.get("folder"),
-            "anchor": self.facts.get("anchor"),
-            "reader": self.facts.get("reader"),
-            "clock_offset_ns": self.clock.offset_ns,
-            "clock_rtt_ns": self.clock.rtt_ns,
-            "one_clock": self.clock.one_clock,
-            "wall_offset_ns": self.clock.wall_offset_ns,
-            "turns": self.turns,
-            "written": self.records.written,
-            "at_hand": self.records.at_hand,
-            "held_back": self.records.held_back,
-            "write_error": self.records.write_error,
-            "lost": self.lost,
-            "left": self.left,
-            "missing_reports": self.missing_reports,
-            "longest_silence_s": round(self.longest_silence_s, 3),
-        }
+        anchor = self.facts.get("anchor")
+        return Worker(
+            name=self.name,
+            stripe=self.stripe,
+            host=self.facts.get("host"),
+            pid=self.facts.get("pid"),
+            folder=self.facts.get("folder"),
+            anchor=None if anchor is None else Anchor(**anchor),
+            reader=self.facts.get("reader"),
+            clock_offset_ns=self.clock.offset_ns,
+            clock_rtt_ns=self.clock.rtt_ns,
+            one_clock=self.clock.one_clock,
+            wall_offset_ns=self.clock.wall_offset_ns,
+            turns=self.turns,
+            written=self.records.written,
+            at_hand=self.records.at_hand,
+            held_back=self.records.held_back,
+            write_error=self.records.write_error,
+            lost=self.lost,
+            left=self.left,
+            missing_reports=self.missing_reports,
+            longest_silence_s=round(self.longest_silence_s, 3),
+        )
 
 
 # Send a message of a kind to a worker; None: to all.

@@ -1,0 +1,151 @@
+"""Types of run.json, the manifest: the master writes it, all pages read it."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from inferload.base import rundir
+from inferload.base.deployments import Deployment
+from inferload.base.json_text import Count, Number
+from inferload.results.summary_document import Run
+from inferload.workload.plan.load_text import LoadText
+
+Instant = Annotated[int, Meta(ge=0, le=1 << 62)]  # nanoseconds; the difference of two has 64 bits
+Offset = Annotated[int, Meta(ge=-(1 << 61), le=1 << 61)]
+
+
+class ScenarioFile(Struct, frozen=True, kw_only=True):
+    """The scenario. `text`: resolved; `overrides`: what options of the command line changed."""
+
+    name: str = ""
+    origin: str | None = None
+    digest: str | None = None
+    text: str = ""
+    overrides: dict[str, Any] = {}
+
+
+class Anchor(Struct, frozen=True, kw_only=True):
+    """An instant on the master's two clocks."""
+
+    wall_ns: Instant
+    mono_ns: Instant | None = None
+
+
+class Phase(Struct, frozen=True, kw_only=True):
+    """A phase of the load. `end_wall_ns`: None while it lasts."""
+
+    phase: str = ""
+    start_wall_ns: Instant | None = None
+    end_wall_ns: Instant | None = None
+
+
+class Worker(Struct, frozen=True, kw_only=True):
+    """A worker. Offsets are its clocks minus the master's."""
+
+    name: str
+    stripe: Count | None = None
+    host: str | None = None
+    pid: int | None = None
+    folder: str | None = None
+    anchor: Anchor | None = None
+    reader: str | None = None
+    clock_offset_ns: Offset | None = None
+    clock_rtt_ns: Count | None = None
+    one_clock: bool = False
+    wall_offset_ns: Offset | None = None
+    turns: Count | None = None
+    written: Count | None = None
+    at_hand: Count | None = None
+    held_back: str | None = None
+    write_error: str | None = None
+    lost: bool = False
+    left: bool = False
+    missing_reports: Count = 0
+    longest_silence_s: Number | None = None
+
+
+class SentBeforeLoad(Struct, frozen=True, kw_only=True):
+    """Requests that checked a server before the load."""
+
+    requests: Count = 0
+    served: Count = 0
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    finish_reasons: bool = False
+
+
+class TargetServer(Struct, frozen=True, kw_only=True):
+    """A server under test."""
+
+    url: str = ""
+    api: str = ""
+    proxy: str | None = None
+    engine: str | None = None
+    version: str | None = None
+    stands_for: str | None = None
+    models: list[str] = []
+    max_model_len: Count | None = None
+    before_load: SentBeforeLoad = SentBeforeLoad()
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """run.json."""
+
+    format: int = rundir.FORMAT
+    id: str | None = None
+    scenario: ScenarioFile = ScenarioFile()
+    seed: Count | None = None
+    target: str | None = None
+    targets: list[TargetServer] = []
+    model: str | None = None
+    models: list[str] = []
+    endpoint: str | None = None
+    max_tokens_field: str | None = None
+    engine: str | None = None
+    variant: Deployment | None = None
+    max_model_len: Count | None = None
+    versions: dict[str, str | None] = {}
+    adaptations_left_out: list[dict[str, Any]] = []
+    hosts: list[str] = []
+    machine: dict[str, Any] = {}
+    started_at: str = ""
+    anchor: Anchor | None = None
+    phases: list[Phase] = []
+    steady_s: Number | None = None
+    workers: list[Worker] = []
+    metrics_urls: list[str] | None = None
+    insecure: bool = False
+    key_withheld_from: list[str] = []
+    cache_isolation: dict[str, str] = {}
+    workload: dict[str, Any] = {}
+    prompt_tokens: dict[str, Any] = {}
+    counts: dict[str, Any] | None = None
+    stop_reason: str | None = None
+    complete: bool = False
+    load: LoadText | None = None
+
+    @property
+    def deployed(self) -> Deployment:
+        """The server as `inferload deploy` started it; all is unknown of another one."""
+        return self.variant or Deployment()
+
+    @property
+    def run(self) -> Run:
+        """The identity of the run."""
+        return Run(
+            id=self.id,
+            scenario=self.scenario.name or None,
+            digest=self.scenario.digest,
+            seed=self.seed,
+            target=self.target,
+            model=self.model,
+            engine=self.engine,
+            started_at=self.started_at or None,
+            versions=self.versions,
+        )
+
+    def known_of(self, run: Run) -> Run:
+        """Return a summary's identity of the run; what it lacks is from the manifest."""
+        known = {name: value for name, value in msgspec.structs.asdict(run).items() if value not in (None, {})}
+        return msgspec.structs.replace(self.run, **known)
