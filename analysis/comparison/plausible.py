@@ -37,8 +37,8 @@ def _little(rate: float | None, e2e_ms: float | None, concurrency: float | None)
     most = concurrency / (e2e_ms / 1000)
     if rate <= most * (1 + _TOLERANCE):
         return None
-    bound = f"{concurrency:g} concurrent requests of {number(e2e_ms / 1000)} s each give at most {number(most)} req/s"
-    return f"Little's law: {bound}, but {number(rate)} req/s are reported"
+    bound = f"{concurrency:g} concurrent turns of {number(e2e_ms / 1000)} s each give at most {number(most)} turns/s"
+    return f"Little's law: {bound}, but {number(rate)} turns/s are reported"
 
 
 def _tokens(name: str, rate: float | None, per_turn: float | None, reported: float | None) -> str | None:

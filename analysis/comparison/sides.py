@@ -9,8 +9,6 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.figures.metric_names import PROCESS_START
-from inferload.figures.rate_figures import FAILED_RATIO, OUTPUT, TURNS
-from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 from inferload.results import prices, typed_documents
 from inferload.results.cost import UNPRICED, Prices
 from inferload.results.manifest_document import Manifest
@@ -291,14 +289,6 @@ def _lasted_s(manifest: Manifest) -> float | None:
     if manifest.anchor is None or not known_ns or None in ends_ns:
         return None
     return (max(known_ns) - manifest.anchor.wall_ns) / 1e9
-
-
-_LOAD_FIGURES = (
-    *(f"{q}({measure})" for measure in (TTFT.key, TPOT.key) for q in ("mean", "p50", "p90", "p95", "p99")),
-    *(f"{q}({ITL.key})" for q in ("p50", "p95")),
-    f"mean({E2E.key})",
-    *(figure.key for figure in (FAILED_RATIO, TURNS, OUTPUT)),
-)
 
 
 def _loads(manifest: Manifest, summary: Summary) -> tuple[LoadFigures, ...]:

@@ -165,8 +165,9 @@ def requests(prefix: Path) -> OtherRequests:
     return OtherRequests(sent=_count(whole, "sent"), failed=_count(whole, "failed"), by_name=by_name)
 
 
-def _count(row: Mapping[str, Any], key: str) -> int:
-    return round(_known(row.get(_REQUEST_KEYS[key])) or 0)
+def _count(row: Mapping[str, Any], key: str) -> int | None:
+    value = _known(row.get(_REQUEST_KEYS[key]))
+    return None if value is None else round(value)
 
 
 def _stats(prefix: Path) -> list[dict[str, Any]]:

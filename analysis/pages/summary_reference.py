@@ -45,7 +45,8 @@ def _title(kind: type) -> str:
 
 def _intro(kind: type) -> str:
     """Return the docstring of a type, or of what it adds a field for each row to, as one line."""
-    documented = next(base for base in kind.__mro__ if (base.__doc__ or "").strip())
+    documented = next(base for base in kind.__mro__ if base is msgspec.Struct or (base.__doc__ or "").strip())
+    assert documented is not msgspec.Struct, f"{kind.__name__} has no docstring"
     return " ".join(str(documented.__doc__).split())
 
 
@@ -91,15 +92,26 @@ def _text(hint: Any) -> str:
         texts = dict.fromkeys(map(_text, parts))
         if "number" in texts:
             texts.pop("int", None)
-        return " or ".join(texts)
+        return _or(list(texts))
     if origin is dict:
-        return f"map of {_text(parts[1])}"
+        return f"map of {_part(parts[1])}"
     if origin in (list, tuple):
-        return f"list of {_text(parts[0])}"
+        return f"list of {_part(parts[0])}"
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         title = _title(hint)
         return f"[{title}](#{title.replace(' ', '-')})"
     return _PLAIN[hint]
+
+
+def _part(hint: Any) -> str:
+    """Return the type of the entries of a list or map; in brackets if there are several."""
+    text = _text(hint)
+    return f"({text})" if " or " in text else text
+
+
+def _or(texts: list[str]) -> str:
+    """Return types joined by `or`; after a comma if the first has an `or` of its own."""
+    return (", or " if " or " in texts[0] else " or ").join(texts)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from . import search_charts
 from .first_screen import FirstScreen, of_run
 
 _POINTS = (
-    "Requests: successful turns in the window. Goodput: those that met all limits. A load holds or breaks the SLO if the "
+    "Turns: those that ended well in the window. Goodput: those that met all limits. A load holds or breaks the SLO if the "
     "whole interval does; intervals use the effective number of independent turns."
 )
 _UNSTEADY = ("overloaded", "invalid", "failed")

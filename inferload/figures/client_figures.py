@@ -36,7 +36,7 @@ CLIENT_FIGURES: tuple[ClientFigure, ...] = (
         title="Client delay",
         unit="ms",
         text="delay of a chunk in the client: read time - the kernel's receive timestamp, one sample for each read, failed turns "
-        "included; in summary.json it is `client.delay_ms`",
+        "included",
         headline=True,
         sketch=lambda health: health.delay_ms,
     ),
@@ -44,7 +44,7 @@ CLIENT_FIGURES: tuple[ClientFigure, ...] = (
         key="client_loop_lag_ms",
         title="Event loop lag",
         unit="ms",
-        text="delay of timers in the event loop of a worker; in summary.json it is `client.loop_lag_ms`",
+        text="delay of timers in the event loop of a worker",
         headline=True,
         sketch=lambda health: health.loop_lag_ms,
     ),
@@ -52,7 +52,7 @@ CLIENT_FIGURES: tuple[ClientFigure, ...] = (
         key="client_gc_pause_ms",
         title="Garbage collection",
         unit="ms",
-        text="pauses of the client's processes; in summary.json it is `client.gc_pause_ms`",
+        text="pauses of the client's processes",
         sketch=lambda health: health.gc_pause_ms,
     ),
     ClientFigure(

@@ -72,7 +72,7 @@ def _ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-_STARTS = "sessions and requests, /s"
+_STARTS = "sessions and turns, /s"
 
 RATE_FIGURES: tuple[RateFigure, ...] = (
     RateFigure(
@@ -95,8 +95,8 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
     RateFigure(
         key="turns_per_s",
         panel=_STARTS,
-        title="Requests",
-        unit="req/s",
+        title="Turns",
+        unit="turns/s",
         compared=True,
         text="successful turns that ended in the window / its length",
         better="higher",

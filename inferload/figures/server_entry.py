@@ -12,15 +12,15 @@ from inferload.base.json_text import Count, Number
 class MeanAndMax(Struct, frozen=True, kw_only=True):
     """A gauge over the scrapes of the window."""
 
-    mean: Number | None = None
-    max: Number | None = None
+    mean: Annotated[Number | None, Meta(description="mean of the scrapes")] = None
+    max: Annotated[Number | None, Meta(description="highest value of a scrape")] = None
 
 
 class Histogram(Struct, frozen=True, kw_only=True):
     """A histogram of the server between two scrapes. A bracket is `[low, high]` of a bucket."""
 
     count: Annotated[Count | None, Meta(description="samples")] = None
-    mean: Number | None = None
+    mean: Annotated[Number | None, Meta(description="sum / number of samples")] = None
     p50: Annotated[
         list[Number | None] | None,
         Meta(description="bounds `[low, high]` of the bucket; `high` is `null` in the last bucket"),
@@ -36,6 +36,14 @@ class EngineLabel(Struct, frozen=True, kw_only=True):
     """Gauges of one engine of a server."""
 
     engine: Annotated[str | None, Meta(description="label of the engine")] = None
+
+
+class WaitingReasons(Struct, frozen=True, kw_only=True):
+    """Waiting requests by the reason why they wait."""
+
+
+class Gpus(Struct, frozen=True, kw_only=True):
+    """Figures of a GPU exporter, over the scrapes of the measure phase."""
 
 
 class SpeculationByPosition(Struct, frozen=True, kw_only=True):

@@ -6,12 +6,13 @@ scraper, the glossary and the reference pages. Names of other engines' metrics a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Meta, Struct, defstruct
+from msgspec import Meta, defstruct
 
 from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
@@ -20,10 +21,12 @@ from inferload.figures.figure import Figure
 from inferload.figures.server_entry import (
     EngineLabel,
     FigureValue,
+    Gpus,
     Histogram,
     MeanAndMax,
     ServerFacts,
     SpeculationByPosition,
+    WaitingReasons,
 )
 from inferload.figures.server_formulas import (
     GAUGE,
@@ -490,7 +493,7 @@ def _type(row: ServerFigure) -> Any:
     return MeanAndMax if row.statistics else CountOf if row.form == "count" else Number
 
 
-def _struct(name: str, block: str | None, base: type = Struct, more: Sequence[tuple[str, Any, Any]] = ()) -> Any:
+def _struct(name: str, block: str | None, base: type, more: Sequence[tuple[str, Any, Any]] = ()) -> Any:
     """Return a type with a field for each row of a block, after those of `base` and `more`: name, type and default."""
     rows = [row for row in SERVER_FIGURES if row.block == block]
     fields = [(row.entry_key, Annotated[_type(row) | None, Meta(description=row.text)], None) for row in rows]
@@ -498,10 +501,22 @@ def _struct(name: str, block: str | None, base: type = Struct, more: Sequence[tu
 
 
 _BLOCKS: Mapping[str, type] = {
-    _BY_REASON: _struct("WaitingByReason", _BY_REASON),
+    _BY_REASON: _struct("WaitingByReason", _BY_REASON, WaitingReasons),
     SPEC_DECODE: _struct("Speculation", SPEC_DECODE, SpeculationByPosition),
-    GPU: _struct("Gpu", GPU),
+    GPU: _struct("Gpu", GPU, Gpus),
 }
+_BLOCK_TEXTS = {
+    _BY_REASON: "waiting requests by reason; null if the server does not report it",
+    SPEC_DECODE: "speculative decoding; null without drafts",
+    GPU: "figures of a GPU exporter; null for an engine",
+}
+
+
+def _of_engine(row: ServerFigure) -> str:
+    """Return the definition of a gauge without how the engines of a server are combined."""
+    return re.sub(r"(, summed|\. Maximum) over engines$", "", row.text)
+
+
 if TYPE_CHECKING:
     Engine = EngineLabel
     Server = ServerFacts
@@ -509,7 +524,7 @@ else:
     # Entries of summary.json, with a field for each row.
     Engine = defstruct(
         "Engine",
-        [(row.key, Annotated[MeanAndMax, Meta(description=row.text)], MeanAndMax()) for row in ENGINE_GAUGES],
+        [(row.key, Annotated[MeanAndMax, Meta(description=_of_engine(row))], MeanAndMax()) for row in ENGINE_GAUGES],
         bases=(EngineLabel,),
         module=__name__,
         frozen=True,
@@ -521,7 +536,10 @@ else:
         ServerFacts,
         [
             ("engines", Annotated[list[Engine], Meta(description="gauges of each engine")], []),
-            *((block, kind | None, None) for block, kind in _BLOCKS.items()),
+            *(
+                (block, Annotated[kind | None, Meta(description=_BLOCK_TEXTS[block])], None)
+                for block, kind in _BLOCKS.items()
+            ),
         ],
     )
 

@@ -18,7 +18,7 @@ from inferload.base.escaping import markdown as plain
 from inferload.base.numbers import exact, short
 from inferload.figures import table
 from inferload.figures.table import Cell, Table
-from inferload.results.summary_document import GateResult, Outcome, State, Summary, Turns
+from inferload.results.summary_document import NOT_JUDGED, GateResult, Outcome, State, Summary, Turns
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import gate_mark, interval_and_note, interval_text
 from inferload.results.verdict.outcome import FAILED, USAGE
@@ -184,12 +184,12 @@ def _add_gate(suite: ElementTree.Element, of: str, gate: GateResult) -> None:
 
 
 def _properties(summary: Summary) -> dict[str, str]:
-    judged, run = summary.outcome, summary.run
+    judged, run, measurement = summary.outcome, summary.run, summary.verdict.measurement
     properties = {
         "outcome": judged.headline,
         "state": judged.state,
         "exit_code": judged.exit_code,
-        "measurement": summary.verdict.measurement,
+        "measurement": None if measurement == NOT_JUDGED else measurement,
         "window_s": summary.window_s,
         **{key: getattr(run, key) for key in _PROPERTIES},
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inferload.base.numbers import NOT_KNOWN, number, percent, short
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head
-from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES
+from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES, TURNS
 from inferload.figures.server_entry import Histogram, MeanAndMax
 from inferload.figures.server_figures import HIT_RATE, SERVER_FIGURES, Server, ServerFigure
 from inferload.figures.slo import LIMITS
@@ -164,8 +164,9 @@ def _missed(block: Slo, name: str) -> Cell:
         return share
     if name not in limits:
         return "no limit"
-    # Turns of classes without the limit could not miss it, so that a share of all turns says nothing.
-    return "by class" if limits[name] is None else f"{number(limits[name])}: missed by {share or NOT_KNOWN}"
+    if limits[name] is None:
+        return "by class"  # turns of classes without the limit could not miss it, so that a share of all turns says nothing
+    return None if share is None else f"{number(limits[name])}: missed by {share}"
 
 
 def _of_turns(block: Slo, turns: int) -> str | None:
@@ -181,9 +182,9 @@ def _rates(summary: Results) -> list[Table]:
     ]
     client = stalls.turns_with_client_stall
     blocked = f"; {number(client)} while the client was blocked" if client else ""
-    none = stalls.longest_ms is None and stalls.turns_with_stall == 0
+    stalled, none = stalls.turns_with_stall, stalls.longest_ms is None and stalls.turns_with_stall == 0
     rows += [
-        ("turns with a stall (a gap over 250 ms)", number(stalls.turns_with_stall) + blocked),
+        ("turns with a stall (a gap over 250 ms)", None if stalled is None else number(stalled) + blocked),
         (
             "longest gap, ms",
             f"none over 250{' by the server' if client else ''}" if none else stalls.longest_ms,
@@ -324,7 +325,7 @@ def _others(summary: Results) -> list[Table]:
 
 
 def servers_table(servers: Sequence[Server]) -> Table:
-    """Return the table of the scraped servers. `servers`: entries of `server_metrics.window_figures`."""
+    """Return the table of the scraped servers. `servers`: entries of `inferload.servers.window_figures`."""
     rows: Rows = [(row.head(), *(_server_cell(row, server) for server in servers)) for row in SERVER_FIGURES]
     rows.append((OBSERVED, *(server.window_s for server in servers)))
     unknown = [all(cell is None for cell in cells) for _, *cells in rows]
@@ -407,21 +408,23 @@ def _client(summary: Results) -> list[Table]:
 
 
 def _steps(summary: Results) -> list[Table]:
-    figures, statistics = (TTFT, ITL), ("p50", "p95")
+    rates, figures, statistics = (OFFERED, ACHIEVED, TURNS, OUTPUT), (TTFT, ITL), ("p50", "p95", "p99")
     columns: Columns = [
         "step",
         "window, s",
-        *(figure.head() for figure in (OFFERED, ACHIEVED, OUTPUT)),
+        *(figure.head() for figure in rates),
         *(figure.head(name) for figure in figures for name in statistics),
         Head("failed turns", "turns failed"),
+        Head("unfinished turns", "turns unfinished"),
     ]
     rows: Rows = [
         (
             f"{step.step}: {step_level(step.users, step.sessions_per_s)}",
             step.window_s,
-            *(step.rates.get(figure.key) for figure in (OFFERED, ACHIEVED, OUTPUT)),
+            *(step.rates.get(figure.key) for figure in rates),
             *(statistic(step.latency_of(figure.key), q) for figure in figures for q in statistics),
             step.turns.failed,
+            step.turns.unfinished,
         )
         for step in summary.steps
     ]
@@ -457,7 +460,14 @@ def _classes(summary: Results) -> list[Table]:
     heads: Columns = ["", "class", *map(statistic_head, STATISTICS)]
     return [
         Table("classes", "Latency by class", heads, first, note + _marks_note(first)),
-        Table("other-classes", "Other latency measures by class", heads, others, "In milliseconds.", folded=True),
+        Table(
+            "other-classes",
+            "Other latency measures by class",
+            heads,
+            others,
+            "In milliseconds." + _marks_note(others),
+            folded=True,
+        ),
     ]
 
 

@@ -89,8 +89,8 @@ class SummaryInput:
     servers: Sequence[Server] = ()
     gates: Sequence[str] = ()
     inconclusive: gating.Policy = "warn"
-    other_requests: OtherRequests = field(default_factory=OtherRequests)
-    exceptions: Exceptions = field(default_factory=Exceptions)
+    other_requests: OtherRequests = field(default_factory=lambda: OtherRequests(sent=0, failed=0))
+    exceptions: Exceptions = field(default_factory=lambda: Exceptions(count=0))
     users: Mapping[str, int] = field(default_factory=dict)  # of Locust, by class
     batches: Batches | None = None  # of the measure phase; None: turn records are missing, or there are too many
     sums: Sums | None = None  # of a run with too many
@@ -375,6 +375,6 @@ def _verdict(data: SummaryInput, results: Results, exact: Mapping[str | None, _L
     """Return the verdict. Gates decide if the run passes; without gates, failed turns, other requests and tasks do."""
     gates = [_evaluated(text, data, results, exact) for text in data.gates]
     gates += [] if data.aborted is None else [data.aborted]
-    failures = data.tallies.total().failed + data.other_requests.failed + data.exceptions.count
-    passed = all(gate.passed for gate in gates) if gates else failures == 0
+    failures = (data.tallies.total().failed, data.other_requests.failed, data.exceptions.count)
+    passed = all(gate.passed for gate in gates) if gates else not any(failures)
     return structs.replace(data.verdict, gates=gates, passed=passed)

@@ -17,6 +17,7 @@ from inferload.figures.server_figures import Server
 from inferload.results.statistics.overload import Growth
 
 FORMAT = 1
+NOT_JUDGED = "not judged"  # measurement of a run that never started
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 BEYOND = 10  # samples beyond a percentile; with fewer, it is marked and has an interval
 
@@ -107,7 +108,7 @@ class GateResult(Struct, frozen=True, kw_only=True):
 class Verdict(Struct, frozen=True, kw_only=True):
     """Validity of the measurement, and gates."""
 
-    measurement: Annotated[str, means("`valid`, `suspect` or `invalid`")] = "not judged"
+    measurement: Annotated[str, means("`valid`, `suspect` or `invalid`")] = NOT_JUDGED
     by_phase: Annotated[dict[str, str], means("the same for each phase")] = {}
     reasons: Annotated[
         list[Reason], means("reasons of a verdict below valid; those of other phases decide nothing")
@@ -209,7 +210,7 @@ class Stalls(Struct, frozen=True, kw_only=True):
 class Mean(Struct, frozen=True, kw_only=True):
     """A mean."""
 
-    mean: Number | None = None
+    mean: Annotated[Number | None, means("null without samples")] = None
 
 
 class Slo(Struct, frozen=True, kw_only=True):
@@ -223,7 +224,7 @@ class Slo(Struct, frozen=True, kw_only=True):
         ),
     ] = {}
     turns: Annotated[Count, means("turns planned in the window: ended and dropped ones")]
-    met: Annotated[Count, means("turns that met all limits")] = 0
+    met: Annotated[Count, means("turns that met all limits")]
     missed: Annotated[
         dict[str, Count],
         means("turns that missed each limit, which may be several; `failed` (and unfinished) and `dropped` turns"),
@@ -234,14 +235,14 @@ class Distribution(Struct, frozen=True, kw_only=True):
     """Samples of a measure. Percentiles are values of nearest rank."""
 
     count: Annotated[Count, means("number of samples")] = 0
-    mean: Number | None = None
-    p50: Number | None = None
-    p90: Number | None = None
-    p95: Number | None = None
-    p99: Number | None = None
+    mean: Annotated[Number | None, means("arithmetic mean")] = None
+    p50: Annotated[Number | None, means("median")] = None
+    p90: Annotated[Number | None, means("90th percentile")] = None
+    p95: Annotated[Number | None, means("95th percentile")] = None
+    p99: Annotated[Number | None, means("99th percentile")] = None
     p999: Annotated[Number | None, means("99.9th percentile")] = None
-    min: Number | None = None
-    max: Number | None = None
+    min: Annotated[Number | None, means("lowest sample")] = None
+    max: Annotated[Number | None, means("highest sample")] = None
     intervals: Annotated[
         dict[str, list[Number | None]],
         means(
@@ -297,20 +298,20 @@ class Step(Figures, frozen=True, kw_only=True):
 class SplitTurns(Struct, frozen=True, kw_only=True):
     """Counts of the turns of one server or model."""
 
-    sent: Count
-    ok: Count
-    failed: Count
-    unfinished: Count
-    input_tokens: Count | None = None
-    cached_tokens: Count | None = None
-    output_tokens: Count | None = None
+    sent: Annotated[Count, means("turns that were begun")]
+    ok: Annotated[Count, means("successful turns, cancelled ones included")]
+    failed: Annotated[Count, means("turns that failed")]
+    unfinished: Annotated[Count, means("turns in flight at the end of the drain")]
+    input_tokens: Annotated[Count | None, means("sum over the turns that reported it; null: none did")] = None
+    cached_tokens: Annotated[Count | None, means("sum over the turns that reported it; null: none did")] = None
+    output_tokens: Annotated[Count | None, means("sum over the turns that reported it; null: none did")] = None
 
 
 class Split(Struct, frozen=True, kw_only=True):
     """Figures of one server or model."""
 
-    turns: SplitTurns
-    latency: dict[str, Distribution] = {}
+    turns: Annotated[SplitTurns, means("counts of turns")]
+    latency: Annotated[dict[str, Distribution], means("one entry for each [measure](measures.md) of turns, in ms")] = {}
 
     def latency_of(self, measure: str) -> Distribution:
         """Return the distribution of a measure of turns."""
@@ -322,11 +323,11 @@ class RequestName(Struct, frozen=True, kw_only=True):
 
     type: Annotated[str | None, means("Locust's request type, such as `GET`")] = None
     name: Annotated[str, means("Locust's name")]
-    sent: Count
-    failed: Count
-    p50_ms: Annotated[Number | None, means("Locust's percentiles, of three significant digits")] = None
-    p95_ms: Number | None = None
-    p99_ms: Number | None = None
+    sent: Annotated[Count | None, means("requests that ended; null: not known")]
+    failed: Annotated[Count | None, means("requests that failed; null: not known")]
+    p50_ms: Annotated[Number | None, means("Locust's median response time, of three significant digits")] = None
+    p95_ms: Annotated[Number | None, means("the same, 95th percentile")] = None
+    p99_ms: Annotated[Number | None, means("the same, 99th percentile")] = None
 
     @property
     def text(self) -> str:
@@ -337,24 +338,24 @@ class RequestName(Struct, frozen=True, kw_only=True):
 class OtherRequests(Struct, frozen=True, kw_only=True):
     """Requests that are not turns."""
 
-    sent: Count = 0
-    failed: Count = 0
+    sent: Annotated[Count | None, means("requests that ended; null: not known")] = None
+    failed: Annotated[Count | None, means("requests that failed; null: not known")] = None
     by_name: Annotated[list[RequestName], means("by type and name")] = []
 
 
 class TaskException(Struct, frozen=True, kw_only=True):
     """Exceptions with one message."""
 
-    message: str
-    count: Count
+    message: Annotated[str, means("text of the exception")]
+    count: Annotated[Count, means("exceptions with this text")]
 
 
 class Exceptions(Struct, frozen=True, kw_only=True):
     """Exceptions of tasks and event listeners."""
 
-    count: Count = 0
+    count: Annotated[Count | None, means("exceptions raised; null: not known")] = None
     first: Annotated[str | None, means("message of the first one")] = None
-    by_message: list[TaskException] = []
+    by_message: Annotated[list[TaskException], means("by message, of at most 50; the rest as `others`")] = []
 
 
 class Users(Struct, frozen=True, kw_only=True):
@@ -408,7 +409,7 @@ else:
 class Stopped(Struct, frozen=True, kw_only=True):
     """A server that stopped answering."""
 
-    target: str
+    target: Annotated[str, means("URL of the server")]
     at_s: Annotated[Number, means("time since the start of the run")]
     by_failure: Annotated[dict[str, Count], means("failed turns after that time, by class")]
 
@@ -416,12 +417,12 @@ class Stopped(Struct, frozen=True, kw_only=True):
 class ExpectedHits(Struct, frozen=True, kw_only=True):
     """Hits of an unlimited cache."""
 
-    turns: Count = 0
-    input_tokens: Count = 0
-    cacheable_tokens: Annotated[Count, means("prompt tokens in whole blocks, without the last token")] = 0
-    cacheable_share: Number | None = None
-    cached_tokens: Count = 0
-    hit_rate: Number | None = None
+    turns: Annotated[Count, means("turns whose prompts are counted")]
+    input_tokens: Annotated[Count, means("prompt tokens of these turns")]
+    cacheable_tokens: Annotated[Count, means("prompt tokens in whole blocks, without the last token")]
+    cacheable_share: Annotated[Number | None, means("cacheable over input tokens")] = None
+    cached_tokens: Annotated[Count, means("prompt tokens that an earlier prompt left in the cache")]
+    hit_rate: Annotated[Number | None, means("cached over input tokens")] = None
     exactness: Annotated[str, means("`exact` or `approximate`")] = "approximate"
     notes: Annotated[list[str], means("assumptions")] = []
 
@@ -429,28 +430,28 @@ class ExpectedHits(Struct, frozen=True, kw_only=True):
 class CountedHits(Struct, frozen=True, kw_only=True):
     """The server's counters."""
 
-    queries: Annotated[Count, means("tokens looked up")] = 0
-    hits: Annotated[Count, means("tokens found")] = 0
-    hit_rate: Number | None = None
+    queries: Annotated[Count, means("tokens looked up")]
+    hits: Annotated[Count, means("tokens found")]
+    hit_rate: Annotated[Number | None, means("tokens found over tokens looked up")] = None
     notes: Annotated[list[str], means("load outside the scrapes")] = []
 
 
 class ReportedHits(Struct, frozen=True, kw_only=True):
     """Cached tokens reported with the answers."""
 
-    turns: Annotated[Count, means("turns that reported cached tokens")] = 0
-    input_tokens: Count = 0
-    cached_tokens: Count = 0
-    hit_rate: Number | None = None
+    turns: Annotated[Count, means("turns that reported cached tokens")]
+    input_tokens: Annotated[Count, means("prompt tokens of these turns")]
+    cached_tokens: Annotated[Count, means("cached tokens that they reported")]
+    hit_rate: Annotated[Number | None, means("cached over input tokens")] = None
     of_cacheable: Annotated[Number | None, means("share of the cacheable tokens")] = None
 
 
 class PairedMeasure(Struct, frozen=True, kw_only=True):
     """The same turns in the earlier run (before) and in this one (after)."""
 
-    pairs: Count = 0
-    before_mean: Number | None = None
-    after_mean: Number | None = None
+    pairs: Annotated[Count, means("turns with a value in both runs")]
+    before_mean: Annotated[Number | None, means("mean of the earlier run")] = None
+    after_mean: Annotated[Number | None, means("mean of this run")] = None
     difference_mean: Annotated[Number | None, means("after - before")] = None
     ratio_p50: Annotated[Number | None, means("median of after / before")] = None
 
@@ -515,7 +516,7 @@ class TaskSteps(Struct, frozen=True, kw_only=True):
 
     first: Annotated[Count, means("first step of the range")] = msgspec.field(name="from")
     last: Annotated[Count | None, means("last step; `null`: no limit")] = msgspec.field(name="to", default=None)
-    turns: Count
+    turns: Annotated[Count, means("turns of these steps")]
     share: Annotated[Number | None, means("cached over input tokens")] = None
 
 
@@ -524,8 +525,8 @@ class Task(Struct, frozen=True, kw_only=True):
     done ([agents](../how-to/agents.md)).
     """
 
-    begun: Annotated[Count, means("tasks that started")] = 0
-    done: Annotated[Count, means("tasks whose turns are all ok and whose last answer was received")] = 0
+    begun: Annotated[Count, means("tasks that started")]
+    done: Annotated[Count, means("tasks whose turns are all ok and whose last answer was received")]
     completion_s: Annotated[
         Distribution, means("first planned to last closed; `model_s` + `tool_s` + `think_s` + `lag_s`")
     ] = NO_SAMPLES
@@ -535,14 +536,14 @@ class Task(Struct, frozen=True, kw_only=True):
     tool_s: Annotated[Distribution, means("tools ran")] = NO_SAMPLES
     think_s: Annotated[Distribution, means("pauses of the user")] = NO_SAMPLES
     lag_s: Annotated[Distribution, means("a turn was due and not yet sent")] = NO_SAMPLES
-    stalled: Annotated[Count, means("tasks with a stall")] = 0
-    cancelled_turns: Count = 0
-    uncounted_turns: Annotated[Count, means("turns that did not report input or output tokens")] = 0
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
-    input_per_output: Number | None = None
+    stalled: Annotated[Count, means("tasks with a stall")]
+    cancelled_turns: Annotated[Count, means("turns that the scenario or the task cancelled")]
+    uncounted_turns: Annotated[Count, means("turns that did not report input or output tokens")]
+    input_tokens: Annotated[Count | None, means("sum over all turns; null: one did not report it")] = None
+    output_tokens: Annotated[Count | None, means("sum over all turns; null: one did not report it")] = None
+    input_per_output: Annotated[Number | None, means("input over output tokens")] = None
     cached_share: Annotated[Number | None, means("cached over input tokens")] = None
-    cached_share_by_step: list[TaskSteps] = []
+    cached_share_by_step: Annotated[list[TaskSteps], means("the same by range of steps")] = []
 
 
 class Results(Figures, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> l
 def names_notes(by_class: Mapping[str, Figures], by_name: Sequence[RequestName]) -> list[str]:
     """Return a note for each table in which names beyond the bound are counted together."""
     turns = by_class[OTHER_NAMES].turns.sent if OTHER_NAMES in by_class else 0
-    requests = sum(row.sent for row in by_name if row.name == OTHER_NAMES)
+    requests = sum(row.sent or 0 for row in by_name if row.name == OTHER_NAMES)
     texts = []
     if turns:
         texts.append(f"{turns} turns are counted as {OTHER_NAMES!r}: tasks gave more than {MOST_NAMES:,} names")

@@ -53,8 +53,7 @@ def details(summary: Summary, planned: str = "") -> str:
     parts += [table.text(shown.marked(caution)) for shown in tables]
     if not summary.servers:
         parts.append("server: nothing was scraped")
-    if failed := failures.lines(summary):
-        parts.append("\n  ".join(["failed turns (times since the run began)", *map(escaped, failed)]))
+    parts.append("\n".join(escaped(failures.stopped_text(entry)) for entry in summary.stopped_answering or ()))
     parts.append("\n".join(f"note: {escaped(note)}" for note in summary.notes))
     return "\n\n".join(filter(None, parts)) + "\n"
 

@@ -28,7 +28,7 @@ CHARTS = {
     "ITL, ms": ("itl_ms_p50", "itl_ms_p99"),
     "TPOT, ms": ("tpot_ms_p50", "tpot_ms_p95"),
     "E2E, ms": ("e2e_ms_p50", "e2e_ms_p95"),
-    "sessions and requests, /s": ("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s"),
+    "sessions and turns, /s": ("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s"),
     "output, tok/s": ("output_tok_per_s", "generation_tok_per_s"),
     "prompt, tok/s": ("input_tok_per_s", "prompt_tok_per_s"),
     "KV cache and cache hits, %": ("kv_cache_usage", "prefix_cache_hit_rate"),
@@ -37,7 +37,7 @@ CHARTS = {
 }
 # Cells of the table of classes, and tiles after the run, by their path in summary.json.
 FIGURES = {
-    "Requests, req/s": ("rates", "turns_per_s"),
+    "Turns, turns/s": ("rates", "turns_per_s"),
     "Output, tok/s": ("rates", "output_tok_per_s"),
     "TTFT p50, ms": ("latency", "ttft_ms", "p50"),
     "ITL p50, ms": ("latency", "itl_ms", "p50"),

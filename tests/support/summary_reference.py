@@ -51,14 +51,20 @@ def _of_type(value: Any, text: str, path: str) -> Iterator[str]:
         return
     if text.startswith("list of ") and isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _of_type(item, text.removeprefix("list of "), f"{path}[{index}]")
+            yield from _of_type(item, _part(text, "list of "), f"{path}[{index}]")
     elif text.startswith("map of ") and isinstance(value, dict):
         for key, item in value.items():
-            yield from _of_type(item, text.removeprefix("map of "), f"{path}.{key}")
+            yield from _of_type(item, _part(text, "map of "), f"{path}.{key}")
     elif link := re.match(r"\[(.*?)\]\(#.*?\)", text):
         yield from _of_section(value, link[1], path)
     elif not any(_is(value, name) for name in text.split(" or ")):
         yield f"{path}: {value!r} is no {text}"
+
+
+def _part(text: str, prefix: str) -> str:
+    """Return the type of the entries of a list or map, which is in brackets if there are several."""
+    part = text.removeprefix(prefix).removesuffix(", or null")
+    return part[1:-1] if part.startswith("(") else part
 
 
 def _is(value: Any, name: str) -> bool:

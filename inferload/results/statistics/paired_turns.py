@@ -55,7 +55,7 @@ def paired(parts: Iterable[tuple[pa.Table, pa.Table]]) -> tuple[int, dict[str, P
 def _compared(pairs: list[tuple[Floats, Floats]]) -> PairedMeasure:
     old, new = (np.concatenate([np.zeros(0), *(pair[side] for pair in pairs)]) for side in (0, 1))
     if not len(old):
-        return PairedMeasure()
+        return PairedMeasure(pairs=0)
     ratios = new[old > 0] / old[old > 0]
     return PairedMeasure(
         pairs=len(old),

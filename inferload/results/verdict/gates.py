@@ -161,7 +161,7 @@ def _why_missing(missing: Sequence[str], servers: Sequence[Server]) -> str:
 def _request_value(gate: Gate, requests: OtherRequests) -> tuple[float | None, str | None]:
     """Return the failed ratio of a request other than a turn, over the whole run."""
     for row in requests.by_name:
-        if row.text == gate.selector and row.sent:
+        if row.text == gate.selector and row.sent and row.failed is not None:
             return row.failed / row.sent, None
     return None, f"no request {gate.selector} was sent"
 

@@ -283,8 +283,8 @@ def test_low_rates_of_an_ab_table_have_three_digits() -> None:
         Side(label, (Run(Path(), label, dict.fromkeys(NAMES) | {"turns_per_s": value}),))
         for label, value in (("a", 0.0412), ("b", 0.05))
     ]
-    (row,) = [row for row in output.block([compare(*sides, MEDIAN, ALL)]).splitlines() if "Requests" in row]
-    assert row.split() == ["Requests,", "req/s", "0.0412", "0.05"]
+    (row,) = [row for row in output.block([compare(*sides, MEDIAN, ALL)]).splitlines() if "Turns" in row]
+    assert row.split() == ["Turns,", "turns/s", "0.0412", "0.05"]
 
 
 def test_the_page_of_a_sweep_has_the_best_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

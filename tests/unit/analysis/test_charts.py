@@ -226,8 +226,8 @@ def page_with_everything(folder: Path) -> str:
     summary = copy.deepcopy(synthetic.SUMMARY)
     summary["steps"] = [step(users, 100.0 * users) for users in (1, 4, 8)]
     counted = {"hit_rate": 0.4, "hits": 400, "queries": 1000}
-    reported = {"hit_rate": 0.4, "cached_tokens": 400, "input_tokens": 1000}
-    expected = reported | {"exactness": "exact"}
+    reported = {"turns": 9, "hit_rate": 0.4, "cached_tokens": 400, "input_tokens": 1000}
+    expected = reported | {"cacheable_tokens": 900, "exactness": "exact"}
     summary["cache"] = {"block_size": 16, "counted": counted, "per_turn": reported, "expected": expected}
     block = {
         "turns": {"sent": 4, "ok": 3, "failed": 1, "unfinished": 0, "output_tokens": 90},
@@ -235,7 +235,8 @@ def page_with_everything(folder: Path) -> str:
     }
     summary["by_target"] = summary["by_model"] = {"one": block, "other": block}
     times = dict.fromkeys(TASK_ROWS, summary["latency"]["ttft_ms"])
-    counts = {"begun": 4, "done": 3, "stalled": 1, "input_per_output": 90.5, "cached_share": 0.9}
+    counts = {"begun": 4, "done": 3, "stalled": 1, "cancelled_turns": 0, "uncounted_turns": 0}
+    counts |= {"input_per_output": 90.5, "cached_share": 0.9}
     shares = [{"from": 0, "to": 3, "turns": 9, "share": 0.7}]
     summary["tasks"] = {"agent": times | counts | {"cached_share_by_step": shares}}
     summary["slo"] = {"limits": {"ttft_ms": 150.0}, "turns": 36, "met": 30, "missed": {"ttft_ms": 5, "failed": 1}}

@@ -613,7 +613,7 @@ def test_figures_that_contradict_littles_law_are_named() -> None:
     # A/B block of an article: concurrency 5, median E2E 1654.2 ms, and 12.3 requests/s.
     (fault,) = faults({"turns_per_s": 12.3, "p50(e2e_ms)": 1654.2, "mean(e2e_ms)": None}, concurrency=5)
     assert fault.startswith(
-        "Little's law: 5 concurrent requests of 1.65 s each give at most 3.02 req/s, but 12.3 req/s"
+        "Little's law: 5 concurrent turns of 1.65 s each give at most 3.02 turns/s, but 12.3 turns/s"
     )
 
 

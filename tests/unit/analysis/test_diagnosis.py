@@ -414,7 +414,8 @@ def run_with(path: Path, **changes: Any) -> RunFrames:
 
 
 def test_fewer_hits_than_an_unlimited_cache_would_have_are_a_finding(tmp_path: Path) -> None:
-    cache = {"expected": {"hit_rate": 0.8}, "counted": {"hit_rate": 0.25}}
+    tokens = dict.fromkeys(("turns", "input_tokens", "cacheable_tokens", "cached_tokens"), 0)
+    cache = {"expected": tokens | {"hit_rate": 0.8}, "counted": {"queries": 4, "hits": 1, "hit_rate": 0.25}}
     (server,) = diagnosed(run_with(tmp_path / "run", cache=cache)).servers
     (finding,) = [finding for finding in server.whole.findings if finding.code == "cache-miss-bound"]
     assert finding.sentences == (

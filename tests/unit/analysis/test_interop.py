@@ -30,6 +30,7 @@ from inferload.base.errors import UsageError
 from inferload.cli import main
 from inferload.figures import metric_names
 from inferload.figures.server_figures import GPU, KEPT_PREFIXES, KV_CACHE_USAGE, SERVER_FIGURES
+from inferload.results.summary_document import OtherRequests
 from inferload.servers.scrapes_file import ScrapeColumns, write_part
 
 START_S = synthetic.START_WALL_NS / 1e9
@@ -203,6 +204,14 @@ def test_no_part_of_sound_locust_files_is_called_damaged(
     assert "damaged" not in markdown
     assert [int(float(row["users"])) for row in csv.DictReader(files.timeline.open())] == users
     assert markdown.count("| 40 | 5 |") == len(entries)
+
+
+def test_counts_that_a_locust_file_lacks_are_not_known(prefix: Path) -> None:
+    write_csv(prefix.with_name("load_stats.csv"), ["Type", "Name", "Request Count"], [["", "Aggregated", 5]])
+    assert locust_csv.requests(prefix) == OtherRequests(sent=5, failed=None)
+    markdown = make_of_locust(prefix, (), None, ReportOptions()).markdown.read_text()
+    assert "0 of 5 other requests" not in markdown
+    assert re.search(r"Failed.*not known.*of 5 other requests", markdown)
 
 
 def test_saved_metrics_pages_have_the_time_of_their_file(tmp_path: Path, prefix: Path) -> None:

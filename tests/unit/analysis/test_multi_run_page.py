@@ -153,7 +153,7 @@ def test_the_change_is_over_pairs_of_runs_with_equal_settings(tmp_path: Path) ->
         run_at(tmp_path / "all" / f"{name}-{seed}", 8, faster, seed, name)
     assert cli.main(["report", str(tmp_path / "all")]) == 0
     page = (tmp_path / "all" / "index.html").read_text()
-    assert [row[:2] for row in table(page, "Change")] == [["change against a", "Requests"], ["b", "+50.00%"]]
+    assert [row[:2] for row in table(page, "Change")] == [["change against a", "Turns"], ["b", "+50.00%"]]
     assert [row[:2] for row in table(page, "Configurations")[1:]] == [["a", "1"], ["b", "1"]]
     other = run_at(tmp_path / "all" / "c-5", 8, 1.0, 5, "c")
     assert cli.main(["report", str(tmp_path / "all")]) == 0
@@ -173,9 +173,9 @@ def test_the_page_of_a_sweep_has_its_comparisons(tmp_path: Path, capsys: pytest.
             run_at(tmp_path / "sw" / "chat" / variant / f"{seed:03}", 8, faster, seed, variant)
     (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:base\nprimary: turns_per_s\n")
     assert cli.main(["report", str(tmp_path / "sw")]) == 0
-    assert "chat: new against base: BETTER, Requests is 30.0% higher" in capsys.readouterr().out
+    assert "chat: new against base: BETTER, Turns is 30.0% higher" in capsys.readouterr().out
     page = (tmp_path / "sw" / "index.html").read_text()
-    assert "Requests, req/s (primary)" in page
+    assert "Turns, turns/s (primary)" in page
     assert "<h3>Best by goal</h3>" in page
     (row,) = re.findall(r"<tr>(?:(?!</tr>).)*Output, highest.*?</tr>", page, re.DOTALL)
     cells = [re.sub("<[^>]+>", "", cell).strip() for cell in re.findall(r"<t[dh].*?</t[dh]>", row, re.DOTALL)]

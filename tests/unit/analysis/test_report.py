@@ -349,7 +349,7 @@ def test_a_percentile_of_a_step_with_few_samples_is_marked() -> None:
     latency = {"ttft_ms": block_of(np.arange(40.0)), "itl_ms": block_of(np.arange(400.0))}
     part = {name: synthetic.SUMMARY[name] for name in ("rates", "turns")} | {"latency": latency}
     by_step = titled_tables(steps=[{"step": 0, "users": 2, "window_s": 4.0, **part}])["Steps"]
-    assert rows_of(by_step)[0][5:9] == ("19", "37 ~ (over 34)", "199", "379")
+    assert rows_of(by_step)[0][6:12] == ("19", "37 ~ (over 34)", "39 ~ (over 37)", "199", "379", "395 ~ (391 to 399)")
     assert "fewer than 10 samples" in by_step.note
 
 
@@ -477,7 +477,8 @@ def test_an_unknown_cause_states_why(changes: dict[str, Any] | None, why: str) -
 
 def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
     block = block_of(np.arange(1.0, 6.0))
-    task = dict.fromkeys(("begun", "done", "stalled", "input_per_output", "cached_share"), 0)
+    counts = ("begun", "done", "stalled", "cancelled_turns", "uncounted_turns")
+    task = dict.fromkeys((*counts, "input_per_output", "cached_share"), 0)
     tables = titled_tables(
         tasks={"agent": task | {"completion_s": block, "cached_share_by_step": []}},
         client=synthetic.SUMMARY["client"] | {"delay_ms": block},

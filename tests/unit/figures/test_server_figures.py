@@ -68,3 +68,12 @@ def test_other_engines_have_names_for_metrics_that_figures_read() -> None:
 def test_the_summary_page_is_generated() -> None:
     page = (ROOT / "docs/reference/summary.md").read_text(encoding="utf-8")
     assert summary_reference.document() == page, "python -m inferload.analysis.pages.summary_reference"
+
+
+def test_each_key_on_the_summary_page_has_a_meaning() -> None:
+    page = summary_reference.document()
+    assert [line for line in page.splitlines() if line.endswith("|  |")] == []
+    assert "msgspec" not in page
+    assert "| list of (number or null), or null |" in page
+    engine = page.partition("\n## engine\n")[2].partition("\n## ")[0]
+    assert "over engines" not in engine

@@ -201,3 +201,9 @@ def test_outputs_can_contain_lone_surrogates(tmp_path: Path, monkeypatch: pytest
     ci.annotate([], half)
     ci.write_file("--junit", tmp_path / "junit.xml", half)
     assert page.read_text("utf-8") == (tmp_path / "junit.xml").read_text("utf-8") == "\\ud83d"
+
+
+def test_a_run_that_never_started_has_no_measurement() -> None:
+    nothing = ci.without_load("failed", "not started: no server", outcome.USAGE)
+    root = ElementTree.fromstring(ci.junit({"run": nothing}))
+    assert [entry.get("name") for entry in root.iter("property")] == ["outcome", "state", "exit_code"]

@@ -22,7 +22,7 @@ from inferload.figures.counting import count_delays
 from inferload.figures.figure import Head
 from inferload.figures.server_figures import Server
 from inferload.figures.slo import Slo
-from inferload.figures.table import Table
+from inferload.figures.table import Table, head_of
 from inferload.figures.turn_figures import BY_KEY, HEADLINES, TURN_FIGURES
 from inferload.figures.turn_values import ExactValues
 from inferload.results import run_tables as of_run
@@ -489,7 +489,7 @@ def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
     records = [replace(record, delay_ns=array("q", [30_000])) for record in sixty_seconds(100)]
     summary = build(given_by(records))
     seconds = msgspec.to_builtins(exact_block(np.arange(1.0, 6.0)))
-    task = dict.fromkeys(("begun", "done", "stalled", "input_per_output"), 0)
+    task = dict.fromkeys(("begun", "done", "stalled", "cancelled_turns", "uncounted_turns", "input_per_output"), 0)
     summary["tasks"] = {"agent": task | {"completion_s": seconds, "cached_share": None, "cached_share_by_step": []}}
     (row,) = [line for line in details(summary).splitlines() if "whole task" in line]
     assert row.split("whole task, s")[1].split() == ["3", "3", "~", "5", "~", "5", "~", "1", "5"]
@@ -565,6 +565,46 @@ def test_stalls_of_server_and_client_in_the_same_turn_are_not_added(
     (stalled,) = [row[1] for row in texts if row[0].startswith("turns with a stall")]
     (longest,) = [row[1] for row in texts if row[0].startswith("longest gap")]
     assert [stalled, longest] == expected
+
+
+def test_the_table_by_step_has_rates_tails_and_turns_without_an_end() -> None:
+    part = build(given_by(sixty_seconds()))
+    turns = {"sent": 5, "ok": 2, "failed": 1, "unfinished": 2}
+    step = {name: part[name] for name in ("latency", "rates")} | {"turns": turns, "step": 0, "users": 4}
+    table = table_of(part | {"steps": [step]}, "steps")
+    row = dict(zip([head_of(each).text for each in table.columns], table.texts[0], strict=True))
+    assert (row["failed turns"], row["unfinished turns"], row["Turns, turns/s"]) == ("1", "2", "19.98")
+    assert {"TTFT p99, ms", "ITL p99, ms"} <= set(row)
+
+
+def test_marks_by_class_are_explained_below_each_table() -> None:
+    document = build(given_by(sixty_seconds(4)))
+    few = {"sent": 4, "ok": 4, "failed": 0, "unfinished": 0}
+    of_figure = {"count": 4, "p50": 2.0, "p99": 3.0}
+    of_class = {
+        name: {"turns": few, "latency": {"lag_ms": of_figure | {"mean": mean}}}
+        for name, mean in (("a", 1.0), ("b", 2.0))
+    }
+    table = table_of(document | {"by_class": of_class}, "other-classes")
+    assert any("~" in text for row in table.texts for text in row)
+    assert "~:" in table.note
+
+
+def test_unknown_figures_have_no_text_of_their_own() -> None:
+    slo = {"limits": {"ttft_ms": 100}, "turns": 0, "met": 0, "missed": {}}
+    document = build(given_by(sixty_seconds(4))) | {"slo": slo, "stalls": {}}
+    (shares,) = table_of(document, "slo").rows
+    assert shares == ("all", 0, None, None)
+    cells = {str(row[0]): row[1] for row in table_of(document, "rates").rows}
+    assert cells["turns with a stall (a gap over 250 ms)"] is None
+
+
+def test_failures_are_listed_once_and_with_the_servers_that_stopped() -> None:
+    failed = [replace(record, failure=Failure.HTTP_5XX, status=503) for record in sixty_seconds(5)]
+    stopped = {"target": "http://a", "at_s": 7.4, "by_failure": {"connect": 3}}
+    text = details(build(given_by(failed)) | {"stopped_answering": [stopped]})
+    assert "the server http://a stopped answering at 7.4 s: connect 3" in text
+    assert "5 of 5 turns failed" not in text.partition("\n")[2]
 
 
 def test_turns_cancelled_before_the_first_token_are_not_reported_as_failed() -> None:
