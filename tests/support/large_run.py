@@ -344,7 +344,10 @@ def _manifest(size: Size, counts: Counts) -> dict[str, Any]:
     """Return the manifest with the keys that the report and comparisons read."""
     return {
         "format": rundir.FORMAT,
-        **{key: counts.run[key] for key in ("id", "seed", "target", "model", "engine", "started_at", "versions")},
+        **{
+            key: getattr(counts.run, key)
+            for key in ("id", "seed", "target", "model", "engine", "started_at", "versions")
+        },
         "scenario": {
             "name": counts.scenario.name,
             "origin": counts.origin,

@@ -16,6 +16,8 @@ from markdown_it import MarkdownIt
 
 from inferload.base.escaping import mapped
 from inferload.results import ci
+from inferload.results.summary_document import Summary
+from inferload.results.typed_documents import read
 
 HOSTILE = "# a|b `c` <script>alert(1)</script> ![x](javascript:alert(1)) **d** ~e~ &lt;\n\n## f\n---"
 NAMES = (synthetic.MANIFEST["id"], "chat", "agent", "w0", "w1", "measure", "warmup", "drain", "records")
@@ -62,7 +64,7 @@ def test_report_md_shows_foreign_text_without_its_markup(run: Path) -> None:
 
 
 def test_markdown_for_pull_requests_shows_foreign_text_without_its_markup(run: Path) -> None:
-    check(ci.markdown({HOSTILE: json.loads((run / "summary.json").read_text())}))
+    check(ci.markdown({HOSTILE: read(run / "summary.json", Summary)}))
 
 
 def test_markdown_of_a_comparison_shows_foreign_text_without_its_markup(run: Path) -> None:

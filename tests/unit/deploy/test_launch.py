@@ -527,7 +527,7 @@ def test_unavailable_ports_and_addresses_are_refused(state: Path) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        message = rf"^port {port}: taken by \S+ \(pid {os.getpid()}\); stop it, or choose another --port$"
+        message = rf"^port {port}: taken by .+ \(pid {os.getpid()}\); stop it, or choose another --port$"
         with pytest.raises(UsageError, match=message):
             local.start(ServerSpec(port=port))
     assert not server_state.state_file(port).exists()

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from summaries import server_documents as servers_block
 
 from inferload.figures import metric_names as names
@@ -14,6 +15,7 @@ from inferload.figures.server_figures import BY_KEY, GPU, SERVER_FIGURES
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target, growth, names_on_pages
 from inferload.servers.window_figures import USED, prefix_cache
+from inferload.servers.window_figures import servers_block as servers_entries
 
 S = 1_000_000_000
 SERVER = "http://server:8000"
@@ -98,7 +100,7 @@ def test_gates_read_the_figures_of_a_server() -> None:
         pages[-1] |= {
             (reading.metric, ()): 50.0 for row in SERVER_FIGURES if row.block == GPU for reading in row.formula.readings
         }
-    entry = block(table(*pages), 0, 2)
+    (entry,) = servers_entries(table(*pages), 0, 2 * S)
     for metric in SERVER_FIGURES:
         for statistic in metric.statistics or (None,):
             assert metric.of(entry, statistic) is not None, metric.key
@@ -402,12 +404,13 @@ def test_short_windows_have_the_scrapes_nearest_to_their_ends(start_s: float, en
 
 
 def test_gates_do_not_read_means_and_maxima_of_a_part_of_the_window() -> None:
-    (entry,) = servers_block(busy_at([*range(20), *range(40, 61)]), 0, 60 * S)
+    (entry,) = servers_entries(busy_at([*range(20), *range(40, 61)]), 0, 60 * S)
     assert [BY_KEY["requests_waiting"].of(entry, statistic) for statistic in ("mean", "max")] == [None, None]
     assert BY_KEY["preemptions"].of(entry, None) == 0
-    by_gauge = {"prefix_cache_hit_rate": 0.5, "prefix_cache_hit_rate_from": "gauge"}
-    assert BY_KEY["prefix_cache_hit_rate"].of(entry | by_gauge, None) is None
-    assert BY_KEY["prefix_cache_hit_rate"].of(entry | by_gauge | {"prefix_cache_hit_rate_from": "queries"}, None) == 0.5
+    by_gauge = structs.replace(entry, prefix_cache_hit_rate=0.5, prefix_cache_hit_rate_from="gauge")
+    assert BY_KEY["prefix_cache_hit_rate"].of(by_gauge, None) is None
+    by_queries = structs.replace(by_gauge, prefix_cache_hit_rate_from="queries")
+    assert BY_KEY["prefix_cache_hit_rate"].of(by_queries, None) == 0.5
 
 
 @given(st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1, max_size=4))
