@@ -87,8 +87,8 @@ def test_a_crashed_server_is_the_first_finding(run_pool: RunPool, run_case: RunC
     assert "refused" in first["text"].lower()
     assert first["at_s"] >= stopped["at_s"]
     assert first["worker"] in {row["worker"] for row in ended.turns}
-    tables = ended.text[ended.text.rindex("failed turns") :]
-    assert first["text"] in tables
+    tables = ended.text[ended.text.rindex("Failed turns by class") :]
+    assert first["text"] in " ".join(tables.split())
     assert f"stopped answering at {stopped['at_s']:.1f} s" in tables
     check_failures_first(ended)
     page = (ended.run_dir / "report.md").read_text()
@@ -109,7 +109,7 @@ def test_rejection_of_all_turns_is_the_first_finding(run_pool: RunPool, run_case
     assert (first["failure"], first["status"]) == ("http_4xx", 400)
     assert first["text"].startswith("HTTP 400: {")
     assert len(first["text"]) <= 300
-    assert first["text"] in ended.text[ended.text.rindex("failed turns") :]
+    assert "HTTP 400: {" in ended.text[ended.text.rindex("Failed turns by class") :]
     assert first["text"] in "\n".join(ended.text.rstrip().splitlines()[-5:])
     check_failures_first(ended)
     assert "HTTP 400" in (ended.run_dir / "report.md").read_text()

@@ -1,11 +1,13 @@
 """Each way to end a run, with long streams in flight: no turn is lost and no process is left."""
 
+import json
 import signal
 import socket
 import time
 from typing import Any
 
 import pytest
+import summaries
 from e2e_runs import (
     SOAK,
     STREAM_S,
@@ -30,6 +32,8 @@ from e2e_runs import (
     wait_until,
 )
 from simulator_process import Simulator
+
+from inferload.results.typed_documents import document_of
 
 pytestmark = pytest.mark.timeout(5400 if SOAK else 300)
 
@@ -204,11 +208,12 @@ def test_the_check_of_files_can_fail(tmp_path: Any, name: str) -> None:
         (tmp_path / folder / "w0-all.parquet").write_text("x")
     from e2e_runs import FILES
 
+    documents = {each: {} for each in FILES} | {"summary.json": document_of(summaries.summary({}))}
     for each in FILES - {name}:
-        (tmp_path / each).write_text("{}")
+        (tmp_path / each).write_text(json.dumps(documents[each]))
     with pytest.raises(AssertionError):
         check_files(tmp_path)
-    (tmp_path / name).write_text("{}")
+    (tmp_path / name).write_text(json.dumps(documents[name]))
     check_files(tmp_path)
     (tmp_path / ".run-token").write_text("x")
     with pytest.raises(AssertionError):

@@ -345,6 +345,9 @@ def test_a_hundred_sessions_start_in_each_second(run_pool: RunPool, run_case: Ru
     assert in_each_second("planned_ns") == pytest.approx([100, 100 - dropped], abs=2)
     assert dropped == ended.summary["sessions"]["planned"] - len(ended.turns)
     codes = {reason["code"] for reason in ended.summary["verdict"]["reasons"]}
-    assert (dropped <= 1 and in_each_second("sent_ns") == pytest.approx([100] * 2, abs=5)) or codes & (
+    # A delay of 90 ms at the end of a second moves nine sessions into the next one.
+    delay_s = max((row["sent_ns"] - row["planned_ns"]) / 1e9 for row in ended.turns)
+    moved = 100 * min(delay_s, 0.2)
+    assert (dropped <= 1 and in_each_second("sent_ns") == pytest.approx([100] * 2, abs=5 + moved)) or codes & (
         BUSY_MACHINE_CODES | {"dropped_sessions", "offered_vs_achieved"}
     )
