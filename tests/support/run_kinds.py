@@ -56,7 +56,7 @@ def _own_tasks() -> dict[str, Any]:
     names = [{"type": "GET", "name": "/documents/:id", "sent": 120, "failed": 2, "p50_ms": 31.0, "p95_ms": 62.0}]
     nothing = {"sent": 0, "ok": 0, "failed": 0, "unfinished": 0}
     return summary(
-        turns={**nothing, "by_phase": {"all": nothing, "measure": nothing}, "by_failure": {}, "first_errors": {}},
+        turns={**nothing, "by_phase": {"all": nothing, "measure": nothing}, "by_failure": {}, "first_errors": []},
         latency={name: {"count": 0} for name in synthetic.SUMMARY["latency"]},
         other_requests={"sent": 120, "failed": 2, "by_name": names},
         outcome={"state": "failed", "headline": "failed: 2 of 120 other requests failed", "exit_code": 1},
