@@ -274,7 +274,7 @@ def _document(path: Path, kind: type[Document], notes: list[str]) -> Document | 
     try:
         return typed_documents.typed({key: value for key, value in document.items() if key not in problems}, kind)
     except msgspec.ValidationError as error:
-        notes.append(f"{path.name} is left out ({error})")
+        notes.append(f"{path.name} is left out ({typed_documents.in_words(error)})")
         return None
 
 

@@ -18,7 +18,7 @@ def read(path: Path, kind: type[Document]) -> Document:
     try:
         return typed(document, kind)
     except msgspec.ValidationError as error:
-        problem = _in_words(error)
+        problem = in_words(error)
     raise UsageError(f"{path}: {problem}; the file is damaged, or another version wrote it")
 
 
@@ -41,11 +41,11 @@ def faults(document: Mapping[str, Any], kind: type) -> dict[str, str]:
             try:
                 msgspec.convert(value, types[key])
             except msgspec.ValidationError as error:
-                found[key] = _in_words(error, key)
+                found[key] = in_words(error, key)
     return found
 
 
-def _in_words(error: msgspec.ValidationError, before: str = "") -> str:
+def in_words(error: msgspec.ValidationError, before: str = "") -> str:
     """Return an error as `turns.sent: expected ...`. `before`: path of the value that was compared."""
     problem, _, path = str(error).partition(" - at `$")
     problem, path = problem[:1].lower() + problem[1:], f"{before}{path.rstrip('`')}".lstrip(".")

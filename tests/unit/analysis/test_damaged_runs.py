@@ -179,6 +179,7 @@ def test_a_value_of_the_wrong_type_is_named_by_its_key(tmp_path: Path) -> None:
     assert "run.json: phases is left out (phases: expected \\`array\\`, got \\`str\\`)" in notes
     assert "summary.json: turns is left out (turns: expected \\`object\\`, got \\`array\\`)" in notes
     assert "summary.json: verdict is left out (verdict.gates" in notes
+    assert "summary.json is left out (object missing required field \\`turns\\`)" in notes
 
 
 def check(base: Path, path: Path, hurt: damage.Damage) -> None:
