@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from inferload.base import rundir
 from inferload.base.deployments import Deployment
-from inferload.base.json_text import Count, Number
+from inferload.base.json_text import Count, Number, Seed
 from inferload.results.summary_document import Run
 from inferload.workload.plan.load_text import LoadText
 
@@ -95,7 +95,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     format: int = rundir.FORMAT
     id: str | None = None
     scenario: ScenarioFile = ScenarioFile()
-    seed: Count | None = None
+    seed: Seed | None = None
     target: str | None = None
     targets: list[TargetServer] = []
     model: str | None = None
