@@ -31,7 +31,9 @@ _LEVELS = {
     "invalid": "THE MEASUREMENT IS NOT VALID: these numbers do not describe the server",
 }
 _NO_TURNS = Turns(sent=0, ok=0, failed=0, unfinished=0)
-INCOMPLETE = "The run is incomplete: it ended before its summary was written, or the file is damaged: no verdict, no result"
+INCOMPLETE = (
+    "The run is incomplete: it ended before its summary was written, or the file is damaged: no verdict, no result"
+)
 
 
 @dataclass(frozen=True, slots=True)
