@@ -122,7 +122,7 @@ def main(arguments: Sequence[str]) -> int:
             sys.exit(f"tests/unit/{folder} fails without a mutant; mend it first")
     print(f"{len(mutants)} mutants, seed {options.seed}", flush=True)
 
-    def test(mutant: Mutant) -> bool:
+    def tested(mutant: Mutant) -> bool:
         copy = free.get()
         try:
             found = killed(mutant, copy)
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
         return found
 
     with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(test, mutants))
+        results = list(pool.map(tested, mutants))
     score = 100 * sum(results) / len(results)
     print(f"{sum(results)} of {len(results)} killed: {score:.1f} % (goal: {options.goal_percent:g} %)")
     return int(score < options.goal_percent)

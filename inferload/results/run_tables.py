@@ -91,6 +91,11 @@ def _marks_note(rows: Iterable[Sequence[Cell]]) -> str:
     return text if marked else ""
 
 
+def _folded(key: str, title: str, heads: Columns, rows: Sequence[Sequence[Cell]]) -> Table:
+    """Return a table of latencies that a page shows on request."""
+    return Table(key, title, heads, rows, "In milliseconds." + _marks_note(rows), folded=True)
+
+
 def _gates(summary: Results) -> list[Table]:
     gates = summary.verdict.gates
     rows: Rows = [
@@ -119,14 +124,7 @@ def _latency(summary: Results) -> list[Table]:
     note = f"In milliseconds; successful turns of the measure phase. Percentiles {'are exact' if exact else 'within 0.25 %'}."
     return [
         Table("latency", "Latency", heads, rows, note + _marks_note(rows)),
-        Table(
-            "other-latency",
-            "Other latency measures",
-            heads,
-            others,
-            "In milliseconds." + _marks_note(others),
-            folded=True,
-        ),
+        _folded("other-latency", "Other latency measures", heads, others),
     ]
 
 
@@ -460,14 +458,7 @@ def _classes(summary: Results) -> list[Table]:
     heads: Columns = ["", "class", *map(statistic_head, STATISTICS)]
     return [
         Table("classes", "Latency by class", heads, first, note + _marks_note(first)),
-        Table(
-            "other-classes",
-            "Other latency measures by class",
-            heads,
-            others,
-            "In milliseconds." + _marks_note(others),
-            folded=True,
-        ),
+        _folded("other-classes", "Other latency measures by class", heads, others),
     ]
 
 

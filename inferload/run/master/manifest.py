@@ -73,20 +73,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
         ),
         seed=spec.scenario.seed,
         target=spec.target.url,
-        targets=[
-            TargetServer(
-                url=target.url,
-                api=target.api_url(),
-                proxy=None if (proxy := Proxy.for_target(target)) is None else proxy.url,
-                engine=server.engine,
-                version=server.version,
-                stands_for=server.stands_for,
-                models=list(server.models),
-                max_model_len=server.max_model_len,
-                before_load=SentBeforeLoad(**asdict(server.sent)),
-            )
-            for target, server in zip(spec.targets, run.preflight.targets, strict=True)
-        ],
+        targets=_targets(run),
         model=", ".join(models_of(run.spec, run.preflight)),
         models=list(facts.models),
         endpoint=None if spec.scenario.of_tasks else spec.scenario.request.endpoint,  # each call of a task chooses it
@@ -100,14 +87,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
         machine={"system": platform.system(), "release": platform.release(), "cpus": os.cpu_count()},
         started_at=started_at(run),
         anchor=Anchor(wall_ns=run.anchor.wall_ns, mono_ns=run.anchor.mono_ns),
-        phases=[
-            Phase(
-                phase=window.phase,
-                start_wall_ns=run.anchor.to_wall_ns(window.start_ns),
-                end_wall_ns=None if window.end_ns is None else run.anchor.to_wall_ns(window.end_ns),
-            )
-            for window in run.windows
-        ],
+        phases=_phases(run),
         steady_s=run.steadiness.since_s,
         workers=[member.manifest() for member in run.roster.members],
         metrics_urls=[without_userinfo(url) for url in run.preflight.metrics_urls],
@@ -129,3 +109,31 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
         complete=run.state.end.complete and run.state.end.early_by is None,
         load=load,
     )
+
+
+def _targets(run: MasterRun) -> list[TargetServer]:
+    return [
+        TargetServer(
+            url=target.url,
+            api=target.api_url(),
+            proxy=None if (proxy := Proxy.for_target(target)) is None else proxy.url,
+            engine=server.engine,
+            version=server.version,
+            stands_for=server.stands_for,
+            models=list(server.models),
+            max_model_len=server.max_model_len,
+            before_load=SentBeforeLoad(**asdict(server.sent)),
+        )
+        for target, server in zip(run.spec.targets, run.preflight.targets, strict=True)
+    ]
+
+
+def _phases(run: MasterRun) -> list[Phase]:
+    return [
+        Phase(
+            phase=window.phase,
+            start_wall_ns=run.anchor.to_wall_ns(window.start_ns),
+            end_wall_ns=None if window.end_ns is None else run.anchor.to_wall_ns(window.end_ns),
+        )
+        for window in run.windows
+    ]
