@@ -1,9 +1,8 @@
 """Chart of a search over the load: attainment, latency relative to its limit, throughput and goodput."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
-from inferload.figures.rate_figures import GOODPUT, TURNS
+from inferload.results.search_document import ConditionResult, Point, SearchDocument
 
 from ..charts.chart import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Picture, PlotlyDict
 
@@ -17,20 +16,17 @@ _PANELS = {_SHARE: "within limit, %", _FIGURES: "of its limit, %", _RATES: "turn
 _PANEL_PX, _TOP = 273, 300.0  # upper end of the axis, % of a limit
 
 
-def picture(document: Mapping[str, Any]) -> Picture | None:
+def picture(document: SearchDocument) -> Picture | None:
     """Return the chart of a search; None without a measured point."""
-    points = [point for point in document["points"] if point[TURNS.key] is not None]
+    points = [point for point in document.points if point.turns_per_s is not None]
     if not points:
         return None
-    labels = list(dict.fromkeys(entry["label"] for point in points for entry in point["conditions"]))
+    labels = list(dict.fromkeys(entry.label for point in points for entry in point.conditions))
     data = []
     for index, label in enumerate(labels):
         colour = _COLOURS[index % len(_COLOURS)]
         rows = [
-            (point, entry)
-            for point in points
-            for entry in point["conditions"]
-            if entry["label"] == label and entry["values"]
+            (point, entry) for point in points for entry in point.conditions if entry.label == label and entry.values
         ]
         data += [trace for trace in (_attainment(rows, label, colour), _figures(rows, label, colour)) if trace["x"]]
     data += _throughput(points)
@@ -45,22 +41,20 @@ def picture(document: Mapping[str, Any]) -> Picture | None:
     )
 
 
-Rows = list[tuple[dict[str, Any], dict[str, Any]]]
+Rows = list[tuple[Point, ConditionResult]]
 
 
 def _attainment(rows: Rows, label: str, colour: str) -> PlotlyDict:
-    values = [
-        (point["level"], [_times(entry[name], 100) for name in ("value", "low", "high")])
-        for point, entry in rows
-        if entry["share"]
-    ]
+    values = [(point.level, _times((entry.value, entry.low, entry.high), 100)) for point, entry in rows if entry.share]
     return _trace(values, f"{label} within its limit", colour, "")
 
 
 def _figures(rows: Rows, label: str, colour: str) -> PlotlyDict:
-    names = ("figure", "figure_low", "figure_high")
-    known = [(point, entry) for point, entry in rows if entry["figure"] is not None]
-    values = [(point["level"], [_times(entry[name], 100 / entry["limit"]) for name in names]) for point, entry in known]
+    values = [
+        (point.level, _times((entry.figure, entry.figure_low, entry.figure_high), 100 / entry.limit))
+        for point, entry in rows
+        if entry.figure is not None
+    ]
     return _trace(values, label, colour, "2")
 
 
@@ -93,21 +87,21 @@ def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: s
     }
 
 
-def _throughput(points: list[dict[str, Any]]) -> list[PlotlyDict]:
+def _throughput(points: list[Point]) -> list[PlotlyDict]:
     traces = []
-    for key, name, colour in (
-        (TURNS.key, "successful", GREY),
-        (GOODPUT.key, "met every limit (goodput)", BLUE),
+    for name, colour, rates in (
+        ("successful", GREY, [point.turns_per_s for point in points]),
+        ("met every limit (goodput)", BLUE, [point.goodput_turns_per_s for point in points]),
     ):
-        rows = [point for point in points if point[key] is not None]
-        if rows:
+        known = [(point.level, rate) for point, rate in zip(points, rates, strict=True) if rate is not None]
+        if known:
             traces.append(
                 {
                     "type": "scatter",
                     "mode": "lines+markers",
                     "name": name,
-                    "x": [point["level"] for point in rows],
-                    "y": [_tidy(point[key]) for point in rows],
+                    "x": [level for level, _ in known],
+                    "y": [_tidy(rate) for _, rate in known],
                     "line": {"color": colour, "width": 1.4},
                     "marker": {"color": colour, "size": 7},
                     "xaxis": "x",
@@ -119,9 +113,9 @@ def _throughput(points: list[dict[str, Any]]) -> list[PlotlyDict]:
     return traces
 
 
-def _overloaded(points: list[dict[str, Any]]) -> list[PlotlyDict]:
+def _overloaded(points: list[Point]) -> list[PlotlyDict]:
     """Return overloaded points, which have no value, as crosses at the failing edge of the first panel."""
-    levels = [point["level"] for point in points if point["verdict"] == "overloaded"]
+    levels = [point.level for point in points if point.verdict == "overloaded"]
     if not levels:
         return []
     marker = {"color": RED, "symbol": "x", "size": 10}
@@ -131,7 +125,7 @@ def _overloaded(points: list[dict[str, Any]]) -> list[PlotlyDict]:
     return [{"type": "scatter", "mode": "markers", "name": "overloaded", **data, **axes}]
 
 
-def _layout(document: Mapping[str, Any], points: list[dict[str, Any]]) -> PlotlyDict:
+def _layout(document: SearchDocument, points: list[Point]) -> PlotlyDict:
     gap = 0.225 / len(_PANELS)
     height = (1 - gap * len(_PANELS)) / len(_PANELS)
     layout: PlotlyDict = {
@@ -139,7 +133,7 @@ def _layout(document: Mapping[str, Any], points: list[dict[str, Any]]) -> Plotly
         "margin": {"l": 58, "r": 14, "t": 30, "b": 46},
         "hovermode": "x unified",
         "hoversubplots": "axis",
-        "xaxis": {"title": {"text": document["unit"]}, "type": "log", "anchor": "y3", **_ticks(points)},
+        "xaxis": {"title": {"text": document.unit}, "type": "log", "anchor": "y3", **_ticks(points)},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": BLUE},
@@ -154,23 +148,21 @@ def _layout(document: Mapping[str, Any], points: list[dict[str, Any]]) -> Plotly
     return layout
 
 
-def _ticks(points: list[dict[str, Any]]) -> PlotlyDict:
+def _ticks(points: list[Point]) -> PlotlyDict:
     """Select tested loads whose labels do not overlap."""
     levels: list[float] = []
-    for level in sorted(point["level"] for point in points):
+    for level in sorted(point.level for point in points):
         if not levels or level / levels[-1] > 1.12:
             levels.append(level)
     return {"tickvals": levels, "ticktext": [f"{level:.3g}" for level in levels]}
 
 
-def _lines(document: Mapping[str, Any]) -> list[PlotlyDict]:
+def _lines(document: SearchDocument) -> list[PlotlyDict]:
     shapes = [_across("y2", 100.0)]
-    shares = {
-        entry["share"] for point in document["points"] for entry in point["conditions"] if entry["share"] is not None
-    }
+    shares = {entry.share for point in document.points for entry in point.conditions if entry.share is not None}
     shapes += [_across("y", 100 * share) for share in sorted(shares)]
-    answer = document["answer"] or {}
-    for level, colour in ((answer.get("holds"), GREEN), (answer.get("breaks"), RED)):
+    answer = document.answer
+    for level, colour in () if answer is None else ((answer.holds, GREEN), (answer.breaks, RED)):
         if level is not None:
             line = {"color": colour, "width": 1.4, "dash": "solid"}
             shapes.append(
@@ -184,8 +176,8 @@ def _across(axis: str, at: float) -> PlotlyDict:
     return {"type": "line", "xref": "paper", "yref": axis, "x0": 0, "x1": 1, "y0": at, "y1": at, "line": line}
 
 
-def _times(value: float | None, by: float) -> float | None:
-    return None if value is None else value * by
+def _times(values: Sequence[float | None], by: float) -> list[float | None]:
+    return [None if value is None else value * by for value in values]
 
 
 def _or(value: float | None, other: float) -> float:

@@ -1,6 +1,5 @@
 """Pages of a search: search.md and search.html, from search.json."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from inferload.figures.rate_figures import GOODPUT, TURNS
 from inferload.figures.table import Cell, Table
 from inferload.results import typed_documents
 from inferload.results.manifest_document import Manifest
+from inferload.results.search_document import ConditionResult, Point, SearchDocument
 from inferload.results.summary_document import Summary
 
 from ..charts import load
@@ -34,7 +34,7 @@ _WORDS = {"invalid": "not valid", "failed": "run failed"}
 
 def make_search(folder: Path) -> tuple[str, Path, Path]:
     """Write the pages; return (answer, search.md, search.html). UsageError if they cannot be written."""
-    document = rundir.read_object(folder / rundir.SEARCH)
+    document = typed_documents.read(folder / rundir.SEARCH, SearchDocument)
     text, page = folder / "search.md", folder / "search.html"
     try:
         rundir.write_text(text, markdown(document))
@@ -44,20 +44,19 @@ def make_search(folder: Path) -> tuple[str, Path, Path]:
     return headline(document), text, page
 
 
-def headline(document: Mapping[str, Any]) -> str:
+def headline(document: SearchDocument) -> str:
     """Format the answer of the search as a sentence."""
-    if document["answer"] is None:
-        return f"Sweep of {document['scenario']['name']} at {len(document['points'])} loads, against {document['slo']}"
-    answer: str = document["answer"]["text"]
-    return answer[:1].upper() + answer[1:]
+    if document.answer is None:
+        return f"Sweep of {document.scenario.name} at {len(document.points)} loads, against {document.slo}"
+    return document.answer.text[:1].upper() + document.answer.text[1:]
 
 
-def markdown(document: Mapping[str, Any]) -> str:
+def markdown(document: SearchDocument) -> str:
     """Render the page as Markdown, without charts."""
     return shell.markdown("search.md.j2", **_model(document))
 
 
-def html(document: Mapping[str, Any], folder: Path | None = None, plotly: str | None = None) -> str:
+def html(document: SearchDocument, folder: Path | None = None, plotly: str | None = None) -> str:
     """Render the page as HTML. `folder`: folder with the runs of the points; `plotly`: as in `shell.html`."""
     model = _model(document)
     screen = _first_screen(document, folder)
@@ -65,28 +64,28 @@ def html(document: Mapping[str, Any], folder: Path | None = None, plotly: str | 
     return shell.html("search.html.j2", [chart for chart in drawn if chart is not None], plotly, **model, first=screen)
 
 
-def _first_screen(document: Mapping[str, Any], folder: Path | None) -> FirstScreen:
+def _first_screen(document: SearchDocument, folder: Path | None) -> FirstScreen:
     """Return server and figures of the highest load that holds the SLO, else of the lowest; the cause is that of the load above."""
-    points = sorted(document["points"], key=lambda point: point["level"])
-    held = [point for point in points if point["verdict"] == "holds"]
+    points = sorted(document.points, key=lambda point: point.level)
+    held = [point for point in points if point.verdict == "holds"]
     shown = held[-1] if held else points[0] if points else None
-    above = [point for point in points if shown is not None and point["level"] > shown["level"]] or points
-    manifest, summary = _run_of(shown, folder) or (Manifest(target=document["target"]), None)
+    above = [point for point in points if shown is not None and point.level > shown.level] or points
+    manifest, summary = _run_of(shown, folder) or (Manifest(target=document.target), None)
     screen = of_run(
         manifest,
         summary,
         None,
         next((cause for point in above if (cause := _cause(point, document, folder))), ""),
     )
-    levels = [short(point["level"]) for point in points]
-    tested = f"{levels[0]} to {levels[-1]} {document['unit']}, {plural(len(levels), 'load')}" if levels else NOT_KNOWN
+    levels = [short(point.level) for point in points]
+    tested = f"{levels[0]} to {levels[-1]} {document.unit}, {plural(len(levels), 'load')}" if levels else NOT_KNOWN
     if summary is not None and shown is not None:
-        tested += f"; the figures are at {short(shown['level'])}"
+        tested += f"; the figures are at {short(shown.level)}"
     facts = tuple((name, tested if name == "Load" else value) for name, value in screen.facts)
     return replace(screen, facts=facts, failed_gates=())
 
 
-def _run_of(point: Mapping[str, Any] | None, folder: Path | None) -> tuple[Manifest, Summary] | None:
+def _run_of(point: Point | None, folder: Path | None) -> tuple[Manifest, Summary] | None:
     """Return manifest and summary of the last run of a point; None without them."""
     manifest, summary = (_file_of(point, folder, name) for name in (rundir.MANIFEST, rundir.SUMMARY))
     if manifest is None or summary is None:
@@ -94,23 +93,23 @@ def _run_of(point: Mapping[str, Any] | None, folder: Path | None) -> tuple[Manif
     return typed_documents.read(manifest, Manifest), typed_documents.read(summary, Summary)
 
 
-def _file_of(point: Mapping[str, Any] | None, folder: Path | None, name: str) -> Path | None:
-    path = None if point is None or folder is None or not point["runs"] else folder / point["runs"][-1] / name
+def _file_of(point: Point | None, folder: Path | None, name: str) -> Path | None:
+    path = None if point is None or folder is None or not point.runs else folder / point.runs[-1] / name
     return path if path is not None and path.is_file() else None
 
 
-def _cause(point: Mapping[str, Any], document: Mapping[str, Any], folder: Path | None) -> str:
+def _cause(point: Point, document: SearchDocument, folder: Path | None) -> str:
     """Return the diagnosis of a point, else why it was not measured; empty without either."""
     path = _file_of(point, folder, rundir.DIAGNOSIS)
     diagnosis = None if path is None else rundir.read_object(path).get("brief")
-    cause = diagnosis or next(iter(point["causes"]), "")
-    return cause and f"At {short(point['level'])} {document['unit']}: {cause}"
+    cause = diagnosis or next(iter(point.causes), "")
+    return cause and f"At {short(point.level)} {document.unit}: {cause}"
 
 
-def _throughput(document: Mapping[str, Any], folder: Path) -> Picture | None:
+def _throughput(document: SearchDocument, folder: Path) -> Picture | None:
     """Return the chart of throughput against latency of the points in steady state; None without their run directories."""
-    points = [point for point in document["points"] if point["verdict"] not in _UNSTEADY]
-    runs = [folder / run for point in points for run in point["runs"]]
+    points = [point for point in document.points if point.verdict not in _UNSTEADY]
+    runs = [folder / run for point in points for run in point.runs]
     complete = [path for path in runs if (path / rundir.MANIFEST).is_file() and (path / rundir.SUMMARY).is_file()]
     if not complete:
         return None
@@ -118,69 +117,73 @@ def _throughput(document: Mapping[str, Any], folder: Path) -> Picture | None:
     return load.picture([drawn], _limits(document), "load")
 
 
-def _limits(document: Mapping[str, Any]) -> dict[str, float]:
+def _limits(document: SearchDocument) -> dict[str, float]:
     """Return the limits of the SLO by measure."""
-    conditions = [condition for point in document["points"] for condition in point["conditions"]]
-    return {
-        entry["label"].partition("(")[2].rstrip(")"): entry["limit"] for entry in conditions if "(" in entry["label"]
-    }
+    conditions = [condition for point in document.points for condition in point.conditions]
+    return {entry.label.partition("(")[2].rstrip(")"): entry.limit for entry in conditions if "(" in entry.label}
 
 
-def _model(document: Mapping[str, Any]) -> dict[str, Any]:
-    labels = list(dict.fromkeys(entry["label"] for point in document["points"] for entry in point["conditions"]))
-    spent, answer = document["spent"], document["answer"]
+def _model(document: SearchDocument) -> dict[str, Any]:
+    labels = list(dict.fromkeys(entry.label for point in document.points for entry in point.conditions))
+    spent, answer = document.spent, document.answer
     notes = [
-        f"{short(point['level'])} {document['unit']}: {note}"
-        for point in document["points"]
-        for note in (*point["causes"], *point.get("remarks", ()))
+        f"{short(point.level)} {document.unit}: {note}"
+        for point in document.points
+        for note in (*point.causes, *point.remarks)
     ]
     facts = [
-        ("SLO", document["slo"]),
-        ("scenario", document["scenario"]["name"]),
-        ("server", document["target"]),
-        ("each point", f"{duration(document['warmup_s'])} warm-up, {duration(document['window_s'])} measured"),
-        ("cache", document["cache"]),
-        ("points", f"{spent['looks']} runs at {spent['loads']} loads"),
-        ("time", duration(spent["used_s"]) + (f" of {duration(spent['budget_s'])}" if spent["budget_s"] else "")),
-        ("seed", str(document["seed"])),
+        ("SLO", document.slo),
+        ("scenario", document.scenario.name),
+        ("server", document.target),
+        ("each point", f"{duration(document.warmup_s)} warm-up, {duration(document.window_s)} measured"),
+        ("cache", document.cache),
+        ("points", f"{spent.looks} runs at {spent.loads} loads"),
+        ("time", duration(spent.used_s) + (f" of {duration(spent.budget_s)}" if spent.budget_s else "")),
+        ("seed", NOT_KNOWN if document.seed is None else str(document.seed)),
     ]
     if answer is not None:
-        facts.append(("ended because", answer["ended_text"]))
-        facts.append(
-            ("error", f"the two decided loads are wrong in at most {percent(1 - answer['level'])} of searches")
-        )
-    columns = (Head(document["unit"], "load"), "verdict", *labels, TURNS.head(), GOODPUT.head(), "measured", "run")
+        facts.append(("ended because", answer.ended_text))
+        facts.append(("error", f"the two decided loads are wrong in at most {percent(1 - answer.level)} of searches"))
+    columns: tuple[str | Head, ...] = (
+        Head(document.unit, "load"),
+        "verdict",
+        *labels,
+        TURNS.head(),
+        GOODPUT.head(),
+        "measured",
+        "run",
+    )
     return {
-        "title": f"Search: {document['scenario']['name']}" if answer else f"Sweep: {document['scenario']['name']}",
+        "title": f"{'Search' if answer else 'Sweep'}: {document.scenario.name}",
         "headline": headline(document),
-        "level": "valid" if answer is None or answer["resolved"] else "suspect",
+        "level": "valid" if answer is None or answer.resolved else "suspect",
         "facts": facts,
         "notes": notes,
-        "points": Table("points", "Points", columns, [_row(point, labels) for point in document["points"]], _POINTS),
+        "points": Table("points", "Points", columns, [_row(point, labels) for point in document.points], _POINTS),
     }
 
 
-def _row(point: Mapping[str, Any], labels: list[str]) -> tuple[Cell, ...]:
-    by_label = {entry["label"]: entry for entry in point["conditions"]}
+def _row(point: Point, labels: list[str]) -> tuple[Cell, ...]:
+    by_label = {entry.label: entry for entry in point.conditions}
     return (
-        short(point["level"]),
-        _WORDS.get(point["verdict"], point["verdict"]),
+        short(point.level),
+        _WORDS.get(point.verdict, point.verdict),
         *(_condition(by_label.get(label), point) for label in labels),
-        point[TURNS.key],
-        point[GOODPUT.key],
-        duration(point["measured_s"]),
-        ", ".join(run.rpartition("/")[2] for run in point["runs"]),
+        point.turns_per_s,
+        point.goodput_turns_per_s,
+        duration(point.measured_s),
+        ", ".join(run.rpartition("/")[2] for run in point.runs),
     )
 
 
-def _condition(entry: Mapping[str, Any] | None, point: Mapping[str, Any]) -> Cell:
+def _condition(entry: ConditionResult | None, point: Point) -> Cell:
     if entry is None:
-        return "no steady value" if point["verdict"] == "overloaded" else None
-    if not entry["values"]:
+        return "no steady value" if point.verdict == "overloaded" else None
+    if not entry.values:
         return NOT_MEASURED
-    figure = "above all samples" if entry["figure"] is None else number(entry["figure"])
-    if entry["share"] is None:
-        if entry["high"] is None:
+    figure = "above all samples" if entry.figure is None else number(entry.figure)
+    if entry.share is None:
+        if entry.high is None:
             return f"{figure} (no interval yet)"
-        return f"{figure} ({number(entry['low'])} to {number(entry['high'])})"
-    return f"{figure}; {percent(entry['value'])} within ({percent(entry['low'])} to {percent(entry['high'])})"
+        return f"{figure} ({number(entry.low)} to {number(entry.high)})"
+    return f"{figure}; {percent(entry.value)} within ({percent(entry.low)} to {percent(entry.high)})"

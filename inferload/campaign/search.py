@@ -5,25 +5,30 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from inferload.base import clock, rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import clock as elapsed
 from inferload.base.numbers import short
 from inferload.campaign import runner
+from inferload.campaign.attainment import answer
 from inferload.campaign.attainment import window as windows_of
-from inferload.campaign.attainment.bracket import Settings
+from inferload.campaign.attainment.bracket import Ended, Settings, points_of
 from inferload.campaign.attainment.point import Look
 from inferload.campaign.attainment.slo import Condition
 from inferload.campaign.attainment.text import going
 from inferload.campaign.attainment.window import Window
 from inferload.campaign.journal import Journal
 from inferload.campaign.runner import Runner, RunTimeLimits
-from inferload.campaign.search_plan import SearchPlan, at
+from inferload.campaign.search_plan import SearchPlan, at, cache_text
 from inferload.results import typed_documents
 from inferload.results.manifest_document import Manifest
+from inferload.results.search_document import SearchDocument, SearchedScenario
 from inferload.results.summary_document import Summary
 from inferload.scenario.files import catalog
 from inferload.scenario.scenario import Scenario
@@ -162,6 +167,25 @@ class PointRunner:
             show(f"{number + 1:3}  {elapsed(used_s)}  {short(load)} {self.scenario.arrivals.unit}: {state}")
 
         return poll
+
+
+def write_document(
+    folder: Path, plan: SearchPlan, scenario: Scenario, looks: Sequence[Look], ended: Ended | None
+) -> SearchDocument:
+    """Write search.json and return it. `ended` is None for a plain sweep."""
+    settings, why = plan.settings(scenario), None if ended is None else ended.why
+    document = replace(
+        answer.document(settings, points_of(settings, looks), why, scenario.arrivals.unit),
+        scenario=SearchedScenario(name=scenario.name, digest=scenario.digest, file=plan.scenario),
+        target=plan.host,
+        seed=plan.seed,
+        window_s=plan.window_s,
+        warmup_s=plan.warmup_s,
+        cache=cache_text(scenario),
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    rundir.write_json(folder / rundir.SEARCH, typed_documents.document_of(document))
+    return document
 
 
 def _server_of(run_dir: Path) -> _Server | None:

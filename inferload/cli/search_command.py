@@ -3,7 +3,6 @@
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import duration
 from inferload.base.status_lines import StatusLines
 from inferload.campaign.attainment import bracket
-from inferload.campaign.attainment.answer import document
-from inferload.campaign.attainment.bracket import Settings, Why
-from inferload.campaign.attainment.point import Look, Point
+from inferload.campaign.attainment.bracket import Ended, Settings
+from inferload.campaign.attainment.point import Look
 from inferload.campaign.attainment.text import line, summed_up
 from inferload.campaign.journal import JOURNAL, Journal, alone
-from inferload.campaign.search import PointRunner
+from inferload.campaign.search import PointRunner, write_document
 from inferload.campaign.search_plan import PASSED_ON, SearchPlan, cache_text, from_arguments, resumed
 from inferload.scenario.scenario import Scenario
 
@@ -88,18 +86,16 @@ def run(arguments: argparse.Namespace) -> int:
         journal = Journal(folder)
         journal.end_orphans()
         try:
-            looks, why = _looks(plan, settings, _Campaign(folder, plan, scenario, settings, journal))
+            looks, ended = _looks(plan, settings, _Campaign(folder, plan, scenario, settings, journal))
         except KeyboardInterrupt:
             print(f"interrupted; continue with: inferload search --resume {folder}", file=sys.stderr)
             return 130
-    points = bracket.points_of(settings, looks)
-    document = _document(plan, scenario, settings, points, why)
-    rundir.write_json(folder / rundir.SEARCH, document)
+    document = write_document(folder, plan, scenario, looks, ended)
     _pages(folder)
     print("\n".join(summed_up(document)))
     print(f"{folder / rundir.SEARCH}")
-    usable = [point for point in points if point.state not in ("invalid", "failed")]
-    return 0 if usable and (plan.rates or any(point.state == "holds" for point in usable)) else 1
+    usable = [point for point in document.points if point.verdict not in ("invalid", "failed")]
+    return 0 if usable and (plan.rates or any(point.verdict == "holds" for point in usable)) else 1
 
 
 class _Campaign:
@@ -137,11 +133,10 @@ class _Campaign:
         print(line(point, len(self.looks), sum(look.spent_s for look in self.looks), self._unit), flush=True)
 
 
-def _looks(plan: SearchPlan, settings: Settings, campaign: _Campaign) -> tuple[list[Look], Why | None]:
+def _looks(plan: SearchPlan, settings: Settings, campaign: _Campaign) -> tuple[list[Look], Ended | None]:
     """Make the runs that are left; return all looks, and why a search ended."""
     if not plan.rates:
-        looks, ended = bracket.search(settings, campaign.look, campaign.looks)
-        return looks, ended.why
+        return bracket.search(settings, campaign.look, campaign.looks)
     for number in range(len(campaign.looks), len(plan.rates)):
         campaign.look(plan.rates[number], number)
     return campaign.looks, None
@@ -171,21 +166,6 @@ def _plan(plan: SearchPlan, scenario: Scenario, settings: Settings) -> list[str]
             f"{int(plan.budget_s / settings.look_s)} points",
         ]
     return [*lines, f"  each point: {at_once}", f"  cache: {cache_text(scenario)}"]
-
-
-def _document(
-    plan: SearchPlan, scenario: Scenario, settings: Settings, points: Sequence[Point], why: Why | None
-) -> dict[str, Any]:
-    return {
-        **document(settings, points, why, scenario.arrivals.unit),
-        "scenario": {"name": scenario.name, "digest": scenario.digest, "file": plan.scenario},
-        "target": plan.host,
-        "seed": plan.seed,
-        "window_s": plan.window_s,
-        "warmup_s": plan.warmup_s,
-        "cache": cache_text(scenario),
-        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
 
 
 def _pages(folder: Path) -> None:

@@ -4,39 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite, nan, sqrt
-from typing import Literal
+from math import isfinite, sqrt
 
 import numpy as np
 
 from inferload.campaign.attainment.slo import FAILED, Condition
 from inferload.campaign.attainment.window import Floats, Samples, Window
+from inferload.results.search_document import ConditionResult
 from inferload.results.statistics.intervals import BATCHES, SLICES, fitting_batches, share_interval, spread
 from inferload.turns.sketch import rank
-
-Verdict = Literal["holds", "breaks", "undecided"]
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionResult:
-    """One condition at one load.
-
-    `value`: share within the limit, or the mean; `low`, `high`: its interval. `figure`: the named statistic (percentile,
-    mean or ratio), with its interval; None: beyond all values. `margin`: above 0 if the SLO is met: the share less the required
-    one, or the part of the limit that the mean leaves.
-    """
-
-    condition: Condition
-    value: float
-    low: float
-    high: float
-    figure: float | None
-    figure_low: float | None
-    figure_high: float | None
-    margin: float
-    verdict: Verdict
-    count: int
-    effective: float  # independent values with the same spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +28,21 @@ def judge(condition: Condition, number: int, windows: Sequence[Window], tail: fl
     """Judge the `number`-th condition over all windows of one load. `tail`: error at each end of the interval."""
     samples = [window.samples[number] for window in windows]
     if not any(len(sample.value) for sample in samples):
-        return ConditionResult(condition, nan, nan, nan, None, None, None, nan, "undecided", 0, 0.0)
+        return _not_measured(condition)
     load = _Load(windows, samples, fitting_batches([window.in_flight(SLICES) for window in windows]))
     return _mean(condition, load, tail) if condition.share is None else _share(condition, condition.share, load, tail)
+
+
+def _not_measured(condition: Condition) -> ConditionResult:
+    return ConditionResult(
+        condition=condition.text,
+        label=condition.label,
+        limit=condition.limit,
+        share=condition.share,
+        verdict="undecided",
+        values=0,
+        effective=0.0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +85,20 @@ def _mean(condition: Condition, load: _Load, tail: float) -> ConditionResult:
     error = max(ratio.error, alone)
     half = float(stdtrit(ratio.freedom, 1 - tail)) * error if ratio.freedom else np.inf
     low, high = max(0.0, ratio.mean - half), ratio.mean + half
+    high_end = high if isfinite(high) else None
     return ConditionResult(
-        condition=condition,
+        condition=condition.text,
+        label=condition.label,
+        limit=condition.limit,
+        share=None,
         value=ratio.mean,
         low=low,
-        high=high,
+        high=high_end,
         figure=ratio.mean,
         figure_low=low,
-        figure_high=high if isfinite(high) else None,
-        margin=1 - ratio.mean / condition.limit,
+        figure_high=high_end,
         verdict="holds" if high < condition.limit else "breaks" if low >= condition.limit else "undecided",
-        count=len(values),
+        values=len(values),
         effective=len(values) if error == 0 else len(values) * (alone / error) ** 2,
     )
 
@@ -131,16 +122,18 @@ def _share(condition: Condition, share: float, load: _Load, tail: float) -> Cond
     around = share_interval(share, effective, freedom, (tail, tail))
     failed = condition.measure == FAILED
     return ConditionResult(
-        condition=condition,
+        condition=condition.text,
+        label=condition.label,
+        limit=condition.limit,
+        share=share,
         value=within.mean,
         low=low,
         high=high,
         figure=1 - within.mean if failed else quantile if isfinite(quantile) else None,
         figure_low=1 - high if failed else _ordered(values, around[0]),
         figure_high=1 - low if failed else _ordered(values, around[1]),
-        margin=within.mean - share,
         verdict="holds" if low > share else "breaks" if high < share else "undecided",
-        count=count,
+        values=count,
         effective=effective,
     )
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log, sqrt
-from typing import Literal
 
 import numpy as np
 
-from inferload.campaign.attainment.point import Bounds, Look, Point, bounds, judge
+from inferload.campaign.attainment.point import Bounds, Look, bounds, judge
 from inferload.campaign.attainment.slo import Condition
-
-Why = Literal["resolved", "budget", "contradiction", "all break", "all hold", "client", "failures"]
+from inferload.results.search_document import Point, Why
 
 _REACH = 1024.0  # greatest ratio of a load and the guess
 _FAILURES = 3  # consecutive failed runs that end a search
@@ -92,7 +90,7 @@ def next_load(settings: Settings, looks: Sequence[Look], points: Sequence[Point]
     spent_s = sum(look.spent_s for look in looks)
     if len(looks) >= settings.most_looks or spent_s + settings.look_s > settings.budget_s * (1 + 1e-9):
         return Ended("budget")
-    again = next((p.level for p in points if p.state in ("invalid", "failed") and p.looks < _TRIES), None)
+    again = next((p.level for p in points if p.verdict in ("invalid", "failed") and p.looks < _TRIES), None)
     if again is not None:
         return again
     likely = bracket(points)
@@ -120,7 +118,7 @@ def _wide(settings: Settings, between: Bounds, ratio: float) -> bool:
 
 def _outward(settings: Settings, points: Sequence[Point], likely: Bounds) -> float | Ended:
     """Double or halve the load, or bisect towards a load that the client could not measure."""
-    useless = [point.level for point in points if point.state in ("invalid", "failed")]
+    useless = [point.level for point in points if point.verdict in ("invalid", "failed")]
     tried = [point.level for point in points]
     if likely.high is not None or (likely.low is None and useless):
         down = settings.level(min(tried) / 2)
@@ -148,7 +146,7 @@ def _undecided_end(settings: Settings, points: Sequence[Point], low: float, high
     """Return the load with fewer runs of those around the middle of two others that are not decided yet."""
     tried = {point.level: point for point in points}
     for ends in (_ends(settings, sqrt(low * high)), (low, high)):
-        undecided = [level for level in ends if level not in tried or tried[level].state == "undecided"]
+        undecided = [level for level in ends if level not in tried or tried[level].verdict == "undecided"]
         if undecided:
             break
     return min(undecided or (low, high), key=lambda level: tried[level].looks if level in tried else 0)
@@ -166,7 +164,7 @@ def _ends(settings: Settings, middle: float) -> tuple[float, float]:
 def bracket(points: Sequence[Point]) -> Bounds:
     """Neighbouring loads between which the monotone fit of the margins loses the SLO; None where no load was tried."""
     levels, fit = _falling(points)
-    lost = min((point.level for point in points if point.state == "overloaded"), default=None)
+    lost = min((point.level for point in points if point.verdict == "overloaded"), default=None)
     met = [level for level, margin in zip(levels, fit, strict=True) if margin >= 0]
     missed = [level for level, margin in zip(levels, fit, strict=True) if margin < 0]
     return Bounds(max(met, default=None), min(missed, default=lost))
@@ -176,7 +174,7 @@ def _falling(points: Sequence[Point]) -> tuple[list[float], list[float]]:
     """Loads below the lowest overloaded one, and the falling fit of their margins, weighted by their turns."""
     from scipy.optimize import isotonic_regression
 
-    lost = min((point.level for point in points if point.state == "overloaded"), default=float("inf"))
+    lost = min((point.level for point in points if point.verdict == "overloaded"), default=float("inf"))
     steady = sorted((p for p in points if p.margin is not None and p.level < lost), key=lambda point: point.level)
     if not steady:
         return [], []

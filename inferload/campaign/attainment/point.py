@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, log
-from typing import Literal
+from math import log
 
 from inferload.campaign.attainment import attainment
-from inferload.campaign.attainment.attainment import ConditionResult
 from inferload.campaign.attainment.slo import Condition
 from inferload.campaign.attainment.window import Window
-from inferload.results.statistics.overload import Growth
+from inferload.results.search_document import ConditionResult, Point, State, Verdict
 
-State = Literal["holds", "breaks", "overloaded", "undecided", "invalid", "failed"]
 BROKEN = ("breaks", "overloaded")
 
 
@@ -33,46 +30,25 @@ class Look:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A load, judged by all its runs together."""
-
-    level: float
-    state: State
-    held: tuple[ConditionResult, ...]
-    growth: Growth | None
-    measured_s: float
-    spent_s: float
-    looks: int
-    turns: int
-    causes: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
-    runs: tuple[str, ...] = ()
-    turns_per_s: float | None = None
-    goodput_turns_per_s: float | None = None
-
-    @property
-    def margin(self) -> float | None:
-        """Least margin of all conditions; None if the load has no steady attainment."""
-        margins = [condition.margin for condition in self.held if condition.count and isfinite(condition.margin)]
-        return min(margins) if margins and self.state in ("holds", "breaks", "undecided") else None
-
-
 def judge(conditions: Sequence[Condition], looks: Sequence[Look], alpha: float, closed_loop: bool) -> Point:
     """Judge all runs at one load together. `alpha`: error of each verdict. In a closed loop turns in flight cannot grow."""
     windows = [window for look in looks if not look.invalid for window in look.windows]
     growths = [] if closed_loop else [window.growth for window in windows]
-    overloaded = [growth for growth in growths if growth is not None and growth.state == "overloaded"]
-    tail = alpha / len(conditions)
-    held = tuple(attainment.judge(condition, number, windows, tail) for number, condition in enumerate(conditions))
-    state: State = "overloaded" if overloaded else _state(held)
+    held: tuple[ConditionResult, ...] = ()
+    verdict: State
     if not windows:
-        held, state = (), "invalid" if any(look.invalid for look in looks) else "failed"
+        verdict = "invalid" if any(look.invalid for look in looks) else "failed"
+    elif any(growth is not None and growth.state == "overloaded" for growth in growths):
+        verdict = "overloaded"
+    else:
+        tail = alpha / len(conditions)
+        held = tuple(attainment.judge(condition, number, windows, tail) for number, condition in enumerate(conditions))
+        verdict = _verdict(held)
     measured_s = sum(window.lasts_s for window in windows)
     return Point(
         level=looks[0].level,
-        state=state,
-        held=held,
+        verdict=verdict,
+        conditions=held,
         growth=max((growth for growth in growths if growth), key=lambda growth: growth.share, default=None),
         measured_s=measured_s,
         spent_s=sum(look.spent_s for look in looks),
@@ -86,7 +62,7 @@ def judge(conditions: Sequence[Condition], looks: Sequence[Look], alpha: float, 
     )
 
 
-def _state(held: Sequence[ConditionResult]) -> State:
+def _verdict(held: Sequence[ConditionResult]) -> Verdict:
     verdicts = {condition.verdict for condition in held}
     if "breaks" in verdicts:
         return "breaks"
@@ -119,6 +95,6 @@ class Bounds:
 def bounds(points: Sequence[Point]) -> Bounds:
     """Bounds from all decided loads."""
     return Bounds(
-        max((point.level for point in points if point.state == "holds"), default=None),
-        min((point.level for point in points if point.state in BROKEN), default=None),
+        max((point.level for point in points if point.verdict == "holds"), default=None),
+        min((point.level for point in points if point.verdict in BROKEN), default=None),
     )

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 
 from inferload.base.numbers import clock, percent, short
-from inferload.campaign.attainment.attainment import ConditionResult
-from inferload.campaign.attainment.point import Point
+from inferload.results.search_document import ConditionResult, Point, SearchDocument
 
-_STATES = {"invalid": "not valid, no limit of the server", "failed": "the run failed"}
+_VERDICTS = {"invalid": "not valid, no limit of the server", "failed": "the run failed"}
 
 
 def line(point: Point, number: int, used_s: float, unit: str) -> str:
     """One run: its load and verdict, and each condition with its interval."""
-    text = f"{number:3}  {clock(used_s)}  {short(point.level)} {unit}: {_STATES.get(point.state, point.state)}"
-    if point.state in ("invalid", "failed"):
+    text = f"{number:3}  {clock(used_s)}  {short(point.level)} {unit}: {_VERDICTS.get(point.verdict, point.verdict)}"
+    if point.verdict in ("invalid", "failed"):
         return f"{text}: {_cause(point)}"
-    if point.state == "overloaded":
+    if point.verdict == "overloaded":
         assert point.growth is not None
         return f"{text}: turns in flight grew by {short(point.growth.growth_per_s)} a second"
-    return f"{text}; " + "; ".join([_condition(condition) for condition in point.held] + _remarks(point))
+    return f"{text}; " + "; ".join([_condition(condition) for condition in point.conditions] + _remarks(point))
 
 
 def _cause(point: Point) -> str:
@@ -29,7 +27,7 @@ def _cause(point: Point) -> str:
     if not point.causes:
         return "no reason given"
     text = " ".join(point.causes[-1].split())
-    return text if point.state == "failed" else _without_remedy(text)
+    return text if point.verdict == "failed" else _without_remedy(text)
 
 
 def _remarks(point: Point) -> list[str]:
@@ -55,29 +53,28 @@ def going(latest: Mapping[str, Any] | None, warmup_s: float, window_s: float) ->
 
 
 def _condition(result: ConditionResult) -> str:
-    label = result.condition.label
-    if not result.count:
+    label = result.label
+    if not result.values:
         return f"{label}: not measured"
-    if result.condition.share is None:
-        interval = f"{short(result.low)} to {short(result.high)}" if isfinite(result.high) else "no interval yet"
-        return f"{label} {short(result.figure)} ({interval}), limit {result.condition.limit:g}"
+    if result.share is None:
+        interval = "no interval yet" if result.high is None else f"{short(result.low)} to {short(result.high)}"
+        return f"{label} {short(result.figure)} ({interval}), limit {result.limit:g}"
     figure = "beyond all that ended" if result.figure is None else short(result.figure)
     interval = f"{percent(result.low)} to {percent(result.high)}"
-    required = percent(result.condition.share)
-    return f"{label} {figure}: {percent(result.value)} within ({interval}), {required} required"
+    return f"{label} {figure}: {percent(result.value)} within ({interval}), {percent(result.share)} required"
 
 
-def summed_up(document: Mapping[str, Any]) -> list[str]:
+def summed_up(document: SearchDocument) -> list[str]:
     """Return the result and the time spent, from search.json."""
-    spent, answer = document["spent"], document["answer"]
+    spent, answer = document.spent, document.answer
     lines = []
     if answer is not None:
-        lines.append(f"{document['slo']}: {answer['text']}")
-        wrong = percent(1 - answer["level"])
-        lines.append(f"  {answer['ended_text']}; the two decided loads are wrong in at most {wrong} of searches")
-    doubted = sum(bool(point["causes"] or point["remarks"]) for point in document["points"])
+        lines.append(f"{document.slo}: {answer.text}")
+        wrong = percent(1 - answer.level)
+        lines.append(f"  {answer.ended_text}; the two decided loads are wrong in at most {wrong} of searches")
+    doubted = sum(bool(point.causes or point.remarks) for point in document.points)
     if doubted:
-        lines.append(f"  measured with doubts: {doubted} of {spent['loads']} loads; see search.md")
-    budget = "" if spent["budget_s"] is None else f" of {spent['budget_s'] / 60:.3g}"
-    lines.append(f"  {spent['looks']} runs at {spent['loads']} loads took {spent['used_s'] / 60:.3g}{budget} min")
+        lines.append(f"  measured with doubts: {doubted} of {spent.loads} loads; see search.md")
+    budget = "" if spent.budget_s is None else f" of {spent.budget_s / 60:.3g}"
+    lines.append(f"  {spent.looks} runs at {spent.loads} loads took {spent.used_s / 60:.3g}{budget} min")
     return lines

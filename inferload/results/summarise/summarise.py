@@ -14,7 +14,7 @@ from inferload.base.errors import UsageError
 from inferload.figures import server_figures
 from inferload.figures.server_figures import Server
 from inferload.figures.turn_values import BatchSums, ExactValues, batch_sums, batched_values
-from inferload.results import agent_tasks, phase_evidence, summary
+from inferload.results import agent_tasks, summary
 from inferload.results.statistics.intervals import SLICES
 from inferload.results.statistics.overload import Ends, Growth, growth_of_turns, worst
 from inferload.results.summarise import cache_figures
@@ -24,7 +24,7 @@ from inferload.results.summarise.splits import splits
 from inferload.results.summarise.turns import Turns
 from inferload.results.summary_document import Stopped, Summary, Task, TurnRecords
 from inferload.results.typed_documents import document_of
-from inferload.results.verdict import outcome, validity
+from inferload.results.verdict import outcome, phase_evidence, validity
 from inferload.results.verdict.evidence import ScrapeGap, Stamps
 from inferload.results.verdict.failures import TurnEnds, stopped_by_target
 from inferload.servers import scrapes_file, window_figures

@@ -19,14 +19,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from inferload.analysis.data import frames, timeline
 from inferload.analysis.report import report
+from searches import search_document
 
 from inferload import cli
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.results import run_list
 from inferload.results.manifest_document import Manifest
+from inferload.results.search_document import SearchDocument
 from inferload.results.summary_document import Summary
-from inferload.results.typed_documents import faults
+from inferload.results.typed_documents import document_of, faults, typed
 
 Place = tuple[str, tuple[str | int, ...]]
 
@@ -52,14 +54,16 @@ def places(name: str, document: Any, before: tuple[str | int, ...] = ()) -> Iter
 
 DOCUMENTS = {rundir.MANIFEST: synthetic.MANIFEST, rundir.SUMMARY: synthetic.SUMMARY}
 PLACES = [place for name, document in DOCUMENTS.items() for place in places(name, document)]
+# By way of JSON, which has lists instead of tuples.
+SEARCH = {rundir.SEARCH: json.loads(json.dumps(document_of(search_document({4.0: 0.99, 8.0: 0.7}))))}
 
 
-def write(folder: Path, place: Place, value: Any) -> None:
-    """Write run.json and summary.json with another value at one place."""
+def write(folder: Path, place: Place, value: Any, documents: dict[str, Any] = DOCUMENTS) -> None:
+    """Write the documents of a folder, by default run.json and summary.json, with another value at one place."""
     name, path = place
-    for each, document in DOCUMENTS.items():
+    for each, document in documents.items():
         (folder / each).write_text(json.dumps(document))
-    changed = part = copy.deepcopy(DOCUMENTS[name])
+    changed = part = copy.deepcopy(documents[name])
     for key in path[:-1]:
         part = part[key]
     part[path[-1]] = value
@@ -79,6 +83,7 @@ def other(run: Path) -> Path:
 def test_the_documents_of_a_run_have_their_types() -> None:
     assert not faults(synthetic.MANIFEST, Manifest)
     assert not faults(synthetic.SUMMARY, Summary)
+    assert typed(SEARCH[rundir.SEARCH], SearchDocument) == search_document({4.0: 0.99, 8.0: 0.7})
 
 
 @pytest.mark.soak
@@ -142,6 +147,19 @@ def test_an_odd_value_is_reported_or_refused(run: Path, place: Place, value: Any
 def reported(run: Path) -> None:
     with contextlib.suppress(UsageError):
         assert "## " in report.make(run).markdown.read_text()
+
+
+@given(st.sampled_from(list(places(rundir.SEARCH, SEARCH[rundir.SEARCH]))), st.sampled_from(ODD))
+@example((rundir.SEARCH, ("points", 0, "runs", 0)), "x" * 3000)
+@example((rundir.SEARCH, ("points", 0, "level")), 0)
+@example((rundir.SEARCH, ("points", 0, "conditions", 0, "limit")), 1e-308)
+def test_an_odd_value_in_a_search_is_on_its_page_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, place: Place, value: Any
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "search"
+    folder.mkdir(exist_ok=True)
+    write(folder, place, value, SEARCH)
+    assert cli.main(["report", str(folder)]) in (0, 2)
 
 
 def read(run: Path) -> None:

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from scipy import signal, stats
 
 from inferload.campaign.attainment import attainment, bracket, slo
-from inferload.campaign.attainment.answer import SearchResult, answer, document
-from inferload.campaign.attainment.attainment import ConditionResult
+from inferload.campaign.attainment.answer import answer, document, sentence
 from inferload.campaign.attainment.bracket import Ended, Settings
-from inferload.campaign.attainment.point import Look, Point, judge
+from inferload.campaign.attainment.point import Bounds, Look, judge
 from inferload.campaign.attainment.slo import SloError
 from inferload.campaign.attainment.window import Samples, Window
+from inferload.results.search_document import ConditionResult, Point, State
 from inferload.results.statistics.intervals import share_interval
+from inferload.results.typed_documents import document_of
 
 P95 = slo.parse("p95(ttft_ms) < 100")
 
@@ -70,9 +71,18 @@ def test_an_invalid_slo_is_refused(text: str, message: str) -> None:
         slo.parse(text)
 
 
-def at_margin(level: float, margin: float, state: str = "undecided") -> Point:
-    held = ConditionResult(P95[0], 0.9, 0.0, 1.0, None, None, None, margin, "undecided", 100, 100.0)
-    return Point(level, state, (held,), None, 60.0, 65.0, 1, 100)  # type: ignore[arg-type]
+def at_margin(level: float, margin: float, verdict: State = "undecided") -> Point:
+    held = ConditionResult(
+        condition=P95[0].text,
+        label=P95[0].label,
+        limit=P95[0].limit,
+        share=0.95,
+        value=0.95 + margin,
+        verdict="undecided",
+        values=100,
+        effective=100.0,
+    )
+    return Point(level=level, verdict=verdict, looks=1, measured_s=60.0, spent_s=65.0, turns=100, conditions=(held,))
 
 
 def test_an_outlier_does_not_move_the_bracket_past_other_loads() -> None:
@@ -104,7 +114,7 @@ def test_attainment_intervals_cover_with_autocorrelated_turns() -> None:
         window = correlated(seed, 200.0)
         held = attainment.judge(P95[0], 0, [window], 0.05)
         covered += held.low <= 0.95 <= held.high
-        low, high = share_interval(held.value, held.count, 10**6, (0.05, 0.05), exact=True)
+        low, high = share_interval(held.value, held.values, 10**6, (0.05, 0.05), exact=True)
         naive += low <= 0.95 <= high
     assert covered >= 49
     assert naive <= 40
@@ -152,8 +162,8 @@ def test_a_condition_of_gaps_counts_each_failed_turn_once(
     text: str, fails: Callable[[np.ndarray], np.ndarray], share: float, state: str
 ) -> None:
     point = turns_with_gaps(text, fails)
-    gaps, failed = point.held
-    assert (failed.figure, point.state) == (pytest.approx(share), state)
+    gaps, failed = point.conditions
+    assert (failed.figure, point.verdict) == (pytest.approx(share), state)
     assert gaps.figure == (None if share == 1 else pytest.approx(10.0))
     assert point.margin is not None
     assert (point.margin > 0) == (state == "holds")
@@ -164,7 +174,7 @@ def test_a_condition_of_gaps_counts_each_failed_turn_once(
     [("p90(itl_ms) < 100", "holds"), ("p95(itl_ms) < 100", "undecided"), ("p99(itl_ms) < 100", "breaks")],
 )
 def test_as_many_turns_may_fail_as_gaps_may_be_late(text: str, state: str) -> None:
-    assert turns_with_gaps(text, lambda index: index % 20 == 0).state == state
+    assert turns_with_gaps(text, lambda index: index % 20 == 0).verdict == state
 
 
 @given(
@@ -180,7 +190,7 @@ def test_the_effective_sample_size_is_at_most_the_sample_size(values: list[float
     at_s = np.linspace(0, 60, len(value), endpoint=False)
     window = Window(60.0, (Samples(at_s, value),), at_s, at_s + 1.0)
     held = attainment.judge(slo.parse(text)[0], 0, [window], 0.01)
-    assert 0 <= held.effective <= held.count * (1 + 1e-9)
+    assert 0 <= held.effective <= held.values * (1 + 1e-9)
     if "mean" in text and held.figure_high is not None and np.isfinite(held.figure_high):
         alone = float(np.std(value)) / len(value) ** 0.5
         # Sums are compared: a difference of near values would be rounded to a multiple of their last binary digit.
@@ -201,10 +211,10 @@ def test_a_load_above_the_capacity_is_overloaded(load: float, state: str) -> Non
     settings = search_queue.settings(10.0, 3600.0, 300.0)
     look = search_queue.measure(settings, 1)(load, 0)
     (point,) = bracket.points_of(settings, [look])
-    assert point.state == state
+    assert point.verdict == state
     closed = Settings(P95, 10.0, 3600.0, 300.0, 5.0, whole=True)
     (users,) = bracket.points_of(closed, [look])
-    assert users.state != "overloaded"  # turns in flight are at most the users
+    assert users.verdict != "overloaded"  # turns in flight are at most the users
 
 
 def test_failed_turns_are_no_throughput() -> None:
@@ -222,7 +232,7 @@ def test_the_error_is_divided_among_the_runs_of_the_budget(looks: int | None, ru
     settings = Settings(P95, 10.0, 200.0, 40.0, 10.0, looks=looks)
     window = correlated(1, 200.0)
     (point,) = bracket.points_of(settings, [Look(1.0, (window,), 50.0)])
-    (held,) = point.held
+    (held,) = point.conditions
     alone = attainment.judge(P95[0], 0, [window], settings.alpha / runs)
     assert (held.low, held.high) == (alone.low, alone.high)
 
@@ -254,11 +264,11 @@ def test_a_search_finds_a_known_crossing_within_its_budget(guess: float) -> None
     settings = Settings(P95, guess, 2400.0, 60.0, 5.0)
     looks, ended = bracket.search(settings, queue(30.0, 1, settings))
     points = bracket.points_of(settings, looks)
-    result = answer(points, ended.why)
-    assert result.low is not None
-    assert result.high is not None
-    assert result.low <= 30.0 <= result.high <= 30.0 * 1.5
-    assert result.low >= 30.0 / 1.5
+    result = answer(settings, points, ended.why, "sessions/s")
+    assert result.holds is not None
+    assert result.breaks is not None
+    assert result.holds <= 30.0 <= result.breaks <= 30.0 * 1.5
+    assert result.holds >= 30.0 / 1.5
     assert sum(look.spent_s for look in looks) <= 2400.0
 
 
@@ -278,8 +288,8 @@ def test_a_failed_point_is_retried() -> None:
 
     looks, ended = bracket.search(settings, look)
     assert looks[2].level == looks[1].level
-    result = answer(bracket.points_of(settings, looks), ended.why)
-    assert (result.low or 0.0) <= 30.0 <= (result.high or 0.0)
+    result = answer(settings, bracket.points_of(settings, looks), ended.why, "sessions/s")
+    assert (result.holds or 0.0) <= 30.0 <= (result.breaks or 0.0)
 
 
 def test_an_invalid_client_measurement_is_no_server_limit() -> None:
@@ -291,11 +301,11 @@ def test_an_invalid_client_measurement_is_no_server_limit() -> None:
 
     looks, ended = bracket.search(settings, look)
     points = bracket.points_of(settings, looks)
-    result = answer(points, ended.why)
+    result = answer(settings, points, ended.why, "sessions/s")
     assert ended.why == "client"
-    assert result.high is None
-    assert result.low is not None
-    assert 40 < result.low <= 50
+    assert result.breaks is None
+    assert result.holds is not None
+    assert 40 < result.holds <= 50
 
 
 def test_three_failures_in_a_row_end_a_search() -> None:
@@ -315,15 +325,15 @@ def test_three_failures_in_a_row_end_a_search() -> None:
     ],
 )
 def test_only_adjacent_numbers_of_users_give_an_exact_answer(low: float | None, high: float, text: str) -> None:
-    assert SearchResult("resolved", low, high).text("users", whole=True) == text
+    assert sentence("resolved", Bounds(low, high), "users", whole=True) == text
 
 
 def test_a_search_of_users_ends_between_two_integers() -> None:
     settings = Settings(P95, 2.0, 50_000.0, 600.0, 5.0, whole=True)
     looks, ended = bracket.search(settings, queue(5.5, 2, settings))
-    result = answer(bracket.points_of(settings, looks), ended.why)
+    result = answer(settings, bracket.points_of(settings, looks), ended.why, "sessions/s")
     assert {look.level % 1 for look in looks} == {0.0}
-    assert (result.low, result.high, result.resolved) == (5.0, 6.0, True)
+    assert (result.holds, result.breaks, result.resolved) == (5.0, 6.0, True)
 
 
 @given(st.integers(2, 60), st.sampled_from([0.05, 0.1, 0.15, 0.25]), st.integers(0, 99))
@@ -334,7 +344,7 @@ def test_a_search_of_users_measures_no_decided_load_again(users: int, precision:
     looks: list[Look] = []
 
     def look(level: float, number: int) -> Look:
-        decided = {point.level for point in bracket.points_of(settings, looks) if point.state in ("holds", "breaks")}
+        decided = {point.level for point in bracket.points_of(settings, looks) if point.verdict in ("holds", "breaks")}
         assert level not in decided
         looks.append(measure(level, number))
         return looks[-1]
@@ -347,9 +357,10 @@ def test_the_document_has_no_attainment_of_an_overloaded_load() -> None:
     at_s = np.arange(0, 60, 0.05)
     window = Window(60.0, (Samples(at_s, np.full(len(at_s), 10.0)),), at_s, at_s * 1.5 + 1)
     points = bracket.points_of(settings, [Look(20.0, (window,), 65.0)])
-    (row,) = document(settings, points, "budget", "sessions/s")["points"]
-    assert (row["verdict"], row["conditions"]) == ("overloaded", [])
-    assert row["growth"]["growth_per_s"] == pytest.approx(20 / 3, rel=0.05)
+    (point,) = document(settings, points, "budget", "sessions/s").points
+    assert (point.verdict, point.conditions) == ("overloaded", ())
+    assert point.growth is not None
+    assert point.growth.growth_per_s == pytest.approx(20 / 3, rel=0.05)
 
 
 def test_a_mean_without_interval_is_in_the_document() -> None:
@@ -358,7 +369,7 @@ def test_a_mean_without_interval_is_in_the_document() -> None:
     samples = (Samples(at_s, 20 + 20 * at_s), Samples(at_s, np.zeros(len(at_s))))
     rising = Window(8.0, samples, at_s, at_s + 1)  # the window is within one relaxation time
     points = bracket.points_of(settings, [Look(20.0, (rising,), 13.0)])
-    text = json.dumps(document(settings, points, "budget", "sessions/s"), allow_nan=False)
+    text = json.dumps(document_of(document(settings, points, "budget", "sessions/s")), allow_nan=False)
     condition, _ = json.loads(text)["points"][0]["conditions"]
     assert (condition["high"], condition["figure_high"]) == (None, None)
 
@@ -378,12 +389,12 @@ def test_searches_of_a_queue_find_its_true_load(seeds: int, window_s: float, bud
     for seed in range(seeds):
         settings = search_queue.settings(guess_of(seed), budget_s, window_s)
         looks, ended = bracket.search(settings, search_queue.measure(settings, seed))
-        result = answer(bracket.points_of(settings, looks), ended.why)
+        result = answer(settings, bracket.points_of(settings, looks), ended.why, "turns/s")
         assert sum(look.spent_s for look in looks) <= budget_s
-        right += (result.low or 0.0) <= search_queue.TRUTH <= (result.high or np.inf)
-        bounded += result.low is not None and result.high is not None
+        right += (result.holds or 0.0) <= search_queue.TRUTH <= (result.breaks or np.inf)
+        bounded += result.holds is not None and result.breaks is not None
         resolved += result.resolved
-        print(f"seed {seed:2}: {result.text('turns/s')}; {ended.why}", flush=True)
+        print(f"seed {seed:2}: {result.text}; {ended.why}", flush=True)
     print(f"enclosed: {right}, bounded: {bounded}, resolved: {resolved} of {seeds}")
     assert right >= 0.95 * seeds
     assert bounded >= 0.9 * seeds  # an unbounded interval always encloses the true load

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ import summaries
 import synthetic_run
 from e2e_runs import wait_until
 from inferload.analysis.report import search_charts, search_page
+from msgspec import structs
+from searches import SLO, search_document
 
 from inferload import cli
 from inferload.base import rundir
@@ -34,7 +35,6 @@ from inferload.scenario import scenario as scenarios
 from inferload.scenario.files.yaml_text import as_yaml
 from inferload.turns import turns_file
 
-SLO = "p95(ttft_ms) < 800"
 HOST = ["--host", "http://127.0.0.1:9"]
 
 
@@ -251,10 +251,10 @@ def test_doubts_about_a_point_are_printed_with_it() -> None:
     (point,) = bracket.points_of(settings, [Look(20.0, (window,), 65.0, remarks=remarks)])
     assert point.remarks == ("a worker was busy; use more workers",)
     assert line(point, 1, 65.0, "sessions/s").endswith("; but a worker was busy")
-    twice = replace(point, remarks=(*remarks, "the clock jumped; set it"))
+    twice = structs.replace(point, remarks=(*remarks, "the clock jumped; set it"))
     assert line(twice, 1, 65.0, "sessions/s").endswith("; but a worker was busy (and 1 more)")
     result = document(settings, [point], "budget", "sessions/s")
-    assert result["points"][0]["remarks"] == list(point.remarks)
+    assert result.points[0].remarks == point.remarks
     assert any("measured with doubts: 1 of 1 loads" in text for text in summed_up(result))
     (lost,) = bracket.points_of(settings, [Look(20.0, (), 65.0, invalid=True, cause="it was late; use more workers")])
     assert line(lost, 1, 65.0, "sessions/s").endswith("no limit of the server: it was late")
@@ -267,19 +267,11 @@ def test_the_limit_of_failed_turns_beside_gaps_is_printed() -> None:
     window = Window(400.0, samples, at_s, at_s + 0.1, ok=~failed)
     settings = Settings(slo.parse("p95(itl_ms) < 50"), 20.0, 1000.0, 400.0, 5.0)
     (point,) = bracket.points_of(settings, [Look(20.0, (window,), 405.0)])
-    assert point.state == "breaks"
+    assert point.verdict == "breaks"
     text = line(point, 1, 65.0, "sessions/s")
     assert "p95(itl_ms) 20: 100 % within" in text
     assert "failed_ratio 0.5: 50 % within" in text
-    facts = {
-        "scenario": {"name": "chat-open"},
-        "target": "",
-        "seed": 0,
-        "window_s": 400.0,
-        "warmup_s": 5.0,
-        "cache": "",
-    }
-    page = search_page.markdown(document(settings, [point], "budget", "sessions/s") | facts)
+    page = search_page.markdown(document(settings, [point], "budget", "sessions/s"))
     assert "p95(itl_ms) < 50 and failed_ratio < 0.05" in page
     assert "| breaks | 20; 100 % within" in page
 
@@ -378,32 +370,6 @@ def test_an_unreachable_server_is_refused_at_the_first_point(
     assert "the first point could not be made: no connection to http://127.0.0.1:9" in capsys.readouterr().err
 
 
-def search_document(shares: dict[float, float]) -> dict[str, Any]:
-    """A search.json: share of turns within the limit by load; then an overloaded load and an invalid run."""
-    settings = Settings(slo.parse(SLO), 4.0, 3600.0, 400.0, 10.0)
-    looks = []
-    for number, (level, share) in enumerate(shares.items()):
-        rng = np.random.default_rng(number)
-        at_s = np.sort(rng.uniform(0, 400, int(level * 400)))
-        value = np.where(rng.random(len(at_s)) < share, 300.0, 900.0) * rng.uniform(0.95, 1.05, len(at_s))
-        good = int((value <= 800).sum())
-        window = Window(400.0, (Samples(at_s, value),), at_s, at_s + value / 500, good)
-        looks.append(Look(level, (window,), 410.0, runs=(f"points/{number + 1:02}",)))
-    at_s = np.arange(0, 100, 0.02)
-    over = Window(100.0, (Samples(at_s, at_s * 100),), at_s, at_s * 2 + 1, 10)
-    looks.append(Look(50.0, (over,), 110.0, runs=("points/05",)))
-    looks.append(Look(90.0, (), 410.0, invalid=True, cause="a worker used 99 % of a core", runs=("points/06",)))
-    result = document(settings, bracket.points_of(settings, looks), "budget", "sessions/s")
-    facts = {
-        "scenario": {"name": "chat-open"},
-        "target": "http://server:8000",
-        "seed": 0,
-        "window_s": 400.0,
-        "warmup_s": 5.0,
-    }
-    return json.loads(json.dumps({**result, **facts, "cache": "no prefix of a point is cached before it"}))
-
-
 def test_the_pages_of_a_search(golden: Callable[..., Any]) -> None:
     text = search_page.markdown(search_document({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}))
     golden("search.md", text)
@@ -413,7 +379,7 @@ def test_the_pages_of_a_search(golden: Callable[..., Any]) -> None:
 
 
 def test_a_rate_sweep_has_a_page_without_answer() -> None:
-    plain = search_document({4.0: 0.99, 8.0: 0.9}) | {"answer": None}
+    plain = structs.replace(search_document({4.0: 0.99, 8.0: 0.9}), answer=None)
     assert search_page.headline(plain).startswith("Sweep of chat-open at 4 loads")
     assert "Sweep: chat-open" in search_page.markdown(plain)
 

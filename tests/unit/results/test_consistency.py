@@ -15,7 +15,8 @@ from inferload.base.clock import Anchor
 from inferload.campaign.attainment import slo
 from inferload.campaign.attainment.window import of_turns
 from inferload.figures.counting import count_turns
-from inferload.results import phase_evidence, summary
+from inferload.results import summary
+from inferload.results.verdict import phase_evidence
 from inferload.results.verdict.evidence import token_balance
 from inferload.results.verdict.validity import judge
 from inferload.turns.client_health import HealthSet

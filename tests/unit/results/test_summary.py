@@ -28,10 +28,10 @@ from inferload.figures.turn_values import ExactValues
 from inferload.results import run_tables as of_run
 from inferload.results import summary as summaries_of
 from inferload.results import terminal_summary
-from inferload.results.phase_evidence import RunFacts, evidence_by_phase
 from inferload.results.summary import SummaryInput, Values, exact_block
 from inferload.results.summary_document import QUANTILES, FirstExample, Run, Verdict, steady
 from inferload.results.typed_documents import document_of
+from inferload.results.verdict.phase_evidence import RunFacts, evidence_by_phase
 from inferload.results.verdict.validity import judge
 from inferload.turns.client_health import Beat, HealthSet
 from inferload.turns.record import Failure, PhaseWindow, TurnRecord, stepped

@@ -12,10 +12,10 @@ from paths import ROOT
 from records import MS, S, turn
 from turn_reference import count_turn
 
-from inferload.results.phase_evidence import RunFacts, evidence_by_phase
 from inferload.results.statistics.overload import Growth
 from inferload.results.verdict import validity
 from inferload.results.verdict.evidence import Evidence, ScrapeGap
+from inferload.results.verdict.phase_evidence import RunFacts, evidence_by_phase
 from inferload.results.verdict.reasons import RULES
 from inferload.results.verdict.validity import judge
 from inferload.turns.client_health import Beat, HealthSet
