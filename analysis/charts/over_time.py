@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from inferload.base.marks import Mark
 from inferload.figures.server_figures import SERVER_FIGURES, ServerFigure
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results.latency_limits import LatencyLimit
@@ -109,7 +109,7 @@ def picture(
     timeline: pd.DataFrame,
     targets: tuple[str, ...],
     phases: tuple[PhaseSpan, ...],
-    marks: Sequence[Mapping[str, Any]],
+    marks: Sequence[Mark],
     limits: Sequence[LatencyLimit] = (),
 ) -> Picture | None:
     """Return the chart of all panels and lines with values; None without any."""
@@ -143,7 +143,7 @@ def picture(
         data += [_trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
     plan["xaxis"] |= {"anchor": f"y{len(shown)}" if len(shown) > 1 else "y"}
     plan |= {"hovermode": "x unified", "hoversubplots": "axis"}
-    plan["shapes"] = [*_shades(phases, len(timeline)), *(instant_line(float(mark["t_s"])) for mark in marks)]
+    plan["shapes"] = [*_shades(phases, len(timeline)), *(instant_line(mark.t_s) for mark in marks)]
     plan["shapes"] += [shape for shape, _ in drawn]
     labels = [label for span in phases if (label := _phase_label(span, len(timeline)))]
     plan["annotations"] = labels + [words for _, words in drawn]

@@ -7,9 +7,9 @@ lists missing data.
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from inferload.base import json_text, rundir
 from inferload.base.errors import UsageError
-from inferload.base.json_text import Number
+from inferload.base.marks import Mark
 from inferload.results import typed_documents
-from inferload.results.manifest_document import Instant, Manifest
+from inferload.results.manifest_document import Manifest
 from inferload.results.summary_document import OtherRequests, Summary
 from inferload.results.typed_documents import Document
 from inferload.servers.scrapes_file import read_scrapes
@@ -110,7 +110,7 @@ class RunFrames:
     events: Events
     servers: Mapping[str, ServerSeries]
     users: pd.DataFrame
-    marks: list[dict[str, Any]]
+    marks: list[Mark]
     notes: tuple[str, ...]
     log: VllmLog | None = None
     sample: Sample | None = None
@@ -220,7 +220,7 @@ def load(run_dir: Path, server_log: Path | None = None, *, whole: bool = False) 
         events=events,
         servers=servers,
         users=_users(run_dir / rundir.LOCUST_HISTORY, start_wall_ns, notes),
-        marks=[mark | {"t_s": (mark["wall_ns"] - start_wall_ns) / NS_PER_S} for mark in marks],
+        marks=[msgspec.structs.replace(mark, t_s=(mark.wall_ns - start_wall_ns) / NS_PER_S) for mark in marks],
         sample=sample,
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -287,29 +287,15 @@ def _readable(path: Path, notes: list[str]) -> bool:
     return False
 
 
-class _Mark(msgspec.Struct):
-    """What is read of a line of marks.jsonl."""
-
-    wall_ns: Instant
-    kind: str = ""
-    text: str = ""
-    users: Number | None = None
-    sessions_per_s: Number | None = None
-
-
 _NOT_READ = ("_bucket", "_created")
 
 
-def _marks(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+def _marks(path: Path, notes: list[str]) -> list[Mark]:
     """Complete marks; the last line of a killed run may be truncated."""
     marks = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if _readable(path, notes) else ():
-        try:
-            mark = json_text.parse(line)
-            msgspec.convert(mark, _Mark)
-        except ValueError:
-            continue
-        marks.append(mark)
+        with suppress(ValueError):
+            marks.append(msgspec.convert(json_text.parse(line), Mark))
     return marks
 
 
@@ -334,14 +320,14 @@ def _note_irregular(folder: Path, notes: list[str]) -> None:
 
 def _start(
     manifest: Manifest,
-    marks: list[dict[str, Any]],
+    marks: list[Mark],
     files: Iterable[TurnFile],
     servers: Mapping[str, ServerSeries],
 ) -> int | None:
     """Wall time of the master's anchor; without a manifest the earliest known time."""
     if manifest.anchor is not None:
         return manifest.anchor.wall_ns
-    known = [int(mark["wall_ns"]) for mark in marks]
+    known = [mark.wall_ns for mark in marks]
     known += [int(server.wall_ns[0]) for server in servers.values()]
     known += [file.anchor_wall_ns for file in files]
     return min(known, default=None)

@@ -249,7 +249,7 @@ def _stopped(run: RunFrames) -> list[float]:
 
 def _lost_worker(run: RunFrames) -> bool:
     """Return True if the load of a worker was lost."""
-    return any(mark.get("kind") == "worker_lost" for mark in run.marks)
+    return any(mark.kind == "worker_lost" for mark in run.marks)
 
 
 def _overload(run: RunFrames, disturbed: bool) -> Finding | None:

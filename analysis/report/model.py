@@ -5,11 +5,12 @@ timeline only.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inferload.base.marks import Mark
 from inferload.base.numbers import NOT_KNOWN, duration
 from inferload.figures.table import Table
 from inferload.results.manifest_document import Manifest
@@ -92,7 +93,7 @@ def build(
     causes: Sequence[Cause] = (),
     *,
     cause: str = "",
-    marks: Sequence[Mapping[str, Any]] = (),
+    marks: Sequence[Mark] = (),
     others: OtherRequests | None = None,
 ) -> ReportModel:
     """Build the model of a run directory. `notes`: data that could not be read; `cause`: in a sentence;
@@ -143,7 +144,7 @@ def _json_text(manifest: Manifest) -> str:
     return json.dumps(document_of(manifest), indent=1, ensure_ascii=False)
 
 
-def recorded_load(manifest: Manifest, marks: Sequence[Mapping[str, Any]]) -> LoadText | None:
+def recorded_load(manifest: Manifest, marks: Sequence[Mark]) -> LoadText | None:
     """Return the recorded load of a run; of a run that was killed, the load of its scenario."""
     text = manifest.scenario.text
     if manifest.load is not None or not text:

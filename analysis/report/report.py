@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.base.marks import Mark
 from inferload.figures.figure import Head
 from inferload.figures.table import Table
 
@@ -112,7 +112,7 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
     return report
 
 
-def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
+def markdown(model: ReportModel, marks: list[Mark]) -> str:
     """Render the report as Markdown, without charts."""
     terms = Terms()
     for table in model.tables:
@@ -121,7 +121,7 @@ def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
     return shell.markdown("report.md.j2", model=model, marks=marks, definitions=terms.defined())
 
 
-def html(model: ReportModel, marks: list[dict[str, Any]], drawn: Pictures, plotly: str | None = None) -> str:
+def html(model: ReportModel, marks: list[Mark], drawn: Pictures, plotly: str | None = None) -> str:
     """Render the report as HTML. `plotly`: as in `shell.html`."""
     minutes = drawn.lanes
     lanes = (

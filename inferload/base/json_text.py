@@ -8,6 +8,7 @@ from msgspec import Meta
 # Numbers of a typed document. Sums, products and quotients of them are finite.
 Count = Annotated[int, Meta(ge=0, le=10**18)]
 Number = Annotated[int, Meta(ge=-(10**18), le=10**18)] | Annotated[float, Meta(ge=-1e18, le=1e18)]
+Instant = Annotated[int, Meta(ge=0, le=1 << 62)]  # nanoseconds; the difference of two has 64 bits
 Seed = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 MAX_DEPTH = 50  # levels; code that walks through a document is recursive

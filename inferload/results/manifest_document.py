@@ -7,11 +7,10 @@ from msgspec import Meta, Struct
 
 from inferload.base import rundir
 from inferload.base.deployments import Deployment
-from inferload.base.json_text import Count, Number, Seed
+from inferload.base.json_text import Count, Instant, Number, Seed
 from inferload.results.summary_document import Run
 from inferload.workload.plan.load_text import LoadText
 
-Instant = Annotated[int, Meta(ge=0, le=1 << 62)]  # nanoseconds; the difference of two has 64 bits
 Offset = Annotated[int, Meta(ge=-(1 << 61), le=1 << 61)]
 
 

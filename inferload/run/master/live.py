@@ -10,6 +10,7 @@ from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, now_ns, wall_ns
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
+from inferload.base.marks import Mark
 from inferload.base.numbers import plural
 from inferload.results import typed_documents
 from inferload.results.latency_limits import LatencyLimit, latency_limits
@@ -206,10 +207,10 @@ def _max_num_seqs(run: MasterRun) -> int | None:
         return None
 
 
-def _mark(mark: dict[str, Any]) -> dict[str, Any]:
+def _mark(mark: Mark) -> dict[str, Any]:
     return {
-        "at_s": mark["wall_ns"] / NS_PER_S,
-        "kind": mark["kind"],
-        "text": mark["text"][:_MARK_TEXT],
-        "drawn": mark["kind"] not in _NOT_DRAWN,
+        "at_s": mark.wall_ns / NS_PER_S,
+        "kind": mark.kind,
+        "text": mark.text[:_MARK_TEXT],
+        "drawn": mark.kind not in _NOT_DRAWN,
     }

@@ -1,12 +1,12 @@
 """Load of a run as text: rows of the plan, changes during the run, and a summary for a tile."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
 from inferload.base.errors import UsageError
+from inferload.base.marks import Mark
 from inferload.base.numbers import number
 from inferload.scenario.scenario import Scenario
 from inferload.workload.content.data import DataContext
@@ -35,7 +35,7 @@ class LoadText(msgspec.Struct, frozen=True):
         return "closed loop" if self.users_or_rate.endswith(("user", "users")) else "open loop"
 
 
-def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: DataContext | None = None) -> LoadText:
+def load_text(scenario: Scenario, marks: Sequence[Mark], data: DataContext | None = None) -> LoadText:
     """Return the load of a run. `marks`: of its marks.jsonl.
 
     Rows on sessions need `data` and readable files, and are left out otherwise.
@@ -45,10 +45,10 @@ def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: Data
         with suppress(UsageError):  # a file may be gone since the run
             plan = plan_of(scenario, data)
             rows, sample = [row for row in plan.rows if row[0] in _DRAWN], plan.sample
-    changes = [mark for mark in marks if mark.get("kind") == "users"]
-    by = {title: [mark for mark in changes if mark.get("by", "hand") == name] for name, title in _CHANGED_BY.items()}
-    key = scenario.arrivals.load_key
-    users_or_rate, how = scenario.arrivals.in_short([] if key is None else _numbers(changes, key))
+    changes = [mark for mark in marks if mark.kind == "users"]
+    by = {title: [mark for mark in changes if mark.by == name] for name, title in _CHANGED_BY.items()}
+    levels = [mark.sessions_per_s if scenario.open_loop else mark.users for mark in changes]
+    users_or_rate, how = scenario.arrivals.in_short([level for level in levels if level is not None])
     details = [
         "session starts" if scenario.open_loop else "",
         how,
@@ -58,10 +58,6 @@ def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: Data
     rows = [*rows, *((title, _changed(marks)) for title, marks in by.items())]
     filled = tuple((title, tuple(lines)) for title, lines in rows if lines)
     return LoadText(users_or_rate, "; ".join(filter(None, details)), filled)
-
-
-def _numbers(changes: Sequence[Mapping[str, Any]], key: str) -> list[float]:
-    return [mark[key] for mark in changes if isinstance(mark.get(key), int | float)]
 
 
 def _lengths(sample: Expected | None) -> str:
@@ -74,9 +70,9 @@ def _lengths(sample: Expected | None) -> str:
     return f"{mean}{prompt} prompt, {output} output tokens planned"
 
 
-def _changed(changes: Sequence[Mapping[str, Any]]) -> list[str]:
+def _changed(changes: Sequence[Mark]) -> list[str]:
     """Return lines on the first changes and the last one."""
-    lines = [f"at {mark.get('t_s')} s {mark.get('text')}" for mark in changes]
+    lines = [f"at {mark.t_s} s {mark.text}" for mark in changes]
     left_out = len(lines) - _SHOWN_CHANGES
     if left_out <= 0:
         return lines

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from inferload.base.marks import Mark
 from inferload.run.live.recorder import Instant, Recorder
 from inferload.run.live.series import RECENT
 from inferload.run.master import live as live_run
@@ -49,7 +50,7 @@ def test_a_document_of_the_whole_run_has_all_marks(monkeypatch: pytest.MonkeyPat
         recorder.close_second(float(second), Instant(0, 0, 0))
     run = ended_run(recorder)
     run.elapsed_s, run.phase = lambda: 0.0, lambda: "drain"
-    run.marks = SimpleNamespace(entries=[{"wall_ns": number, "kind": "stop", "text": "x"} for number in range(5)])
+    run.marks = SimpleNamespace(entries=[Mark(wall_ns=number, kind="stop", text="x") for number in range(5)])
     monkeypatch.setattr(live_run, "counts_so_far", lambda run: None)
     monkeypatch.setattr(live_run, "left_s", lambda run: None)
     live = LiveRun(run)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gevent
+import msgspec
 import pytest
 from gevent.event import Event
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
+from inferload.base.marks import Mark
 from inferload.base.numbers import number
 from inferload.run.master.lifecycle import steering
 from inferload.run.master.lifecycle.steering import Ramp, Steering
@@ -69,7 +71,7 @@ class Run:
         self.spec = resolve(RunOptions(scenario, "http://127.0.0.1:1", users=users))
         self.sent: list[float] = []
         self.started: list[tuple[int, float]] = []
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[Mark] = []
         self.marks = SimpleNamespace(add=self._mark)
         self.steering = Steering(self.spec, self.marks, self._announce_rate)  # type: ignore[arg-type]
         self.steering.start_users = lambda users, per_s: self.started.append((users, per_s))
@@ -80,7 +82,7 @@ class Run:
         self.starts_ended += 1
 
     def _mark(self, kind: str, text: str, at_wall_ns: int | None = None, **detail: Any) -> None:
-        self.entries.append({"kind": kind, "text": text, "t_s": 1.0, **detail})
+        self.entries.append(msgspec.convert({"wall_ns": 0, "kind": kind, "text": text, "t_s": 1.0, **detail}, Mark))
 
     def _announce_rate(self, rate: float) -> int:
         self.sent.append(rate)
@@ -88,7 +90,7 @@ class Run:
 
     @property
     def texts(self) -> list[str]:
-        return [entry["text"] for entry in self.entries]
+        return [entry.text for entry in self.entries]
 
 
 @given(st.floats(0, 1e5), st.floats(0, 1e5), st.floats(1, 1e5), st.floats(-10, 1e6), st.floats(-10, 1e6))
@@ -121,7 +123,7 @@ def test_the_rate_of_an_open_loop_changes_at_once() -> None:
     assert [rate for _, rate in run.steering.rate_changes] == [3.5, 0.0]
     assert run.started == []
     assert run.texts[0] == "rate changed by hand: 2 -> 3.5 sessions/s"
-    assert run.entries[0]["sessions_per_s"] == 3.5
+    assert run.entries[0].sessions_per_s == 3.5
     assert load_text(run.spec.scenario, run.entries).users_or_rate.startswith("0 to 3.5/s")
 
 

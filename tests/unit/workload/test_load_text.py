@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from inferload.base.marks import Mark
 from inferload.scenario.files import catalog
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.workload.content.data import DataContext
@@ -79,17 +80,17 @@ def test_a_tile_has_users_or_rate_and_lengths(arrivals: str, users_or_rate: str,
     assert lengths.endswith(" output tokens planned")
 
 
+def changed(t_s: float, text: str, **load: Any) -> Mark:
+    return Mark(t_s=t_s, wall_ns=0, kind="users", text=text, **load)
+
+
 def test_manual_changes_are_in_the_text_and_the_tile() -> None:
-    def mark(users: int, **more: Any) -> dict[str, Any]:
-        return {
-            "t_s": float(users),
-            "kind": "users",
-            "text": f"users changed by hand: 2 -> {users}",
-            "users": users,
-        } | more
+    def mark(users: int, sessions_per_s: float | None = None) -> Mark:
+        text = f"users changed by hand: 2 -> {users}"
+        return changed(float(users), text, users=users, sessions_per_s=sessions_per_s)
 
     closed = scenario("{kind: closed, users: 2, spawn_per_s: 1}")
-    others = {"t_s": 0.0, "kind": "phase", "text": "measure"}
+    others = Mark(wall_ns=0, kind="phase", text="measure")
     changed_text = load_text(closed, [others, mark(40)])
     assert (changed_text.users_or_rate, changed_text.detail) == ("2 to 40 users", "changed by hand once")
     assert changed_text.rows[-1] == ("by hand", ("at 40.0 s users changed by hand: 2 -> 40",))
@@ -104,9 +105,9 @@ def test_manual_changes_are_in_the_text_and_the_tile() -> None:
 def test_changes_by_a_shape_are_distinguished_from_manual_ones() -> None:
     closed = scenario("{kind: closed, users: 2, spawn_per_s: 1}")
     marks = [
-        {"t_s": 1.0, "kind": "users", "text": "users changed by the LoadTestShape: 2 -> 4", "users": 4, "by": "shape"},
-        {"t_s": 2.0, "kind": "users", "text": "users changed by the LoadTestShape: 4 -> 6", "users": 6, "by": "shape"},
-        {"t_s": 3.0, "kind": "users", "text": "users changed by hand: 6 -> 8", "users": 8, "by": "hand"},
+        changed(1.0, "users changed by the LoadTestShape: 2 -> 4", users=4, by="shape"),
+        changed(2.0, "users changed by the LoadTestShape: 4 -> 6", users=6, by="shape"),
+        changed(3.0, "users changed by hand: 6 -> 8", users=8, by="hand"),
     ]
     text = load_text(closed, marks)
     assert (text.users_or_rate, text.detail) == (

@@ -5,7 +5,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
+from inferload.base.marks import Mark
 from inferload.base.redaction import Redaction
 from inferload.base.rundir import reason
 from inferload.base.threads import AppendedFile
@@ -20,14 +23,14 @@ class Marks:
         self._path = path
         self._redaction = redaction
         self._started = started
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[Mark] = []
         self.error: str | None = None  # the first write that failed
         self._file = AppendedFile(path, self._failed)
 
     def add(self, kind: str, text: str, at_ns: int | None = None, **detail: Any) -> None:
         """Write a mark of an instant on the monotonic clock; None: now."""
         wall_ns = self._started.to_wall_ns(now_ns() if at_ns is None else at_ns)
-        mark: dict[str, Any] = {
+        mark = {
             "t_s": round((wall_ns - self._started.wall_ns) / NS_PER_S, 3),
             "wall_ns": wall_ns,
             "kind": kind,
@@ -35,7 +38,7 @@ class Marks:
             **detail,
         }
         mark = self._redaction.document(mark)
-        self.entries.append(mark)
+        self.entries.append(msgspec.convert(mark, Mark))
         self._file.add(json.dumps(mark, ensure_ascii=False) + "\n")
 
     def flush(self) -> None:
