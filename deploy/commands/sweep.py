@@ -198,7 +198,7 @@ def _index(folder: Path, sweep: Sweep, journal: SweepJournal, names: Sequence[st
             "",
         ]
     if journal.failures:
-        rows = [(entry["folder"], " ".join(entry["cause"].split())) for entry in journal.failures]
+        rows = [(entry.folder, " ".join(str(entry.cause).split())) for entry in journal.failures]
         lines.append(table.markdown(table.Table("failures", "Failed runs", ("run", "cause"), rows)))
     (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

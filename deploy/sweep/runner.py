@@ -9,6 +9,7 @@ from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.base.numbers import duration
 from inferload.campaign import runner
+from inferload.campaign.journal import RunEnded
 from inferload.campaign.runner import Runner
 
 from ..launcher import launch, probe, server_state
@@ -17,7 +18,7 @@ from ..launcher.server_state import LocalServer
 from ..servers import local
 from ..servers.engines import ServerSpec, command_of
 from .definition import Sweep
-from .journal import SweepJournal
+from .journal import PortChosen, ServerDown, ServerReady, ServerStarting, SweepJournal
 from .plan import PlannedRun, ServerStart
 
 PLAN = "sweep.yaml"
@@ -63,7 +64,7 @@ class SweepRunner:
             server = self._up(start)
         except UsageError as error:
             for run in remaining:
-                self._journal.write(kind="run", folder=run.folder, cause=f"the server did not start: {error}")
+                self._journal.write(RunEnded(folder=run.folder, cause=f"the server did not start: {error}"))
             self._progress(f"  {start.variant}: {' '.join(str(error).split())}")
             return
         try:
@@ -79,12 +80,12 @@ class SweepRunner:
         spec = ServerSpec(engine=self._sweep.engine, model=variant.model, port=port_for(self._journal), variant=variant)
         command = command_of(spec)
         start_id = secrets.token_hex(8)
-        self._journal.write(kind="server_starting", start_id=start_id, port=spec.port, variant=start.variant)
+        self._journal.write(ServerStarting(start_id=start_id, port=spec.port, variant=start.variant))
         with ExitStack() as undo:
             server = local.start(spec, command, start_id)
             undo.callback(self._down, server)  # after Ctrl-C too: a server in its own session gets no SIGINT
             took_s = launch.wait(server, command.ready_s, lambda text: None)
-            self._journal.write(kind="server_ready", port=server.port, took_s=round(took_s, 3))
+            self._journal.write(ServerReady(port=server.port, took_s=round(took_s, 3)))
             server = local.described(server, took_s, self._sweep.prices.over(variant.prices))
             server_state.remember(server)
             undo.pop_all()
@@ -92,16 +93,16 @@ class SweepRunner:
 
     def _down(self, server: LocalServer) -> None:
         launch.stop(server)
-        self._journal.write(kind="server_down", start_id=server.start_id)
+        self._journal.write(ServerDown(start_id=server.start_id))
 
     def _run(self, run: PlannedRun, server: LocalServer) -> None:
         def server_ended() -> str | None:
             return None if server_state.group(server) else f"the server ended during the run: {launch.why(server)}"
 
         entry = self._runner.run(run.folder, self._argv(run, server), fault=server_ended)
-        if "cause" in entry:
-            self._progress(f"  {run.folder}: {' '.join(entry['cause'].split())}")
-        elif entry["exit_code"] == 3:
+        if entry.cause is not None:
+            self._progress(f"  {run.folder}: {' '.join(entry.cause.split())}")
+        elif entry.exit_code == 3:
             self._progress(f"  {run.folder}: the measurement is not valid; the run is kept but not compared")
 
     def _argv(self, run: PlannedRun, server: LocalServer) -> list[str]:
@@ -124,5 +125,5 @@ def port_for(journal: SweepJournal) -> int:
     if journal.port is not None and probe.is_free("127.0.0.1", journal.port):
         return journal.port
     port = probe.free_port()
-    journal.write(kind="port", port=port)
+    journal.write(PortChosen(port=port))
     return port

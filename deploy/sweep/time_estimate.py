@@ -75,7 +75,7 @@ def _remaining_runs(start: ServerStart, journal: SweepJournal, retry: bool) -> l
 
 def _done(journal: SweepJournal, run: PlannedRun, retry: bool) -> bool:
     outcome = journal.outcome(run.folder)
-    return outcome is not None and not (retry and outcome.get("cause"))
+    return outcome is not None and not (retry and outcome.cause)
 
 
 def _rounded(total_s: float) -> str:

@@ -14,7 +14,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.run_options import API_KEY_VARIABLE
 from inferload.campaign import runner
-from inferload.campaign.journal import Journal
+from inferload.campaign.journal import Journal, RunEnded
 from inferload.campaign.machine.calibration import ReferencePace, RunFigures
 from inferload.campaign.runner import Runner, RunTimeLimits
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
@@ -49,11 +49,11 @@ class Bench:
             call(port, "POST", "/simulator/stats/reset")
             entry = self._run(str(streams), scenario, port)
             late = call(port, "GET", "/simulator/stats").get("lateness_ms", {})
-        if "cause" in entry:
-            return RunFigures(reasons=(entry["cause"],))
+        if entry.cause is not None:
+            return RunFigures(reasons=(entry.cause,))
         return result_of(typed_documents.read(self._work / str(streams) / rundir.SUMMARY, Summary), late)
 
-    def _run(self, name: str, scenario: Path, port: int) -> dict[str, Any]:
+    def _run(self, name: str, scenario: Path, port: int) -> RunEnded:
         options = {"on_invalid": "warn", "metrics_url": ["none"], "no_report": True}
         argv = runner.command(str(scenario), f"http://127.0.0.1:{port}", self._work / name, options, ["--only-summary"])
         limits = RunTimeLimits(self._seconds + _PATIENCE_S, _END_S)

@@ -4,11 +4,14 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from inferload.base import clock
+import msgspec
+from msgspec import Struct
+
+from inferload.base import clock, json_text
 from inferload.base.errors import UsageError
 from inferload.campaign.process import RunProcess
 
@@ -16,84 +19,118 @@ JOURNAL = "journal.jsonl"
 _LOCK = ".lock"
 
 
-class Journal:
-    """Journal in a campaign's folder, read when it is opened.
+class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """An event; a line has also its `wall_ns`."""
 
-    Kinds of a line: `run_begun`, `run` (ended; with `cause` if it failed), `run_stopped` and `retry`, each with the `folder`
-    of the run. Other kinds are left to subclasses.
+
+class RunEntry(Entry, frozen=True, kw_only=True):
+    """An event of a run. `folder`: its run directory, below the campaign's folder."""
+
+    folder: str
+
+
+class RunBegun(RunEntry, frozen=True, kw_only=True, tag="run_begun"):
+    """A run began. `pid`, `started_s`: as in RunProcess."""
+
+    pid: int
+    started_s: float
+
+
+class RunEnded(RunEntry, frozen=True, kw_only=True, tag="run"):
+    """A run ended.
+
+    `exit_code`: None if the run exceeded its time or did not begin. `cause`: why it failed; None of a run with a result. `level`:
+    load of a point of a search.
     """
+
+    exit_code: int | None = None
+    took_s: float = 0.0
+    level: float = 0.0
+    cause: str | None = None
+
+
+class RunStopped(RunEntry, frozen=True, kw_only=True, tag="run_stopped"):
+    """A run was stopped, and has no result."""
+
+
+class RunRetried(RunEntry, frozen=True, kw_only=True, tag="retry"):
+    """A run that ended is to be made again."""
+
+
+class Journal:
+    """Journal in a campaign's folder, read when it is opened. Subclasses have further kinds of entries."""
+
+    kinds: ClassVar[Any] = RunBegun | RunEnded | RunStopped | RunRetried  # type of a line
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / JOURNAL
-        self._ended: dict[str, dict[str, Any]] = {}
+        self._ended: dict[str, RunEnded] = {}
         self.under_way: dict[str, RunProcess] = {}  # by folder: runs that began and did not end
         for entry in self._read():
             self.take(entry)
 
-    def write(self, **entry: Any) -> None:
+    def write(self, entry: Entry) -> None:
         """Add a line."""
-        line = {"wall_ns": clock.wall_ns(), **entry}
-        self.take(line)
+        line = {"wall_ns": clock.wall_ns(), **msgspec.to_builtins(entry)}
+        self.take(entry)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
     @property
-    def runs(self) -> list[dict[str, Any]]:
+    def runs(self) -> list[RunEnded]:
         """Runs that ended, in order, without those to be retried."""
         return list(self._ended.values())
 
-    def outcome(self, folder: str) -> dict[str, Any] | None:
+    def outcome(self, folder: str) -> RunEnded | None:
         """Entry of a run that ended; None if it did not, or is to be retried."""
         return self._ended.get(folder)
 
     @property
-    def failures(self) -> list[dict[str, Any]]:
+    def failures(self) -> list[RunEnded]:
         """Runs that failed, with their causes."""
-        return [entry for entry in self.runs if entry.get("cause")]
+        return [entry for entry in self.runs if entry.cause]
 
     def retry(self) -> int:
         """Mark failed runs to be made again; return their number."""
-        failed = [entry["folder"] for entry in self.failures]
-        for folder in failed:
-            self.write(kind="retry", folder=folder)
+        failed = self.failures
+        for entry in failed:
+            self.write(RunRetried(folder=entry.folder))
         return len(failed)
 
     def end_orphans(self) -> None:
         """End the runs that a killed campaign left behind."""
         for folder, process in list(self.under_way.items()):
             process.end()
-            self.write(kind="run_stopped", folder=folder)
+            self.write(RunStopped(folder=folder))
 
     def remove(self) -> None:
         """Remove the file of a campaign without a run."""
         self._path.unlink(missing_ok=True)
 
-    def take(self, entry: dict[str, Any]) -> None:
-        """Update the state by a line."""
-        kind, folder = entry.get("kind"), entry.get("folder", "")
-        if kind == "run":
-            self._ended[folder] = entry
-            self.under_way.pop(folder, None)
-        elif kind == "run_begun":
-            self.under_way[folder] = RunProcess(entry["pid"], entry["started_s"])
-        elif kind == "run_stopped":
-            self.under_way.pop(folder, None)
-        elif kind == "retry":
-            self._ended.pop(folder, None)
+    def take(self, entry: Entry) -> None:
+        """Update the state by an entry."""
+        match entry:
+            case RunBegun():
+                self.under_way[entry.folder] = RunProcess(entry.pid, entry.started_s)
+            case RunEnded():
+                self._ended[entry.folder] = entry
+                self.under_way.pop(entry.folder, None)
+            case RunStopped():
+                self.under_way.pop(entry.folder, None)
+            case RunRetried():
+                self._ended.pop(entry.folder, None)
 
-    def _read(self) -> list[dict[str, Any]]:
+    def _read(self) -> list[Entry]:
         try:
             lines = self._path.read_text(encoding="utf-8").splitlines()
         except (FileNotFoundError, NotADirectoryError):
             return []
-        entries = []
+        entries: list[Entry] = []
         for line in lines:
-            try:
-                entries.append(json.loads(line))
-            except ValueError:
-                continue  # a kill cut the line off
+            with suppress(ValueError):  # a kill cut the line off
+                entries.append(msgspec.convert(json_text.parse(line), self.kinds))
         return entries
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from inferload.base import clock, run_options, rundir
 from inferload.campaign import process
-from inferload.campaign.journal import Journal
+from inferload.campaign.journal import Journal, RunBegun, RunEnded, RunStopped
 
 USAGE = 2
 MADE = (0, 1, 3)  # exit codes of a run with a result: passed, a gate failed, not valid
@@ -45,12 +45,12 @@ class Runner:
         fault: Callable[[], str | None] = lambda: None,
         environment: Mapping[str, str] | None = None,
         cwd: Path | None = None,
-        **facts: Any,
-    ) -> dict[str, Any]:
+        level: float = 0.0,
+    ) -> RunEnded:
         """Make one run and return its entry in the journal, with a `cause` if it failed.
 
         `name`: run directory below the campaign's folder. `poll`: called while the run goes. `fault`: cause of a failure that
-        the run itself does not show. `environment`, `cwd`: None for those of this process. `facts`: keys of the entry. An
+        the run itself does not show. `environment`, `cwd`: None for those of this process. `level`: of the entry. An
         exception ends the run.
         """
         run_dir = self.folder / name
@@ -60,14 +60,12 @@ class Runner:
         began_ns = clock.now_ns()
         code = self._code(name, process.begin(argv, log, environment, cwd), limits, poll)
         took_s = round((clock.now_ns() - began_ns) / clock.NS_PER_S, 3)
-        entry = {"kind": "run", "folder": name, "exit_code": code, "took_s": took_s, **facts}
-        if code not in MADE or not (run_dir / rundir.SUMMARY).is_file():
-            entry["cause"] = last_line(log)
-        elif (cause := fault()) is not None:
-            entry["cause"] = cause
-        else:
+        made = code in MADE and (run_dir / rundir.SUMMARY).is_file()
+        cause = fault() if made else last_line(log)
+        if cause is None:
             log.unlink()
-        self.journal.write(**entry)
+        entry = RunEnded(folder=name, exit_code=code, took_s=took_s, level=level, cause=cause)
+        self.journal.write(entry)
         return entry
 
     def _code(
@@ -80,10 +78,10 @@ class Runner:
         """Exit code; None if the run exceeded its time."""
         child, known = begun
         with ExitStack() as undo:
-            undo.callback(self.journal.write, kind="run_stopped", folder=name)
+            undo.callback(self.journal.write, RunStopped(folder=name))
             undo.callback(known.end, limits.grace_s)  # after Ctrl-C too: the run must not outlive this process
             try:
-                self.journal.write(kind="run_begun", folder=name, pid=known.pid, started_s=known.started_s)
+                self.journal.write(RunBegun(folder=name, pid=known.pid, started_s=known.started_s))
                 code = _awaited(child, limits.run_s, poll)
             except KeyboardInterrupt:
                 print(f"\nthe run ends within {limits.grace_s:.0f} s; Ctrl-C again ends it at once", file=sys.stderr)

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from inferload.campaign.attainment.point import Look
 from inferload.campaign.attainment.slo import Condition
 from inferload.campaign.attainment.text import going
 from inferload.campaign.attainment.window import Window
-from inferload.campaign.journal import Journal
+from inferload.campaign.journal import Journal, RunEnded, RunRetried
 from inferload.campaign.runner import Runner, RunTimeLimits
 from inferload.campaign.search_plan import SearchPlan, at, cache_text
 from inferload.results import typed_documents
@@ -76,7 +76,7 @@ class PointRunner:
     def earlier(self) -> list[Look]:
         """Looks of a resumed search, read from their runs. UsageError if they had different servers."""
         for entry in self.journal.runs:
-            if difference := self._other_server(entry["folder"]):
+            if difference := self._other_server(entry.folder):
                 raise UsageError(f"{self.folder}: {difference}; start a new search")
         return [self._look(entry) for entry in self.journal.runs]
 
@@ -105,11 +105,11 @@ class PointRunner:
         entry = Runner(self.folder, self.journal).run(
             name, argv, RunTimeLimits(self._limit_s(), _END_S), poll=poll, level=load
         )
-        if entry["exit_code"] == runner.USAGE and number == 0:
+        if entry.exit_code == runner.USAGE and number == 0:
             self.journal.remove()
-            raise UsageError(f"the first point could not be made: {entry['cause']}")
+            raise UsageError(f"the first point could not be made: {entry.cause}")
         if difference := self._other_server(name):
-            self.journal.write(kind="retry", folder=name)
+            self.journal.write(RunRetried(folder=name))
             raise UsageError(
                 f"{self.folder}: {difference}; start that server again and continue with --resume {self.folder}, "
                 "or start a new search"
@@ -120,18 +120,18 @@ class PointRunner:
         """Difference of the server of a run from that of the first run; empty if there is none, or one is unknown."""
         server = _server_of(self.folder / name)
         for entry in self.journal.runs:
-            first = _server_of(self.folder / entry["folder"])
+            first = _server_of(self.folder / entry.folder)
             if server is not None and first is not None:
                 difference = server.difference(first)
-                return difference and f"{name}: {difference} in {entry['folder']}"
+                return difference and f"{name}: {difference} in {entry.folder}"
         return ""
 
     def _limit_s(self) -> float:
         limit_s = self.plan.warmup_s + self.plan.window_s + self.scenario.phases.drain_s + _PATIENCE_S
         return limit_s if self.scenario.cache.arm == "cold" else 2 * limit_s  # one more pass warms the cache
 
-    def _look(self, entry: Mapping[str, Any]) -> Look:
-        run_dir, cause = self.folder / entry["folder"], entry.get("cause")
+    def _look(self, entry: RunEnded) -> Look:
+        run_dir, cause = self.folder / entry.folder, entry.cause
         invalid = False
         windows: tuple[Window, ...] = ()
         remarks: tuple[str, ...] = ()
@@ -146,18 +146,18 @@ class PointRunner:
             except UsageError as error:
                 cause = str(error)
         return Look(
-            level=entry["level"],
+            level=entry.level,
             windows=windows,
-            spent_s=entry["took_s"],
+            spent_s=entry.took_s,
             invalid=invalid,
             cause=cause,
-            runs=(entry["folder"],),
+            runs=(entry.folder,),
             remarks=remarks,
         )
 
     def _poll(self, load: float, number: int, progress: Path) -> Callable[[], None]:
         """Function that shows the progress of a run."""
-        show, spent_s = self.show, sum(entry["took_s"] for entry in self.journal.runs)
+        show, spent_s = self.show, sum(entry.took_s for entry in self.journal.runs)
         began_ns = clock.now_ns()
         assert show is not None
 

@@ -30,7 +30,7 @@ from inferload.campaign.attainment.bracket import Settings
 from inferload.campaign.attainment.point import Look
 from inferload.campaign.attainment.text import going, line, summed_up
 from inferload.campaign.attainment.window import Samples, Window
-from inferload.campaign.journal import Journal
+from inferload.campaign.journal import Journal, RunEnded
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files.yaml_text import as_yaml
 from inferload.turns import turns_file
@@ -354,10 +354,10 @@ phases: {warmup_s: 0, measure_s: 1, drain_s: 5}
         (20, ["points/01"]),
         (40, ["points/02"]),
     ]
-    assert [entry["folder"] for entry in Journal(out).runs] == ["points/01", "points/02"]
+    assert [entry.folder for entry in Journal(out).runs] == ["points/01", "points/02"]
     for entry in Journal(out).runs:
-        assert "cause" not in entry
-        assert json.loads((out / entry["folder"] / "summary.json").read_text())["turns"]["sent"] > 10
+        assert entry.cause is None
+        assert json.loads((out / entry.folder / "summary.json").read_text())["turns"]["sent"] > 10
     assert Journal(out).under_way == {}
 
 
@@ -398,7 +398,7 @@ def performer(folder: Path, servers: list[dict[str, Any]]) -> points.PointRunner
         name = f"points/{number:02}"
         (folder / name).mkdir(parents=True)
         rundir.write_json(folder / name / rundir.MANIFEST, server)
-        journal.write(kind="run", folder=name, exit_code=0, took_s=60.0, level=2.0, cause="no summary in this test")
+        journal.write(RunEnded(folder=name, exit_code=0, took_s=60.0, level=2.0, cause="no summary in this test"))
     plan, scenario = plan_of(folder), scenarios.load("chat-open")
     return points.PointRunner(folder, plan, scenario, plan.settings(scenario), journal)
 
@@ -421,10 +421,10 @@ def test_points_on_another_server_are_refused(
 ) -> None:
     search = performer(tmp_path, [SERVER, SERVER])
 
-    def run(runner: points.Runner, name: str, *_: Any, **facts: Any) -> dict[str, Any]:
+    def run(runner: points.Runner, name: str, *_: Any, **facts: Any) -> RunEnded:
         (tmp_path / name).mkdir()
         rundir.write_json(tmp_path / name / rundir.MANIFEST, {**SERVER, **change})
-        runner.journal.write(kind="run", folder=name, exit_code=0, took_s=60.0, level=2.0)
+        runner.journal.write(RunEnded(folder=name, exit_code=0, took_s=60.0, level=2.0))
         return runner.journal.runs[-1]
 
     monkeypatch.setattr(points.Runner, "run", run)
@@ -434,7 +434,7 @@ def test_points_on_another_server_are_refused(
         f"{tmp_path}: points/03: {text}; start that server again and continue with --resume {tmp_path}, "
         "or start a new search"
     )
-    assert [entry["folder"] for entry in Journal(tmp_path).runs] == ["points/01", "points/02"]
+    assert [entry.folder for entry in Journal(tmp_path).runs] == ["points/01", "points/02"]
 
 
 def test_a_search_of_two_servers_is_not_resumed(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from inferload.deploy.servers.engines import Command, ServerSpec
 from inferload.deploy.sweep import definition
 from inferload.deploy.sweep import plan as sweep_plan
 from inferload.deploy.sweep.definition import Sweep
-from inferload.deploy.sweep.journal import SweepJournal, clear_up
+from inferload.deploy.sweep.journal import PortChosen, ServerReady, ServerStarting, SweepJournal, clear_up
 from inferload.deploy.sweep.runner import SweepRunner, port_for
 from ports import unused_port
 from simulator_process import Simulator
@@ -30,7 +30,7 @@ from inferload import cli
 from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.campaign import process
-from inferload.campaign.journal import alone
+from inferload.campaign.journal import RunEnded, RunRetried, alone
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError
 
@@ -144,11 +144,20 @@ def test_a_resumed_sweep_keeps_its_pairs_and_folder(
     assert capsys.readouterr().err == "inferload: --pairs, --into: not with --resume; remove them\n"
 
 
+@pytest.mark.parametrize(
+    "line", ["3", "[]", "{}", '{"kind": "other"}', '{"kind": "run"}', '{"kind": "port", "port": "x"}']
+)
+def test_lines_of_a_journal_that_are_no_entries_are_left_out(line: str, tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_text(f'{line}\n{{"kind": "run", "folder": "a", "wall_ns": 1}}\n')
+    journal = SweepJournal(tmp_path)
+    assert ([run.folder for run in journal.runs], journal.port) == (["a"], None)
+
+
 def test_a_truncated_journal_is_read_up_to_the_last_complete_line(tmp_path: Path) -> None:
     journal = SweepJournal(tmp_path)
     run = sweep_plan.starts(small(), {"smoke": "smoke"})[0].runs[0]
-    journal.write(kind="server_starting", start_id="a", port=1, variant="x")
-    journal.write(kind="run", folder=run.folder, exit_code=0)
+    journal.write(ServerStarting(start_id="a", port=1, variant="x"))
+    journal.write(RunEnded(folder=run.folder, exit_code=0))
     with (tmp_path / "journal.jsonl").open("a") as file:
         file.write('{"kind": "run", "fol')
     again = SweepJournal(tmp_path)
@@ -244,17 +253,17 @@ def test_the_planned_time_of_a_resumed_sweep_uses_its_runs(tmp_path: Path, capsy
     out.mkdir()
     (out / "sweep.yaml").write_text(definition.to_text(sweep))
     journal = SweepJournal(out)
-    journal.write(kind="server_ready", port=1, took_s=4.0)
-    journal.write(kind="server_ready", port=1, took_s=6.0)
-    journal.write(kind="run", folder=runs[0].folder, exit_code=0, took_s=10.0)
-    journal.write(kind="run", folder=runs[1].folder, exit_code=1, took_s=20.0)
-    journal.write(kind="run", folder=runs[2].folder, exit_code=2, took_s=1.0, cause="x")
+    journal.write(ServerReady(port=1, took_s=4.0))
+    journal.write(ServerReady(port=1, took_s=6.0))
+    journal.write(RunEnded(folder=runs[0].folder, exit_code=0, took_s=10.0))
+    journal.write(RunEnded(folder=runs[1].folder, exit_code=1, took_s=20.0))
+    journal.write(RunEnded(folder=runs[2].folder, exit_code=2, took_s=1.0, cause="x"))
     assert (
         planned(tmp_path, capsys, by_count, "", "--resume", str(out)) == "12 starts of simulator, about 3 min 20 s left"
     )
     more = ("--resume", str(out), "--no-retry")
     assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min left"
-    journal.write(kind="retry", folder=runs[2].folder)
+    journal.write(RunRetried(folder=runs[2].folder))
     assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min 20 s left"
 
 
@@ -441,14 +450,14 @@ def test_failed_runs_are_retried_once_and_orphaned_servers_stopped(
     journal = SweepJournal(tmp_path)
     good, bad = (run for start in sweep_plan.starts(small(), {"smoke": "smoke"})[:2] for run in start.runs)
     port = unused_port()
-    journal.write(kind="port", port=port)
-    journal.write(kind="run", folder=good.folder, exit_code=1)
-    journal.write(kind="run", folder=bad.folder, cause="the server did not start")
+    journal.write(PortChosen(port=port))
+    journal.write(RunEnded(folder=good.folder, exit_code=1))
+    journal.write(RunEnded(folder=bad.folder, cause="the server did not start"))
     assert SweepJournal(tmp_path).retry() == 1
     assert SweepJournal(tmp_path).retry() == 0
     assert SweepJournal(tmp_path).outcome(good.folder) is not None
     assert SweepJournal(tmp_path).outcome(bad.folder) is None
-    journal.write(kind="server_starting", start_id="a", port=port, variant="x")
+    journal.write(ServerStarting(start_id="a", port=port, variant="x"))
     sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
     other = local.start(ServerSpec(port=unused_port()), sleeper, "b")
     server = local.start(ServerSpec(port=port), sleeper, "a")
