@@ -17,6 +17,7 @@ from inferload.analysis.data.frames import PhaseSpan, RunFrames, load
 from inferload.analysis.diagnosis.diagnose import Diagnoses, brief, causes, diagnose, document
 from inferload.analysis.diagnosis.measured_load import MeasuredLoad, Unmet
 
+from inferload.base.marks import Mark
 from inferload.base.numbers import time_of_day
 from inferload.figures import metric_names as names
 from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
@@ -155,7 +156,7 @@ def test_no_capacity_is_stated_if_a_part_of_the_load_or_the_server_was_lost(lost
     rates = dict.fromkeys(("growth_per_s", "low_per_s", "high_per_s"), 8.0)
     growth = {"lasts_s": 60.0, "offered_per_s": 12.0, "ended_per_s": 4.0, "step": None, "state": "overloaded", **rates}
     run, table = run_of(tmp_path, LOADS["steps"], 40 if lost == "server" else LASTS_S, growth=growth)
-    run = replace(run, marks=[{"kind": "worker_lost", "t_s": 9.0}] if lost == "worker" else [])
+    run = replace(run, marks=[Mark(wall_ns=0, kind="worker_lost", t_s=9.0)] if lost == "worker" else [])
     text = all_text(diagnose(run, table))
     assert "12 turns/s offered, 4/s ended in 60 s" in text
     assert "the capacity for turns" not in text.lower()
