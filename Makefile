@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl screenshots test test-locust test-python test-vllm soak-vllm mutation lint bench bench-client bench-quick bench-arrivals bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm screenshots test test-locust test-python test-vllm soak-vllm mutation lint bench bench-client bench-quick bench-arrivals bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -67,7 +67,22 @@ curl:            ## install curl for the simulator tests
 		echo "make: some tests need curl: apt-get install curl, or the equivalent" >&2; \
 	fi
 
-test: $(READY) browser prometheus curl  ## run all tests except those with vLLM
+# Proxies and routers between client and simulator, unpacked here: nothing is installed in the system, and no service is started.
+GATEWAYS := .cache/gateways
+
+gateways: $(GATEWAYS)/.ready  ## install nginx, haproxy, Caddy and two routers in .cache for the tests of what is between
+
+$(GATEWAYS)/.ready: tests/support/install_gateways.sh
+	@$< $(GATEWAYS) $(PYTHON) && touch $@ || echo "make: tests with proxies or routers will fail" >&2
+
+gateways-litellm: $(GATEWAYS)/litellm/.ready  ## install LiteLLM, another gateway, for `make soak` (0.8 GB)
+
+$(GATEWAYS)/litellm/.ready:
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check 'litellm[proxy]==1.108.7'
+	@touch $@
+
+test: $(READY) browser prometheus curl gateways  ## run all tests except those with vLLM
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/side_by_side.py
 
 # Another version of Locust in a separate environment, with the newest gevent that it supports.
@@ -102,7 +117,7 @@ test-vllm: $(READY) setup-vllm browser  ## run the tests with vLLM on the CPU
 screenshots: $(READY) browser  ## generate the screenshots of the README and of the docs
 	PYTHONPATH=tests/support:tests/support/client $(BIN)/python docs/screenshots.py
 
-soak: $(READY) browser prometheus curl  ## run the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing, mutants
+soak: $(READY) browser prometheus curl gateways gateways-litellm  ## run the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing, mutants
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/deploy/simulator/test_simulator_server.py
 	$(BIN)/python -m pytest -m "soak and not vllm and not fuzz"
 	@$(MAKE) --no-print-directory soak-fuzz
@@ -176,4 +191,4 @@ bench-quick:     ## run a small bench-client in two minutes, without writing fil
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
 
 clean:           ## remove environments, caches and runs
-	rm -rf $(VENV) $(VENV_VLLM) inferload/client/connection/_native*.so .cache/models .cache/locust-* .cache/python-* .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) $(VENV_VLLM) inferload/client/connection/_native*.so .cache/models .cache/locust-* .cache/python-* .cache/gateways .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

@@ -1,0 +1,291 @@
+"""Real software between client and server: proxies, load balancers and routers on free loopback ports.
+
+Each starts without privileges, from a configuration in a given folder, and ends with its context. `make gateways` installs them
+(tests/support/install_gateways.sh); one on PATH is used if it is not there. `servers`: loopback ports behind it.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from e2e_runs import wait_until
+from paths import ROOT
+from ports import unused_port
+
+_INSTALLED = ROOT / ".cache" / "gateways"
+_DEBIAN = _INSTALLED / "root" / "usr"
+_PYTHON = _INSTALLED / "venv" / "bin" / "python"
+_LITELLM = _INSTALLED / "litellm" / "bin" / "litellm"
+_START_S = 60.0
+RouterPolicy = Literal["round_robin", "cache_aware"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Running gateway. `log`: what its process printed."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+    log: Path
+    scheme: str = "http"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://127.0.0.1:{self.port}"
+
+
+Started = AbstractContextManager[Gateway]
+
+
+@contextmanager
+def nginx(
+    folder: Path,
+    servers: Sequence[int],
+    *,
+    holding: bool = False,
+    answer_s: float = 60.0,
+    certificate: Path | None = None,
+    redirect: str = "",
+) -> Iterator[Gateway]:
+    """Run nginx. `answer_s`: time within which a server must answer.
+
+    `holding`: before it is another one with nginx's defaults, HTTP/1.0 to its server and buffers, which holds an answer until 4 kB
+    or its end. Alone it does not hold the answers of uvicorn and of the simulator, which send chunks also to HTTP/1.0.
+
+    `certificate`: PEM file with key and certificate, for TLS; `redirect`: status and address, such as `308 https://a.test$request_uri`.
+    """
+    port = unused_port()
+    inner = unused_port() if holding else port
+    upstream = "".join(f"server 127.0.0.1:{server}; " for server in servers)
+    outer = (
+        f"server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{inner}; }} }}"
+        if holding
+        else ""
+    )
+    forward = f"""
+      proxy_pass http://servers;
+      proxy_read_timeout {round(answer_s * 1000)}ms;
+      proxy_buffering off;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+    """
+    tls = "" if certificate is None else f"ssl_certificate {certificate}; ssl_certificate_key {certificate};"
+    temporary = " ".join(
+        f"{name}_temp_path {folder}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    # One process: a worker of root's would change its user.
+    config = f"""
+    daemon off;
+    master_process off;
+    pid {folder}/nginx.pid;
+    error_log stderr;
+    events {{ }}
+    http {{
+      access_log off;
+      {temporary}
+      client_max_body_size 0;
+      upstream servers {{ {upstream} keepalive 64; }}
+      {outer}
+      server {{
+        listen 127.0.0.1:{inner}{"" if certificate is None else " ssl"};
+        {tls}
+        location / {{ {f"return {redirect};" if redirect else forward} }}
+      }}
+    }}
+    """
+    file = _written(folder / "nginx.conf", config)
+    words = [_program("nginx"), "-p", str(folder), "-c", str(file), "-e", "stderr"]
+    with _running(words, port, folder / "nginx.log", scheme="http" if certificate is None else "https") as gateway:
+        yield gateway
+
+
+@contextmanager
+def haproxy(
+    folder: Path,
+    servers: Sequence[int],
+    *,
+    mode: Literal["http", "tcp"] = "http",
+    no_delay: bool = False,
+    segment_bytes: int = 0,
+    server_options: str = "",
+    answer_s: float = 60.0,
+    certificate: Path | None = None,
+) -> Iterator[Gateway]:
+    """Run haproxy, which balances requests, or connections in mode tcp, in turn.
+
+    `no_delay`: with `option http-no-delay`, without which it sends with MSG_MORE: the kernel holds an answer until a segment is
+    full, for 200 ms at most. `segment_bytes`: of a segment, such as 1448 in a network; 0: that of loopback, 64 kB.
+    `server_options`: such as `maxconn 2`, with which requests queue in it; `answer_s`: time within which a server must answer;
+    `certificate`: as for nginx.
+    """
+    port = unused_port()
+    bind = "" if certificate is None else f"ssl crt {certificate}"
+    bind += f" mss {segment_bytes}" if segment_bytes else ""
+    behind = "\n".join(f"  server s{at} 127.0.0.1:{server} {server_options}" for at, server in enumerate(servers))
+    config = f"""
+defaults
+  mode {mode}
+  {"option http-no-delay" if no_delay else ""}
+  timeout connect 5s
+  timeout client 10m
+  timeout server {round(answer_s * 1000)}ms
+  timeout queue 10m
+  retries 0
+frontend clients
+  bind 127.0.0.1:{port} {bind}
+  default_backend servers
+backend servers
+  balance roundrobin
+{behind}
+"""
+    file = _written(folder / "haproxy.cfg", config)
+    words = [_program("haproxy"), "-db", "-f", str(file)]
+    with _running(words, port, folder / "haproxy.log", scheme="http" if certificate is None else "https") as gateway:
+        yield gateway
+
+
+@contextmanager
+def caddy(
+    folder: Path,
+    servers: Sequence[int],
+    *,
+    flush_interval: str = "",
+    answer_s: float = 60.0,
+    certificate: Path | None = None,
+) -> Iterator[Gateway]:
+    """Run Caddy. `flush_interval`: such as `-1` for none; by default it flushes event streams at once. Others: as for nginx.
+
+    It buffers requests: without, Caddy 2.6 cuts some answers whose head comes before it has read the end of the request.
+    """
+    port = unused_port()
+    scheme = "http" if certificate is None else "https"
+    flush = f"flush_interval {flush_interval}" if flush_interval else ""
+    config = f"""
+{{
+  admin off
+  auto_https off
+}}
+{scheme}://:{port} {{
+  bind 127.0.0.1
+  {"" if certificate is None else f"tls {certificate} {certificate}"}
+  reverse_proxy {" ".join(f"127.0.0.1:{server}" for server in servers)} {{
+    lb_policy round_robin
+    buffer_requests
+    {flush}
+    transport http {{
+      response_header_timeout {round(answer_s * 1000)}ms
+    }}
+  }}
+}}
+"""
+    file = _written(folder / "Caddyfile", config)
+    words = [_program("caddy"), "run", "--config", str(file), "--adapter", "caddyfile"]
+    homes = {name: str(folder) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
+    with _running(words, port, folder / "caddy.log", scheme=scheme, env=homes) as gateway:
+        yield gateway
+
+
+@contextmanager
+def sglang_router(folder: Path, servers: Sequence[int], *, policy: RouterPolicy = "round_robin") -> Iterator[Gateway]:
+    """Run sglang-router."""
+    with _router("sglang_router.launch_router", folder, servers, policy) as gateway:
+        yield gateway
+
+
+@contextmanager
+def vllm_router(folder: Path, servers: Sequence[int], *, policy: RouterPolicy = "round_robin") -> Iterator[Gateway]:
+    """Run vllm-router."""
+    with _router("vllm_router.launch_router", folder, servers, policy) as gateway:
+        yield gateway
+
+
+@contextmanager
+def litellm(folder: Path, servers: Sequence[int]) -> Iterator[Gateway]:
+    """Run LiteLLM, which lists no model. It is large: `make gateways-litellm` installs it, and only `make soak` uses it."""
+    assert _LITELLM.exists(), "LiteLLM is not installed: make gateways-litellm"
+    port = unused_port()
+    behind = [{"model": "hosted_vllm/*", "api_base": f"http://127.0.0.1:{server}/v1"} for server in servers]
+    config = {"model_list": [{"model_name": "*", "litellm_params": each} for each in behind]}
+    file = _written(folder / "litellm.yaml", json.dumps(config))  # JSON is YAML
+    words = [str(_LITELLM), "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
+    env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # else it downloads a list of prices
+    with _running(words, port, folder / "litellm.log", health="/health/readiness", env=env) as gateway:
+        yield gateway
+
+
+@contextmanager
+def _router(module: str, folder: Path, servers: Sequence[int], policy: RouterPolicy) -> Iterator[Gateway]:
+    assert _PYTHON.exists(), f"{module} is not installed: make gateways"
+    port = unused_port()
+    words = [str(_PYTHON), "-m", module, "--host", "127.0.0.1", "--port", str(port), "--policy", policy]
+    words += ["--worker-urls", *(f"http://127.0.0.1:{server}" for server in servers)]
+    words += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(unused_port())]
+    with _running(words, port, folder / "router.log", health="/v1/models") as gateway:
+        yield gateway
+
+
+def _program(name: str) -> str:
+    """Return the path of a proxy."""
+    for path in (_DEBIAN / "sbin" / name, _DEBIAN / "bin" / name):
+        if path.exists():
+            return str(path)
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    assert found, f"{name} is not installed: make gateways"
+    return found
+
+
+def _written(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+@contextmanager
+def _running(
+    words: Sequence[str],
+    port: int,
+    log: Path,
+    *,
+    scheme: str = "http",
+    health: str = "",
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Gateway]:
+    """Run a program in the folder of its log until the end of the context. `health`: page that answers 200 once it is ready."""
+    libraries = str(next((_DEBIAN / "lib").glob("*-linux-gnu*"), ""))  # of haproxy
+    environment = {**os.environ, "LD_LIBRARY_PATH": libraries, **(env or {})}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        process = subprocess.Popen(words, stdout=output, stderr=output, cwd=log.parent, env=environment)
+    try:
+
+        def ready() -> bool:
+            assert process.poll() is None, f"{words[0]} ended with {process.returncode}: {log.read_text()}"
+            return _answers(port, health)
+
+        wait_until(ready, f"{words[0]} on port {port}", _START_S)
+        yield Gateway(port, process, log, scheme)
+    finally:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:  # a router waits for its open connections
+            process.kill()
+            process.wait()
+
+
+def _answers(port: int, health: str) -> bool:
+    """Return True if the port is open, and the page, if there is one, answers 200."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+        if not health:
+            return True
+        sock.sendall(f"GET {health} HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n".encode())
+        return sock.recv(64).split(b" ")[1:2] == [b"200"]
+    return False
