@@ -57,6 +57,8 @@ def answered() -> Iterator[ApiCase]:
     yield ApiCase("no content", CHAT, chat(messages=[{"role": "user"}]))
     yield ApiCase("model alias", CHAT, chat(model="alias"))
     yield ApiCase("no model", CHAT, chat(model=None))
+    yield ApiCase("empty model", CHAT, chat(model=""))
+    yield ApiCase("text empty model", TEXT, text(model=""))
     yield ApiCase("parts", CHAT, chat(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}]}]))
     yield ApiCase("tools with tool_choice none", CHAT, chat(tools=[TOOL], tool_choice="none"))
     yield ApiCase("options without stream", TEXT, text(stream_options={}))

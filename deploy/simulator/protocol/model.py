@@ -27,9 +27,9 @@ class Model:
 
 
 def check_model(document: Mapping[str, Any], model: Model) -> None:
-    """Raise ApiError 404 if the request names another model."""
+    """Raise ApiError 404 if the request names another model. An empty name stands for the model, as of vLLM."""
     name = json_fields.text(document, "model")
-    if name is not None and name != model.name and name not in model.aliases:
+    if name and name != model.name and name not in model.aliases:
         served = ", ".join((model.name, *model.aliases))
         raise ApiError(f"model `{name}` is not served; use {served}", 404, "NotFoundError", "model")
 

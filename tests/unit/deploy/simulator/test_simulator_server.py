@@ -206,6 +206,11 @@ class TestErrors:
         assert set(error) == {"message", "type", "param", "code"}
         assert (code, error["code"], error["type"]) == (status, status, kind)
 
+    @pytest.mark.parametrize("stream", [False, True])
+    def test_an_empty_name_stands_for_the_model(self, quick: Simulator, stream: bool) -> None:
+        code, body = quick.call("POST", CHAT, {"messages": HELLO, "model": "", "max_tokens": 1, "stream": stream})
+        assert (code, b'"model":"simulator"' in body) == (200, True), body
+
     def test_unknown_paths_and_methods_are_404_and_405(self, quick: Simulator) -> None:
         assert quick.call("GET", "/nowhere") == (404, b'{"detail":"Not Found"}')
         assert quick.call("GET", CHAT) == (405, b'{"detail":"Method Not Allowed"}')
