@@ -14,8 +14,8 @@ from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.proxies import Proxy
 from inferload.client.connection.target import Target
-from inferload.client.first_turn import Proof, prove
-from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list
+from inferload.client.first_turn import Proof, SentTurns, prove
+from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list, model_of
 from inferload.client.refusals import REMEDIES
 from inferload.client.turn import TurnTimeouts
 from inferload.figures import metric_names
@@ -46,13 +46,14 @@ def check(settings: ClientSettings, model: str | None, metrics_url: str | None) 
 
 
 def _check(settings: ClientSettings, model: str | None, metrics_url: str | None) -> list[MachineCheck]:
+    sent = SentTurns()
     try:
         listed = model_list(settings)
-        model = model or listed.only()
+        model = model or model_of(settings, listed, sent)
         settings = replace(settings, target=listed.target, model=model)
     except UsageError as error:
         return [_failed("server", error)]
-    facts = facts_of(settings, listed, model)
+    facts = facts_of(settings, listed, model, sent)
     try:
         proof = prove(settings, network_checks.first_turn(model), facts.sent)
     except UsageError as error:

@@ -7,9 +7,10 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
+from inferload.base.http_status import expects_tls, status_text
 from inferload.base.redaction import without_userinfo
 from inferload.client.client import ClientSettings, standing_headers
-from inferload.client.connection.connect import Dialer, DialError
+from inferload.client.connection.connect import Dialer, DialError, TlsSettings
 from inferload.client.connection.http1 import Http1Error, request_bytes
 from inferload.client.connection.reply import HttpReply
 from inferload.turns.record import Failure
@@ -20,11 +21,12 @@ _SIZE_CHECK_S = 0.02
 
 
 class FetchError(Exception):
-    """A request without a response, with its failure class."""
+    """A request without a response, with its failure class, and what to change about the address; "" if that is unknown."""
 
-    def __init__(self, failure: Failure, why: str) -> None:
+    def __init__(self, failure: Failure, why: str, remedy: str = "") -> None:
         super().__init__(why)
         self.failure = failure
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,17 @@ class Fetched:
     status: int
     kind: str  # content type without its parameters
     body: bytes
+    location: str = ""  # that a redirect names
+
+    @property
+    def text(self) -> str:
+        """Body as text."""
+        return self.body.decode("utf-8", "replace")
+
+    @property
+    def status_text(self) -> str:
+        """Status, for a message."""
+        return status_text(self.status, self.location, self.text)
 
     def json(self) -> Any:
         """Return the body as JSON; None if it is invalid."""
@@ -66,7 +79,7 @@ class Fetcher:
         try:
             connection = self._dialer.dial()
         except DialError as error:
-            raise FetchError(error.failure, error.why) from error
+            raise FetchError(error.failure, error.why, error.remedy) from error
         done = Event()
         try:
             with gevent.Timeout(self._timeout_s):
@@ -92,10 +105,32 @@ class Fetcher:
             raise FetchError(Failure.BAD_HTTP, why)
 
     def _fetched(self, reply: HttpReply) -> Fetched:
+        if reply.head is None and self._expects_tls():
+            raise self._tls_error()
         if reply.head is None or not reply.complete:
             failure = Failure.BAD_HTTP if isinstance(reply.error, Http1Error) else Failure.CUT
             raise FetchError(failure, f"{self._settings.target.origin}: {reply.error}")
         body = reply.unframe(reply.body(reply.fetch_waiting()).data)
-        return Fetched(
-            reply.head.status, reply.head.headers.get("content-type", "").partition(";")[0].strip().lower(), body
+        headers = reply.head.headers
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        fetched = Fetched(reply.head.status, kind, body, headers.get("location", ""))
+        if expects_tls(fetched.status, fetched.text):
+            raise self._tls_error()
+        return fetched
+
+    def _expects_tls(self) -> bool:
+        """Return True if the server of a target with plain HTTP completes a TLS handshake."""
+        if self._settings.target.scheme == "https":
+            return False
+        dialer = Dialer(
+            self._settings.target.other_scheme, TlsSettings(insecure=True), self._settings.timeouts.connect_s
         )
+        try:
+            dialer.dial().close()
+        except DialError:
+            return False
+        return True
+
+    def _tls_error(self) -> FetchError:
+        target = self._settings.target
+        return FetchError(Failure.TLS, f"{target.origin}: the port expects TLS", f"use {target.other_scheme.url}")

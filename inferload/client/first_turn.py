@@ -187,6 +187,8 @@ class _FirstRequest:
     def _remedy(self, answer: TurnResult) -> str:
         if answer.record.status in (401, 403):
             return KEY_HINT if self.settings.credentials.api_key is None else OTHER_KEY_HINT
+        if answer.record.status is not None and 300 <= answer.record.status < 400:
+            return "give the address that it leads to with --host"
         named = refusals.remedy(answer.detail, self.turn.document, self.turn.request)
         if answer.record.status in _NO_PATH and named != refusals.REMEDIES["model"]:
             named = ""  # the server has not read the body

@@ -1,21 +1,28 @@
 """Pages of a server before the load: its list of models, version, engine and tokenizer."""
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
 from inferload.base.errors import UsageError
+from inferload.base.http_status import is_of_gateway
 from inferload.client.answers.number_bounds import UNDECODABLE, TokenId
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetched, Fetcher, FetchError
 from inferload.client.first_turn import KEY_HINT, OTHER_KEY_HINT, SentTurns
 from inferload.client.model_list import ListedModel, listed, models_in, only_model
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.turns.record import Failure
 from inferload.workload.content.chat_template import TokenizeChat
 
+logger = logging.getLogger(__name__)
+
 _OTHER_PATH = "give the address of an OpenAI-compatible API with --host"
+_BEHIND = "start the server behind the gateway, or correct its address there"
 # Failures of the first page after which no request can be sent.
 _UNREACHABLE = (Failure.CONNECT, Failure.TLS, Failure.TIMEOUT_CONNECT)
 
@@ -64,8 +71,8 @@ class ServerFacts:
     version: str | None
     max_model_len: int | None
     tokenizes: bool  # supports POST /tokenize
-    stands_for: str | None = None  # model and devices whose times the simulator has; None of another server
-    sent: SentTurns = field(default_factory=SentTurns)  # before the load
+    stands_for: str | None  # model and devices whose times the simulator has; None of another server
+    sent: SentTurns  # before the load
 
     @property
     def salts(self) -> bool:
@@ -74,14 +81,15 @@ class ServerFacts:
 
 
 def model_list(settings: ClientSettings) -> ModelList:
-    """Request the list of models at both readings of the server's path. Raise UsageError if the server cannot be reached."""
+    """Request the list of models at both readings of the server's path.
+
+    Raise UsageError if the server cannot be reached, or redirects to the same page at another address.
+    """
     try:
         first = _models(settings)
     except FetchError as error:
         if error.failure in _UNREACHABLE:
-            tls = error.failure is Failure.TLS
-            remedy = "use --ca-file or --insecure" if tls else "is the server started, and the host right?"
-            raise UsageError(f"{error}; {remedy}") from error
+            raise UsageError(f"{error}; {error.remedy or 'is the server started, and the host right?'}") from error
         return ModelList(settings.target, problem=str(error), remedy=_OTHER_PATH)
     if not first.problem:
         return first
@@ -92,13 +100,24 @@ def model_list(settings: ClientSettings) -> ModelList:
     return first if other.problem else other
 
 
-def facts_of(settings: ClientSettings, found: ModelList, model: str) -> ServerFacts:
-    """Request version and tokenizer of a server."""
+def model_of(settings: ClientSettings, found: ModelList, sent: SentTurns) -> str:
+    """Return the model of a run that names none: the only one listed, or else the one that answers a request without a name.
+
+    Raise UsageError if there is none, or if several are listed.
+    """
+    if not any(model.usable for model in found.models) and (name := _answering(settings, found.target, sent)):
+        logger.info("%s: the list of models names none; %s answers", found.target.url, name)
+        return name
+    return found.only()
+
+
+def facts_of(settings: ClientSettings, found: ModelList, model: str, sent: SentTurns) -> ServerFacts:
+    """Request version and tokenizer of a server, to which requests of turns were `sent` before."""
     fetcher = Fetcher(settings)
     version, engine, stands_for = _engine(fetcher, settings, found.models)
     longest = next((entry.max_model_len for entry in found.models if entry.name == model), None)
     tokenizes = _tokenizes(fetcher, settings, model)
-    return ServerFacts(found.target, model, found.names, engine, version, longest, tokenizes, stands_for)
+    return ServerFacts(found.target, model, found.names, engine, version, longest, tokenizes, stands_for, sent)
 
 
 def tokenizer_of(settings: ClientSettings) -> "Tokenizer":
@@ -142,6 +161,36 @@ def chat_tokenizer(settings: ClientSettings) -> TokenizeChat:
     return ids
 
 
+class _Counts(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Answered(msgspec.Struct):
+    model: str
+    usage: _Counts = msgspec.field(default_factory=_Counts)
+
+
+def _answering(settings: ClientSettings, target: Target, sent: SentTurns) -> str:
+    """Return the model that answers a request with an empty name, as of vLLM, also behind a router; "" if none does."""
+    chat = ENDPOINTS[settings.endpoint].chat_template
+    endpoint = next(row for row in ENDPOINTS.values() if row.chat_template == chat)  # the usual one
+    prompt = [{"role": "user", "content": "Hello"}] if chat else "Hello"
+    sent.requests += 1
+    try:
+        document = {"model": "", "max_tokens": 1, endpoint.context_key: prompt}
+        fetched = Fetcher(settings).post(target.path_to(endpoint), document)
+        answered = msgspec.json.decode(fetched.body, type=_Answered) if fetched.status == 200 else None
+    except (FetchError, *UNDECODABLE):
+        return ""
+    if answered is None:
+        return ""
+    sent.served += 1
+    sent.input_tokens += answered.usage.prompt_tokens
+    sent.output_tokens += answered.usage.completion_tokens
+    return answered.model if ListedModel(answered.model).usable else ""
+
+
 class _Tokenized(msgspec.Struct):
     tokens: list[TokenId]
 
@@ -161,6 +210,8 @@ def _models(settings: ClientSettings) -> ModelList:
     models = models_in(fetched.json()) if fetched.status == 200 else None
     if models is not None:
         return ModelList(target, models)
+    if moved := _moved_to(fetched, target):
+        raise UsageError(f"{url}: {fetched.status_text}; use --host {moved}")
     problem, remedy = _problem_of(fetched, settings)
     return ModelList(target, problem=f"{url}: {problem}", remedy=remedy)
 
@@ -171,9 +222,23 @@ def _problem_of(fetched: Fetched, settings: ClientSettings) -> tuple[str, str]:
         return f"HTTP {fetched.status}, the server requires a key", KEY_HINT
     if fetched.status in (401, 403):
         return f"HTTP {fetched.status}, the server refuses the key", OTHER_KEY_HINT
+    if is_of_gateway(fetched.status, fetched.text):
+        return fetched.status_text, _BEHIND
     if fetched.status != 200:
-        return f"HTTP {fetched.status}", _OTHER_PATH
+        return fetched.status_text, _OTHER_PATH
     return f"{fetched.kind or 'no content type'} instead of a list of models", _OTHER_PATH
+
+
+def _moved_to(fetched: Fetched, target: Target) -> str:
+    """Return the host option for a redirect from the list of models; "" without one, or to another page, such as a login."""
+    asked = f"{target.api}/models"
+    try:
+        moved = urlsplit(urljoin(target.origin + asked, fetched.location))
+        path = moved.path.rstrip("/")
+        found = Target.parse(f"{moved.scheme}://{moved.netloc}{path.removesuffix(asked)}{target.root}")
+    except (ValueError, UsageError):
+        return ""
+    return found.url if path.endswith(asked) and found.url != target.url else ""
 
 
 def _engine(

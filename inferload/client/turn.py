@@ -357,9 +357,7 @@ class Turn:
 
     def _build_result(self) -> TurnResult:
         reply, parser, client = self._reply, self._parser, self._client
-        detail, answer = parser.detail, parser.answer
-        if parser.shown_body:
-            detail += ": " + parser.shown_body.decode("utf-8", "replace").strip()
+        answer = parser.answer
         is_whole = reply.complete and not reply.left_open
         over_ns = parser.arrived_ns if is_whole and parser.arrived_ns is not None else self._ended_ns
         over_ns = now_ns() if over_ns is None else over_ns
@@ -386,7 +384,7 @@ class Turn:
                 model=client.model,
             ),
             "".join(answer.text),
-            client.without_secrets(detail),
+            client.without_secrets(parser.text),
             parser.unstamped,
             reasoning="".join(answer.reasoning),
             tool_calls=() if answer.tool_calls is None else answer.tool_calls.calls(),

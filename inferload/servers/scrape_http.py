@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from inferload.base.errors import UsageError
+from inferload.base.http_status import status_text, tls_reason
 from inferload.base.redaction import without_userinfo
 
 # vLLM's page with all histograms has about 150 KB; a page far above that is no metrics page.
@@ -109,8 +110,11 @@ class MetricsClient:
             body = reply.read(MAX_PAGE_BYTES + 1)
         if reply.status != 200 or len(body) > MAX_PAGE_BYTES:
             self.close()
-            too_long = f"{self.url.path}: the reply is longer than {MAX_PAGE_BYTES:,} bytes"
-            raise ValueError(f"status {reply.status}" if reply.status != 200 else too_long)
+            if reply.status != 200:
+                raise ValueError(
+                    status_text(reply.status, reply.headers.get("location", ""), body.decode("utf-8", "replace"))
+                )
+            raise ValueError(f"{self.url.path}: the reply is longer than {MAX_PAGE_BYTES:,} bytes")
         if reply.length:  # bytes of the Content-Length that are missing
             raise http.client.IncompleteRead(body, reply.length)
         return body.decode("utf-8", "replace")
@@ -154,6 +158,8 @@ def _message(error: Exception, timeout_s: float) -> str:
             return f"no answer within {timeout_s:g} s"
         case ssl.SSLCertVerificationError():
             return f"certificate: {error.verify_message}"
+        case ssl.SSLError():
+            return f"TLS: {tls_reason(error)}"
         case OSError():
             return error.strerror or str(error) or type(error).__name__
     return str(error) or type(error).__name__

@@ -213,7 +213,11 @@ def litellm(folder: Path, servers: Sequence[int]) -> Iterator[Gateway]:
     assert _LITELLM.exists(), "LiteLLM is not installed: make gateways-litellm"
     port = unused_port()
     behind = [{"model": "hosted_vllm/*", "api_base": f"http://127.0.0.1:{server}/v1"} for server in servers]
-    config = {"model_list": [{"model_name": "*", "litellm_params": each} for each in behind]}
+    config = {
+        "model_list": [{"model_name": "*", "litellm_params": each} for each in behind],
+        # No key: it listens on loopback, before simulators.
+        "general_settings": {"dangerously_permit_weak_or_unset_master_key": True},
+    }
     file = _written(folder / "litellm.yaml", json.dumps(config))  # JSON is YAML
     words = [str(_LITELLM), "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
     env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # else it downloads a list of prices

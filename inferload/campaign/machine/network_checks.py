@@ -193,7 +193,7 @@ def metrics_page(url: str, settings: ClientSettings) -> MetricsPage:
     except FetchError as error:
         raise UsageError(str(error)) from error
     if fetched.status != 200:
-        raise UsageError(f"HTTP {fetched.status}")
+        raise UsageError(fetched.status_text)
     try:
         samples = exposition.parse(fetched.body.decode("utf-8", "replace"))
     except ValueError as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from inferload.base.http_status import readable, status_text
 from inferload.client.answers.answer import DONE, Answer, EventFrame
 from inferload.client.answers.body_start import BodyKind, Inflater, inflaters, kind_of
 from inferload.client.answers.number_bounds import UNDECODABLE
@@ -114,8 +115,7 @@ class ReplyParser:
         names = ", ".join(head.encodings)
         if head.status != 200:
             self._kind, self._is_error = BodyKind.OTHER, True
-            place = head.headers.get("location")
-            self.fail(_status_class(head.status), f"HTTP {head.status}" + (f" to {place}" if place else ""))
+            self.fail(_status_class(head.status), status_text(head.status, head.headers.get("location", "")))
         if not names:
             return
         decoders = inflaters(head.encodings)
@@ -148,6 +148,14 @@ class ReplyParser:
     def shown_body(self) -> bytes:
         """Beginning of a body that is shown beside the failure."""
         return b"" if self.answer.first_event_ns is not None or self._is_unreadable else self.error_body
+
+    @property
+    def text(self) -> str:
+        """Detail of the failure, with the body shown beside it."""
+        head, detail, body = self._head, self.detail, self.shown_body.decode("utf-8", "replace")
+        if head is not None and head.status != 200:
+            detail = status_text(head.status, head.headers.get("location", ""), body)
+        return f"{detail}: {readable(body)}" if body else detail
 
     @property
     def _media_type(self) -> str:

@@ -13,6 +13,7 @@ import gevent
 import gevent.socket
 
 from inferload.base.errors import UsageError
+from inferload.base.http_status import is_no_tls, tls_reason
 from inferload.client.connection import descriptors, reader_choice
 from inferload.client.connection.http1 import Http1Error, parse_head, request_head
 from inferload.client.connection.proxies import Proxy, bracketed
@@ -31,12 +32,13 @@ _LOCAL_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class DialError(Exception):
-    """A failed connect, with its failure class."""
+    """A failed connect, with its failure class, and what to change about the address; "" if that is unknown."""
 
-    def __init__(self, failure: Failure, why: str) -> None:
+    def __init__(self, failure: Failure, why: str, remedy: str = "") -> None:
         super().__init__(why)
         self.failure = failure
         self.why = why
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,8 @@ class Dialer:
                 Failure.TIMEOUT_CONNECT, f"no connection to {self.target.origin} within {self._timeout_s:g} s"
             )
         except ssl.SSLError as problem:
-            reason = getattr(problem, "verify_message", None) or problem.reason or str(problem)
-            error = DialError(Failure.TLS, f"TLS with {self.target.origin}: {reason}")
+            remedy = f"use {self.target.other_scheme.url}" if is_no_tls(problem) else "use --ca-file or --insecure"
+            error = DialError(Failure.TLS, f"TLS with {self.target.origin}: {tls_reason(problem)}", remedy)
         except OSError as problem:
             local = problem.errno in _LOCAL_ERRORS or not descriptors.is_one_left()  # name resolution reports neither
             why = descriptors.why_none() if local else problem.strerror or problem

@@ -97,6 +97,11 @@ class Target:
         """The same server with its API at the root without /v1 instead of with it, or the reverse."""
         return replace(self, api=self.root if self.api != self.root else f"{self.root}/v1")
 
+    @property
+    def other_scheme(self) -> "Target":
+        """The same server with TLS instead of plain HTTP, or the reverse."""
+        return replace(self, scheme="http" if self.scheme == "https" else "https")
+
     def api_path(self, path: str) -> str:
         """Return a request's path for a path below the API's, with the query."""
         return self._with_query(self.api + path)

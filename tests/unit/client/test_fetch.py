@@ -1,14 +1,22 @@
 """Requests for server pages: replies that are too long or malformed are refused."""
 
+import json
+import socket
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from scripted_server import Script, ScriptedServer, chunk, send
+from tls_peer import server_context
 
+from inferload.base.errors import UsageError
 from inferload.client import fetch, probe
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
+from inferload.client.first_turn import SentTurns
 
 LIMIT = 1_000_000
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -67,3 +75,115 @@ def test_malformed_token_ids_are_an_error(serve: Callable[[Script], ClientSettin
     with pytest.raises(FetchError, match="without a list of token ids"):
         probe.tokenizer_of(settings)("Hello")
     assert probe.chat_tokenizer(settings)([("user", "Hello")], True) is None
+
+
+def page(status: int, body: bytes = b"", **headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
+
+
+@pytest.mark.parametrize("path", ["", "/x", "/v1", "/x/v3", "/openai/deployments/gpt"])
+@pytest.mark.parametrize("prefix", ["", "/llm"])
+@pytest.mark.parametrize("slash", ["", "/"])
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_of_the_list_names_the_host_to_use(path: str, prefix: str, slash: str, status: int) -> None:
+    target = Target.parse(f"http://a.test:8000{path}")
+    place = f"https://b.test{prefix}{target.api}/models{slash}"
+    with_host = probe._moved_to(fetch.Fetched(status, "", b"", place), target)
+    assert with_host == f"https://b.test{prefix}{target.root}"
+    assert Target.parse(with_host + (path.removeprefix(target.root) or "")).api == prefix + target.api
+    assert probe._moved_to(fetch.Fetched(status, "", b"", f"{target.api}/models/"), target) == ""  # the same server
+    assert probe._moved_to(fetch.Fetched(status, "", b"", "https://b.test/login"), target) == ""
+    assert probe._moved_to(fetch.Fetched(status, "", b"", "https://[b/v1/models"), target) == ""
+
+
+def test_a_redirect_of_the_list_ends_the_run(serve: Callable[[Script], ClientSettings]) -> None:
+    settings = serve(send(page(308, Location="https://b.test/v1/models")))
+    with pytest.raises(UsageError) as raised:
+        probe.model_list(settings)
+    url = settings.target.origin
+    assert str(raised.value) == f"{url}/v1/models: HTTP 308 to https://b.test/v1/models; use --host https://b.test"
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_list_that_a_gateway_does_not_get_says_so(serve: Callable[[Script], ClientSettings], status: int) -> None:
+    found = probe.model_list(serve(send(page(status, b"<html><h1>Oh</h1></html>"))))
+    with pytest.raises(
+        UsageError, match=rf"HTTP {status}, the .*gateway.*; start the server behind the gateway, or .*"
+    ):
+        found.only()
+
+
+HTTPS_PORT = page(400, b"<html><center>The plain HTTP request was sent to HTTPS port</center></html>")
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_plain_http_to_tls_names_https(says_so: bool) -> None:
+    """Also if the server says nothing: most close the connection, or send a TLS alert."""
+    server = ScriptedServer([send(HTTPS_PORT)], None if says_so else server_context("TLSv1.3"))
+    target = Target.parse(f"http://127.0.0.1:{server.port}/x")
+    with pytest.raises(UsageError) as raised:
+        probe.model_list(ClientSettings(target, "m"))
+    server.close()
+    assert str(raised.value) == f"{target.origin}: the port expects TLS; use https://127.0.0.1:{server.port}/x"
+
+
+def test_tls_to_plain_http_names_http() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        sock, _ = listener.accept()
+        with sock:
+            sock.recv(65536)
+            sock.sendall(page(400, b"Bad Request"))
+
+    threading.Thread(target=answer, daemon=True).start()
+    at = f"127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(UsageError) as raised:
+        probe.model_list(ClientSettings(Target.parse(f"https://{at}"), "m"))
+    listener.close()
+    assert str(raised.value) == f"TLS with https://{at}: the port does not speak TLS; use http://{at}"
+
+
+@pytest.mark.parametrize("names", [[], ["unknown"], ["*", "openai/*"]])
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+@pytest.mark.parametrize("answered", ["org/model", "", "unknown", None])
+def test_a_model_that_no_list_names_is_found_by_a_request_without_a_name(
+    serve: Callable[[Script], ClientSettings], names: list[str], endpoint: str, answered: str | None
+) -> None:
+    document = {"model": answered, "usage": {"prompt_tokens": 5, "completion_tokens": 1}}
+    listing = json.dumps({"data": [{"id": name} for name in names]}).encode()
+    asked: list[tuple[str, Any]] = []
+
+    def script(sock: socket.socket, request: bytes) -> None:
+        head, _, body = request.partition(b"\r\n\r\n")
+        if head.startswith(b"GET"):
+            sock.sendall(page(200, listing))
+            return
+        asked.append((head.split()[1].decode(), json.loads(body)))
+        sock.sendall(page(200, json.dumps(document).encode()) if answered is not None else page(404, b"{}"))
+
+    settings, sent = replace(serve(script), endpoint=endpoint), SentTurns()
+    found = probe.model_list(settings)
+    if answered == "org/model":
+        assert probe.model_of(settings, found, sent) == "org/model"
+    else:
+        with pytest.raises(UsageError, match="name the model with --model"):
+            probe.model_of(settings, found, sent)
+    ((path, body),) = asked
+    assert path == ("/v1/chat/completions" if endpoint == "chat" else "/v1/completions")
+    assert (body["model"], body["max_tokens"]) == ("", 1)
+    assert (sent.requests, sent.served) == (1, answered is not None)
+    assert (sent.input_tokens, sent.output_tokens) == ((5, 1) if answered is not None else (0, 0))
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+def test_a_list_with_names_is_asked_nothing(serve: Callable[[Script], ClientSettings], names: list[str]) -> None:
+    settings, sent = serve(send(page(200, json.dumps(names).encode()))), SentTurns()
+    found = probe.model_list(settings)
+    if len(names) == 1:
+        assert probe.model_of(settings, found, sent) == "a"
+    else:
+        with pytest.raises(UsageError, match="lists a, b; name the model"):
+            probe.model_of(settings, found, sent)
+    assert sent.requests == 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scripted_server import ScriptedServer, chunked
 
 from inferload.base.errors import UsageError
+from inferload.base.http_status import status_text
 from inferload.client import first_turn
 from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection.target import Target
@@ -237,7 +238,7 @@ def test_a_busy_server_is_asked_again_and_then_loaded_with_a_warning(proves: Pro
     proof, sent, _ = proves(lambda _path, _body: busy.pop() if busy else answer())
     assert (proof.warning, sent.requests, sent.served) == ("", 3, 1)
     proof, sent, _ = proves(lambda _path, _body: reply(status, {"error": {"message": "Loading model"}}))
-    assert f"HTTP {status}: Loading model" in proof.warning
+    assert f"{status_text(status, body='{')}: Loading model" in proof.warning
     assert (sent.requests, sent.served) == (3, 0)
 
 
@@ -245,6 +246,16 @@ def test_an_answer_that_is_cut_or_unreadable_is_a_warning(proves: Prove) -> None
     for data in (b'data: {"choices": 3}\n\n', b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'):
         proof, _, _ = proves(lambda _path, _body, data=data: chunked(data))
         assert "the first request had no answer" in proof.warning
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_of_turns_alone_is_one_line(proves: Prove, status: int) -> None:
+    place = "https://elsewhere.example/v1/chat/completions"
+    moved = f"HTTP/1.1 {status} Moved\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n".encode()
+    with pytest.raises(
+        UsageError, match=rf"HTTP {status} to {place} .*; give the address that it leads to with --host"
+    ):
+        proves(lambda _path, _body: moved)
 
 
 @pytest.mark.parametrize("stream", [True, False])

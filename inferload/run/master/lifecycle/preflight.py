@@ -11,7 +11,7 @@ from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import FirstTurn, Proof, SentTurns, prove
 from inferload.client.model_list import listed
-from inferload.client.probe import ModelList, ServerFacts, chat_tokenizer, facts_of, model_list, tokenizer_of
+from inferload.client.probe import ModelList, ServerFacts, chat_tokenizer, facts_of, model_list, model_of, tokenizer_of
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.figures import metric_names
 from inferload.run.process.run_spec import RunSpec
@@ -165,9 +165,10 @@ def _servers(spec: RunSpec, own: ProcessSettings) -> tuple[ServerFacts, ...]:
     for target in spec.targets:
         settings = client_settings(spec.scenario, target, "", own, "preflight")
         models = model_list(settings)
-        names = names or [models.only()]
+        sent = SentTurns()
+        names = names or [model_of(settings, models, sent)]
         _warn_of_models(models, names)
-        servers.append(facts_of(replace(settings, target=models.target), models, names[0]))
+        servers.append(facts_of(replace(settings, target=models.target), models, names[0], sent))
     return tuple(servers)
 
 
@@ -185,7 +186,7 @@ def _prove(
     server refuses the run's requests.
     """
     requests = _FirstRequests(spec, own, all(facts.salts for facts in servers))
-    targets, sent = [facts.target for facts in servers], [SentTurns() for _ in servers]
+    targets = [facts.target for facts in servers]
     asks = first_asks(spec.scenario, sessions)
     jobs = [
         (number, model, ask)
@@ -197,15 +198,14 @@ def _prove(
     request = spec.scenario.request
     for at, job in enumerate(jobs):
         number, model, ask = job
-        proof = requests.prove(replace(servers[number], target=targets[number]), model, ask, request, sent[number])
+        proof = requests.prove(replace(servers[number], target=targets[number]), model, ask, request)
         targets[number] = proof.target
         if proof.key == "max_completion_tokens" and request.max_tokens_field == "auto":
             request, again = request.model_copy(update={"max_tokens_field": proof.key}), jobs[:at]
             logger.info("%s refuses max_tokens: max_completion_tokens limits the answers", proof.target.api_url())
     for number, model, ask in again:
-        requests.prove(replace(servers[number], target=targets[number]), model, ask, request, sent[number])
-    proven = zip(servers, targets, sent, strict=True)
-    return tuple(replace(facts, target=target, sent=count) for facts, target, count in proven), request
+        requests.prove(replace(servers[number], target=targets[number]), model, ask, request)
+    return tuple(replace(facts, target=target) for facts, target in zip(servers, targets, strict=True)), request
 
 
 @dataclass(slots=True)
@@ -217,20 +217,20 @@ class _FirstRequests:
     salts: bool
     proofs: dict[tuple[Target, bytes], Proof] = field(default_factory=dict)
 
-    def prove(self, facts: ServerFacts, model: str, ask: Ask, request: RequestOptions, sent: SentTurns) -> Proof:
+    def prove(self, facts: ServerFacts, model: str, ask: Ask, request: RequestOptions) -> Proof:
         """Send a first request. Tasks choose their endpoints: for them an answer on any endpoint is enough."""
         try:
-            return self._prove(facts, model, ask, request, sent)
+            return self._prove(facts, model, ask, request)
         except UsageError:
             others = [
                 endpoint for endpoint in ENDPOINTS if self.spec.scenario.of_tasks and endpoint != request.endpoint
             ]
             for endpoint in others:
                 with contextlib.suppress(UsageError):
-                    return self._prove(facts, model, ask, request.model_copy(update={"endpoint": endpoint}), sent)
+                    return self._prove(facts, model, ask, request.model_copy(update={"endpoint": endpoint}))
             raise
 
-    def _prove(self, facts: ServerFacts, model: str, ask: Ask, request: RequestOptions, sent: SentTurns) -> Proof:
+    def _prove(self, facts: ServerFacts, model: str, ask: Ask, request: RequestOptions) -> Proof:
         scenario = self.spec.scenario
         settings = client_settings(scenario, facts.target, model, self.own, "preflight")
         settings = replace(settings, endpoint=request.endpoint)
@@ -242,7 +242,7 @@ class _FirstRequests:
         turn = FirstTurn.of(body, request, (*affinity, *ask.headers), "" if model in facts.models else hint)
         if (known := self.proofs.get((facts.target, turn.form))) is not None:
             return known
-        proof = self.proofs[facts.target, turn.form] = prove(settings, turn, sent)
+        proof = self.proofs[facts.target, turn.form] = prove(settings, turn, facts.sent)
         if proof.warning:
             logger.warning("%s; the load is sent all the same", proof.warning)
         return proof
@@ -288,7 +288,7 @@ def _metrics_page(url: str, spec: RunSpec, own: ProcessSettings) -> _Page:
     except FetchError as error:
         return _Page(str(error))
     if fetched.status != 200:
-        return _Page(f"HTTP {fetched.status}")
+        return _Page(fetched.status_text)
     if b"# TYPE " not in fetched.body:
         return _Page(NO_PROMETHEUS_PAGE)
     words = [line.split() for line in fetched.body.decode(errors="replace").splitlines() if line.startswith("# TYPE ")]

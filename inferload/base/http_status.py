@@ -1,0 +1,66 @@
+"""What the status and the body of a response say about what is between client and server: gateways, redirects, TLS. No I/O."""
+
+import html
+import re
+import ssl
+
+_UNREACHED = "the gateway could not reach the server behind it, or got no valid answer"
+_TOO_LATE = "the server behind the gateway did not answer within the gateway's time limit"
+# By definition (RFC 9110) these come from a gateway; those above 511 from a content delivery network.
+_GATEWAY = {**dict.fromkeys((502, 520, 521, 522, 523), _UNREACHED), **dict.fromkeys((504, 524), _TOO_LATE)}
+_UNAVAILABLE = "the gateway has no server available"
+_EXPECTS_TLS = "the port expects TLS"
+# Texts of nginx and load balancers, Go, Apache, Tomcat and Python's Cheroot.
+_HTTPS_PORT = re.compile(
+    r"plain HTTP request was sent to HTTPS|HTTP request to an HTTPS|speaking plain HTTP|requires TLS|only speaks HTTPS",
+    re.IGNORECASE,
+)
+_HIDDEN = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^>]*>?")
+
+
+def status_text(status: int, location: str = "", body: str = "") -> str:
+    """Return a status for a message, with the address that a redirect names, or with what it says about a gateway."""
+    if location:
+        return f"HTTP {status} to {location}"
+    meaning = _meaning(status, body)
+    return f"HTTP {status}, {meaning}" if meaning else f"HTTP {status}"
+
+
+def is_of_gateway(status: int, body: str) -> bool:
+    """Return True if a gateway answered because of the server behind it."""
+    return _meaning(status, body) not in ("", _EXPECTS_TLS)
+
+
+def expects_tls(status: int, body: str) -> bool:
+    """Return True if a request in plain HTTP was answered because the port is one of HTTPS."""
+    return status == 400 and _HTTPS_PORT.search(body) is not None
+
+
+def is_no_tls(error: ssl.SSLError) -> bool:
+    """Return True if a handshake failed because the peer does not speak TLS: its first bytes are no record."""
+    return error.reason == "WRONG_VERSION_NUMBER"
+
+
+def tls_reason(error: ssl.SSLError) -> str:
+    """Return why a TLS handshake failed."""
+    if is_no_tls(error):
+        return "the port does not speak TLS"
+    return getattr(error, "verify_message", None) or error.reason or str(error)
+
+
+def readable(body: str) -> str:
+    """Return the text of an error page without its markup, each line once; other bodies as they are."""
+    body = body.strip()
+    if not body.startswith("<"):
+        return body
+    lines = (" ".join(html.unescape(part).split()) for part in _TAG.split(_HIDDEN.sub("", body)))
+    return "; ".join(dict.fromkeys(filter(None, lines))) or body
+
+
+def _meaning(status: int, body: str) -> str:
+    if expects_tls(status, body):
+        return _EXPECTS_TLS
+    if status == 503 and not body.lstrip().startswith(("{", "[")):  # servers describe their own state in JSON
+        return _UNAVAILABLE
+    return _GATEWAY.get(status, "")
