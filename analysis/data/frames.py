@@ -20,6 +20,7 @@ import pyarrow as pa
 from inferload.base import json_text, rundir
 from inferload.base.errors import UsageError
 from inferload.base.marks import Mark
+from inferload.figures import metric_names as names
 from inferload.results import typed_documents
 from inferload.results.manifest_document import Manifest
 from inferload.results.summary_document import OtherRequests, Summary
@@ -139,6 +140,11 @@ class RunFrames:
     def marked(self) -> str:
         """Sentence for a chart or table of the frames; empty if these hold all turns."""
         return "" if self.sample is None else f"From {self.sample}. "
+
+    @property
+    def inference_servers(self) -> frozenset[str]:
+        """Targets whose pages are of inference servers, not of GPU exporters or of what forwards requests."""
+        return frozenset(target for target, server in self.servers.items() if names.RUNNING in server.metrics)
 
     def since_start_s(self, wall_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Convert wall times of the master's machine to seconds since the start of the run."""

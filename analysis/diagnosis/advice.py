@@ -87,6 +87,32 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             (only.CLIENT_IDLE,),
         ),
     ),
+    "stream-held": (
+        Advice(
+            "no buffering in the proxy (nginx: proxy_buffering off; haproxy: option http-no-delay)",
+            "each event is forwarded when it arrives; `inferload doctor` shows how a stream arrives",
+            "TTFT shorter, ITL as the server's, throughput unchanged",
+        ),
+    ),
+    "network-bound": (
+        Advice(
+            "a load generator nearer to the server",
+            "the round trip is a part of each TTFT; it does not change with the load",
+            "TTFT shorter by a round trip, others unchanged",
+        ),
+    ),
+    "gateway-bound": (
+        Advice(
+            "the same run against the address of the server itself",
+            "shows the times without what is between",
+            "none",
+        ),
+        Advice(
+            "limits and queue of the proxy, gateway or router (connections per server, workers)",
+            "requests wait there although the server has no queue",
+            "TTFT shorter, throughput higher",
+        ),
+    ),
     "preemption-thrash": (
         Advice(
             "--max-num-seqs lower",

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inferload.figures import metric_names as names
-from inferload.figures.turn_figures import TTFT
+from inferload.figures.turn_figures import ROUND_TRIP, TTFT
 from inferload.servers.series import ServerSeries
 
 from ..data.frames import RunFrames
@@ -52,6 +52,9 @@ class ClientView:
     events: Events
     first_s: Floats
     ttft_ms: Floats
+    round_trip_ms: float | None  # median over the turns
+    behind: bool  # they were sent to another address than that of the server's page
+    attributed: bool  # the turns are those of this server; else of all servers
     head_tokens: Floats  # of the head of the queue, at each scrape of the server
     itl_alone_ms: float | None  # lowest mean ITL of a second
     slo: Mapping[str, float]
@@ -61,7 +64,9 @@ class ClientView:
         """Build the view of a server; of all turns if none was sent to it directly (a server behind a router)."""
         turns = run.turns
         own = (turns["target"] == server.target).to_numpy() if "target" in turns else np.zeros(len(turns), dtype=bool)
-        if not own.any() or own.all():
+        own_target = bool(own.any())
+        attributed = len(run.inference_servers) < 2 or own_target
+        if not own_target or own.all():
             own, events = np.ones(len(turns), dtype=bool), run.events
         else:
             events = run.events.where(own[run.events.turn])
@@ -74,6 +79,9 @@ class ClientView:
             events=events,
             first_s=first[by_first],
             ttft_ms=turns[TTFT.key].to_numpy()[own][by_first],
+            round_trip_ms=_median(turns[ROUND_TRIP.key].to_numpy()[own]) if ROUND_TRIP.key in turns else None,
+            behind=not own_target,
+            attributed=attributed,
             head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens, scale).heads(
                 run.since_start_s(server.wall_ns), capacity(server)
             ),
@@ -107,6 +115,11 @@ def _queue(sent: Floats, until: Floats, tokens: Floats, scale: float) -> Queue:
     order = np.argsort(sent)[: int(np.count_nonzero(~np.isnan(sent)))]
     sent, until = sent[order], until[order]
     return Queue(sent, until, tokens[order], float(np.nanmax(until - sent, initial=0.0)), scale)
+
+
+def _median(values: Floats) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else None
 
 
 def _itl_alone(events: Events) -> float | None:

@@ -11,12 +11,13 @@ from inferload.base.numbers import number, time_of_day
 from inferload.figures.server_figures import is_gpu_page
 from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.bottleneck.history import WINDOW_S
-from inferload.servers.bottleneck.rules import KEPT_UP, RULES
+from inferload.servers.bottleneck.rules import BETWEEN, KEPT_UP, RULES
 
 from ..data.frames import RunFrames
 from ..data.manifest import arrivals_of
 from .advice import ADVICE, Advice, Cause, advice_on
 from .evidence import as_document
+from .group import OUTLIER
 from .measured_load import MeasuredLoad
 from .server_diagnosis import CauseSpan, Diagnosis, of_server
 from .whole_run import RULE_OF, RUN_RULES, run_findings, sent_no_turn
@@ -25,7 +26,8 @@ SHORTEST_S = 2.0
 
 _TITLES = {rule.code: rule.title for rule in RULES}
 _MOST_ROWS = 20  # of a history
-_FIRST = ("failures", "server-gone", "restarted", "overload")  # findings on the whole run in the line of the terminal
+# Findings on the whole run in the line of the terminal.
+_FIRST = ("failures", "server-gone", "restarted", OUTLIER, *BETWEEN, "overload")
 
 
 @dataclass(frozen=True, slots=True)

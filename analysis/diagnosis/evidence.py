@@ -12,6 +12,7 @@ import numpy.typing as npt
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
 from inferload.figures.client_figures import CPU_SHARE, DELAY
+from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, typical_gap_ms
 from inferload.results.summary_document import Summary
 from inferload.servers.bottleneck.evidence import (
     ClientReason,
@@ -24,6 +25,7 @@ from inferload.servers.bottleneck.evidence import (
 )
 from inferload.servers.series import ServerSeries
 from inferload.servers.window_figures import ServerWindow
+from inferload.turns.sketch import Sketch
 
 from ..data.frames import RunFrames
 from ..data.turn_frames import Events
@@ -61,17 +63,20 @@ def collect(
             *(_number(config.get(name)) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks"))
         ),
         server=server.engine,
-        servers=sum(names.RUNNING in each.metrics for each in run.servers.values()),
+        servers=len(run.inference_servers),
         gpus=run.manifest.deployed.gpus,
         command=run.manifest.deployed.command,
         cache_config=config,
         **of_server(window),
-        server_ttft_ms=server_figures.TTFT.number(window),
         server_cpu_share=server_figures.PROCESS_CPU.number(window),
         **_speculation(window),
         **_engines(window),
         client_ttft_ms=float(np.mean(ttft_ms)) if len(ttft_ms) else None,
-        client_itl_p50_ms=float(np.median(gaps_ms)) if len(gaps_ms) else None,
+        behind=client_view.behind,
+        attributed=client_view.attributed,
+        round_trip_ms=client_view.round_trip_ms,
+        client_gap_ms=_typical_gap_ms(gaps_ms),
+        events_per_arrival=None if summary is None else summary.rates.get(EVENTS_PER_ARRIVAL.key),
         client_delay_p99_ms=None if summary is None else summary.client.samples(DELAY).p99,
         client_cpu_share=None if summary is None else summary.client.number(CPU_SHARE),
         client_reasons=() if summary is None else _client_reasons(summary),
@@ -82,6 +87,12 @@ def collect(
         counted_hit_rate=None if counted is None else counted.hit_rate,
         slo=client_view.slo,
     )
+
+
+def _typical_gap_ms(gaps_ms: Floats) -> float | None:
+    gaps = Sketch()
+    gaps.add_many(gaps_ms)
+    return typical_gap_ms(gaps)
 
 
 def _client_reasons(summary: Summary) -> tuple[ClientReason, ...]:

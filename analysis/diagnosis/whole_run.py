@@ -15,11 +15,13 @@ from inferload.results.summary_document import Results, Stopped, Turns
 from inferload.results.verdict.failures import lines, stopped_by_target
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
+from inferload.servers.bottleneck.rules import BETWEEN, RULES
 from inferload.servers.series import ServerSeries
 
 from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
-from .advice import Advice
+from .advice import ADVICE, Advice
+from .group import OUTLIER, group_findings
 from .measured_load import MeasuredLoad, Unmet
 
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
@@ -62,6 +64,26 @@ RUN_RULES = (
         "The server restarted",
         "a counter decreased, or the process start time changed",
         (Advice("check the server log at that time", "a restart clears caches and aborts requests", "none"),),
+    ),
+    RunRule(
+        OUTLIER,
+        "A server differs from its peers",
+        "several servers: one has twice the mean TTFT, ITL or queue time of the median of its peers, with 10 requests or more, or "
+        "its metrics page did not answer for 3 s while those of its peers did",
+        (
+            Advice(
+                "check log, hardware and other load of this server",
+                "the figures of the group are a mixture of its servers",
+                "none",
+            ),
+        ),
+    ),
+    *(
+        RunRule(
+            rule.code, rule.title, f"several servers behind one address, together: {rule.looks_like}", ADVICE[rule.code]
+        )
+        for rule in RULES
+        if rule.code in BETWEEN
     ),
     RunRule(
         "overload",
@@ -198,6 +220,7 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: Measur
         findings += [Finding("server-gone", 900.0, tuple(gone_servers))] if gone_servers else []
         findings += [Finding("restarted", 800.0, tuple(restarts))] if restarts else []
     disturbed = bool(gone_servers or restarts or _stopped(run) or _lost_worker(run))
+    findings += group_findings(run, servers)
     findings += [_overload(run, disturbed), _not_judged(run), _saturated(run, servers, load)]
     if not servers and not failed and not gone_servers and not restarts:
         findings.append(_kept_up(run))

@@ -98,6 +98,7 @@ class Turn:
         self._sender: gevent.Greenlet | None = None
         self._attempts = 0
         self._connect_ns: int | None = None
+        self._round_trip_ns: int | None = None
         self._ended_ns: int | None = None  # time of the end of the reply, or of its cancellation
         self._cancelled = False
         self._given_up: tuple[Failure, str] | None = None
@@ -230,6 +231,7 @@ class Turn:
         """Send the request; a greenlet sends the rest if the socket buffer is full."""
         self.state = TurnState.IN_FLIGHT
         self._connection = connection
+        self._round_trip_ns = connection.round_trip_ns
         request = self._client.request_bytes(self.request.body, self.request.headers)
         self._reply = reply = connection.expect(self._on_reply_done, self.queue_parsing)
         reply.floor_ns = self._sent_ns = now_ns()
@@ -366,6 +368,7 @@ class Turn:
         attempt = Attempt(
             number=self._attempts,
             connect_ns=self._connect_ns,
+            round_trip_ns=self._round_trip_ns,
             sent_ns=self._sent_ns,
             written_ns=self._written_ns,
             closed_ns=closed_ns,

@@ -60,6 +60,7 @@ class Attempt(NamedTuple):
 
     number: int
     connect_ns: int | None
+    round_trip_ns: int | None
     sent_ns: int | None
     written_ns: int | None
     closed_ns: int
@@ -90,6 +91,7 @@ def turn_record(
         first_visible_ns=answer.first_visible_ns,
         last_ns=event_ns[-1] if event_ns else None,
         connect_ns=attempt.connect_ns,
+        round_trip_ns=attempt.round_trip_ns,
         input_tokens=answer.input_tokens,
         output_tokens=answer.output_tokens,
         cached_tokens=answer.cached_tokens,

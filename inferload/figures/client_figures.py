@@ -10,6 +10,10 @@ from inferload.figures.figure import Better, Figure
 from inferload.turns.client_health import ClientHealth
 from inferload.turns.sketch import Sketch
 
+# The client is late if the p99 of its delay is above the first, and above this share of the typical gap of a stream.
+LEAST_DELAY_MS = 1.0  # a shorter delay changes no latency of a server that streams tokens
+LATE_CLIENT = 0.5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClientFigure(Figure):

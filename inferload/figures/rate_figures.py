@@ -8,7 +8,13 @@ from types import MappingProxyType
 from typing import Literal
 
 from inferload.figures.figure import Figure
+from inferload.figures.turn_figures import ITL, TTFT
+from inferload.turns.sketch import Sketch
 from inferload.turns.tally import Tally
+
+# Output events arrive together if the gap between them is below this share of the mean gap, and below this time.
+_TOGETHER_SHARE, _TOGETHER_MS = 0.1, 1.0
+HELD_EVENTS = 2.0  # more events per arrival: the stream is held on its way
 
 # What a figure is computed from that a run may lack: the server's counts of tokens, or an SLO.
 Needs = Literal["output_tokens", "input_tokens", "slo"]
@@ -70,6 +76,25 @@ def _per_s(count: Callable[[Tally], int | None]) -> Callable[[Tally, float | Non
 
 def _ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
+
+
+def together_ms(mean_gap_ms: float) -> float:
+    """Return the gap up to which two output events of a stream arrive together."""
+    return min(_TOGETHER_MS, _TOGETHER_SHARE * mean_gap_ms)
+
+
+def typical_gap_ms(gaps: Sketch) -> float | None:
+    """Return the median gap of streams; the mean if more than half of the events arrive together, whose gaps say nothing."""
+    median, mean = gaps.quantile(0.5), gaps.mean
+    return mean if median is None or mean is None or median <= together_ms(mean) else median
+
+
+def _events_per_arrival(tally: Tally, _window_s: float | None) -> float | None:
+    gaps, firsts = tally.sketches.get(ITL.key), tally.sketches.get(TTFT.key)
+    if gaps is None or firsts is None or not gaps.mean:
+        return None
+    arrivals = firsts.count + gaps.count - gaps.counts_up_to([together_ms(gaps.mean)])[0]
+    return _ratio(firsts.count + gaps.count, arrivals)
 
 
 _STARTS = "sessions and turns, /s"
@@ -174,6 +199,15 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         form="share",
         value=lambda tally, _window_s: _ratio(tally.sessions_dropped, tally.sessions_planned),
     ),
+    RateFigure(
+        key="events_per_arrival",
+        title="Events per arrival",
+        unit="",
+        text="output events / arrivals: an event with a gap below a tenth of the mean gap, and below 1 ms, arrives together with "
+        "the one before. Above 1 by much, the stream is held on its way: gaps are those of a proxy or gateway",
+        better="lower",
+        value=_events_per_arrival,
+    ),
 )
 
 BY_KEY: Mapping[str, RateFigure] = MappingProxyType({figure.key: figure for figure in RATE_FIGURES})
@@ -190,3 +224,4 @@ OFFERED, ACHIEVED, TURNS, OUTPUT, INPUT = (
 )
 TOTAL, GOODPUT, ATTAINMENT = BY_KEY["total_tok_per_s"], BY_KEY["goodput_turns_per_s"], BY_KEY["slo_attainment"]
 FAILED_RATIO, DROPPED_RATIO = BY_KEY["failed_ratio"], BY_KEY["dropped_ratio"]
+EVENTS_PER_ARRIVAL = BY_KEY["events_per_arrival"]

@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_NUMBERS = (*INSTANTS, "connect_ns", "input_tokens", "output_tokens")
+_NUMBERS = (*INSTANTS, "connect_ns", "round_trip_ns", "input_tokens", "output_tokens")
 _UNKNOWN = -(2**63)
 _numbers_of = attrgetter(*_NUMBERS)
 _times_of = attrgetter(*SERVER_TIMES)

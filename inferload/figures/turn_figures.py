@@ -86,9 +86,14 @@ def _reported(name: str) -> dict[str, Any]:
     return {"values": values, "columns": (name,), "unit": "ms"}
 
 
-def _connect(turns: TurnBatch) -> Valued:
-    connect = turns.numbers["connect_ns"]
-    return _where(connect.known, connect.values / NS_PER_MS)
+def _duration(name: str) -> dict[str, Any]:
+    """Formula of a duration that the client recorded."""
+
+    def values(turns: TurnBatch) -> Valued:
+        duration = turns.numbers[name]
+        return _where(duration.known, duration.values / NS_PER_MS)
+
+    return {"values": values, "columns": (name,), "ends": "sent_ns", "unit": "ms"}
 
 
 def _token_gaps(turns: TurnBatch) -> Valued:
@@ -159,12 +164,17 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
     TurnFigure(
         key="connect_ms",
         title="Connect",
-        unit="ms",
         text="DNS + TCP + TLS of a turn that opened a connection; a turn on a reused connection has none",
         called=_called("- (part of its TTFT)", "-", "http_req_connection_overhead", "- (part of its TTFT)"),
-        values=_connect,
-        columns=("connect_ns",),
-        ends="sent_ns",
+        **_duration("connect_ns"),
+    ),
+    TurnFigure(
+        key="round_trip_ms",
+        title="Round trip",
+        text="smallest network round trip of the connection before the turn was sent (TCP_INFO): each TTFT has one of it at "
+        "least. The other end is the next proxy, if there is one",
+        called=_called("-", "-", "-", "-"),
+        **_duration("round_trip_ns"),
     ),
     TurnFigure(
         key="upload_ms",
@@ -284,6 +294,7 @@ BY_KEY: Mapping[str, TurnFigure] = MappingProxyType({figure.key: figure for figu
 # Measures that a definition, a rule or a default elsewhere is about.
 TTFT, ITL, TPOT, E2E = (BY_KEY[key] for key in ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms"))
 LAG, CONNECT, UPLOAD = (BY_KEY[key] for key in ("lag_ms", "connect_ms", "upload_ms"))
+ROUND_TRIP = BY_KEY["round_trip_ms"]
 TTFT_PLANNED, E2E_PLANNED = BY_KEY["ttft_planned_ms"], BY_KEY["e2e_planned_ms"]
 FIRST_EVENT, ITL_BY_TOKEN = BY_KEY["first_event_ms"], BY_KEY["itl_token_ms"]
 HEADLINES = tuple(figure for figure in TURN_FIGURES if figure.headline)

@@ -85,6 +85,7 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
     first_visible_ns: int | None = None
     last_ns: int | None = None
     connect_ns: int | None = None  # duration of DNS + TCP + TLS when this turn opened a connection
+    round_trip_ns: int | None = None  # smallest of the connection before the turn was sent
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None

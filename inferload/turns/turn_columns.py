@@ -46,6 +46,9 @@ TURN_COLUMNS = (
     Column("output_tokens", _INT, "tokens of the answer, counted by the server"),
     Column("cached_tokens", _INT, "prompt tokens found in the server's prefix cache, if the server reports them"),
     Column("connect_ns", _INT, "duration of DNS, TCP and TLS, if the turn opened a connection"),
+    Column(
+        "round_trip_ns", _INT, "smallest round trip of the connection before the turn was sent, measured by the kernel"
+    ),
     Column("event_ns", pa.list_(_INT), "each event with output: nanoseconds since `sent_ns`"),
     Column(
         "event_tokens", pa.list_(_SMALL), "tokens of each event in `event_ns`, if the server reports a running count"
@@ -77,6 +80,7 @@ _NUMBERS = (
     *INSTANTS,
     "turn_index",
     "connect_ns",
+    "round_trip_ns",
     "input_tokens",
     "output_tokens",
     "cached_tokens",

@@ -62,6 +62,7 @@ MEASURES: dict[str, Callable[[Row], list[float]]] = {
     "itl_ms": _gaps,
     "tpot_ms": _tpot,
     "connect_ms": lambda row: [] if row["connect_ns"] is None else [row["connect_ns"] / 1e6],
+    "round_trip_ms": lambda row: [] if row["round_trip_ns"] is None else [row["round_trip_ns"] / 1e6],
 }
 
 

@@ -80,6 +80,7 @@ def turns(draw: st.DrawFn) -> TurnRecord:
         first_visible_ns=sent_ns + offsets[-1] if offsets and draw(st.booleans()) else None,
         last_ns=sent_ns + offsets[-1] if offsets else None,
         connect_ns=draw(st.none() | st.integers(0, 50 * MS)),
+        round_trip_ns=draw(st.none() | st.integers(0, 200 * MS)),
         input_tokens=draw(_maybe_tokens),
         output_tokens=draw(_maybe_tokens),
         cached_tokens=draw(_maybe_tokens),

@@ -65,6 +65,7 @@ def _reported(value: float | None) -> list[float]:
 VALUES: dict[str, Values] = {
     "lag_ms": lambda r: span(r.planned_ns, r.sent_ns),
     "connect_ms": lambda r: span(0, r.connect_ns),
+    "round_trip_ms": lambda r: span(0, r.round_trip_ns),
     "upload_ms": lambda r: span(r.sent_ns, r.written_ns),
     "ttft_ms": lambda r: span(r.sent_ns, r.first_ns),
     "first_event_ms": lambda r: span(r.sent_ns, r.first_event_ns),

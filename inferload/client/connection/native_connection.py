@@ -16,6 +16,7 @@ from inferload.client.connection import _native
 from inferload.client.connection.http1 import Framing, Http1Error, parse_head
 from inferload.client.connection.python_connection import offered
 from inferload.client.connection.reply import Arrivals, ConnectionLost, HttpReply, nothing
+from inferload.client.connection.round_trip import round_trip_ns
 
 # `enum ending` of reader.c and `enum framing` of native.h.
 _ASKS_FOR_HEAD, _COMPLETE, _BROKEN_FRAMING, _PEER_CLOSED, _READ_FAILED, _STRAY, _MUCH, _MARKED = range(8)
@@ -91,6 +92,11 @@ class NativeConnection:
         self._reply = NativeReply(on_done, on_parse_due or nothing, self._reader.raw, self._number)
         self.turns = self._reader.raw.expect(self._number)
         return self._reply
+
+    @property
+    def round_trip_ns(self) -> int | None:
+        """See PythonConnection.round_trip_ns."""
+        return round_trip_ns(self._sock)
 
     def offer(self, data: bytes) -> bytes | memoryview:
         """See PythonConnection.offer."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from inferload.base.clock import now_ns, wall_ns
 from inferload.client.connection.reply import ConnectionLost, GatheredReply, MarkSearch
+from inferload.client.connection.round_trip import round_trip_ns
 from inferload.client.connection.tls import TlsLayer
 
 SO_TIMESTAMPNS = 35  # Linux; not in the socket module
@@ -79,6 +80,11 @@ class PythonConnection:
             self._reply.on_mark = self._wait_for_end
         self.turns += 1
         return self._reply
+
+    @property
+    def round_trip_ns(self) -> int | None:
+        """Smallest round trip so far; None if the system reports none."""
+        return round_trip_ns(self._sock)
 
     def offer(self, data: bytes) -> bytes | memoryview:
         """Send data without blocking; return the rest that did not fit. Raise OSError if the connection is lost."""

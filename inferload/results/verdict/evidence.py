@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inferload.base.numbers import number
+from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.results.statistics.overload import Growth
 from inferload.turns.record import Phase
 
@@ -44,7 +45,8 @@ class Evidence:
     connect_mean_ms: float = 0.0  # connect time without the event loop's lag / all turns
     sessions_begun: int | None = None  # that the client started inside the window
     delay_p99_ms: float | None = None  # of the client; lower end of its interval with few samples, as for the loop lag
-    itl_ms: float | None = None  # median gap; the mean, where the median is 0
+    itl_ms: float | None = None  # median gap; the mean, where most events arrive together
+    events_per_arrival: float | None = None
     ttft_ms: float | None = None  # median
     loop_lag_p99_ms: float | None = None  # of the worst worker, as the next five
     pause_max_ms: float | None = None  # longest time without a read
@@ -89,8 +91,24 @@ def has_idle_workers(cpu_share: float | None) -> bool:
 
 
 def client_delay(e: Evidence) -> float | None:
-    """p99 of the client delay over the median gap: chunks that wait together are read as one."""
-    return e.delay_p99_ms / e.itl_ms if e.delay_p99_ms is not None and e.itl_ms else None
+    """p99 of the client delay over the median gap, 0 below 1 ms: chunks that wait together are read as one."""
+    if e.delay_p99_ms is None or not e.itl_ms:
+        return None
+    return e.delay_p99_ms / e.itl_ms if e.delay_p99_ms >= LEAST_DELAY_MS else 0.0
+
+
+def held_stream(e: Evidence) -> float | None:
+    """Output events per arrival; None if a late client may have joined them."""
+    late = client_delay(e)
+    return e.events_per_arrival if late is not None and late < LATE_CLIENT else None
+
+
+def held_stream_text(e: Evidence) -> str:
+    """Finding of `held_stream`."""
+    return (
+        f"the stream arrived in bursts of {number(e.events_per_arrival)} events, with a mean gap of {number(e.itl_ms)} ms: a proxy, a "
+        "gateway or the server holds it"
+    )
 
 
 def client_delay_text(e: Evidence) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from inferload.base.clock import NS_PER_MS, NS_PER_S
-from inferload.figures.rate_figures import TURNS, streamed_tokens
+from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, TURNS, streamed_tokens, typical_gap_ms
 from inferload.figures.turn_figures import CONNECT, ITL, LAG, TTFT, UPLOAD
 from inferload.results.statistics.intervals import order_interval
 from inferload.results.statistics.overload import Growth
@@ -77,7 +77,8 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         connect_mean_ms=_connect_mean_ms(tally, _worst([worker.loop_lag_ms.quantile(0.99) for worker in each])),
         sessions_begun=tally.window_sessions,
         delay_p99_ms=_certain_p99(all_workers.delay_ms),
-        itl_ms=_typical(tally.sketches.get(ITL.key)),
+        itl_ms=typical_gap_ms(tally.sketches[ITL.key]) if ITL.key in tally.sketches else None,
+        events_per_arrival=EVENTS_PER_ARRIVAL.value(tally, window_s),
         ttft_ms=_typical(tally.sketches.get(TTFT.key)),
         loop_lag_p99_ms=_worst(
             [_certain_p99(worker.loop_lag_ms) for worker in each if not worker.reads_apart or parted]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inferload.base.numbers import number, percent
+from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
+from inferload.figures.rate_figures import HELD_EVENTS
 from inferload.results.statistics.overload import LEAST_SHARE
 from inferload.results.verdict.evidence import (
     Evidence,
@@ -17,6 +19,8 @@ from inferload.results.verdict.evidence import (
     client_lag,
     dropped_share,
     has_idle_workers,
+    held_stream,
+    held_stream_text,
     late_share,
     late_text,
     littles_law,
@@ -101,14 +105,26 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "client_delay",
         client_delay,
-        0.50,
+        LATE_CLIENT,
         1.00,
-        "p99 of the client delay / median gap",
+        f"p99 of the client delay / median gap (mean gap of a held stream); 0 below {LEAST_DELAY_MS:g} ms",
         client_delay_text,
         "data that waits in the client keeps its kernel timestamp, but chunks that wait together are read as one with the "
         "newest timestamp: upper percentiles of gaps, and of TTFT if a first token is among them, include client delay",
         "use more workers, each on its own core, or fewer streams",
         if_idle=_OTHERS,
+    ),
+    Rule(
+        "held_stream",
+        held_stream,
+        HELD_EVENTS,
+        None,
+        "output events per arrival",
+        held_stream_text,
+        "TTFT and ITL are those of what holds the stream: the first token waits for later ones, and most gaps are 0. E2E, TPOT "
+        "and rates are correct. Not evaluated if the client itself was late",
+        "turn off buffering on the way (docs/how-to/gateways.md); `inferload doctor` shows how a stream arrives",
+        phases=("measure",),
     ),
     Rule(
         "client_lag",

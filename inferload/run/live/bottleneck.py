@@ -42,7 +42,8 @@ _QUEUED = "queued"  # without a cause that can be stated during the run
 class ClientFigures:
     """Client side of a second: figures of the last seconds, and the number of turns that failed since the second before."""
 
-    itl_p50_ms: float | None = None
+    gap_ms: float | None = None
+    events_per_arrival: float | None = None
     delay_p99_ms: float | None = None
     cpu_share: float | None = None  # of the busiest worker
     failed: int = 0
@@ -147,7 +148,8 @@ class LiveDiagnosis:
             engines=round(newest.get("engines", 1)),
             kv=kv,
             **of_server(window),
-            client_itl_p50_ms=client.itl_p50_ms,
+            client_gap_ms=client.gap_ms,
+            events_per_arrival=client.events_per_arrival,
             client_delay_p99_ms=client.delay_p99_ms,
             client_cpu_share=client.cpu_share,
             slo=self.slo,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferload.base.clock import NS_PER_S
-from inferload.figures.rate_figures import ATTAINMENT
+from inferload.figures.rate_figures import ATTAINMENT, EVENTS_PER_ARRIVAL, typical_gap_ms
 from inferload.figures.turn_figures import ITL
 from inferload.results.rolling_stats import SPAN_S, Recent, RecentFigures
 from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
@@ -21,7 +21,7 @@ from inferload.run.live.scrape_window import LiveWindow, ServersWindow, Values
 from inferload.run.live.series import Series
 from inferload.turns.client_health import HealthSet
 from inferload.turns.sketch import Sketch
-from inferload.turns.tally import TallySet
+from inferload.turns.tally import Tally, TallySet
 
 MOST_CLASSES = 12  # with columns of their own; turns of further classes are only in the figures of all
 MOST_TARGETS = 16
@@ -140,7 +140,13 @@ class Recorder:
         values |= _client(figures)
         for name, recent in self._classes.items():
             values |= _scoped(_client(recent.figures(at_s)), f"class:{name}")
-        client = ClientFigures(figures[ITL.column("p50")], *self._health.figures(at_s), self._failed_now.total())
+        total = self.recent.total(at_s) or Tally()
+        client = ClientFigures(
+            typical_gap_ms(total.sketch(ITL.key)),
+            figures[EVENTS_PER_ARRIVAL.key],
+            *self._health.figures(at_s),
+            self._failed_now.total(),
+        )
         values |= self._server(at_s, instant, client)
         self.failures.update(self._failed_now)
         values |= {f"{FAILED}{failure}": self._failed_now[failure] for failure in self.failures}

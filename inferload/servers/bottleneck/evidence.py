@@ -113,8 +113,12 @@ class WindowEvidence:
     draft_tokens: int | None = None  # per draft
     engines_kv_spread: float | None = None
     engines_waiting: tuple[float, ...] = ()
+    behind: bool = False  # turns were sent to another address than that of the metrics page
+    attributed: bool = True  # the turns below are those that this server answered; else those of all servers
     client_ttft_ms: float | None = None
-    client_itl_p50_ms: float | None = None
+    round_trip_ms: float | None = None  # median over these turns, of the network to the server or the first proxy
+    client_gap_ms: float | None = None  # median gap; the mean, where most events arrive together
+    events_per_arrival: float | None = None
     client_delay_p99_ms: float | None = None
     client_cpu_share: float | None = None
     client_reasons: tuple[ClientReason, ...] = ()  # in the measure phase
@@ -202,8 +206,10 @@ def of_server(window: Window) -> dict[str, Any]:
     """Return the fields of `WindowEvidence` that are figures of the server over a window, at its end or while it lasts."""
     return {
         server_figures.PREEMPTIONS.key: whole(server_figures.PREEMPTIONS.number(window)),
-        "finished": whole(server_figures.FINISHED.number(window)),
-        "computed_tok_per_s": server_figures.COMPUTED_RATE.number(window),
         **{row.key: row.number(window) for row in _SAME_NAMES},
-        "server_itl_ms": server_figures.ITL.number(window),
-    }
+    } | dict(  # noqa: C408  names of fields, no keys of figures
+        finished=whole(server_figures.FINISHED.number(window)),
+        computed_tok_per_s=server_figures.COMPUTED_RATE.number(window),
+        server_ttft_ms=server_figures.TTFT.number(window),
+        server_itl_ms=server_figures.ITL.number(window),
+    )

@@ -6,12 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferload.base.numbers import number, percent
+from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
+from inferload.figures.rate_figures import HELD_EVENTS
 from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import BUSY_CLIENT, QUEUED_SHARE, Finding
 
 KEPT_UP = "kept-up"
+BETWEEN = ("stream-held", "network-bound", "gateway-bound")  # causes between client and server
+_LEAST_EXTRA_MS = 10.0  # of TTFT between client and server
+_BUSY_FRONT_END = 0.9  # of a core
+_BETWEEN_WEIGHT = 2.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +34,81 @@ class CauseRule:
 def _client(evidence: WindowEvidence) -> Finding | None:
     """Return the client as the primary cause if it invalidates the measurement, else as a contributing cause."""
     sentences = []
-    delay, gap, share = evidence.client_delay_p99_ms, evidence.client_itl_p50_ms, evidence.client_cpu_share
-    delayed = delay is not None and gap is not None and delay > 0.5 * gap
+    delay, gap, share = evidence.client_delay_p99_ms, _gap_ms(evidence), evidence.client_cpu_share
+    delayed = _is_late(evidence)
     if delayed:
-        sentences.append(f"client delay p99 is {number(delay)} ms, median ITL {number(gap)} ms")
+        sentences.append(f"client delay p99 is {number(delay)} ms, the typical gap of a stream {number(gap)} ms")
     if share is not None and share > BUSY_CLIENT:
         sentences.append(f"the busiest client process used {percent(share)} of a core")
     reasons = evidence.client_reasons
     sentences += [reason.text.partition(";")[0] for reason in reasons if reason.code != "client_delay" or not delayed]
     decisive = (
-        (delay is not None and gap is not None and delay > gap)
+        (delayed and delay is not None and gap is not None and delay > gap)
         or (share is not None and share > 0.97)
         or any(reason.level == "invalid" for reason in reasons)
     )
     return Finding("client-bound", 100.0 if decisive else 0.5, tuple(sentences)) if sentences else None
+
+
+def _gap_ms(evidence: WindowEvidence) -> float | None:
+    """Return the typical gap of a stream: that of the server, if what is between has joined its events."""
+    known = [gap for gap in (evidence.client_gap_ms, evidence.server_itl_ms) if gap is not None]
+    return max(known, default=None)
+
+
+def _is_late(evidence: WindowEvidence) -> bool:
+    """Return True if the client's own delay changes the gaps."""
+    delay, gap = evidence.client_delay_p99_ms, _gap_ms(evidence)
+    return delay is not None and gap is not None and delay >= LEAST_DELAY_MS and delay > LATE_CLIENT * gap
+
+
+def is_held(evidence: WindowEvidence) -> bool:
+    """Return True if events arrive together that a late client has not joined."""
+    together = evidence.events_per_arrival
+    return together is not None and together > HELD_EVENTS and not _is_late(evidence)
+
+
+def _held(evidence: WindowEvidence) -> Finding | None:
+    if not evidence.attributed or not is_held(evidence):
+        return None
+    gap = evidence.server_itl_ms
+    apart = "" if gap is None else f"; the server's mean gap is {number(gap)} ms"
+    figures = f"{number(evidence.events_per_arrival)} events arrive together{apart}"
+    return Finding(
+        "stream-held",
+        6.0,
+        (figures, "TTFT and ITL are those of what holds the stream, not the server's"),
+        figures=figures,
+    )
+
+
+def _path(evidence: WindowEvidence) -> Finding | None:
+    """Return the finding that requests spend time between client and server: in the network, or in what is between.
+
+    The server's own TTFT includes its queue. An API server that uses a whole core is another cause.
+    """
+    client, server = evidence.client_ttft_ms, evidence.server_ttft_ms
+    if not evidence.attributed or client is None or server is None or is_held(evidence):
+        return None
+    extra_ms, trip_ms = client - server, evidence.round_trip_ms
+    if extra_ms <= max(_LEAST_EXTRA_MS, 0.1 * server):
+        return None
+    figures = f"mean TTFT is {number(client)} ms at the client, {number(server)} ms in the server, its queue included"
+    if trip_ms is not None and trip_ms > 0.5 * extra_ms:
+        trip = f"the round trip of the network is {number(trip_ms)} ms"
+        return Finding("network-bound", _BETWEEN_WEIGHT, (figures, trip), figures=f"{trip}, {figures}")
+    if evidence.server_cpu_share is not None and evidence.server_cpu_share > _BUSY_FRONT_END:
+        return None
+    trip = "" if trip_ms is None else f"; a round trip of the network takes {number(trip_ms)} ms"
+    wait = f"requests wait {number(extra_ms)} ms before the server counts them{trip}"
+    if not evidence.behind:
+        late = "nothing is known to be between client and server: its API server may also read them late"
+        return Finding("gateway-bound", 2.0, (figures, wait, late), probable=True, figures=figures)
+    if evidence.server_cpu_share is None:
+        late = "the CPU time of the API server is not known: it may be the cause instead"
+        return Finding("gateway-bound", _BETWEEN_WEIGHT, (figures, wait, late), probable=True, figures=figures)
+    weight = 4.5 if extra_ms > server else _BETWEEN_WEIGHT
+    return Finding("gateway-bound", weight, (figures, wait), figures=figures)
 
 
 def _front_end(evidence: WindowEvidence) -> Finding | None:
@@ -52,12 +119,7 @@ def _front_end(evidence: WindowEvidence) -> Finding | None:
         sentences.append(
             f"{merged:.2f} tokens per event without speculation: the API server merges events because it cannot send them in time"
         )
-    client, server = evidence.client_ttft_ms, evidence.server_ttft_ms
-    if client is not None and server is not None and client - server > max(10.0, 0.1 * server):
-        sentences.append(
-            f"mean TTFT is {number(client)} ms at the client, {number(server)} ms in the server's histogram"
-        )
-    if evidence.server_cpu_share is not None and evidence.server_cpu_share > 0.9:
+    if evidence.server_cpu_share is not None and evidence.server_cpu_share > _BUSY_FRONT_END:
         sentences.append(f"the API server process used {evidence.server_cpu_share:.2f} of a core")
     return Finding("front-end-bound", 2.0, tuple(sentences)) if sentences else None
 
@@ -183,10 +245,33 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "client-bound",
         "The load generator limits",
-        "client delay p99 above half the median ITL, a client process above 85 % of a core, or turns sent late; primary cause "
-        "above the median ITL or 97 %, or if the verdict is invalid for one of these reasons",
+        f"client delay p99 of {LEAST_DELAY_MS:g} ms or more and above half the typical gap of a stream, a client process above 85 % "
+        "of a core, or turns sent late; primary cause above the gap or 97 %, or if the verdict is invalid for one of these reasons",
         "checked first; as the primary cause it invalidates all others",
         _client,
+    ),
+    CauseRule(
+        "stream-held",
+        "The stream is held on its way",
+        f"more than {HELD_EVENTS:g} output events per arrival, without a late client",
+        "a proxy, a gateway and a server that writes several events at once are not distinguished; of the whole run",
+        _held,
+    ),
+    CauseRule(
+        "network-bound",
+        "The network",
+        f"client TTFT above the server's by {_LEAST_EXTRA_MS:g} ms and 10 %, of which over half is one round trip",
+        "the round trip is that to the first proxy, if there is one; needs Linux on the client",
+        lambda evidence: _as(_path(evidence), "network-bound"),
+    ),
+    CauseRule(
+        "gateway-bound",
+        "A proxy, gateway or router",
+        f"client TTFT above the server's by {_LEAST_EXTRA_MS:g} ms and 10 %, no long round trip, and the API server does not use a "
+        "core",
+        "probable if turns were sent to the address of the metrics page, or without process metrics of the API server; of several "
+        "servers behind one address only together",
+        lambda evidence: _as(_path(evidence), "gateway-bound"),
     ),
     CauseRule(
         "preemption-thrash",
@@ -238,7 +323,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "front-end-bound",
         "The API server",
-        "several tokens per event without speculation, client TTFT well above the server's, or its process uses a whole core",
+        "several tokens per event without speculation, or its process uses a whole core",
         "no process metrics with several API servers",
         _front_end,
     ),
@@ -272,6 +357,15 @@ RULES: tuple[CauseRule, ...] = (
         _kept_up,
     ),
 )
+
+
+def between(evidence: WindowEvidence) -> list[Finding]:
+    """Return the findings on what is between client and server."""
+    return [finding for finding in (_held(evidence), _path(evidence)) if finding is not None]
+
+
+def _as(finding: Finding | None, code: str) -> Finding | None:
+    return finding if finding is not None and finding.code == code else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,11 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ),
     ("client_delay", {"delay_p99_ms": 5.0}, {"delay_p99_ms": 5.01}, {"delay_p99_ms": 10.01}),
     ("client_delay", {"delay_p99_ms": 500.0, "itl_ms": None}, None, None),
+    # A delay below 1 ms changes no latency, and a late client joins events itself.
+    ("client_delay", {"delay_p99_ms": 0.99, "itl_ms": 0.2}, None, None),
+    ("client_delay", {"delay_p99_ms": 1.0, "itl_ms": 2.0}, {"delay_p99_ms": 1.0, "itl_ms": 1.9}, None),
+    ("held_stream", {"events_per_arrival": 2.0}, {"events_per_arrival": 2.01}, None),
+    ("held_stream", {"events_per_arrival": 20.0, "delay_p99_ms": None}, None, None),
     (
         "client_lag",
         {"lag_mean_ms": 50.0, "turn_mean_s": 1.0},

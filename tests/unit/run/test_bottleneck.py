@@ -112,9 +112,9 @@ def test_a_cause_that_the_head_of_the_queue_could_refute_is_stated_only_if_every
 @pytest.mark.parametrize(
     ("client", "evidence"),
     [
-        (ClientFigures(itl_p50_ms=10.0, delay_p99_ms=5.1), "client delay p99 is 5.1 ms, median ITL 10 ms"),
+        (ClientFigures(gap_ms=10.0, delay_p99_ms=5.1), "client delay p99 is 5.1 ms, the typical gap of a stream 10 ms"),
         (ClientFigures(cpu_share=0.9), "the busiest client process used 90 % of a core"),
-        (ClientFigures(itl_p50_ms=10.0, delay_p99_ms=4.9, cpu_share=0.8), None),
+        (ClientFigures(gap_ms=10.0, delay_p99_ms=4.9, cpu_share=0.8), None),
         (ClientFigures(delay_p99_ms=50.0), None),
     ],
 )
@@ -128,7 +128,7 @@ def test_delay_and_load_of_the_client_are_those_of_its_rule(client: ClientFigure
 def test_a_client_delay_above_the_itl_is_the_primary_cause() -> None:
     queued = QUEUED | {names.KV_CACHE_USAGE: 0.3}
     for delay_ms, code in ((9.0, "queue-bound"), (11.0, "client-bound")):
-        client = ClientFigures(itl_p50_ms=10.0, delay_p99_ms=delay_ms)
+        client = ClientFigures(gap_ms=10.0, delay_p99_ms=delay_ms)
         assert state_after(queued, client, max_num_seqs=5)["code"] == code
 
 

@@ -24,7 +24,7 @@ from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.figures.turn_values import ExactValues, Read, batched_values, turn_columns
 from inferload.turns import turn_columns as turn_columns_page
 from inferload.turns import turns_file
-from inferload.turns.record import Failure, TurnRecord
+from inferload.turns.record import INSTANTS, Failure, TurnRecord
 from inferload.turns.turn_columns import SCHEMA, TurnColumns, to_table
 
 ANCHOR = Anchor(wall_ns=1_790_000_000 * S, mono_ns=3 * S)
@@ -44,7 +44,7 @@ def expected_row(record: TurnRecord, anchor: Anchor) -> dict[str, object]:
         if name in row:
             continue
         value = getattr(record, name)
-        is_instant = name.endswith("_ns") and name not in ("connect_ns", "event_ns", "client_delay_max_ns")
+        is_instant = name in INSTANTS
         if is_instant and value is not None:
             value -= anchor.mono_ns
         row[name] = list(value) if isinstance(value, array) else value

@@ -1,0 +1,81 @@
+"""Servers of one group side by side: those that are slower than their peers. No I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from inferload.base.numbers import number
+from inferload.figures import server_figures
+from inferload.figures.server_figures import ServerFigure
+from inferload.figures.server_formulas import Window
+
+_LEAST_REQUESTS = 10  # that a server finished, for a mean to be compared
+_LEAST_RATIO = 2.0  # to the median of the peers
+# Figures that are compared, with the least difference that matters.
+_COMPARED: tuple[tuple[ServerFigure, float], ...] = (
+    (server_figures.TTFT, 10.0),
+    (server_figures.ITL, 2.0),
+    (server_figures.QUEUE, 10.0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Server of a group over a window. `values`: of the compared figures, None: not known. `silent_s`: time without an answer."""
+
+    target: str
+    finished: float | None
+    values: tuple[float | None, ...]
+    silent_s: float | None = None
+
+    @classmethod
+    def of(cls, target: str, window: Window, silent_s: float | None = None) -> "Peer":
+        """Return the figures of a server over a window."""
+        values = tuple(row.number(window) for row, _ in _COMPARED)
+        return cls(target, server_figures.FINISHED.number(window), values, silent_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """Server that is slower than its peers. `text`: by which figures."""
+
+    target: str
+    ratio: float
+    text: str
+
+
+def outliers(peers: Sequence[Peer], silence_s: float) -> list[Outlier]:
+    """Return the servers that are slower than the median of their peers, or silent while they answer; the worst first."""
+    found = [outlier for peer in peers if (outlier := _judged(peer, peers, silence_s)) is not None]
+    return sorted(found, key=lambda outlier: -outlier.ratio)
+
+
+def _judged(peer: Peer, peers: Sequence[Peer], silence_s: float) -> Outlier | None:
+    others = [other for other in peers if other is not peer]
+    answering = [other for other in others if (other.silent_s or 0.0) <= silence_s]
+    if answering and (peer.silent_s or 0.0) > silence_s:
+        text = f"its metrics page did not answer for {number(peer.silent_s)} s while its peers answered"
+        return Outlier(peer.target, float("inf"), text)
+    slower = []
+    for index, (row, least) in enumerate(_COMPARED):
+        value = peer.values[index]
+        known = [known for other in others if _counts(other) and (known := other.values[index]) is not None]
+        if value is None or not known or not _counts(peer):
+            continue
+        usual = median(known)
+        if value >= _LEAST_RATIO * usual and value - usual >= least:
+            ratio = value / usual if usual else float("inf")
+            times = (
+                f"{number(ratio)} x that of its {'peers' if len(others) > 1 else 'peer'}"
+                if usual
+                else "its peers have none"
+            )
+            slower.append((ratio, f"{row.title} {number(value)} ms, {times}"))
+    if not slower:
+        return None
+    slower.sort(key=lambda entry: -entry[0])
+    return Outlier(peer.target, slower[0][0], "; ".join(text for _, text in slower))
+
+
+def _counts(peer: Peer) -> bool:
+    return peer.finished is not None and peer.finished >= _LEAST_REQUESTS
