@@ -245,8 +245,8 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "client-bound",
         "The load generator limits",
-        f"client delay p99 of {LEAST_DELAY_MS:g} ms or more and above half the typical gap of a stream, a client process above 85 % "
-        "of a core, or turns sent late; primary cause above the gap or 97 %, or if the verdict is invalid for one of these reasons",
+        f"client delay p99 of {LEAST_DELAY_MS:g} ms or more and above half the typical gap of a stream, a client process above "
+        "85 % of a core, or turns sent late; primary cause above the gap or 97 %, or if the verdict is invalid for one of these reasons",
         "checked first; as the primary cause it invalidates all others",
         _client,
     ),
