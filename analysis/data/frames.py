@@ -146,6 +146,15 @@ class RunFrames:
         """Targets whose pages are of inference servers, not of GPU exporters or of what forwards requests."""
         return frozenset(target for target, server in self.servers.items() if names.RUNNING in server.metrics)
 
+    def answers_for(self, server: ServerSeries) -> bool:
+        """Return True if the turns of a server are known: it is the only one, or they were sent to its own address."""
+        return len(self.servers) == 1 or server.target in self.sent_to or len(self.inference_servers) < 2
+
+    @property
+    def sent_to(self) -> frozenset[str]:
+        """Addresses that turns were sent to."""
+        return frozenset(self.turns["target"].dropna().unique()) if "target" in self.turns else frozenset()
+
     def since_start_s(self, wall_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Convert wall times of the master's machine to seconds since the start of the run."""
         return (wall_ns - self.start_wall_ns) / NS_PER_S

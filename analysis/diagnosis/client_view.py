@@ -65,7 +65,6 @@ class ClientView:
         turns = run.turns
         own = (turns["target"] == server.target).to_numpy() if "target" in turns else np.zeros(len(turns), dtype=bool)
         own_target = bool(own.any())
-        attributed = len(run.inference_servers) < 2 or own_target
         if not own_target or own.all():
             own, events = np.ones(len(turns), dtype=bool), run.events
         else:
@@ -81,7 +80,7 @@ class ClientView:
             ttft_ms=turns[TTFT.key].to_numpy()[own][by_first],
             round_trip_ms=_median(turns[ROUND_TRIP.key].to_numpy()[own]) if ROUND_TRIP.key in turns else None,
             behind=not own_target,
-            attributed=attributed,
+            attributed=run.answers_for(server),
             head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens, scale).heads(
                 run.since_start_s(server.wall_ns), capacity(server)
             ),

@@ -11,13 +11,13 @@ from inferload.base.numbers import number, time_of_day
 from inferload.figures.server_figures import is_gpu_page
 from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.bottleneck.history import WINDOW_S
+from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN, KEPT_UP, RULES
 
 from ..data.frames import RunFrames
 from ..data.manifest import arrivals_of
 from .advice import ADVICE, Advice, Cause, advice_on
 from .evidence import as_document
-from .group import OUTLIER
 from .measured_load import MeasuredLoad
 from .server_diagnosis import CauseSpan, Diagnosis, of_server
 from .whole_run import RULE_OF, RUN_RULES, run_findings, sent_no_turn

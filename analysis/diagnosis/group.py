@@ -6,13 +6,12 @@ from dataclasses import replace
 from inferload.servers.bottleneck import rules
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import Finding
-from inferload.servers.bottleneck.peers import Peer, outliers
+from inferload.servers.bottleneck.peers import OUTLIER, SILENCE_S, Peer, outliers
 from inferload.servers.window_figures import ServerWindow
 
 from ..data.frames import RunFrames
 
-OUTLIER = "outlier"
-_SILENCE_S, _SILENCE_SCRAPES = 3.0, 5  # time without a scrape that is no chance: the greater of both
+_SILENCE_SCRAPES = 5  # without an answer, if the interval is long
 
 
 def group_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> list[Finding]:
@@ -29,7 +28,7 @@ def group_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> list[Fi
 def _outliers(run: RunFrames, group: Sequence[WindowEvidence]) -> Finding | None:
     start_ns, end_ns = (run.start_wall_ns + round(at_s * 1e9) for at_s in (group[0].start_s, group[0].end_s))
     windows = [ServerWindow.of(run.servers[evidence.target], start_ns, end_ns) for evidence in group]
-    silence_s = max(_SILENCE_S, *(_SILENCE_SCRAPES * window.scraping_interval_s for window in windows))
+    silence_s = max(SILENCE_S, *(_SILENCE_SCRAPES * window.scraping_interval_s for window in windows))
     found = outliers([Peer.of(window.server.target, window, window.longest_gap_s) for window in windows], silence_s)
     if not found:
         return None

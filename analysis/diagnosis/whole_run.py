@@ -15,13 +15,14 @@ from inferload.results.summary_document import Results, Stopped, Turns
 from inferload.results.verdict.failures import lines, stopped_by_target
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
+from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN, RULES
 from inferload.servers.series import ServerSeries
 
 from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
 from .advice import ADVICE, Advice
-from .group import OUTLIER, group_findings
+from .group import group_findings
 from .measured_load import MeasuredLoad, Unmet
 
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load

@@ -5,7 +5,7 @@ so any other span would contain parts of turns.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -30,6 +30,8 @@ Outcome = Literal["adds up", "does not add up", "not known"]
 
 COLUMNS = ("band", "turns", "total, ms", *TITLES.values())
 
+TOGETHER = " of all servers"  # behind one address
+
 _SLACK_MS, _SLACK_SHARE = 1.0, 0.01  # server and client measure from different events
 
 
@@ -52,7 +54,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class IdleSpan:
-    """Span between two scrapes at which a server was idle."""
+    """Span between two scrapes at which a server was idle. `target`: empty for the sums of several servers behind one address."""
 
     target: str
     start_s: float
@@ -94,7 +96,7 @@ def reconcile(frames: RunFrames) -> Reconciled:
         )
         checks.append(CounterCheck("sums", "not known", text))
     for span in spans:
-        where = "" if len(frames.servers) == 1 else f" at {span.target}"
+        where = "" if len(frames.servers) == 1 else f" at {span.target}" if span.target else TOGETHER
         checks += [replace(check, check=check.check + where) for check in _count_checks(span)]
     per_turn = len(table) > 0 and bool(table[list(SERVER_PARTS)].notna().all(axis=None))
     sample = None if frames.sample is None else str(frames.sample)
@@ -139,16 +141,22 @@ def _compared(counted: Counted, span: IdleSpan) -> tuple[Outcome, str]:
 
 
 def idle_spans(frames: RunFrames) -> tuple[IdleSpan, ...]:
-    """Return the shortest span between idle scrapes around the measured turns of each server; none for a server without."""
-    edges = ((server, _idle_scrapes(frames, server)) for server in frames.servers.values())
-    return tuple(_idle_span(frames, server, *indexes) for server, indexes in edges if indexes is not None)
+    """Return the shortest span between idle scrapes around the measured turns of each server; none for a server without.
+
+    Servers behind one address have one span together.
+    """
+    servers = [server for server in frames.servers.values() if names.RUNNING in server.metrics]
+    together = [server for server in servers if not frames.answers_for(server)]
+    groups = [[server] for server in servers if frames.answers_for(server)] + ([together] if together else [])
+    spans = (_idle_span(frames, group) for group in groups)
+    return tuple(span for span in spans if span is not None)
 
 
 def _turns_of(frames: RunFrames, server: ServerSeries, *columns: str) -> Iterator[pd.DataFrame]:
     """Yield all turns of a server, in batches."""
+    sent_to = frames.sent_to
     for turns in frames.batches("target", *columns):
-        alone = len(frames.servers) == 1 or "target" not in turns
-        yield turns if alone else turns[turns["target"] == server.target]
+        yield turns[turns["target"] == server.target] if server.target in sent_to else turns
 
 
 def _idle_scrapes(frames: RunFrames, server: ServerSeries) -> tuple[int, int] | None:
@@ -196,27 +204,50 @@ def _plus(total: int | None, turns: pd.DataFrame, name: str) -> int | None:
     return int((total or 0) + turns[name].sum()) if known else None
 
 
-def _idle_span(frames: RunFrames, server: ServerSeries, first: int, last: int) -> IdleSpan:
-    window = ServerWindow(server, first, last, int(server.wall_ns[first]), int(server.wall_ns[last]))
-    start_s, end_s = (float(at) for at in frames.since_start_s(server.wall_ns[[first, last]]))
-    sums = _SpanSums()
-    for turns in _turns_of(frames, server, "sent_s", "failure", "finish_reason", "input_tokens", "output_tokens"):
-        own = turns[(turns["sent_s"] >= start_s) & (turns["sent_s"] <= end_s)]
+def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | None:
+    """Return the span of a server, or of servers together; None without idle scrapes, or if turns fell between them."""
+    windows = []
+    for server in group:
+        edges = _idle_scrapes(frames, server)
+        if edges is None:
+            return None
+        first, last = edges
+        windows.append(ServerWindow(server, first, last, int(server.wall_ns[first]), int(server.wall_ns[last])))
+    begins, ends = (
+        frames.since_start_s(np.array([getattr(window, at) for window in windows]))
+        for at in ("start_wall_ns", "end_wall_ns")
+    )
+    start_s, end_s = float(begins.min()), float(ends.max())
+    sums, between = _SpanSums(), 0
+    for turns in _turns_of(frames, group[0], "sent_s", "failure", "finish_reason", "input_tokens", "output_tokens"):
+        sent_s = turns["sent_s"]
+        own = turns[(sent_s >= start_s) & (sent_s <= end_s)]
+        between += int(((own["sent_s"] < begins.max()) | (own["sent_s"] > ends.min())).sum())
         if len(own):
             sums.add(own)
+    if between:
+        return None
     return IdleSpan(
-        target=server.target,
+        target=group[0].target if len(group) == 1 else "",
         start_s=start_s,
         end_s=end_s,
         complete=frames.turns_until_s is None and sums.all_ok,
-        requests=Counted(sums.turns, whole(known(window.delta(Reading(names.E2E + "_count"))))),
+        requests=Counted(sums.turns, _sum(known(window.delta(Reading(names.E2E + "_count"))) for window in windows)),
         input_tokens=Counted(
-            sums.input_tokens if sums.turns else None, whole(server_figures.PROMPT_TOKENS.number(window))
+            sums.input_tokens if sums.turns else None,
+            _sum(server_figures.PROMPT_TOKENS.number(window) for window in windows),
         ),
         output_tokens=Counted(
-            sums.output_tokens if sums.turns else None, whole(server_figures.GENERATION_TOKENS.number(window))
+            sums.output_tokens if sums.turns else None,
+            _sum(server_figures.GENERATION_TOKENS.number(window) for window in windows),
         ),
     )
+
+
+def _sum(counts: Iterable[float | None]) -> int | None:
+    """Return the sum of counts; None if one is not known."""
+    each = list(counts)
+    return whole(sum(count for count in each if count is not None)) if None not in each else None
 
 
 def tables(reconciled: Reconciled) -> tuple[Table, ...]:
@@ -243,7 +274,7 @@ def tables(reconciled: Reconciled) -> tuple[Table, ...]:
 
 def _term(check: str) -> str:
     """Return the term of a check, which may be of one of several servers."""
-    name = check.partition(" at http")[0]
+    name = check.removesuffix(TOGETHER).partition(" at http")[0]
     return "output tokens, both" if name == "output tokens" else name
 
 

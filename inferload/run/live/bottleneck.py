@@ -78,6 +78,12 @@ class LiveDiagnosis:
             last_s = self._scrapes[answered[-1]][0] if answered else wall_s
             self._history.add(wall_s, finding, phase.start_s, None if fresh else last_s)
 
+    @property
+    def window(self) -> LiveWindow | None:
+        """Scrapes of the last seconds with an answer; None if none was of an inference server."""
+        answered = [(at_s, values) for at_s, values in self._scrapes if _RUNNING in values]
+        return LiveWindow(answered) if answered else None
+
     def state(self) -> dict[str, object] | None:
         """Return code, begin and text of the finding; None without one."""
         span = self._history.spans[-1] if self._history.spans else None

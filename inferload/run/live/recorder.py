@@ -19,6 +19,7 @@ from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
 from inferload.run.live.panels import CLIENT, LOAD, OF_SERVERS
 from inferload.run.live.scrape_window import LiveWindow, ServersWindow, Values
 from inferload.run.live.series import Series
+from inferload.servers.bottleneck.peers import OUTLIER, SILENCE_S, Peer, outliers
 from inferload.turns.client_health import HealthSet
 from inferload.turns.sketch import Sketch
 from inferload.turns.tally import Tally, TallySet
@@ -28,6 +29,7 @@ MOST_TARGETS = 16
 MINUTE_S = 60
 STALE_S = 5.0  # an older scrape is unknown
 
+_COMPARED = "compared with the other servers over the last scrapes"
 FAILED = "failed:"  # prefix of the columns of failures per second, by class of failure
 
 
@@ -46,13 +48,23 @@ class _Target:
     """Scrapes of a target in the rolling span, oldest first, as (seconds since the load began, gauges)."""
 
     diagnosis: LiveDiagnosis
+    answered_ns: int | None = None  # wall time of the newest scrape
     gauges: deque[tuple[float, Values]] = field(default_factory=lambda: deque(maxlen=SPAN_S + 1))
 
     def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int, client: ClientFigures) -> None:
+        if line.get("up"):
+            self.answered_ns = line.get("wall_ns", 0)
         fresh = line.get("up") and wall_ns - line.get("wall_ns", 0) <= STALE_S * NS_PER_S
         gauges = line.get("gauges") or {} if fresh else {}
         self.gauges.append((at_s, gauges))
         self.diagnosis.add(wall_ns / NS_PER_S, gauges, client)
+
+    def peer(self, name: str, wall_ns: int) -> Peer | None:
+        """Return its figures for a comparison with other servers; None if it never answered, or is no inference server."""
+        window = self.diagnosis.window
+        if self.answered_ns is None or window is None:
+            return None
+        return Peer.of(name, window, (wall_ns - self.answered_ns) / NS_PER_S)
 
     def window(self, seconds: int) -> LiveWindow:
         """Return the scrapes of the last seconds."""
@@ -115,6 +127,7 @@ class Recorder:
         self._minute = Recent(MINUTE_S, ())
         self._classes: dict[str, Recent] = {}
         self._failed_now: Counter[str] = Counter()  # since the last point
+        self._outliers: dict[str, tuple[float, str]] = {}  # begin and text by target
 
     @property
     def classes(self) -> list[str]:
@@ -154,9 +167,22 @@ class Recorder:
         self.series.append(at_s, values)
 
     def bottlenecks(self) -> list[dict[str, object]]:
-        """Return the current finding of each server that has one."""
+        """Return servers that differ from their peers, then the current finding of each server that has one."""
+        found: list[dict[str, object]] = [
+            {"target": name, "code": OUTLIER, "probable": False, "since_s": since_s, "now": text, "evidence": _COMPARED}
+            for name, (since_s, text) in self._outliers.items()
+        ]
         states = ((name, target.diagnosis.state()) for name, target in self.targets.items())
-        return [{"target": name, **state} for name, state in states if state is not None]
+        return found + [{"target": name, **state} for name, state in states if state is not None]
+
+    def _compare(self, wall_ns: int) -> None:
+        """Compare the servers with each other."""
+        peers = [peer for name, target in self.targets.items() if (peer := target.peer(name, wall_ns)) is not None]
+        begins_s = {name: since_s for name, (since_s, _) in self._outliers.items()}
+        self._outliers = {
+            outlier.target: (begins_s.get(outlier.target, wall_ns / NS_PER_S), outlier.text)
+            for outlier in outliers(peers, SILENCE_S)
+        }
 
     def slo_attainment(self) -> float | None:
         """Return the SLO attainment of the minute before the newest point; None without an SLO."""
@@ -169,6 +195,7 @@ class Recorder:
                 self.targets[name] = _Target(LiveDiagnosis(self.max_num_seqs, self._slo))
             if name in self.targets:
                 self.targets[name].add(at_s, line, instant.wall_ns, client)
+        self._compare(instant.wall_ns)
         values = _figures(self.targets.values())
         for name, target in self.targets.items():
             values |= _scoped(_figures([target]), f"target:{name}")

@@ -9,6 +9,9 @@ from inferload.figures import server_figures
 from inferload.figures.server_figures import ServerFigure
 from inferload.figures.server_formulas import Window
 
+OUTLIER = "outlier"  # code of the finding
+SILENCE_S = 3.0  # longest time without an answer of a metrics page that says nothing
+
 _LEAST_REQUESTS = 10  # that a server finished, for a mean to be compared
 _LEAST_RATIO = 2.0  # to the median of the peers
 # Figures that are compared, with the least difference that matters.

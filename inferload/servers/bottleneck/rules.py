@@ -1,7 +1,7 @@
 """Rules of the diagnosis: a pure function for each cause. The thresholds are set by judgement."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -246,7 +246,8 @@ RULES: tuple[CauseRule, ...] = (
         "client-bound",
         "The load generator limits",
         f"client delay p99 of {LEAST_DELAY_MS:g} ms or more and above half the typical gap of a stream, a client process above "
-        "85 % of a core, or turns sent late; primary cause above the gap or 97 %, or if the verdict is invalid for one of these reasons",
+        "85 % of a core, or turns sent late; primary cause above the gap or 97 %, or if the verdict is invalid for one of these "
+        "reasons",
         "checked first; as the primary cause it invalidates all others",
         _client,
     ),
@@ -382,7 +383,9 @@ class WindowDiagnosis:
 
 
 def judge(evidence: WindowEvidence) -> WindowDiagnosis:
-    """Apply all rules to a window."""
+    """Apply all rules to a window. Gaps of a held stream say nothing about the server."""
+    if is_held(evidence):
+        evidence = replace(evidence, itl_by_running=None, itl_alone_ms=None)
     findings = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
     causes = [finding for finding in findings if finding.code != KEPT_UP]
     return WindowDiagnosis(evidence, tuple(sorted(causes or findings, key=lambda finding: -finding.weight)))

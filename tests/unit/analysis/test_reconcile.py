@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -83,15 +84,20 @@ SERVER = synthetic.TARGET
 
 def with_counters(run: RunFrames, figures: dict[str, float], rests: bool = True) -> RunFrames:
     """The run on a server that is idle before the first and after the last turn; its counters grow by `figures`."""
+    return with_servers(run, {SERVER: figures}, rests)
+
+
+def with_servers(run: RunFrames, figures: dict[str, dict[str, float]], rests: bool = True) -> RunFrames:
+    """The run on several such servers, by address."""
     at_s = [0.0, 0.25, 5.0, 11.9, 14.0]
     columns = ScrapeColumns()
-    for index, now in enumerate(at_s):
+    for (server, of_server), (index, now) in product(figures.items(), enumerate(at_s)):
         idle = index in (0, 1) or (index == 4 and rests)
         values = {names.RUNNING: 0.0 if idle else 2.0, names.WAITING: 0.0 if idle else 0.5} | {
-            name: 1000 + grown * (index / 4 if index > 1 else 0) for name, grown in figures.items()
+            name: 1000 + grown * (index / 4 if index > 1 else 0) for name, grown in of_server.items()
         }
         for name, value in values.items():
-            columns.append(synthetic.START_WALL_NS + round(now * synthetic.NS), SERVER, name, (), value)
+            columns.append(synthetic.START_WALL_NS + round(now * synthetic.NS), server, name, (), value)
     return replace(run, servers=by_target(columns.to_table()))
 
 
@@ -109,6 +115,24 @@ def requests(count: int) -> dict[str, float]:
 
 def outcomes(run: RunFrames) -> dict[str, str]:
     return {check.check: check.outcome for check in reconcile(run).checks}
+
+
+@given(st.integers(0, 43), st.integers(1, 4))
+def test_sums_of_servers_behind_one_address_add_up_together(run: RunFrames, of_first: int, more: int) -> None:
+    turns = without_failure(run)
+    tokens = {name: int(turns.turns[own].sum()) for name, own in COUNTERS.items()}
+    shares = {"http://10.0.0.1:8000": of_first / 43, "http://10.0.0.2:8000": 1 - of_first / 43}
+    servers = {
+        target: {name: total * share for name, total in (tokens | requests(43)).items()}
+        for target, share in shares.items()
+    }
+    checks = ("requests of all servers", "prompt tokens of all servers", "output tokens of all servers")
+    assert outcomes(with_servers(turns, servers)) == {
+        "parts of a turn": "not known",
+        **dict.fromkeys(checks, "adds up"),
+    }
+    servers["http://10.0.0.1:8000"][names.E2E + "_count"] += more
+    assert outcomes(with_servers(turns, servers))["requests of all servers"] == "does not add up"
 
 
 def test_equal_counters_add_up(run: RunFrames) -> None:

@@ -11,6 +11,7 @@ from records import S, turn, turns
 from turn_reference import count_turn
 
 from inferload.figures import metric_names as names
+from inferload.figures import server_figures
 from inferload.figures.server_figures import HIT_RATE, KV_CACHE_USAGE, PREEMPTIONS, RUNNING, WAITING
 from inferload.figures.slo import Slo
 from inferload.results.rolling_stats import Recent
@@ -206,6 +207,41 @@ def test_the_bottleneck_has_delay_and_load_of_the_client_over_the_last_seconds()
     (slow,) = codes(range(40, 60), 60.0, 0.2)
     assert slow == ("client-bound", "client delay p99 is 59.9 ms, the typical gap of a stream 10 ms")
     assert codes(range(60, 80), 0.1, 0.2)[0][0] == "kept-up"
+
+
+def scraped(second: int, ttft_ms: float) -> dict[str, float]:
+    """Readings of a server that finished five requests a second."""
+    total, count = (reading.name for reading in server_figures.TTFT.formula.readings)
+    return {
+        total: 0.005 * ttft_ms * second,
+        count: 5 * second,
+        names.FINISHED: 5 * second,
+        names.RUNNING: 2,
+        names.WAITING: 0,
+    }
+
+
+def test_a_server_that_differs_from_its_peers_is_named_during_the_run() -> None:
+    recorder = Recorder()
+
+    def outliers_at(seconds: range, slow_ms: float, stopped_s: int | None = None) -> list[tuple[object, object]]:
+        for second in seconds:
+            answered = second if stopped_s is None else min(second, stopped_s)
+            scrapes = {
+                "a": {"wall_ns": second * S, "up": True, "gauges": scraped(second, 50.0)},
+                "b": {"wall_ns": answered * S, "up": True, "gauges": scraped(answered, slow_ms)},
+            }
+            recorder.close_second(second + 1.0, Instant(0, 0, second * S, scrapes))
+        return [(state["target"], state["now"]) for state in recorder.bottlenecks() if state["code"] == "outlier"]
+
+    assert outliers_at(range(12), 55.0) == []
+    assert outliers_at(range(12, 16), 55.0, stopped_s=12) == []
+    (silent,) = outliers_at(range(16, 18), 55.0, stopped_s=12)
+    assert silent == ("b", "its metrics page did not answer for 5 s while its peers answered")
+    assert outliers_at(range(18, 20), 55.0) == []
+    ((target, text),) = outliers_at(range(20, 80), 750.0)
+    assert target == "b"
+    assert str(text).startswith("engine TTFT ")
 
 
 def test_no_server_keeps_up_while_turns_fail() -> None:
