@@ -15,7 +15,7 @@ def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "doctor",
-        description="Check this machine and, with --host, a server, which receives a few turns of two tokens.",
+        description="Check this machine and, with --host, a server, which receives a turn of 32 tokens and a few of two.",
         epilog="Exit code: 0 no check fails, 2 a check fails. Example: inferload doctor --host http://server:8000",
     )
     parser.add_argument("--host", metavar="URL", help="the server, as http://server:8000")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
+from inferload.base.numbers import number, plural
 from inferload.base.run_options import API_KEY_VARIABLE
 from inferload.campaign.machine import network_checks
 from inferload.campaign.machine.checks import MachineCheck
@@ -19,6 +20,7 @@ from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list,
 from inferload.client.refusals import REMEDIES
 from inferload.client.turn import TurnTimeouts
 from inferload.figures import metric_names
+from inferload.figures.rate_figures import HELD_EVENTS
 
 _TIMEOUTS = TurnTimeouts(connect_s=10, first_event_s=60, between_events_s=30, turn_s=120)
 
@@ -122,7 +124,7 @@ def of_options(options: network_checks.ServerCapabilities) -> list[MachineCheck]
     if options.refused:
         return [MachineCheck("fail", "streaming", options.refused, "see the server's log")]
     return [
-        MachineCheck("ok", "streaming", "two tokens received"),
+        _stream(options),
         _option(options.usage, "usage", "tokens are counted by the server", "rates and TPOT are unknown without it"),
         _option(
             options.running_usage,
@@ -150,6 +152,21 @@ def of_options(options: network_checks.ServerCapabilities) -> list[MachineCheck]
             "start vLLM with --enable-per-request-metrics to see them",
         ),
     ]
+
+
+def _stream(options: network_checks.ServerCapabilities) -> MachineCheck:
+    """Return the check of how a stream arrives."""
+    together = options.events_per_arrival
+    if together is None:
+        return MachineCheck("ok", "streaming", plural(options.events, "event"))
+    arrivals = plural(round(options.events / together), "arrival")
+    text = f"{plural(options.events, 'event')} in {arrivals}, mean gap {number(options.mean_gap_ms)} ms"
+    if together <= HELD_EVENTS:
+        return MachineCheck("ok", "streaming", text)
+    remedy = (
+        "a proxy, a gateway or the server holds the stream, and TTFT and ITL will be theirs: turn off its buffering"
+    )
+    return MachineCheck("warn", "streaming", text, remedy)
 
 
 def _option(on: bool | None, what: str, reading: str, remedy: str) -> MachineCheck:

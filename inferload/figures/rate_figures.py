@@ -89,12 +89,17 @@ def typical_gap_ms(gaps: Sketch) -> float | None:
     return mean if median is None or mean is None or median <= together_ms(mean) else median
 
 
+def events_per_arrival(firsts: int, gaps: Sketch) -> float | None:
+    """Return the events that arrive together, of streams with so many first events and these gaps in ms; None without a gap."""
+    if not gaps.mean:
+        return None
+    together = gaps.counts_up_to([together_ms(gaps.mean)])[0]
+    return _ratio(firsts + gaps.count, firsts + gaps.count - together)
+
+
 def _events_per_arrival(tally: Tally, _window_s: float | None) -> float | None:
     gaps, firsts = tally.sketches.get(ITL.key), tally.sketches.get(TTFT.key)
-    if gaps is None or firsts is None or not gaps.mean:
-        return None
-    arrivals = firsts.count + gaps.count - gaps.counts_up_to([together_ms(gaps.mean)])[0]
-    return _ratio(firsts.count + gaps.count, arrivals)
+    return None if gaps is None or firsts is None else events_per_arrival(firsts.count, gaps)
 
 
 _STARTS = "sessions and turns, /s"

@@ -22,13 +22,17 @@ from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import FirstTurn, Proof
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.figures import metric_names
+from inferload.figures.rate_figures import events_per_arrival
+from inferload.figures.turn_figures import ITL
 from inferload.scenario.scenario import RequestOptions
 from inferload.servers import exposition
 from inferload.turns.record import Failure
+from inferload.turns.sketch import Sketch
 
 _TICK_NS = 5 * NS_PER_MS
 _READS = 20
 _ENABLED_WITHIN_NS = NS_PER_S // 2
+_STREAMED_TOKENS = 32  # that show how a stream arrives
 _ENOUGH_TOKENS = 16  # limit of an answer that every model takes
 # Long enough to fill blocks of a prefix cache: some servers report cached tokens only if there are some.
 _PROMPT = "Count slowly from one to one hundred, and say each number as a word. " * 12
@@ -114,12 +118,16 @@ def timer_lateness_ms(duration_s: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class ServerCapabilities:
-    """Capabilities of a server, from streamed turns of two tokens. None: unknown, since the turn failed.
+    """Capabilities of a server, from a streamed turn of 32 tokens and several of two. None: unknown, since the turn failed.
 
-    `refused`: the reason if there was no streamed answer at all, else "".
+    `refused`: the reason if there was no streamed answer at all, else "". `events`: of the longer turn, with the mean gap between
+    them, and the number that arrives together.
     """
 
     refused: str = ""
+    events: int = 0
+    mean_gap_ms: float | None = None
+    events_per_arrival: float | None = None
     usage: bool | None = None  # token counts at the end of a stream
     running_usage: bool | None = None  # token counts in every event, if requested
     own_times: bool | None = None  # queue, prefill and decode times of the turn
@@ -131,12 +139,17 @@ class ServerCapabilities:
 def server_options(settings: ClientSettings, proof: Proof) -> ServerCapabilities:
     """Send a plain streamed turn, then one turn per optional feature, as the server takes them."""
     send = partial(_turn, settings, proof)
-    plain = send({})
+    plain = send({}, tokens=_STREAMED_TOKENS)
     if not _answered(plain):
         return ServerCapabilities(refused=plain.detail or "no streamed answer")
     running = send({"stream_options": {"include_usage": True, "continuous_usage_stats": True}})
     both = [result.record for result in (plain, running)]
+    gaps = Sketch()
+    gaps.add_many(ITL.of(plain.record))
     return ServerCapabilities(
+        events=len(plain.record.event_ns or ()),
+        mean_gap_ms=gaps.mean,
+        events_per_arrival=events_per_arrival(1, gaps),
         usage=plain.record.output_tokens is not None,
         running_usage=_answered(running) and running.record.event_tokens is not None,
         own_times=any(record.server_queue_ms is not None for record in both),
@@ -166,8 +179,8 @@ def _document(model: str, key: str, limit: int) -> dict[str, Any]:
     }
 
 
-def _turn(settings: ClientSettings, proof: Proof, more: Mapping[str, Any]) -> TurnResult:
-    document = _document(settings.model, proof.key, max(2, proof.limit or _ENOUGH_TOKENS)) | dict(more)
+def _turn(settings: ClientSettings, proof: Proof, more: Mapping[str, Any], tokens: int = 2) -> TurnResult:
+    document = _document(settings.model, proof.key, max(tokens, proof.limit or _ENOUGH_TOKENS)) | dict(more)
     client = Client(replace(settings, worker="doctor"), lambda _result: None)
     try:
         body = json.dumps(document).encode()
