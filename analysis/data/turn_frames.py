@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 # Columns of a turn file without which it is left out, and all columns that are read.
 NEEDED = (*_SECONDS.values(), "event_ns", "event_tokens", *_WORDS, "output_tokens")
-COLUMNS = tuple(dict.fromkeys((*NEEDED, *_PLAIN, *chain(*(BY_KEY[name].columns for name in MEASURES)))))
+COLUMNS = tuple(dict.fromkeys((*NEEDED, *_PLAIN, "server", *chain(*(BY_KEY[name].columns for name in MEASURES)))))
 ALL = (*_PLAIN, *_SECONDS, *MEASURES, LONGEST_GAP, "ok")
 
 
@@ -62,6 +62,7 @@ def sources(columns: Iterable[str]) -> tuple[str, ...]:
             needed += ["event_ns", "failure"]
         else:
             needed.append("failure" if name == "ok" else _SECONDS.get(name, name))
+            needed += ["server"] if name == "target" else []
     return tuple(dict.fromkeys(needed))
 
 
@@ -70,6 +71,8 @@ def turn_frame(table: pa.Table, shift_ns: int, columns: Sequence[str] = ALL) -> 
     columns = tuple(dict.fromkeys(columns))
     plain = [name for name in columns if name in _PLAIN and name in table.column_names]
     frame: pd.DataFrame = table.select(plain).to_pandas()
+    if "target" in frame and "server" in table.column_names:
+        frame["target"] = _answered_by(table["server"].to_pandas(), frame["target"])
     for name in columns:
         if name in _SECONDS:
             instants = table[_SECONDS[name]].to_pandas().astype(float)
@@ -79,6 +82,16 @@ def turn_frame(table: pa.Table, shift_ns: int, columns: Sequence[str] = ALL) -> 
     if LONGEST_GAP in columns:
         frame[LONGEST_GAP] = _longest_gaps(table)
     return frame.assign(**turn_columns(table, [name for name in columns if name in MEASURES]))
+
+
+def _answered_by(server: pd.Series, target: pd.Series) -> pd.Series:
+    """Return the address of the server that answered each turn, by a header of the answer; else that it was sent to."""
+    named = server.astype(object).where(server.notna(), None)
+    return target.where(named.isna(), named.map(_address))
+
+
+def _address(name: str | None) -> str | None:
+    return name if name is None else (name if "://" in name else f"http://{name}").rstrip("/")
 
 
 def empty_turns() -> pd.DataFrame:

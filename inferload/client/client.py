@@ -57,6 +57,8 @@ class ClientSettings:
     credentials: Credentials = field(default_factory=Credentials)
     headers: tuple[tuple[str, str], ...] = ()
     endpoint: EndpointName = "chat"
+    server_header: str | None = None  # of an answer: the server that gave it
+    session_token_header: str | None = None  # of an answer: to be sent with the next turns of the session
     finish_reasons: bool = False  # the answers of the server are known to have one
     detail_chars: int = 300  # longest text of a failure
 
@@ -85,6 +87,9 @@ class Client:
         self._on_turn = on_turn
         self.scan = scanner()
         self.finish_reasons = settings.finish_reasons
+        self.server_header, self.session_token_header = (
+            None if name is None else name.lower() for name in (settings.server_header, settings.session_token_header)
+        )
         self._dialer = Dialer(settings.target, settings.tls, settings.timeouts.connect_s, self._thread, marks)
         self._idle: list[AnyConnection] = []
         self._live: set[Turn] = set()

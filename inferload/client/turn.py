@@ -30,6 +30,7 @@ from inferload.turns.remarks import Remark
 
 _CHECK_NS = _QUIET_NS = NS_PER_S // 4
 _BODY_END_NS = NS_PER_S // 50  # time from the end marker within which the body must end for the connection to be reused
+_SERVER_CHARS = 200  # of the name of a server in a header
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,10 @@ class TurnHost(Protocol):
     def request_bytes(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> bytes: ...
     @property
     def finish_reasons(self) -> bool: ...
+    @property
+    def server_header(self) -> str | None: ...
+    @property
+    def session_token_header(self) -> str | None: ...
     def new_answer(self) -> Answer: ...
     def recorded(self, turn: Turn) -> None: ...
     @property
@@ -357,6 +362,11 @@ class Turn:
         self._recorded.set()
         self._client.recorded(self)
 
+    def _header(self, name: str | None) -> str:
+        """Return a header of the reply; "" if it has none."""
+        head = self._reply.head
+        return "" if name is None or head is None else head.headers.get(name, "")
+
     def _build_result(self) -> TurnResult:
         reply, parser, client = self._reply, self._parser, self._client
         answer = parser.answer
@@ -374,6 +384,7 @@ class Turn:
             closed_ns=closed_ns,
             delay_ns=parser.delays,
             status=None if reply.head is None else reply.head.status,
+            server=self._header(client.server_header)[:_SERVER_CHARS] or None,
             failure=parser.failure,
             cancelled=self._cancelled,
         )
@@ -392,6 +403,7 @@ class Turn:
             reasoning="".join(answer.reasoning),
             tool_calls=() if answer.tool_calls is None else answer.tool_calls.calls(),
             over_ns=over_ns,
+            session_token=self._header(client.session_token_header),
             examples={remark: client.without_secrets(text) for remark, text in answer.remarks.items()},
         )
 

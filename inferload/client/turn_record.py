@@ -49,6 +49,7 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
     reads_unstamped: int = 0  # reads without a plausible kernel timestamp
     reasoning: str = ""  # reasoning text, if the server separates it
     tool_calls: tuple[ToolCall, ...] = ()
+    session_token: str = ""  # to be sent with the next turns of the session
     examples: dict[Remark, str] = {}  # of each remark of the record
     over_ns: int = (
         0  # end of the body, or of the wait for it, which may follow the end of the answer: the session goes on
@@ -66,6 +67,7 @@ class Attempt(NamedTuple):
     closed_ns: int
     delay_ns: array[int]
     status: int | None
+    server: str | None
     failure: Failure | None
     cancelled: bool
 
@@ -100,6 +102,7 @@ def turn_record(
         delay_ns=attempt.delay_ns or None,
         attempts=attempt.number,
         target=target,
+        server=attempt.server,
         model=request.model or model,
         max_tokens=request.max_tokens,
         finish_reason=CANCELLED if attempt.cancelled else answer.finish_reason,

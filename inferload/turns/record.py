@@ -94,6 +94,7 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
     delay_ns: array[int] | None = None  # array('q'): per read, read time - kernel receive timestamp; not in the file
     attempts: int = 1
     target: str = ""
+    server: str | None = None  # that answered, by a header of the answer
     model: str = ""
     max_tokens: int | None = None
     finish_reason: str | None = None

@@ -56,6 +56,7 @@ TURN_COLUMNS = (
     Column("client_delay_max_ns", _INT, "longest time between the arrival of data in the kernel and its read"),
     Column("attempts", _SMALL, "requests sent for this turn: 2 after a retry on a new connection"),
     Column("target", _TEXT, "server that the turn was sent to"),
+    Column("server", _TEXT, "server that answered, by the header of `request.server_header`"),
     Column("model", _TEXT, "model of the request"),
     Column("max_tokens", _INT, "limit of the answer in the request"),
     Column("finish_reason", _TEXT, "the server's reason for the end; `cancelled` for a turn that its caller cancelled"),
@@ -91,7 +92,7 @@ _NUMBERS = (
     "status",
     "final",
 )
-_WORDS = ("class", "worker", "phase", "target", "model", "finish_reason", "failure", "pause")
+_WORDS = ("class", "worker", "phase", "target", "server", "model", "finish_reason", "failure", "pause")
 _numbers_of = attrgetter(*_NUMBERS)
 _figures_of = attrgetter(*SERVER_TIMES)
 _words_of = attrgetter("class_name", *_WORDS[1:])

@@ -89,6 +89,7 @@ def turns(draw: st.DrawFn) -> TurnRecord:
         delay_ns=array("q", draw(st.lists(st.integers(0, 5 * MS), max_size=4))) if sent else None,
         attempts=draw(st.integers(1, 3)),
         target=draw(st.sampled_from(["", "http://server:8000"])),
+        server=draw(st.none() | st.sampled_from(["10.0.0.1:8000", "http://10.0.0.2:8000"])),
         model="tiny",
         max_tokens=draw(_maybe_tokens),
         finish_reason=draw(st.none() | st.sampled_from(["stop", "cancelled"])),

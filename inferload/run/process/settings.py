@@ -70,4 +70,6 @@ def client_settings(
         credentials=own.credentials if allowed else Credentials(),
         headers=(*scenario.request.headers.items(), *(own.headers if allowed else ())),
         endpoint=scenario.request.endpoint,
+        server_header=scenario.request.server_header,
+        session_token_header=scenario.request.session_token_header,
     )

@@ -51,7 +51,9 @@ class SessionRunner:
         self._settings = BodySettings.of(scenario, model_of(scenario, session.index) or assignment.model)
         affinity = scenario.request.affinity_header
         self._undo: list[Callable[[], Any]] = []  # cleanup at the end of the session
-        self._headers = ((affinity, f"{assignment.run_id}-s{session.index}"),) if affinity else ()
+        self._affinity = ((affinity, f"{assignment.run_id}-s{session.index}"),) if affinity else ()
+        self._token_header = scenario.request.session_token_header
+        self._headers = self._affinity
 
     def perform(self) -> ScriptEnd[int]:
         """Run the session's script to its end, to the first failed turn, or until the run takes no more turns."""
@@ -84,6 +86,8 @@ class SessionRunner:
             return EffectResult(now_ns())
         try:
             result = self._ask(self._request(ask, path, number, planned_ns, bodies.body(ask)), ask)
+            if result.session_token and self._token_header is not None:
+                self._headers = (*self._affinity, (self._token_header, result.session_token))
         except Exception as error:  # noqa: BLE001  values of a session's own code may raise anything
             return EffectResult(self.unmade(error, path, number, planned_ns))
         finally:

@@ -108,14 +108,18 @@ def _salt(value: str) -> str:
     return value
 
 
+def _header_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+        raise ValueError(f"{name!r} is not a valid header name")
+    if name.lower() in OWN_HEADERS:
+        raise ValueError(f"{name} is set by inferload; remove it")
+    return name
+
+
 def checked_headers(value: dict[str, str]) -> dict[str, str]:
-    for name in value:
-        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
-            raise ValueError(f"{name!r} is not a valid header name")
+    for name in map(_header_name, value):
         if secret_header(name):
             raise ValueError(f"{name}: credentials are not allowed in a scenario; use --api-key-file or OPENAI_API_KEY")
-        if name.lower() in OWN_HEADERS:
-            raise ValueError(f"{name} is set by inferload; remove it")
     return value
 
 
@@ -144,6 +148,7 @@ Headers = Annotated[
     PlainSerializer(thaw, dict[str, str]),
 ]
 HeaderName = Annotated[str, AfterValidator(_affinity_header)]
+AnswerHeader = Annotated[str, AfterValidator(_header_name)]
 Name = Annotated[str, AfterValidator(_name)]
 Version = Annotated[int, AfterValidator(_version)]
 Salt = Annotated[str, AfterValidator(_salt)]
