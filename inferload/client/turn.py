@@ -30,7 +30,6 @@ from inferload.turns.remarks import Remark
 
 _CHECK_NS = _QUIET_NS = NS_PER_S // 4
 _BODY_END_NS = NS_PER_S // 50  # time from the end marker within which the body must end for the connection to be reused
-_SERVER_CHARS = 200  # of the name of a server in a header
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +383,7 @@ class Turn:
             closed_ns=closed_ns,
             delay_ns=parser.delays,
             status=None if reply.head is None else reply.head.status,
-            server=self._header(client.server_header)[:_SERVER_CHARS] or None,
+            server=client.without_secrets(self._header(client.server_header)) or None,
             failure=parser.failure,
             cancelled=self._cancelled,
         )

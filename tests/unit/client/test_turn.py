@@ -494,6 +494,35 @@ def test_a_key_returned_as_request_id_or_finish_reason_is_redacted(ask: Callable
     assert (result.record.failure, result.record.finish_reason, result.record.request_id) == (None, "***", "***")
 
 
+SERVER_HEADER, TOKEN_HEADER = "X-Served-By", "x-session-token"
+
+
+@pytest.mark.parametrize(
+    ("named", "server", "token"),
+    [
+        (b"X-Served-By: 10.0.0.1:8000\r\nX-Session-Token: abc=\r\n", "10.0.0.1:8000", "abc="),
+        (b"x-served-by: sk-0123456789abcdefghij\r\n", "***", ""),
+        (b"X-Served-By:\r\n", None, ""),
+        (b"X-Served-By: " + b"a" * 5_000 + b"\r\n", "a" * 300, ""),
+        (b"", None, ""),
+    ],
+    ids=["both", "a key", "empty", "long", "none"],
+)
+def test_the_server_and_the_session_token_are_read_from_headers(
+    ask: Callable[..., TurnResult], named: bytes, server: str | None, token: str
+) -> None:
+    body = b"".join(chunk(piece) for piece in ANSWER) + b"0\r\n\r\n"
+    settings = {
+        "server_header": SERVER_HEADER,
+        "session_token_header": TOKEN_HEADER,
+        "credentials": Credentials("sk-0123456789abcdefghij"),
+    }
+    result = ask(send(HEAD + named + CHUNKED + b"\r\n" + body), **settings)
+    assert (result.record.failure, result.record.server, result.session_token) == (None, server, token)
+    unasked = ask(send(HEAD + named + CHUNKED + b"\r\n" + body))
+    assert (unasked.record.server, unasked.session_token) == (None, "")
+
+
 def test_request_headers_and_path(ask: Callable[..., TurnResult]) -> None:
     ask(send(chunked(*ANSWER)), headers=(("X-Tenant", "a"), ("user-agent", "mine")))
     request = ask.server.requests[0]  # type: ignore[attr-defined]

@@ -64,6 +64,7 @@ class Turns:
         self.closed_ns = 1
         self.planned_ns: list[int] = []
         self.failed: list[tuple[str, str]] = []
+        self.headers: list[tuple[tuple[str, str], ...]] = []
         counter: Any = None
         self.dispatcher = TurnDispatcher([], TallySet(), RunWindows(), counter)  # type: ignore[arg-type]
         self.starting = self.dispatcher.starting
@@ -77,8 +78,12 @@ class Turns:
     def send(self, request: Any, session: int) -> Any:
         self.sent += 1
         self.planned_ns.append(request.planned_ns)
+        self.headers.append(request.headers)
         record = SimpleNamespace(failure=None, closed_ns=self.closed_ns, output_tokens=2, finish_reason="stop")
-        result = SimpleNamespace(record=record, text="a", reasoning="", tool_calls=(), over_ns=self.closed_ns)
+        token = f"t{self.sent}" if self.sent != 2 else ""  # the second answer has none
+        result = SimpleNamespace(
+            record=record, text="a", reasoning="", tool_calls=(), over_ns=self.closed_ns, session_token=token
+        )
         return SimpleNamespace(wait=lambda: result)
 
 
@@ -118,6 +123,23 @@ def test_a_session_releases_all_slots(script: Any, turns: int) -> None:
     assert free(host.part.limiter) == 2
     left = sum(host.part.quota.take_turn("measure") for _ in range(9))
     assert left == 5 - turns
+
+
+def test_a_session_sends_the_token_of_its_last_answer_back() -> None:
+    request = {"affinity_header": "X-Session-ID", "session_token_header": "x-session-token"}
+    host = context()
+    host.part.scenario = SCENARIO.model_copy(update={"request": SCENARIO.request.model_copy(update=request)})
+    assert host.part.limiter.try_enter()
+    assert host.part.quota.take_session("measure")
+
+    def script() -> Script:
+        for _ in range(4):
+            yield ask()
+
+    SessionRunner(host, Session(0, "chat", script()), Isolation(), 0).perform()
+    tokens = [dict(headers).get("x-session-token") for headers in host.turns.headers]
+    assert tokens == [None, "t1", "t1", "t3"]
+    assert {dict(headers)["X-Session-ID"] for headers in host.turns.headers} == {"r-s0"}
 
 
 def test_work_that_ends_after_the_run_begins_no_turn() -> None:
