@@ -1,8 +1,8 @@
 """Diagnosis of a run: findings on the whole run and on each server, in words and as diagnosis.json."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -13,6 +13,7 @@ from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.bottleneck.history import WINDOW_S
 from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN, KEPT_UP, RULES
+from inferload.servers.replicas import left_out
 
 from ..data.frames import RunFrames
 from ..data.manifest import arrivals_of
@@ -32,10 +33,14 @@ _FIRST = ("failures", "server-gone", "restarted", OUTLIER, *BETWEEN, "overload")
 
 @dataclass(frozen=True, slots=True)
 class Diagnoses:
-    """Findings on the whole run by descending weight, and the diagnosis of each scraped server."""
+    """Findings on the whole run by descending weight, and the diagnosis of each scraped server.
+
+    `left_out`: why an address with several servers has no diagnosis, by target.
+    """
 
     run: tuple[Finding, ...] = ()
     servers: tuple[Diagnosis, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def diagnose(run: RunFrames, timeline: pd.DataFrame) -> Diagnoses:
@@ -53,10 +58,16 @@ def diagnose(run: RunFrames, timeline: pd.DataFrame) -> Diagnoses:
         else tuple(
             of_server(run, server, timeline, load, measured)
             for server in run.servers.values()
-            if len(server.wall_ns) > 2 and not is_gpu_page(server.metrics)
+            if server.replicas == 1 and len(server.wall_ns) > 2 and not is_gpu_page(server.metrics)
         )
     )
-    return Diagnoses(run_findings(run, [server.whole.evidence for server in servers], load), servers)
+    findings = run_findings(run, [server.whole.evidence for server in servers], load)
+    several = {
+        server.target: left_out(server.target, server.replicas)
+        for server in run.servers.values()
+        if server.replicas > 1
+    }
+    return Diagnoses(findings, servers, several)
 
 
 def _measured(run: RunFrames) -> tuple[float, float] | None:
@@ -162,7 +173,8 @@ def causes(diagnoses: Diagnoses) -> tuple[Cause, ...]:
     servers = [
         Cause(server.target, tuple(sentences(server)), advice(server), _rows(server)) for server in diagnoses.servers
     ]
-    return (*([whole] if diagnoses.run else []), *servers)
+    unknown = [Cause(target, tuple(_capitalised([text])), ()) for target, text in diagnoses.left_out.items()]
+    return (*([whole] if diagnoses.run else []), *servers, *unknown)
 
 
 def brief(diagnoses: Diagnoses) -> str:
@@ -174,7 +186,7 @@ def brief(diagnoses: Diagnoses) -> str:
         parts = [finding.brief for finding in diagnoses.run]
     if not parts and diagnoses.servers:
         parts = [sentences(diagnoses.servers[0])[0]]
-    return "; ".join(parts)
+    return "; ".join(parts or diagnoses.left_out.values())
 
 
 def _brief(diagnosis: Diagnosis) -> str:
@@ -195,6 +207,7 @@ def document(diagnoses: Diagnoses) -> dict[str, Any]:
             "findings": [_finding(finding) for finding in diagnoses.run],
             "advice": [_advice(entry) for entry in run_advice(diagnoses.run)],
         },
+        "left_out": dict(diagnoses.left_out),
         "servers": [
             {
                 "target": server.target,

@@ -19,6 +19,7 @@ from inferload.figures.figure import Head
 from inferload.figures.server_formulas import Reading, known
 from inferload.figures.table import Table
 from inferload.figures.turn_figures import UPLOAD
+from inferload.servers.replicas import left_out
 from inferload.servers.series import ServerSeries
 from inferload.servers.window_figures import ServerWindow
 from inferload.turns.record import CANCELLED
@@ -89,7 +90,10 @@ def reconcile(frames: RunFrames) -> Reconciled:
         checks.append(CounterCheck("front end", "not known", text))
     if not frames.servers:
         checks.append(CounterCheck("sums", "not known", "no server metrics were scraped"))
-    elif not spans:
+    several = [server for server in frames.servers.values() if server.replicas > 1]
+    for server in several:
+        checks.append(CounterCheck("sums", "not known", left_out(server.target, server.replicas)))
+    if frames.servers and not spans and not several:
         text = (
             "no scrape around the measured turns shows the server idle, so its counters include partial turns: scrape until the "
             "end of the drain, without other clients"

@@ -14,6 +14,7 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.numbers import clock
 from inferload.base.run_options import API_KEY_VARIABLE, RUN_OPTIONS
+from inferload.servers import replicas
 
 EXIT_INCOMPLETE = 1
 PROGRESS_S = 1.0
@@ -138,6 +139,7 @@ class ScrapeProgress:
         self._failed = dict.fromkeys(targets, 0)
         self._up: dict[str, bool] = {}
         self._last_error: dict[str, str] = {}
+        self._replicas: dict[str, int] = {}
         self._terminal = sys.stderr.isatty()
 
     def add(self, scrape: Any) -> None:
@@ -145,6 +147,7 @@ class ScrapeProgress:
         up = scrape.error is None
         (self._answered if up else self._failed)[scrape.target] += 1
         self._up[scrape.target] = up
+        self._replicas[scrape.target] = scrape.replicas
         if not up:
             self._last_error[scrape.target] = scrape.error
 
@@ -165,9 +168,10 @@ class ScrapeProgress:
             print(f"\r\x1b[K{self.line()}", end="", file=sys.stderr, flush=True)
 
     def summary(self, folder: Path) -> str:
-        """Return the result: the last line, and a line per target without metrics."""
+        """Return the result: the last line, and a line per target without metrics, or with several servers."""
         if self._terminal:
             print(file=sys.stderr)
         lines = [f"{folder}: {self.line()}"]
         lines += [f"{target}: no metrics: {self._last_error.get(target, 'no answer')}" for target in self.silent]
+        lines += [replicas.left_out(target, count) for target, count in self._replicas.items() if count > 1]
         return "\n".join(lines)

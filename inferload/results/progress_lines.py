@@ -29,6 +29,7 @@ class Snapshot:
     kv_cache_usage: float | None = None  # 0..1, of the fullest target
     waiting: float | None = None  # of all targets
     scraped: bool = True
+    replicas: int = 1  # servers behind the address of the metrics; of several, no figures are known
     lost: tuple[str, ...] = ()
 
 
@@ -74,7 +75,9 @@ def _load(now: Snapshot) -> list[str]:
 
 def _latency(now: Snapshot) -> list[str]:
     server = ["no metrics"]
-    if now.scraped:
+    if now.replicas > 1:
+        server = [f"{now.replicas} servers behind one metrics address"]
+    elif now.scraped:
         server = [f"KV {percent(now.kv_cache_usage, '-')}", f"waiting {short(now.waiting)}"]
     pairs = [
         f"{figure.title} p50 {short(now.recent[figure.column('p50')])} p95 {short(now.recent[figure.column('p95')])} ms"

@@ -27,6 +27,7 @@ from inferload.results.summary_document import (
 )
 from inferload.results.verdict.failures import counts_by_name
 from inferload.results.verdict.gate_text import error_text, gate_mark, interval_and_note
+from inferload.servers.replicas import left_out
 
 Rows = list[Sequence[Cell]]
 Columns = Sequence[str | Head]
@@ -334,8 +335,10 @@ def servers_table(servers: Sequence[Server]) -> Table:
         for row, at_the_top, lacks in zip((*SERVER_FIGURES, None), always, unknown, strict=True)
         if at_the_top and lacks
     ]
-    if missing:
+    several = [left_out(server.target, server.replicas) for server in servers if server.replicas > 1]
+    if missing and len(several) < len(servers):
         note += f" Not published: {'; '.join(missing)}."
+    note += "".join(f" {text}." for text in several)
     unusable = sum(server.samples_unusable for server in servers)
     if unusable:
         note += f" {unusable} samples were not numbers and are left out."

@@ -26,6 +26,7 @@ from inferload.results.summary_document import (
 )
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import interval_and_note
+from inferload.servers.replicas import left_out
 
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 _SERVERS, _REQUESTS = 2, 3  # lines
@@ -194,7 +195,11 @@ def _client(client: Client) -> str:
 
 def _server_rows(servers: Sequence[Server]) -> list[tuple[str, str]]:
     shown = servers if len(servers) <= _SERVERS else servers[: _SERVERS - 1]
-    rows = [("server", (f"{server.target}: " if len(servers) > 1 else "") + _server(server)) for server in shown]
+    named = len(servers) > 1
+    rows = [
+        ("server", (f"{server.target}: " if named and server.replicas == 1 else "") + _server(server))
+        for server in shown
+    ]
     if len(servers) > len(shown):
         rows.append(("server", f"{len(servers) - len(shown)} more"))
     return rows or [("server", "no metrics were scraped")]
@@ -202,6 +207,8 @@ def _server_rows(servers: Sequence[Server]) -> list[tuple[str, str]]:
 
 def _server(server: Server) -> str:
     """Return the known figures of a server, in the order of the table, as many as fit into the line."""
+    if server.replicas > 1:
+        return left_out(server.target, server.replicas)
     shown = [row for row in SERVER_FIGURES if row.headline and (row.block == GPU) == has_gpu(server)]
     line = ""
     for row in shown:

@@ -1,4 +1,9 @@
-"""HTTP client of a metrics page with a keep-alive connection, on the standard library: one request at a time is enough."""
+"""HTTP client of a metrics page with a keep-alive connection, on the standard library: one request at a time is enough.
+
+A balancer per connection, such as a Service of Kubernetes, shows one server on one connection. The client therefore opens a new
+connection from time to time, so that several servers behind one address are told apart; not for each page, because of the
+handshakes over long round trips.
+"""
 
 import http.client
 import socket
@@ -10,12 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.http_status import status_text, tls_reason
 from inferload.base.redaction import without_userinfo
 
 # vLLM's page with all histograms has about 150 KB; a page far above that is no metrics page.
 MAX_PAGE_BYTES = 32 * 1024 * 1024
+
+RECONNECT_S = 2.0  # age of a connection that is replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,7 @@ class MetricsClient:
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._connection: http.client.HTTPConnection | None = None
+        self._opened_ns = 0
 
     def get(self, timeout_s: float) -> str:
         """Return the text of the page. Raise OSError or ValueError with the reason if that fails.
@@ -80,6 +89,8 @@ class MetricsClient:
         `timeout_s` applies to the connect, and then to the whole response. If the server has closed an idle connection, the
         request is repeated once on a new one.
         """
+        if now_ns() - self._opened_ns > RECONNECT_S * NS_PER_S:
+            self.close()
         reused = self._connection is not None
         try:
             return self._get(timeout_s)
@@ -120,6 +131,7 @@ class MetricsClient:
         return body.decode("utf-8", "replace")
 
     def _connect(self) -> http.client.HTTPConnection:
+        self._opened_ns = now_ns()
         if self.url.scheme == "https":
             return http.client.HTTPSConnection(self.url.host, self.url.port, context=self._context)
         return http.client.HTTPConnection(self.url.host, self.url.port)

@@ -5,8 +5,9 @@ A run starts it as `python -m inferload.servers.scraper --out RUN/server_metrics
 
 A thread per target scrapes at absolute times; late scrapes are skipped and counted. The timestamp of a scrape is the wall time of
 the middle of its request. A target that is down leaves a gap in the data, and one line on stderr when it goes down and one when it
-is up again. The parent process receives one JSON object per scrape on stdout: `{"wall_ns", "target", "up", "skipped", "gauges":
-{...}}`, with "error" if the target is down; lines are dropped if the pipe is full. An empty object follows each write to the disk.
+is up again. The parent process receives one JSON object per scrape on stdout: `{"wall_ns", "target", "up", "skipped", "replicas",
+"gauges": {...}}`, with "error" if the target is down, and without gauges if several servers are behind its address; lines are
+dropped if the pipe is full. An empty object follows each write to the disk.
 
 The child process of a run ends on SIGTERM, or when stdin is closed (the parent has ended): a last scrape, the last part, join of
 all parts, exit code 0. It ignores SIGINT, since Ctrl-C reaches the whole process group and the parent decides. It reads the API key
@@ -36,8 +37,10 @@ from inferload.figures import metric_names as names
 from inferload.figures.server_figures import KEPT_PREFIXES, READINGS
 from inferload.figures.server_formulas import Reading
 from inferload.servers import parts, scrapes_file
-from inferload.servers.exposition import PromParser, Sample
+from inferload.servers.exposition import Labels, PromParser, Sample
+from inferload.servers.replicas import READ, Replicas
 from inferload.servers.scrape_http import MetricsClient, MetricsUrl, tls_context
+from inferload.servers.series import TOO_LARGE, names_on_pages
 
 # Environment variable with the headers of the parent, one `NAME: VALUE` per line, which are redacted.
 REDACTED_HEADERS = "INFERLOAD_REDACTED_HEADERS"
@@ -59,6 +62,17 @@ class Scrape:
     skipped: int  # scrapes so far that were skipped because the previous one was still running
     samples: list[Sample]
     error: str | None = None
+    replicas: int = 1  # servers behind the address that were told apart so far
+
+
+def identifying(samples: Sequence[Sample]) -> list[tuple[str, Labels, float]]:
+    """Return the values by which servers are told apart, with vLLM's names."""
+    found = [sample for sample in samples if sample.metric in _IDENTIFYING and abs(sample.value) < TOO_LARGE]
+    meaning = names.current_names(sample.metric for sample in found)
+    return [(metric, sample.labels, sample.value) for sample in found if (metric := meaning[sample.metric])]
+
+
+_IDENTIFYING = names_on_pages(READ)
 
 
 def readings(samples: Sequence[Sample]) -> dict[str, float]:
@@ -106,11 +120,16 @@ def line_of(scrape: Scrape) -> str:
         "target": scrape.target,
         "up": scrape.error is None,
         "skipped": scrape.skipped,
-        "gauges": {name: value for name, value in readings(scrape.samples).items() if abs(value) < float("inf")},
+        "replicas": scrape.replicas,
+        "gauges": {name: value for name, value in _gauges(scrape).items() if abs(value) < float("inf")},
     }
     if scrape.error is not None:
         document["error"] = scrape.error
     return json.dumps(document, ensure_ascii=False)
+
+
+def _gauges(scrape: Scrape) -> dict[str, float]:
+    return {} if scrape.replicas > 1 else readings(scrape.samples)
 
 
 @dataclass(slots=True)
@@ -183,6 +202,7 @@ class Scraper:
     anchor: Anchor
     buffer: ScrapeBuffer
     stop: threading.Event
+    replicas: Replicas = field(default_factory=Replicas)
 
     def run(self) -> None:
         """Scrape at start, start + interval, ... until `stop` is set, then once more."""
@@ -210,7 +230,9 @@ class Scraper:
             after_ns = now_ns()
             samples, error = [], str(fault)
         wall_ns = self.anchor.to_wall_ns((before_ns + after_ns) // 2)
-        return Scrape(wall_ns, self.client.url.target, after_ns - before_ns, skipped, samples, error)
+        self.replicas.add(wall_ns / NS_PER_S, identifying(samples))
+        target, duration_ns = self.client.url.target, after_ns - before_ns
+        return Scrape(wall_ns, target, duration_ns, skipped, samples, error, self.replicas.count)
 
 
 def write_part(folder: Path, number: int, buffer: ScrapeBuffer) -> int:

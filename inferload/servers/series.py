@@ -1,5 +1,6 @@
 """Scrapes of one server as series on one grid of scrape instants. Restarts of the server are detected and bridged."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,16 +14,13 @@ from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
 from inferload.figures.server_formulas import Floats, Reading
-from inferload.servers import parts
+from inferload.servers import parts, replicas
 from inferload.servers.exposition import Labels
 
 Instants = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 TOO_LARGE = 1e18  # above all plausible counters and gauges; sums of smaller values over scrapes and series are finite
-
-# Start times of one process differ between scrapes by rounding only.
-_SAME_START_S = 0.5
 
 # Metrics with one part per engine: a page with several parts of one of them combines several engines.
 _PER_ENGINE = (
@@ -60,7 +58,8 @@ class MetricSeries:
 class ServerSeries:
     """Scrapes of one target. Metrics have vLLM 0.32's names; `restarted[i]`: it restarted since scrape i - 1.
 
-    `engine`: by the names on its page; None: unknown.
+    `engine`: by the names on its page; None: unknown. `replicas`: servers behind the address; with several there are no metrics,
+    since successive scrapes are of different servers.
     """
 
     target: str
@@ -68,6 +67,7 @@ class ServerSeries:
     metrics: Mapping[str, tuple[MetricSeries, ...]]
     restarted: Bools
     engine: str | None = None
+    replicas: int = 1
     _grown: dict[Any, Floats | None] = field(default_factory=dict, repr=False, compare=False)  # cache of `grown`
 
     def series(self, metric: str, **labels: str) -> tuple[MetricSeries, ...]:
@@ -212,14 +212,14 @@ def names_on_pages(metrics: Iterable[str]) -> frozenset[str]:
 def by_target(table: pa.Table, metrics: Iterable[str] | None = None) -> dict[str, ServerSeries]:
     """Return each target's series from a table of scrapes (columns wall_ns, target, metric, labels, value), targets sorted.
 
-    `metrics`: names to read, besides those that show restarts; None: all. The instants of all scrapes are included.
+    `metrics`: names to read, besides those that show restarts and replicas; None: all. The instants of all scrapes are included.
     """
     servers: dict[str, ServerSeries] = {}
     for target in sorted(value for value in pc.unique(table["target"]).to_pylist() if value is not None):
         of_target = table.filter(pc.equal(table["target"].cast(pa.string()), target))
         instants = np.unique(of_target["wall_ns"].to_numpy()).astype(np.int64)
         if metrics is not None:
-            published = names_on_pages([*metrics, names.PROCESS_START])
+            published = names_on_pages([*metrics, *replicas.READ])
             of_target = of_target.filter(pc.is_in(of_target["metric"].cast(pa.string()), pa.array(sorted(published))))
         servers[target] = _server(target, instants, of_target)
     return servers
@@ -231,7 +231,23 @@ def _server(target: str, instants: Instants, table: pa.Table) -> ServerSeries:
         by_metric.setdefault(metric, []).append(MetricSeries(_labels(labels), values, unusable))
     meaning = names.current_names(by_metric)
     metrics = {now: tuple(by_metric[was]) for was, now in meaning.items() if now is not None}
-    return ServerSeries(target, instants, metrics, _restarts(len(instants), metrics), names.engine_of(by_metric))
+    engine, restarted = names.engine_of(by_metric), _restarts(len(instants), metrics)
+    count = _replicas(instants, metrics, restarted)
+    if count > 1:
+        return ServerSeries(target, instants, {}, np.zeros_like(restarted), engine, count)
+    return ServerSeries(target, instants, metrics, restarted, engine)
+
+
+def _replicas(instants: Instants, metrics: Mapping[str, tuple[MetricSeries, ...]], restarted: Bools) -> int:
+    """Return the number of servers that the scrapes are of."""
+    read = [(metric, series.key, series.values) for metric in replicas.READ for series in metrics.get(metric, ())]
+    if not restarted.any() and not any(np.isnan(values).any() for _, _, values in read):
+        return 1  # nothing changed back
+    seen = replicas.Replicas()
+    for scrape, at_ns in enumerate(instants):
+        known = [(metric, labels, float(values[scrape])) for metric, labels, values in read]
+        seen.add(int(at_ns) / NS_PER_S, (each for each in known if not math.isnan(each[2])))
+    return seen.count
 
 
 def _labels(text: str | None) -> dict[str, str]:
@@ -282,7 +298,7 @@ _Gap = tuple[int, int]
 
 def _changes(start: MetricSeries) -> list[_Gap]:
     """Return the gaps in which a start time changed."""
-    return _gaps(start, lambda change: np.abs(change) > _SAME_START_S)
+    return _gaps(start, lambda change: np.abs(change) > replicas.SAME_START_S)
 
 
 def _decreases(counter: MetricSeries) -> list[_Gap]:

@@ -248,8 +248,8 @@ class ServerWindow:
         return UNKNOWN if self.window_s is None else np.asarray(self.delta(reading) / self.window_s)
 
     def restarts(self) -> Floats:
-        """Return the number of restarts between the two scrapes."""
-        if self.ends is None:
+        """Return the number of restarts between the two scrapes; unknown behind an address with several servers."""
+        if self.ends is None or self.server.replicas > 1:
             return UNKNOWN
         first, last = self.ends
         return np.asarray(np.count_nonzero(self.server.restarted[first + 1 : last + 1]), dtype=np.float64)
@@ -274,6 +274,7 @@ def _entry(window: ServerWindow) -> Server:
     }
     return Server(
         target=server.target,
+        replicas=server.replicas,
         scrapes=len(window.scrapes),
         window_s=window.window_s,
         longest_gap_s=window.longest_gap_s,

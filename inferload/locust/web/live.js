@@ -303,8 +303,10 @@
         const server = state.bottlenecks.length > 1 ? `${target}: ` : "";
         return [`${server}${probable ? "probably " : ""}${code} since ${clock(since_s)}: ${now}`, evidence];
       });
-      this.bottleneck.hidden = !words.length;
+      const leftOut = state.left_out.map((text) => element("small", "", text));
+      this.bottleneck.hidden = !words.length && !leftOut.length;
       this.bottleneck.replaceChildren(
+        ...leftOut,
         ...words.flatMap(([head, evidence]) => [element("span", "", `Server: ${head}`), element("small", "", evidence)]),
       );
     }

@@ -21,6 +21,7 @@ from inferload.results.summary_document import (
     TurnCounts,
 )
 from inferload.results.verdict import gate_decision
+from inferload.servers.replicas import left_out
 
 # (measure, q) -> quantile of the sample at the nearest rank; None without a sample.
 Quantile = Callable[[str, float], float | None]
@@ -149,7 +150,10 @@ def _server_value(gate: Gate, servers: Sequence[Server]) -> tuple[float | None, 
 
 
 def _why_missing(missing: Sequence[str], servers: Sequence[Server]) -> str:
-    """Return targets without a value, and the reason: gaps between scrapes first."""
+    """Return targets without a value, and the reason: several servers, then gaps between scrapes."""
+    several = [entry for entry in servers if entry.target in missing and entry.replicas > 1]
+    if several:
+        return "; ".join(left_out(entry.target, entry.replicas) for entry in several)
     gaps_s = {entry.target: entry.too_long_gap_s for entry in servers}
     silent = {target: gap_s for target in missing if (gap_s := gaps_s[target]) is not None}
     if not silent:

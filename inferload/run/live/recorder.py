@@ -19,6 +19,7 @@ from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
 from inferload.run.live.panels import CLIENT, LOAD, OF_SERVERS
 from inferload.run.live.scrape_window import LiveWindow, ServersWindow, Values
 from inferload.run.live.series import Series
+from inferload.servers import replicas
 from inferload.servers.bottleneck.peers import OUTLIER, SILENCE_S, Peer, outliers
 from inferload.turns.client_health import HealthSet
 from inferload.turns.sketch import Sketch
@@ -45,10 +46,14 @@ class Instant:
 
 @dataclass(slots=True)
 class _Target:
-    """Scrapes of a target in the rolling span, oldest first, as (seconds since the load began, gauges)."""
+    """Scrapes of a target in the rolling span, oldest first, as (seconds since the load began, gauges).
+
+    `replicas`: servers behind its address; of several, nothing is shown.
+    """
 
     diagnosis: LiveDiagnosis
     answered_ns: int | None = None  # wall time of the newest scrape
+    replicas: int = 1
     gauges: deque[tuple[float, Values]] = field(default_factory=lambda: deque(maxlen=SPAN_S + 1))
 
     def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int, client: ClientFigures) -> None:
@@ -56,13 +61,17 @@ class _Target:
             self.answered_ns = line.get("wall_ns", 0)
         fresh = line.get("up") and wall_ns - line.get("wall_ns", 0) <= STALE_S * NS_PER_S
         gauges = line.get("gauges") or {} if fresh else {}
+        self.replicas = line.get("replicas", 1)
+        if self.replicas > 1:
+            self.gauges.clear()  # scrapes before were of several servers, too
+            return
         self.gauges.append((at_s, gauges))
         self.diagnosis.add(wall_ns / NS_PER_S, gauges, client)
 
     def peer(self, name: str, wall_ns: int) -> Peer | None:
         """Return its figures for a comparison with other servers; None if it never answered, or is no inference server."""
         window = self.diagnosis.window
-        if self.answered_ns is None or window is None:
+        if self.answered_ns is None or window is None or self.replicas > 1:
             return None
         return Peer.of(name, window, (wall_ns - self.answered_ns) / NS_PER_S)
 
@@ -172,7 +181,8 @@ class Recorder:
             {"target": name, "code": OUTLIER, "probable": False, "since_s": since_s, "now": text, "evidence": _COMPARED}
             for name, (since_s, text) in self._outliers.items()
         ]
-        states = ((name, target.diagnosis.state()) for name, target in self.targets.items())
+        single = ((name, target) for name, target in self.targets.items() if target.replicas == 1)
+        states = ((name, target.diagnosis.state()) for name, target in single)
         return found + [{"target": name, **state} for name, state in states if state is not None]
 
     def _compare(self, wall_ns: int) -> None:
@@ -183,6 +193,11 @@ class Recorder:
             outlier.target: (begins_s.get(outlier.target, wall_ns / NS_PER_S), outlier.text)
             for outlier in outliers(peers, SILENCE_S)
         }
+
+    def left_out(self) -> list[str]:
+        """Return a text for each address with several servers, in place of their figures."""
+        several = ((name, target.replicas) for name, target in self.targets.items() if target.replicas > 1)
+        return [replicas.left_out(name, count) for name, count in several]
 
     def slo_attainment(self) -> float | None:
         """Return the SLO attainment of the minute before the newest point; None without an SLO."""

@@ -26,6 +26,7 @@ from inferload.run.master.manifest import models_of
 from inferload.run.master.progress import counts_so_far, left_s
 from inferload.run.process.greenlets import sleep_until
 from inferload.scenario.scenario import Scenario
+from inferload.servers import replicas
 from inferload.servers.bottleneck.evidence import max_num_seqs
 from inferload.servers.scrape_http import MetricsUrl
 
@@ -35,6 +36,7 @@ _MARK_TEXT = 200  # characters
 _NO_TABLES: dict[str, Any] = {
     "badge": None,
     "bottlenecks": [],
+    "left_out": [],
     "gates": [],
     "rows": [],
     "others": [],
@@ -158,6 +160,7 @@ class LiveRun:
         )
         return {
             "bottlenecks": recorder.bottlenecks(),
+            "left_out": recorder.left_out(),
             "badge": tables.badge_so_far(counts, gates, lost, troubles, messages),
             "gates": gates,
             "rows": tables.class_rows(results),
@@ -177,6 +180,9 @@ class LiveRun:
         turns = summary.turns.whole_run
         return {
             "bottlenecks": [],
+            "left_out": [
+                replicas.left_out(entry.target, entry.replicas) for entry in summary.servers if entry.replicas > 1
+            ],
             "badge": tables.badge_of(summary),
             "gates": tables.gates_of(summary.verdict.gates),
             "rows": tables.class_rows(summary),

@@ -129,7 +129,7 @@ def begin(run: MasterRun, status_lines: bool) -> Callable[[], None]:
 
 def snapshot(run: MasterRun) -> Snapshot:
     """Return the current state of a run."""
-    lines = [] if run.scraping is None else run.scraping.latest.values()
+    lines = [] if run.scraping is None else list(run.scraping.latest.values())
     servers = ServersWindow([LiveWindow([(0.0, line.get("gauges") or {})]) for line in lines])
     return Snapshot(
         phase=run.phase() if run.windows and run.windows[0].start_ns <= now_ns() else None,
@@ -144,6 +144,7 @@ def snapshot(run: MasterRun) -> Snapshot:
         kv_cache_usage=server_figures.KV_CACHE_USAGE.number(servers),
         waiting=server_figures.WAITING.number(servers),
         scraped=run.scraping is not None,
+        replicas=max((line.get("replicas", 1) for line in lines), default=1),
         lost=tuple(member.name for member in run.roster.gone),
     )
 

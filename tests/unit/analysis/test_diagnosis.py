@@ -530,3 +530,16 @@ def test_a_metrics_page_that_stops_or_restarts_is_a_finding(tmp_path: Path) -> N
     (finding,) = diagnosed(replace(run, servers={server.target: again})).run
     assert finding.code == "restarted"
     assert "3.0 s" in finding.sentences[0]
+
+
+def test_several_servers_behind_one_address_have_no_diagnosis(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run")
+    (server,) = run.servers.values()
+    several = replace(server, metrics={}, replicas=2, _grown={})
+    diagnoses = diagnosed(replace(run, servers={server.target: several}))
+    text = f"2 servers behind {server.target}: name each with --metrics-url; server figures are left out"
+    assert diagnoses.servers == ()
+    known = document(diagnoses)
+    assert known["left_out"] == {server.target: text}
+    assert known["lines"] == [server.target, f"  {text}."]
+    assert known["brief"] == text

@@ -222,3 +222,16 @@ def test_of_two_servers_only_the_idle_one_is_compared(run: RunFrames) -> None:
     )
     assert by_check[f"requests at {SERVER}"] == "adds up"
     assert not [name for name in by_check if name.endswith("http://other")]
+
+
+def test_counters_of_several_servers_behind_one_address_are_not_compared(run: RunFrames) -> None:
+    columns = ScrapeColumns()
+    for number in range(13):
+        values = {names.RUNNING: 0.0, names.WAITING: 0.0, names.PROCESS_START: 100.0 + number % 2}
+        for name, value in values.items():
+            columns.append(synthetic.START_WALL_NS + number * synthetic.NS, SERVER, name, (), value)
+    several = replace(run, servers=by_target(columns.to_table()))
+    reconciled = reconcile(several)
+    text = f"2 servers behind {SERVER}: name each with --metrics-url; server figures are left out"
+    assert [(check.check, check.outcome, check.text) for check in reconciled.checks][-1] == ("sums", "not known", text)
+    assert reconciled.spans == ()

@@ -1,6 +1,7 @@
 """The scraper process and `inferload scrape`: stored metrics, failures, and signals."""
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -38,7 +39,7 @@ from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
 from inferload.servers.exposition import Sample, parse
 from inferload.servers.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
-from inferload.servers.scraper import Scrape, ScrapeBuffer, line_of, readings
+from inferload.servers.scraper import Scrape, ScrapeBuffer, clients_of, line_of, readings
 from inferload.servers.series import by_target
 
 PAGE = """\
@@ -497,3 +498,35 @@ def test_only_finite_times_in_range_are_accepted(value: float) -> None:
 def test_gpu_use_of_the_live_display_is_the_highest_as_in_the_summary() -> None:
     page = 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 100\nDCGM_FI_DEV_GPU_UTIL{gpu="1"} 20\n'
     assert readings(parse(page)) == {names.GPU_USE: 100}
+
+
+def test_a_new_connection_shows_the_servers_behind_a_balancer_per_connection(
+    page: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (client,) = clients_of([f"http://127.0.0.1:{page.port}"], None, False, None)
+    for _ in range(3):
+        client.get(5)
+    assert len(page.connections) == 1
+    monkeypatch.setattr("inferload.servers.scrape_http.RECONNECT_S", 0.0)
+    for _ in range(3):
+        client.get(5)
+    assert len(page.connections) == 4
+    client.close()
+
+
+def test_the_lines_of_an_address_with_several_servers_have_no_gauges(tmp_path: Path) -> None:
+    starts = itertools.cycle((100, 200))
+
+    def answer(connection: socket.socket, _request: bytes) -> None:
+        body = f"process_start_time_seconds {next(starts)}\nvllm:num_requests_running 3\n".encode()
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    server = ScriptedServer([answer])
+    child = Child(tmp_path, "--interval-s", "0.05", "--target", server.url)
+    lines = [child.line() for _ in range(4)]
+    code, _, table = child.end()
+    server.close()
+    assert code == 0
+    assert [line["replicas"] for line in lines] == [1, 1, 2, 2]
+    assert [line["gauges"] for line in lines[1:3]] == [{names.RUNNING: 3}, {}]
+    assert by_target(table)[server.url].replicas == 2

@@ -157,6 +157,11 @@ def test_an_unknown_value_does_not_pass(text: str) -> None:
             second_server(longest_gap_s=55.0, gap_limit_s=5.0, restarts=None),
             "restarts was not measured at http://b:8000: its metrics page was not scraped for 55 s",
         ),
+        (
+            "restarts == 0",
+            second_server(longest_gap_s=55.0, gap_limit_s=5.0, restarts=None, replicas=3),
+            "restarts was not measured at 3 servers behind http://b:8000: name each with --metrics-url",
+        ),
         ("acceptance_rate > 0", SUMMARY, "acceptance_rate was not measured at http://a:8000: its metrics page has no"),
         ("max(gpu_use) > 0", SUMMARY, "gpu_use was not measured: no metrics page reported it"),
         (

@@ -51,6 +51,7 @@ def test_progress_lines_of_a_run(golden: Callable[[str, str], None]) -> None:
         "drain": Snapshot("drain", 95.0, 58.8, None, 7, 0, FIGURES, at_most=True, kv_cache_usage=0.0, waiting=0.0),
         "many lost": Snapshot("measure", 5.0, 55.0, None, 4, 0, FIGURES, lost=tuple(f"w{k}" for k in range(1, 6))),
         "a worker lost": Snapshot("measure", 5.0, 55.0, None, 4, 0, FIGURES, lost=("w1", "w4")),
+        "several servers": Snapshot("measure", 5.0, 55.0, None, 4, 0, FIGURES, replicas=2),
         "steady": Snapshot("warmup", 25.0, None, None, 4, 0, FIGURES, steady="steady"),
     }
     golden("progress.txt", "\n".join("\n".join([f"-- {name}", *lines(now, 100)]) for name, now in cases.items()) + "\n")

@@ -665,3 +665,18 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
     assert "INVALID" in measurement
     assert "simulator" in measurement
     assert all("(INVALID)" in line for line in text.splitlines() if line.startswith(("Latency", "Rates")))
+
+
+def test_several_servers_behind_one_address_have_a_line_in_place_of_figures() -> None:
+    several = "2 servers behind http://h:8000: name each with --metrics-url; server figures are left out"
+    left_out = {"target": "http://h:8000", "scrapes": 240, "window_s": 60.0, "replicas": 2}
+    document = build(SummaryInput(msgspec.convert(RUN, Run), TallySet(), HealthSet(), {}, VALID, "user"))
+    document |= {"servers": [left_out]}
+    assert f"server  {several}" in brief(document).splitlines()
+    assert several in " ".join(details(document).split())
+    assert "Not published" not in details(document)
+    both = document | {
+        "servers": [left_out, {"target": "http://i:8000", "requests_running": {"mean": 1.8, "max": 4.0}}]
+    }
+    rows = [row for row in brief(both).splitlines() if row.startswith("server ")]
+    assert rows == [f"server  {several}", "server  http://i:8000: running 1.8/4 (gauges: mean/max)"]

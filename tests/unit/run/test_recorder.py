@@ -275,3 +275,20 @@ def test_the_number_of_columns_is_bounded() -> None:
     assert len(recorder.classes) == MOST_CLASSES
     assert len(recorder.targets) == MOST_TARGETS
     assert newest(recorder)["turns_per_s"] == 3 * MOST_CLASSES
+
+
+def test_several_servers_behind_one_address_have_a_line_and_no_figures() -> None:
+    recorder = Recorder()
+    for second in range(8):
+        state = {} if second < 6 else {"replicas": 2}
+        figures = {"running": 1, "waiting": 0, "preemptions": second} if second < 6 else {}
+        scrapes = {"a": {**line(second * S, **figures), **state}, "b": line(second * S, running=2, waiting=0)}
+        recorder.add(second + 0.5, delta_of([turn()]), HealthSet())
+        recorder.close_second(second + 1.0, Instant(0, 0, second * S, scrapes))
+        assert [state["target"] for state in recorder.bottlenecks()] == [["a", "b"], ["b"]][second >= 6][
+            : 2 * (second >= 4)
+        ]
+        several = ["2 servers behind a: name each with --metrics-url; server figures are left out"]
+        assert recorder.left_out() == (several if second >= 6 else [])
+    assert newest(recorder)[RUNNING.key] == 2
+    assert newest(recorder)[f"{RUNNING.key}@target:a"] is None
