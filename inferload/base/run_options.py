@@ -68,7 +68,9 @@ RUN_OPTIONS = (
     RunOption("--seed", "seed of every random choice (default: the scenario's)", "N", in_form=True),
     RunOption(
         "--metrics-url",
-        "the server's Prometheus page; repeat it for several servers (default: /metrics of each host; 'none' for none)",
+        "the server's Prometheus page; for several servers repeat it, or give dns://NAME:PORT/metrics (each address of a name, as "
+        "of a headless Service of Kubernetes, when the run starts) or a file (a URL per line, or Prometheus file_sd, .json or "
+        ".yaml) (default: /metrics of each host; 'none' for none)",
         "URL",
         repeat=True,
     ),

@@ -19,7 +19,11 @@ def register(commands: Any) -> None:
         epilog="Exit code: 0 no check fails, 2 a check fails. Example: inferload doctor --host http://server:8000",
     )
     parser.add_argument("--host", metavar="URL", help="the server, as http://server:8000")
-    parser.add_argument("--metrics-url", metavar="URL", help="the server's Prometheus page (default: HOST/metrics)")
+    parser.add_argument(
+        "--metrics-url",
+        metavar="URL",
+        help="the server's Prometheus page, or those of a file or of dns://NAME:PORT, as for a run (default: HOST/metrics)",
+    )
     for option in RUN_OPTIONS:
         if option.flag in _OPTIONS:
             parser.add_argument(option.flag, **option.keywords())
@@ -30,11 +34,13 @@ def register(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run and print the checks; return the exit code."""
     from inferload.cli import machine, server_checks  # imports the HTTP client
+    from inferload.servers import metrics_targets
 
     settings = None if arguments.host is None else server_checks.settings(arguments)
+    pages = metrics_targets.of_option([arguments.metrics_url] if arguments.metrics_url else [])
     parts = {"machine": machine.check()}
     if settings is not None:
-        parts["server"] = server_checks.check(settings, arguments.model or None, arguments.metrics_url)
+        parts["server"] = server_checks.check(settings, arguments.model or None, pages)
     code = checks.exit_code([check for part in parts.values() for check in part])
     if arguments.json:
         document = {title: [check.to_dict() for check in part] for title, part in parts.items()}

@@ -14,7 +14,7 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.numbers import clock
 from inferload.base.run_options import API_KEY_VARIABLE, RUN_OPTIONS
-from inferload.servers import replicas
+from inferload.servers import metrics_targets, replicas
 
 EXIT_INCOMPLETE = 1
 PROGRESS_S = 1.0
@@ -36,7 +36,11 @@ def register(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "urls", metavar="URL", nargs="+", help="metrics page, as http://server:8000/metrics (default path: /metrics)"
+        "urls",
+        metavar="URL",
+        nargs="+",
+        help="metrics page, as http://server:8000/metrics (default path: /metrics), dns://NAME:PORT/metrics (each address of a "
+        "name), or a file (a URL per line, or Prometheus file_sd, .json or .yaml)",
     )
     parser.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="output directory; must be empty or absent"
@@ -85,7 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
     _check_free(arguments.out)
     key = credentials.api_key(arguments.api_key_file, API_KEY_VARIABLE)
     ca_file = Path(arguments.ca_file) if arguments.ca_file else None
-    clients = scrape.clients_of(arguments.urls, ca_file, arguments.insecure, key)
+    urls = metrics_targets.urls_of(arguments.urls)
+    clients = scrape.clients_of(urls, ca_file, arguments.insecure, key)
     job = scrape.ScrapeJob(clients, arguments.interval, arguments.out, Anchor.take())
     progress = ScrapeProgress([client.url.target for client in clients])
     buffer = scrape.ScrapeBuffer(

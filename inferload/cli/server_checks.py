@@ -1,6 +1,7 @@
 """Checks of a server for `inferload doctor`."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,16 +39,19 @@ def settings(arguments: argparse.Namespace) -> ClientSettings:
     )
 
 
-def check(settings: ClientSettings, model: str | None, metrics_url: str | None) -> list[MachineCheck]:
-    """Run every check of a server, with secrets redacted; if it does not answer, return that one alone."""
+def check(settings: ClientSettings, model: str | None, pages: Sequence[str]) -> list[MachineCheck]:
+    """Run every check of a server, with secrets redacted; if it does not answer, return that one alone.
+
+    `pages`: its metrics pages; empty: the default one.
+    """
     redact = settings.redaction
     return [
         replace(result, found=escaped(redact(result.found)), remedy=escaped(redact(result.remedy)))
-        for result in _check(settings, model, metrics_url)
+        for result in _check(settings, model, pages)
     ]
 
 
-def _check(settings: ClientSettings, model: str | None, metrics_url: str | None) -> list[MachineCheck]:
+def _check(settings: ClientSettings, model: str | None, pages: Sequence[str]) -> list[MachineCheck]:
     sent = SentTurns()
     try:
         listed = model_list(settings)
@@ -70,7 +74,7 @@ def _check(settings: ClientSettings, model: str | None, metrics_url: str | None)
         _engine(facts),
         *streaming,
         _tokenizer(facts),
-        _metrics(metrics_url or settings.target.metrics_url, settings),
+        *(_metrics(url, settings) for url in pages or [settings.target.metrics_url]),
     ]
 
 

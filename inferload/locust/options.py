@@ -13,7 +13,6 @@ from locust.util.timespan import parse_timespan
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.base.redaction import without_userinfo
 from inferload.base.run_options import API_KEY_VARIABLE, DEFAULT_MAX_TURNS_MB, KEY_ON_COMMAND_LINE, RUN_OPTIONS
 from inferload.client.client import Credentials
 from inferload.client.connection import credentials
@@ -31,6 +30,7 @@ from inferload.run.process.trace_export import TraceExport
 from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario import overrides
 from inferload.scenario.files import catalog
+from inferload.servers import metrics_targets
 from inferload.servers.scrape_http import MetricsUrl
 from inferload.workload.content.data import DataContext
 from inferload.workload.sessions import Sessions
@@ -170,7 +170,6 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
     scenario = loaded.scenario
     seed_of(options.seed)
     seconds_of("--warmup", options.warmup)
-    metrics_urls(options.metrics_url)
     if options.worker:
         return CheckedOptions(own, loaded)
     if options.live and not options.headless:
@@ -238,7 +237,8 @@ def _listen_address(flag: str, text: str) -> ListenAddress | None:
 def _origins(options: Any) -> frozenset[str]:
     """Return the origins that the command line names; only these may get the key and the headers."""
     targets = [Target.parse(url) for url in (options.host, *(options.also_host or ())) if url]
-    targets += [Target.of_page(url) for url in metrics_urls(options.metrics_url) or ()]
+    if not options.worker:  # which reads no page, and may lack the file or the name
+        targets += [Target.of_page(url) for url in metrics_urls(options.metrics_url) or ()]
     for url in options.allow_target or ():
         try:
             targets.append(Target.parse(url))
@@ -295,20 +295,15 @@ def abort_on(conditions: list[str] | None) -> tuple[str, ...] | None:
     return tuple(conditions) if conditions else None
 
 
-def metrics_urls(urls: list[str] | None) -> tuple[str, ...] | None:
-    """Check the values of --metrics-url; empty for `none`; None if it was not given."""
-    if not urls:
+def metrics_urls(values: list[str] | None) -> tuple[str, ...] | None:
+    """Return the pages that --metrics-url names; empty for `none`; None if it was not given."""
+    if not values:
         return None
-    if "none" in urls:
-        if len(urls) > 1:
+    if "none" in values:
+        if len(values) > 1:
             raise UsageError("--metrics-url none: given beside a URL; give one or the other")
         return ()
-    for url in urls:
-        try:
-            MetricsUrl.parse(url)
-        except UsageError as error:
-            remedy = "write it as http://server:8000/metrics, without a password"
-            raise UsageError(f"--metrics-url {without_userinfo(url)}: not an address; {remedy}") from error
+    urls = metrics_targets.of_option(values)
     name, count = Counter(MetricsUrl.parse(url).target for url in set(urls)).most_common(1)[0]
     if count > 1:
         raise UsageError(f"--metrics-url {name}: named twice, with other values in its query; name each page once")
