@@ -6,9 +6,9 @@ processes. A restart changes a page for good; here a page changes and changes ba
 * Start times: one that comes back after another. Those of a server that restarts, also in a loop, never come back.
 * Engine labels: pages without a common engine, of which one comes back.
 * Counters, if there is one start time or none: the values of a counter are covered by the fewest chains that never decrease.
-  After a restart a counter begins a chain of its own, so that there is one decrease per chain. Servers that alternate decrease far
-  more often than they have chains. Only a decrease that no restart explains counts: one within a time in which no server
-  restarts, or to a value that no server reaches so soon after its start.
+  After a restart a counter begins a chain of its own, so that there is one decrease per chain. The counters of servers that
+  alternate decrease far more often than they have chains. Only a decrease that no restart explains counts: one within a time in
+  which no server restarts, or to a value that no server reaches so soon after its start. Of those that are both, two suffice.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,16 +21,25 @@ from inferload.servers import parts
 from inferload.servers.exposition import Labels
 
 # Counters that every request of a server increases.
-COUNTERS = (names.PROMPT_TOKENS, names.GENERATION_TOKENS, names.FINISHED, f"{names.E2E}_count")
+COUNTERS = (
+    names.PROMPT_TOKENS,
+    names.GENERATION_TOKENS,
+    names.FINISHED,
+    names.PREFIX_QUERIES,
+    *(f"{family}_count" for family in (names.TTFT, names.ITL, names.E2E)),
+)
 
 # Metrics by which servers are told apart.
 READ = (names.PROCESS_START, *COUNTERS)
 
-# Start times of one process differ between scrapes by rounding only.
-SAME_START_S = 0.5
+# Start times of one process differ between scrapes by rounding only; those of replicas may differ by a tick of 10 ms.
+SAME_START_S = 0.005
 
+_OF_FINISHED = "finished_reason"  # the label of a part of the counter of requests
+_LEAST_S = 1e-3  # between two scrapes; the wall clock can step back
 _RESTART_S = 1.0  # shortest time of a restart: to end, to start and to count again
 _LEAST_DECREASES = 3
+_LEAST_OLD = 2  # decreases in such a time, to values that no server reaches so soon after its start
 _TOO_FAST = 4.0  # times the highest rate of a counter: so much is not counted in the first seconds after a start
 
 
@@ -50,12 +59,15 @@ class _Lives(Generic[_Identity]):
     spans: dict[_Identity, tuple[float, float]] = field(default_factory=dict)
     _newest: _Identity | None = None
 
-    def seen(self, identity: _Identity, at_s: float) -> None:
-        came_back = identity in self.spans and identity != self._newest
+    def seen(self, identity: _Identity, at_s: float) -> bool:
+        """Add the identity of a page; return True if it is another than that of the page before."""
+        changed = bool(self.spans) and identity != self._newest
+        came_back = changed and identity in self.spans
         self.spans[identity] = (self.spans.get(identity, (at_s,))[0], at_s)
         self._newest = identity
         if came_back:
             self.at_once = self._most()
+        return changed
 
     def _most(self) -> int:
         firsts, lasts = (sorted(ends) for ends in zip(*self.spans.values(), strict=True))
@@ -67,18 +79,18 @@ class _Counter:
     """Values of one counter as the fewest chains that never decrease (patience sorting)."""
 
     lives: _Lives[int] = field(default_factory=_Lives)
+    fastest_per_s: float = 0.0
     _tails: list[float] = field(default_factory=list)  # last value of each chain, ascending
     _chains: list[int] = field(default_factory=list)  # their identities
     _newest: tuple[float, float] | None = None  # instant and value
-    _fastest_per_s: float = 0.0
-    _sudden: int = 0  # decreases within a time in which no server restarts
-    _after_per_s: list[float] = field(
-        default_factory=list
-    )  # of other decreases: the value after it, over the time since the last one
 
-    def add(self, at_s: float, value: float) -> None:
-        if self._newest is not None:
-            self._step(at_s - self._newest[0], value - self._newest[1], value)
+    @property
+    def chains(self) -> int:
+        return len(self._tails)
+
+    def add(self, at_s: float, value: float) -> float | None:
+        """Add a value. Return the seconds since the one before if it is lower than that, else None."""
+        lasted_s, before = (0.0, value) if self._newest is None else (at_s - self._newest[0], self._newest[1])
         self._newest = (at_s, value)
         place = bisect_right(self._tails, value) - 1
         if place < 0:
@@ -87,53 +99,98 @@ class _Counter:
             self._chains.insert(0, len(self._chains))
         self._tails[place] = value
         self.lives.seen(self._chains[place], at_s)
+        if value < before:
+            return lasted_s
+        self.fastest_per_s = max(self.fastest_per_s, (value - before) / max(lasted_s, _LEAST_S))
+        return None
 
-    def _step(self, lasted_s: float, change: float, value: float) -> None:
-        if change >= 0:
-            self._fastest_per_s = max(self._fastest_per_s, change / max(lasted_s, 1e-3))
-        elif lasted_s < _RESTART_S:
-            self._sudden += 1
-        else:
-            self._after_per_s.append(value / lasted_s)
+
+# Counters that decreased at one scrape, each with its value after that over the time since the value before.
+_Decreases = list[tuple[_Counter, float]]
+
+
+@dataclass(slots=True)
+class _Engine:
+    """Counters of one engine, which a restart resets together."""
+
+    _counters: dict[tuple[str, Labels], _Counter] = field(default_factory=dict)
+    _sudden: list[_Decreases] = field(default_factory=list)  # scrapes after a time in which no server restarts
+    _slow: list[_Decreases] = field(default_factory=list)  # other scrapes
+
+    def add(self, at_s: float, values: Iterable[tuple[str, Labels, float]]) -> bool:
+        """Add the values of a scrape; return True if one decreased."""
+        decreases: _Decreases = []
+        sudden = False
+        for metric, labels, value in values:
+            counter = self._counters.setdefault((metric, labels), _Counter())
+            lasted_s = counter.add(at_s, value)
+            if lasted_s is not None:
+                decreases.append((counter, value / max(lasted_s, _LEAST_S)))
+                sudden = sudden or lasted_s < _RESTART_S
+        if decreases:
+            (self._sudden if sudden else self._slow).append(decreases)
+        return bool(decreases)
 
     @property
     def replicas(self) -> int:
         """Number of servers that the values are of; 1 if restarts explain them."""
-        decreases = self._sudden + sum(rate > _TOO_FAST * self._fastest_per_s for rate in self._after_per_s)
-        enough = max(_LEAST_DECREASES, 2 * (len(self._tails) - 1))
-        return max(2, self.lives.at_once) if decreases >= enough else 1
+        old_at_once = sum(map(_old, self._sudden))
+        decreases = len(self._sudden) + sum(map(_old, self._slow))
+        chains = max(counter.chains for counter in self._counters.values())
+        if old_at_once >= _LEAST_OLD or decreases >= max(_LEAST_DECREASES, 2 * (chains - 1)):
+            return max(2, *(counter.lives.at_once for counter in self._counters.values()))
+        return 1
+
+
+def _old(decreases: _Decreases) -> bool:
+    """Return True if a counter has a value that no server reaches so soon after its start."""
+    return any(after_per_s > _TOO_FAST * counter.fastest_per_s for counter, after_per_s in decreases)
 
 
 @dataclass(slots=True)
 class Replicas:
-    """Servers behind one address. `count`: number of those that were told apart so far; it never decreases."""
+    """Servers behind one address.
+
+    `count`: number of those that were told apart so far; it never decreases. `changed`: the newest page is of another server, or
+    of one that restarted.
+    """
 
     count: int = 1
+    changed: bool = False
     _starts: dict[Labels, _Lives[float]] = field(default_factory=dict)
-    _counters: dict[tuple[str, Labels], _Counter] = field(default_factory=dict)
+    _counters: dict[Labels, _Engine] = field(default_factory=dict)
     _engines: _Lives[frozenset[tuple[str, str]]] = field(default_factory=_Lives)
     _one_page: bool = False  # two sets of engines have a common one
 
     def add(self, at_s: float, values: Iterable[tuple[str, Labels, float]]) -> None:
         """Add the values of a scrape of the metrics in `READ`, as (metric, labels, value)."""
-        engines: set[tuple[str, str]] = set()
+        self.changed = False
+        counted: dict[Labels, list[tuple[str, Labels, float]]] = {}
         for metric, labels, value in values:
             if metric == names.PROCESS_START:
                 lives = self._starts.setdefault(labels, _Lives())
-                lives.seen(_same_start(lives.spans, value), at_s)
-                continue
-            self._counters.setdefault((metric, labels), _Counter()).add(at_s, value)
-            engines |= {label for label in labels if label[0] in parts.ENGINE_LABELS and not parts.is_total(label[1])}
+                self.changed |= lives.seen(_same_start(lives.spans, value), at_s)
+            else:
+                own = tuple(label for label in labels if label[0] != _OF_FINISHED)
+                counted.setdefault(own, []).append((metric, labels, value))
+        for own, each in counted.items():
+            self.changed |= self._counters.setdefault(own, _Engine()).add(at_s, each)
+        engines = {
+            label
+            for own in counted
+            for label in own
+            if label[0] in parts.ENGINE_LABELS and not parts.is_total(label[1])
+        }
         if engines:
             self._one_page |= any(engines != known and engines & known for known in self._engines.spans)
-            self._engines.seen(frozenset(engines), at_s)
+            self.changed |= self._engines.seen(frozenset(engines), at_s)
         self.count = max(self.count, self._told_apart())
 
     def _told_apart(self) -> int:
         if any(len(lives.spans) > 1 for lives in self._starts.values()):
             return max(lives.at_once for lives in self._starts.values())
         by_engine = 1 if self._one_page else self._engines.at_once
-        return max(by_engine, *(counter.replicas for counter in self._counters.values()), 1)
+        return max(by_engine, *(engine.replicas for engine in self._counters.values()), 1)
 
 
 def _same_start(known: Iterable[float], start_s: float) -> float:

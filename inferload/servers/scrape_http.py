@@ -2,7 +2,7 @@
 
 A balancer per connection, such as a Service of Kubernetes, shows one server on one connection. The client therefore opens a new
 connection from time to time, so that several servers behind one address are told apart; not for each page, because of the
-handshakes over long round trips.
+handshakes over long round trips. `close` before a `get` makes that one use a new connection.
 """
 
 import http.client

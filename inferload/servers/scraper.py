@@ -50,6 +50,8 @@ PART_S = 4.0
 TIMEOUT_S = 4.0
 # Timeout of the last scrape, after the stop request.
 LAST_S = 2.0
+# Scrapes on a new connection each that tell the servers of a balancer per connection apart.
+PROBES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +195,13 @@ def _send_line(line: str) -> None:
         pass  # the parent has ended, which closes stdin, too, and ends the scraper
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Scraper:
-    """Scrapes of one target until `stop` is set."""
+    """Scrapes of one target until `stop` is set.
+
+    The first scrapes, and those after a page of another process, are on a new connection each: if a server restarted, the page
+    before does not come back; behind a balancer per connection it soon does.
+    """
 
     client: MetricsClient
     interval_ns: int
@@ -203,6 +209,7 @@ class Scraper:
     buffer: ScrapeBuffer
     stop: threading.Event
     replicas: Replicas = field(default_factory=Replicas)
+    probes: int = PROBES  # scrapes to come on a new connection each
 
     def run(self) -> None:
         """Scrape at start, start + interval, ... until `stop` is set, then once more."""
@@ -220,6 +227,9 @@ class Scraper:
         before_ns = now_ns()
         samples: list[Sample] = []
         error = None
+        if self.probes and self.replicas.count == 1:
+            self.client.close()
+            self.probes -= 1
         try:
             page = self.client.get(timeout_s)
             after_ns = now_ns()
@@ -231,6 +241,8 @@ class Scraper:
             samples, error = [], str(fault)
         wall_ns = self.anchor.to_wall_ns((before_ns + after_ns) // 2)
         self.replicas.add(wall_ns / NS_PER_S, identifying(samples))
+        if self.replicas.changed:
+            self.probes = PROBES
         target, duration_ns = self.client.url.target, after_ns - before_ns
         return Scrape(wall_ns, target, duration_ns, skipped, samples, error, self.replicas.count)
 

@@ -30,7 +30,7 @@ from summaries import server_documents as servers_block
 from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.base.rundir import SERVER_METRICS
-from inferload.cli.scrape import _duration_s, _interval_s
+from inferload.cli.scrape import ScrapeProgress, _duration_s, _interval_s
 from inferload.client.client import Credentials, TlsSettings
 from inferload.figures import metric_names as names
 from inferload.figures.metric_names import SCRAPE_DURATION
@@ -39,7 +39,7 @@ from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
 from inferload.servers.exposition import Sample, parse
 from inferload.servers.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
-from inferload.servers.scraper import Scrape, ScrapeBuffer, clients_of, line_of, readings
+from inferload.servers.scraper import PROBES, Scrape, ScrapeBuffer, clients_of, line_of, readings
 from inferload.servers.series import by_target
 
 PAGE = """\
@@ -150,7 +150,7 @@ def test_relevant_metrics_are_stored_and_a_last_scrape_is_made_at_the_end(
     }
     assert lines[0]["gauges"] == figures
     assert set(page.keys) == {"Bearer sesame"}
-    assert len(page.connections) == 1
+    assert len(page.connections) == min(page.count, PROBES)
     metrics = set(table["metric"].to_pylist())
     assert metrics == {
         "vllm:num_requests_running",
@@ -530,3 +530,20 @@ def test_the_lines_of_an_address_with_several_servers_have_no_gauges(tmp_path: P
     assert [line["replicas"] for line in lines] == [1, 1, 2, 2]
     assert [line["gauges"] for line in lines[1:3]] == [{names.RUNNING: 3}, {}]
     assert by_target(table)[server.url].replicas == 2
+
+
+def test_inferload_scrape_names_an_address_with_several_servers(tmp_path: Path) -> None:
+    progress = ScrapeProgress(["http://a", "http://b"])
+    for number in range(4):
+        progress.add(Scrape(number, "http://a", 1, 0, [], replicas=min(number + 1, 2)))
+        progress.add(Scrape(number, "http://b", 1, 0, []))
+    several = "2 servers behind http://a: name each with --metrics-url; server figures are left out"
+    assert progress.summary(tmp_path).splitlines()[1:] == [several]
+
+
+def test_inferload_scrape_takes_a_file_of_pages(tmp_path: Path, page: MetricsServer) -> None:
+    (tmp_path / "pages.json").write_text(json.dumps([{"targets": [f"127.0.0.1:{page.port}"]}]))
+    process = command("pages.json", "--out", "new", "--duration", "0.3", "--interval", "0.05", cwd=tmp_path)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    assert "1 of 1 targets up" in out

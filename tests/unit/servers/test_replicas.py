@@ -41,9 +41,9 @@ class Process:
         labels = (("engine", self.engine),)
         grown = self.before + self.per_s * (at_s - self.begins)
         values: Page = {
-            (name, labels): float(int(grown * times)) for name, times in zip(COUNTERS, (7, 3, 0.1, 0.1), strict=True)
+            (name, labels): float(int(grown * times))
+            for name, times in zip(COUNTERS, (7, 3, 0.1, 7, 0.1, 3, 0.1), strict=True)
         }
-        values[names.PREFIX_QUERIES, labels] = float(int(grown))
         values[names.RUNNING, labels] = 1.0
         if starts:
             values[names.PROCESS_START, ()] = self.start_s
@@ -255,6 +255,16 @@ def test_a_server_that_restarts_also_in_a_loop_is_one(case: tuple[list[Scrape], 
     server = series_of(scrapes)
     assert server.replicas == 1
     assert server.restarted.any() == (decreases(scrapes) > 0)
+
+
+@pytest.mark.parametrize("switches", [3, 4, 5])
+def test_servers_with_nearly_equal_counters_are_told_apart_by_two_decreases(switches: int) -> None:
+    """A balancer per connection, without start times: no server counts that much in a quarter of a second."""
+    servers = [Process(EPOCH_S, 100.0, 1000.0), Process(EPOCH_S, 100.0, 940.0)]
+    order = [switch % 2 for switch in range(switches + 1) for _ in range(10)]
+    scrapes = Fleet(servers, order, 0.25, starts=False).scrapes()
+    assert decreases(scrapes) == (switches + 1) // 2
+    unknown(scrapes)
 
 
 @given(st.integers(1, 3), st.floats(0, 1000))

@@ -1,0 +1,94 @@
+"""Balancers in front of servers, in turn: per request, as a reverse proxy, or per connection, as a Service of Kubernetes."""
+
+import contextlib
+import http.client
+import itertools
+import socket
+import threading
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+_NOT_FORWARDED = ("connection", "keep-alive", "transfer-encoding", "content-length")
+
+
+class RequestBalancer:
+    """Sends each request to the next port. `hidden`: prefix of lines that it removes from metrics pages."""
+
+    def __init__(self, ports: Sequence[int], hidden: bytes | None = None) -> None:
+        turn = itertools.cycle(ports)
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._forward(None)
+
+            def do_POST(self) -> None:
+                self._forward(self.rfile.read(int(self.headers["Content-Length"])))
+
+            def _forward(self, body: bytes | None) -> None:
+                headers = {name: value for name, value in self.headers.items() if name.lower() not in _NOT_FORWARDED}
+                server = http.client.HTTPConnection("127.0.0.1", next(turn), timeout=60)
+                with contextlib.closing(server):
+                    server.request(self.command, self.path, body, headers)
+                    self._answer(server.getresponse())
+
+            def _answer(self, reply: http.client.HTTPResponse) -> None:
+                self.send_response(reply.status)
+                for name, value in reply.getheaders():
+                    if name.lower() not in _NOT_FORWARDED:
+                        self.send_header(name, value)
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                if hidden is not None and self.path == "/metrics":
+                    lines = reply.read().splitlines(keepends=True)
+                    self._chunk(b"".join(line for line in lines if not line.startswith(hidden)))
+                while data := reply.read1(65536):
+                    self._chunk(data)
+                self.wfile.write(b"0\r\n\r\n")
+
+            def _chunk(self, data: bytes) -> None:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class ConnectionBalancer:
+    """Sends each connection to the next port."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self._turn = itertools.cycle(ports)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", next(self._turn)))
+                for end in (client, server):
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=_relay, args=pair, daemon=True).start()
+
+
+def _relay(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
