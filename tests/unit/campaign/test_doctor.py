@@ -217,6 +217,19 @@ def test_the_simulator_passes_all_server_checks(
     assert "22 of 26 names; missing: spec_decode_*" in lines["metrics"]["found"]
 
 
+def test_each_metrics_page_of_a_file_is_checked(
+    simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    server = simulator("--ttft-ms", "2", "--itl-ms", "1")
+    file = tmp_path / "pages"
+    file.write_text(f"{server.url}/metrics\n{server.url}/v1/models\n")
+    cli.main(["doctor", "--json", "--host", server.url, "--metrics-url", str(file)])
+    checks = json.loads(capsys.readouterr().out)["server"]
+    assert [check["status"] for check in checks if check["what"] == "metrics"] == ["ok", "warn"]
+    assert cli.main(["doctor", "--host", server.url, "--metrics-url", "gone"]) == 2
+    assert "--metrics-url gone: not an http or https address" in capsys.readouterr().err
+
+
 def test_disabled_server_options_are_reported_without_the_key(
     simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
