@@ -8,7 +8,8 @@ processes. A restart changes a page for good; here a page changes and changes ba
 * Counters, if there is one start time or none: the values of a counter are covered by the fewest chains that never decrease.
   After a restart a counter begins a chain of its own, so that there is one decrease per chain. The counters of servers that
   alternate decrease far more often than they have chains. Only a decrease that no restart explains counts: one within a time in
-  which no server restarts, or to a value that no server reaches so soon after its start. Of those that are both, two suffice.
+  which no server restarts, or to a value that no server reaches so soon after its start. Of those that are both, two suffice, and
+  two at which another counter of the engine did not decrease, as a restart resets all of them.
 """
 
 from bisect import bisect_left, bisect_right
@@ -39,6 +40,8 @@ _OF_FINISHED = "finished_reason"  # the label of a part of the counter of reques
 _LEAST_S = 1e-3  # between two scrapes; the wall clock can step back
 _RESTART_S = 1.0  # shortest time of a restart: to end, to start and to count again
 _LEAST_DECREASES = 3
+_LEAST_PART = 2  # scrapes at which some counters decreased and others did not
+_PART_S, _LEAST_COUNT = 2.0, 10.0  # time and value: a restarted server does not count so much within it
 _LEAST_OLD = 2  # decreases in such a time, to values that no server reaches so soon after its start
 _TOO_FAST = 4.0  # times the highest rate of a counter: so much is not counted in the first seconds after a start
 
@@ -88,6 +91,13 @@ class _Counter:
     def chains(self) -> int:
         return len(self._tails)
 
+    def keeps(self, at_s: float, value: float) -> bool:
+        """Return True for a value that is not lower than the one before, which no restarted server can have reached."""
+        if self._newest is None:
+            return False
+        before_s, before = self._newest
+        return at_s - before_s <= _PART_S and value >= before >= _LEAST_COUNT
+
     def add(self, at_s: float, value: float) -> float | None:
         """Add a value. Return the seconds since the one before if it is lower than that, else None."""
         lasted_s, before = (0.0, value) if self._newest is None else (at_s - self._newest[0], self._newest[1])
@@ -116,18 +126,22 @@ class _Engine:
     _counters: dict[tuple[str, Labels], _Counter] = field(default_factory=dict)
     _sudden: list[_Decreases] = field(default_factory=list)  # scrapes after a time in which no server restarts
     _slow: list[_Decreases] = field(default_factory=list)  # other scrapes
+    _in_part: int = 0  # scrapes at which some counters decreased and others did not
 
     def add(self, at_s: float, values: Iterable[tuple[str, Labels, float]]) -> bool:
         """Add the values of a scrape; return True if one decreased."""
         decreases: _Decreases = []
-        sudden = False
+        sudden = kept = soon = False
         for metric, labels, value in values:
             counter = self._counters.setdefault((metric, labels), _Counter())
+            kept |= counter.keeps(at_s, value)
             lasted_s = counter.add(at_s, value)
             if lasted_s is not None:
                 decreases.append((counter, value / max(lasted_s, _LEAST_S)))
                 sudden = sudden or lasted_s < _RESTART_S
+                soon = soon or lasted_s <= _PART_S
         if decreases:
+            self._in_part += kept and soon
             (self._sudden if sudden else self._slow).append(decreases)
         return bool(decreases)
 
@@ -137,7 +151,11 @@ class _Engine:
         old_at_once = sum(map(_old, self._sudden))
         decreases = len(self._sudden) + sum(map(_old, self._slow))
         chains = max(counter.chains for counter in self._counters.values())
-        if old_at_once >= _LEAST_OLD or decreases >= max(_LEAST_DECREASES, 2 * (chains - 1)):
+        if (
+            self._in_part >= _LEAST_PART
+            or old_at_once >= _LEAST_OLD
+            or decreases >= max(_LEAST_DECREASES, 2 * (chains - 1))
+        ):
             return max(2, *(counter.lives.at_once for counter in self._counters.values()))
         return 1
 
