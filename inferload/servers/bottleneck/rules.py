@@ -101,6 +101,9 @@ def _path(evidence: WindowEvidence) -> Finding | None:
         return None
     trip = "" if trip_ms is None else f"; a round trip of the network takes {number(trip_ms)} ms"
     wait = f"requests wait {number(extra_ms)} ms before the server counts them{trip}"
+    if evidence.client_reasons:
+        late = "the client was busy: it, or the server if it is on the same machine, may be late"
+        return Finding("gateway-bound", 0.4, (figures, wait, late), probable=True, figures=figures)
     if not evidence.behind:
         late = "nothing is known to be between client and server: its API server may also read them late"
         return Finding("gateway-bound", 2.0, (figures, wait, late), probable=True, figures=figures)
