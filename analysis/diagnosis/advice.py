@@ -101,7 +101,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "TTFT shorter by a round trip, others unchanged",
         ),
     ),
-    "gateway-bound": (
+    "before-server": (
         Advice(
             "the same run against the address of the server itself",
             "shows the times without what is between",

@@ -14,7 +14,7 @@ from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import BUSY_CLIENT, QUEUED_SHARE, Finding
 
 KEPT_UP = "kept-up"
-BETWEEN = ("stream-held", "network-bound", "gateway-bound")  # causes between client and server
+BETWEEN = ("stream-held", "network-bound", "before-server")  # causes between client and server
 _LEAST_EXTRA_MS = 10.0  # of TTFT between client and server
 _BUSY_FRONT_END = 0.9  # of a core
 _BETWEEN_WEIGHT = 2.7
@@ -88,7 +88,7 @@ def _path(evidence: WindowEvidence) -> Finding | None:
     The server's own TTFT includes its queue. An API server that uses a whole core is another cause.
     """
     client, server = evidence.client_ttft_ms, evidence.server_ttft_ms
-    if not evidence.attributed or client is None or server is None or is_held(evidence):
+    if not evidence.attributed or client is None or server is None or is_held(evidence) or evidence.client_reasons:
         return None
     extra_ms, trip_ms = client - server, evidence.round_trip_ms
     if extra_ms <= max(_LEAST_EXTRA_MS, 0.1 * server):
@@ -101,17 +101,14 @@ def _path(evidence: WindowEvidence) -> Finding | None:
         return None
     trip = "" if trip_ms is None else f"; a round trip of the network takes {number(trip_ms)} ms"
     wait = f"requests wait {number(extra_ms)} ms before the server counts them{trip}"
-    if evidence.client_reasons:
-        late = "the client was busy: it, or the server if it is on the same machine, may be late"
-        return Finding("gateway-bound", 0.4, (figures, wait, late), probable=True, figures=figures)
     if not evidence.behind:
-        late = "nothing is known to be between client and server: its API server may also read them late"
-        return Finding("gateway-bound", 2.0, (figures, wait, late), probable=True, figures=figures)
+        late = "in a proxy at this address, or because the API server or its machine reads them late"
+        return Finding("before-server", 2.0, (figures, wait, late), probable=True, figures=figures)
     if evidence.server_cpu_share is None:
-        late = "the CPU time of the API server is not known: it may be the cause instead"
-        return Finding("gateway-bound", _BETWEEN_WEIGHT, (figures, wait, late), probable=True, figures=figures)
+        late = "in what is between, or because the API server, whose CPU time is not known, reads them late"
+        return Finding("before-server", _BETWEEN_WEIGHT, (figures, wait, late), probable=True, figures=figures)
     weight = 4.5 if extra_ms > server else _BETWEEN_WEIGHT
-    return Finding("gateway-bound", weight, (figures, wait), figures=figures)
+    return Finding("before-server", weight, (figures, wait), figures=figures)
 
 
 def _front_end(evidence: WindowEvidence) -> Finding | None:
@@ -269,13 +266,14 @@ RULES: tuple[CauseRule, ...] = (
         lambda evidence: _as(_path(evidence), "network-bound"),
     ),
     CauseRule(
-        "gateway-bound",
-        "A proxy, gateway or router",
+        "before-server",
+        "Requests wait before the server",
         f"client TTFT above the server's by {_LEAST_EXTRA_MS:g} ms and 10 %, no long round trip, and the API server does not use a "
         "core",
-        "probable if turns were sent to the address of the metrics page, or without process metrics of the API server; of several "
+        "in a proxy, gateway or router; probable if turns were sent to the address of the metrics page, or without process metrics "
+        "of the API server; of several "
         "servers behind one address only together",
-        lambda evidence: _as(_path(evidence), "gateway-bound"),
+        lambda evidence: _as(_path(evidence), "before-server"),
     ),
     CauseRule(
         "preemption-thrash",

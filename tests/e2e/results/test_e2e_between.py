@@ -33,7 +33,7 @@ CASES: dict[str, tuple[Callable[[Path, list[int]], Started], str | None]] = {
     "nginx that holds": (lambda *to: gateways.nginx(*to, holding=True), "stream-held"),
     "haproxy with a queue": (
         lambda *to: gateways.haproxy(*to, no_delay=True, server_options="maxconn 2"),
-        "gateway-bound",
+        "before-server",
     ),
     "haproxy, no delay": (lambda *to: gateways.haproxy(*to, no_delay=True), None),
     "nginx": (gateways.nginx, None),

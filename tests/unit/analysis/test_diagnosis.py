@@ -74,7 +74,7 @@ CASES: dict[str, dict[str, Any]] = {
     "client-bound": {"client_delay_p99_ms": 25.0},
     "stream-held": {"events_per_arrival": 20.0, "client_gap_ms": 0.02},
     "network-bound": {"client_ttft_ms": 132.0, "round_trip_ms": 110.0},
-    "gateway-bound": {"client_ttft_ms": 90.0, "behind": True},
+    "before-server": {"client_ttft_ms": 90.0, "behind": True},
     "front-end-bound": {"tokens_per_event": 1.7},
     "queue-bound": {"scrapes": scrapes(64, 9, 0.5, head=500)},
     "kv-bound": {"scrapes": scrapes(3, 5, 0.55, head=6000)},
@@ -123,12 +123,12 @@ THRESHOLDS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("front-end-bound", {"tokens_per_event": 1.06}, {"tokens_per_event": 1.05}),
     ("front-end-bound", {"server_cpu_share": 0.91}, {"server_cpu_share": 0.9}),
     (
-        "gateway-bound",
+        "before-server",
         {"client_ttft_ms": 231.0, "server_ttft_ms": 210.0 - 0.1},
         {"client_ttft_ms": 231.0, "server_ttft_ms": 210.0},
     ),
     (
-        "gateway-bound",
+        "before-server",
         {"client_ttft_ms": 30.1, "server_ttft_ms": 20.0},
         {"client_ttft_ms": 30.0, "server_ttft_ms": 20.0},
     ),
