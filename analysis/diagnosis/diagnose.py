@@ -20,6 +20,7 @@ from ..data.manifest import arrivals_of
 from .advice import ADVICE, Advice, Cause, advice_on
 from .evidence import as_document
 from .measured_load import MeasuredLoad
+from .routing import LOSES_HITS
 from .server_diagnosis import CauseSpan, Diagnosis, of_server
 from .whole_run import RULE_OF, RUN_RULES, run_findings, sent_no_turn
 
@@ -28,7 +29,7 @@ SHORTEST_S = 2.0
 _TITLES = {rule.code: rule.title for rule in RULES}
 _MOST_ROWS = 20  # of a history
 # Findings on the whole run in the line of the terminal.
-_FIRST = ("failures", "server-gone", "restarted", OUTLIER, *BETWEEN, "overload")
+_FIRST = ("failures", "server-gone", "restarted", OUTLIER, *BETWEEN, LOSES_HITS, "overload")
 
 
 @dataclass(frozen=True, slots=True)

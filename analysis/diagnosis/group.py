@@ -1,8 +1,9 @@
-"""Findings on servers as a group: outliers among them, and what is between them and the client."""
+"""Findings on servers as a group: outliers among them, what is between them and the client, and routing."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from inferload.figures import metric_names as names
 from inferload.servers.bottleneck import rules
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import Finding
@@ -10,6 +11,7 @@ from inferload.servers.bottleneck.peers import OUTLIER, SILENCE_S, Peer, outlier
 from inferload.servers.window_figures import ServerWindow
 
 from ..data.frames import RunFrames
+from . import routing
 
 _SILENCE_SCRAPES = 5  # without an answer, if the interval is long
 
@@ -22,6 +24,8 @@ def group_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> list[Fi
     found = [_outliers(run, group)]
     if not all(evidence.attributed for evidence in group):
         found += rules.between(_together(group))
+    hits = _routing(run, group)
+    found.append(None if hits is None else routing.judge(hits))
     return [finding for finding in found if finding is not None]
 
 
@@ -34,6 +38,33 @@ def _outliers(run: RunFrames, group: Sequence[WindowEvidence]) -> Finding | None
         return None
     sentences = [f"{outlier.target}: {outlier.text}" for outlier in found]
     return Finding(OUTLIER, 600.0, (*sentences, _shares(group)), figures=sentences[0])
+
+
+def _routing(run: RunFrames, group: Sequence[WindowEvidence]) -> routing.Routing | None:
+    """Return the hit rates; None if they are not known, or not of the run's prompts and caches that lasted the whole run."""
+    if run.summary is None or run.summary.cache.enabled is False:
+        return None
+    counted, expected, routed = run.summary.cache.counted, run.summary.cache.expected, run.summary.cache.routed
+    if counted is None or counted.hit_rate is None or expected is None or routed is None:
+        return None
+    if routed.servers != len(group) or routed.stay_hit_rate is None or routed.in_turn_hit_rate is None:
+        return None
+    uncounted = abs(counted.queries - expected.input_tokens) > routing.ALL_COUNTED * expected.input_tokens
+    if uncounted or any(run.servers[evidence.target].restarted.any() for evidence in group):
+        return None
+    by_server = {evidence.target: _hit_rate(run, evidence.target) for evidence in group}
+    known = {target: rate for target, rate in by_server.items() if rate is not None}
+    attributed = all(evidence.attributed for evidence in group)
+    moved = routing.moved_share(run.turns, known) if attributed else None
+    return routing.Routing(counted.hit_rate, known, routed.stay_hit_rate, routed.in_turn_hit_rate, moved)
+
+
+def _hit_rate(run: RunFrames, target: str) -> float | None:
+    """Return the counted hit rate of a server over the whole run; None without prompts."""
+    hits, queries = (run.servers[target].grown(metric) for metric in (names.PREFIX_HITS, names.PREFIX_QUERIES))
+    if hits is None or queries is None or not len(queries) or not queries[-1] > queries[0]:
+        return None
+    return float((hits[-1] - hits[0]) / (queries[-1] - queries[0]))
 
 
 def _shares(group: Sequence[WindowEvidence]) -> str:

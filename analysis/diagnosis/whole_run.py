@@ -21,6 +21,7 @@ from inferload.servers.series import ServerSeries
 
 from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
+from . import routing
 from .advice import ADVICE, Advice
 from .group import group_findings
 from .measured_load import MeasuredLoad, Unmet
@@ -85,6 +86,28 @@ RUN_RULES = (
         )
         for rule in RULES
         if rule.code in BETWEEN
+    ),
+    RunRule(
+        routing.LOSES_HITS,
+        "Routing loses prefix-cache hits",
+        f"several servers: hits more than {percent(routing.LEAST_LOSS)} of the prompt tokens below those of sessions that each "
+        f"stay on one server, and {percent(routing.LEAST_MOVED)} of the turns or more came to another server than the turn before; "
+        "probable if the server of each turn is not known: the hits are then those of turns that go to the servers in turn",
+        (
+            Advice(
+                "request.affinity_header or request.session_token_header, and a router that keeps a session on its server by it",
+                "the server of the turn before has the prefix in its cache",
+                "TTFT shorter, TPOT unchanged, throughput higher; the load of the servers may differ",
+            ),
+        ),
+    ),
+    RunRule(
+        routing.STAYS,
+        "Sessions stay on one server",
+        f"several servers: fewer than {percent(routing.LEAST_MOVED)} of the turns came to another server than the turn before; if "
+        f"the server of each turn is not known: hits at most {percent(routing.LEAST_LOSS)} of the prompt tokens below those of "
+        "sessions that stay, and different from those of turns that go to the servers in turn",
+        (),
     ),
     RunRule(
         "overload",

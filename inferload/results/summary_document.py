@@ -436,6 +436,16 @@ class CountedHits(Struct, frozen=True, kw_only=True):
     notes: Annotated[list[str], means("load outside the scrapes")] = []
 
 
+class RoutedHits(Struct, frozen=True, kw_only=True):
+    """Expected hit rates of several servers with an unlimited cache each, for two ways of routing."""
+
+    servers: Annotated[Count, means("servers that count hits")]
+    stay_hit_rate: Annotated[Number | None, means("hit rate if each session stays on one server")] = None
+    in_turn_hit_rate: Annotated[
+        Number | None, means("hit rate if turns go to the servers in turn, in the order in which they were sent")
+    ] = None
+
+
 class ReportedHits(Struct, frozen=True, kw_only=True):
     """Cached tokens reported with the answers."""
 
@@ -480,6 +490,7 @@ class Cache(Struct, frozen=True, kw_only=True):
     enabled: Annotated[bool | None, means("prefix caching of the server")] = None
     expected: Annotated[ExpectedHits | None, means("hits of an unlimited cache")] = None
     counted: Annotated[CountedHits | None, means("the server's counters")] = None
+    routed: Annotated[RoutedHits | None, means("expected hits by routing; of several servers only")] = None
     per_turn: Annotated[ReportedHits | None, means("cached tokens reported with the answers")] = None
     earlier: Annotated[EarlierRun | None, means("comparison with the cold run; of a warm run only")] = None
 

@@ -67,6 +67,7 @@ class PrefixCache:
     block_size: int | None
     enabled: bool | None
     between_wall_ns: tuple[int, int] | None = None  # first and last scrape of the counts, of all targets
+    servers: int = 0  # that count tokens
 
     def missed(self, first_wall_ns: int, last_wall_ns: int) -> list[str]:
         """Describe the parts of a load between these instants that the counts lack; empty if none."""
@@ -97,6 +98,7 @@ def prefix_cache(table: pa.Table) -> PrefixCache:
         _number(size),
         {"True": True, "False": False}.get(switch),
         _between(servers),
+        sum(server.grown(names.PREFIX_QUERIES) is not None for server in servers),
     )
 
 

@@ -118,13 +118,15 @@ def haproxy(
     server_options: str = "",
     answer_s: float = 60.0,
     certificate: Path | None = None,
+    affinity_header: str = "",
+    server_header: str = "",
 ) -> Iterator[Gateway]:
-    """Run haproxy, which balances requests, or connections in mode tcp, in turn.
+    """Run haproxy, which balances requests, or connections in mode tcp, in turn; with `affinity_header` by its value.
 
     `no_delay`: with `option http-no-delay`, without which it sends with MSG_MORE: the kernel holds an answer until a segment is
     full, for 200 ms at most. `segment_bytes`: of a segment, such as 1448 in a network; 0: that of loopback, 64 kB.
     `server_options`: such as `maxconn 2`, with which requests queue in it; `answer_s`: time within which a server must answer;
-    `certificate`: as for nginx.
+    `certificate`: as for nginx; `server_header`: header of an answer with the address of the server that gave it.
     """
     port = unused_port()
     bind = "" if certificate is None else f"ssl crt {certificate}"
@@ -143,7 +145,8 @@ frontend clients
   bind 127.0.0.1:{port} {bind}
   default_backend servers
 backend servers
-  balance roundrobin
+  balance {f"hdr({affinity_header})" if affinity_header else "roundrobin"}
+  {f"http-response set-header {server_header} %si:%sp" if server_header else ""}
 {behind}
 """
     file = _written(folder / "haproxy.cfg", config)

@@ -13,18 +13,20 @@ from inferload.results.statistics import paired_turns
 from inferload.results.summarise.counts import Counts, read_counts
 from inferload.results.summarise.sent_turns import sessions
 from inferload.results.summarise.turns import Turns
-from inferload.results.summary_document import Cache, CountedHits, EarlierRun, ExpectedHits, ReportedHits
+from inferload.results.summary_document import Cache, CountedHits, EarlierRun, ExpectedHits, ReportedHits, RoutedHits
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.servers import scrapes_file, window_figures
 from inferload.turns import turns_file
 from inferload.workload.isolation import isolation
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
+from inferload.workload.prefix_cache.routed import RoutedCaches
 from inferload.workload.prefix_cache.sent import SentHits, SentSums
 from inferload.workload.sessions import Sessions
 
 # Bounds of the infinite cache, by time and memory: turns (0.2 ms each), and texts (400 bytes each).
 _MOST_TURNS = 500_000
 _MOST_TEXTS = 2_000_000
+_MOST_ROUTED = 100_000  # turns, each of which is added to two more caches
 # Tolerance of expected hits with approximate lengths: a share of the prompt's tokens, the tokens of an unknown chat template
 # before every prompt, and a block.
 _LENGTHS_OFF = 0.25
@@ -78,12 +80,13 @@ def figures(run_dir: Path, run: Counts, turns: Turns | None) -> CacheFigures:
         earlier=_against_earlier(run_dir, run, turns),
     )
     try:
-        return _with_expected(run_dir, run, turns, known)
+        return _with_expected(run_dir, run, turns, known, 0 if counted is None else counted.servers)
     except _TooLong as error:
         return CacheFigures(known, note=str(error))
 
 
-def _with_expected(run_dir: Path, run: Counts, turns: Turns | None, known: Cache) -> CacheFigures:
+def _with_expected(run_dir: Path, run: Counts, turns: Turns | None, known: Cache, servers: int) -> CacheFigures:
+    """Add the expected hits. `servers`: that count hits."""
     source = Sessions(run.scenario, run.data)
     if turns is None or not source.repeatable:
         return CacheFigures(known)
@@ -95,15 +98,30 @@ def _with_expected(run_dir: Path, run: Counts, turns: Turns | None, known: Cache
     if hits is None:
         return CacheFigures(known)  # the content of the cache before the run is unknown
     hits.begin()
+    group = _group(servers, hits, run, turns)
     _check(turns.count, _MOST_TURNS, turns)
     for index, sent in sessions(turns.read, _starts_ns(run_dir, run)):
         apart = isolation(run.scenario.cache.isolate, run.salt, index, run.salts)
         hits.session(index, source.begin(index).script, apart, sent)
-        _check(hits.texts, _MOST_TEXTS, turns)
+        if group is not None:
+            group.session(index, lambda number: source.begin(number).script, apart, sent)
+        _check(hits.texts + (0 if group is None else group.texts), _MOST_TEXTS, turns)
     of_lengths = _notes_on_lengths(run, hits.sums, known.block_size_from)
     expected = _expected_block(hits.sums, [*of_lengths, *_notes_on_answers(hits.sums)])
-    block = replace(known, expected=expected, per_turn=_per_turn_block(hits.sums))
+    block = replace(known, expected=expected, per_turn=_per_turn_block(hits.sums), routed=_routed_block(group))
     return CacheFigures(block, hits, lengths_exact=not of_lengths)
+
+
+def _group(servers: int, hits: SentHits, run: Counts, turns: Turns) -> RoutedCaches | None:
+    """Empty caches of several servers; None for one, with a cache of an earlier run, and for too many turns."""
+    known = servers > 1 and run.earlier is None and turns.count <= _MOST_ROUTED
+    return RoutedCaches(servers, hits.block, hits.template) if known else None
+
+
+def _routed_block(group: RoutedCaches | None) -> RoutedHits | None:
+    if group is None:
+        return None
+    return RoutedHits(servers=group.servers, stay_hit_rate=group.stay.rate, in_turn_hit_rate=group.in_turn.rate)
 
 
 def _check(count: int, most: int, turns: Turns) -> None:

@@ -46,6 +46,7 @@ def sessions(read: Read, starts_ns: Mapping[str, int]) -> Iterator[tuple[int, Ma
         return
     turns = pa.concat_tables(tables).combine_chunks()
     session, sent_ns = turns["session"].to_numpy(), turns["sent_ns"].to_numpy()
+    turns = turns.append_column("place", pa.array(np.argsort(np.argsort(sent_ns, kind="stable"))))
     _, first_row, of = np.unique(session, return_index=True, return_inverse=True)
     opened_ns = np.full(len(first_row), np.iinfo(np.int64).max)
     np.minimum.at(opened_ns, of, sent_ns)
@@ -83,5 +84,7 @@ def _sent_turn(row: Mapping[str, Any]) -> SentTurn:
         ended_itself=row["ended_itself"],
         cancelled=row["cancelled"],
         goes_on=row["goes_on"],
-        partition=(row["target"], row["model"]),
+        server=row["target"],
+        model=row["model"],
+        place=row["place"],
     )

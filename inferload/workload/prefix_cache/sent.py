@@ -16,7 +16,7 @@ from inferload.workload.prefix_cache.expected import Hits, Layout, PrefixTree, S
 
 @dataclass(frozen=True, slots=True)
 class SentTurn:
-    """Record of a turn. `partition`: prompts of different servers or models share nothing. None: unknown."""
+    """Record of a turn. Prompts of different servers or models share nothing. `place`: in the order of sending. None: unknown."""
 
     input_tokens: int | None
     output_tokens: int | None
@@ -24,7 +24,9 @@ class SentTurn:
     ended_itself: bool = False  # the last token is the end of the text, which later prompts do not carry
     cancelled: bool = False
     goes_on: bool = True  # the session continues after it
-    partition: Hashable = None
+    server: Hashable = None
+    model: str | None = None
+    place: int = 0
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ class SentHits:
         interpret(script, _Sent(self._count_turn, session, ""), 0)
 
     def _count_turn(self, session: _SentSession, ask: Ask, turn: SentTurn, answer: Hashable, first: bool) -> None:
-        planned = session.layout.prompt(ask, turn.partition)
+        planned = session.layout.prompt(ask, (turn.server, turn.model))
         carried = [(span.identity, span.tokens) for span in planned if span.identity in session.generated]
         fresh = [key for key in carried if key not in session.answers]
         session.answers.update((key, self._as_generated(session, key)) for key in fresh)

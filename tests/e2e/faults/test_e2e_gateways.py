@@ -1,11 +1,13 @@
-"""Runs through real proxies and routers: the preflight passes, and every turn reaches a server once."""
+"""Runs through real proxies and routers: the preflight passes, every turn reaches a server once, and lost cache hits are found."""
 
+import json
 from collections.abc import Callable
 
 import gateways
 import pytest
 from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 from gateways import Started
+from inferload.analysis.diagnosis.routing import LOSES_HITS, STAYS
 
 PHASES = {"warmup_s": 0, "measure_s": 1.5, "drain_s": 30}
 # A gateway before two servers.
@@ -61,3 +63,51 @@ def test_a_run_passes_through_litellm(run_pool: RunPool, run_case: RunCase) -> N
     ended: FinishedRun = run_pool.result(run_case)
     check(ended)
     assert ("does not list model simulator" in ended.text) == run_case.arguments[1]
+
+
+# -- prefix-cache hits behind a balancer
+
+TALK = {
+    "workload": {"kind": "chat", "turns": 5, "prompt_tokens": 200, "output_tokens": 16, "think_time_s": 0.1},
+    "arrivals": {"kind": "constant", "sessions_per_s": 8},
+    "phases": {"warmup_s": 0, "measure_s": 4, "drain_s": 30},
+    "server": {"interval_s": 0.25},
+}
+SESSION, SERVER = "X-Session-ID", "X-Server"
+
+
+def balanced(sandbox: Sandbox, by_session: bool, named: bool) -> FinishedRun:
+    """Run conversations through haproxy before two servers. `by_session`: it keeps them; `named`: it names the servers."""
+    simulators = [sandbox.simulator("--num-gpu-blocks", "20000") for _ in range(2)]
+    request = {"affinity_header": SESSION} | ({"server_header": SERVER} if named else {})
+    file = scenario(sandbox.folder, **TALK, request=request)
+    options = {"affinity_header": SESSION if by_session else "", "server_header": SERVER if named else ""}
+    pages = [word for each in simulators for word in ("--metrics-url", f"{each.url}/metrics")]
+    with gateways.haproxy(
+        sandbox.folder / "gateway", [each.port for each in simulators], no_delay=True, **options
+    ) as gateway:
+        words = ("--host", gateway.url, "--scenario", str(file), *pages, "--on-invalid", "warn")
+        fleet = sandbox.fleet("local", *words, report=True)
+        code = fleet.exit_code()
+    return FinishedRun(sandbox.run_dir, code, fleet.text)
+
+
+@run_cases(balanced, (False, False), (False, True), (True, False), (True, True))
+def test_hits_that_a_balancer_loses_are_found(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    by_session, named = run_case.arguments
+    assert ended.idle_code == 0, ended.text
+    findings = json.loads((ended.run_dir / "diagnosis.json").read_text())["run"]["findings"]
+    found = {finding["code"]: finding for finding in findings if finding["code"] in (LOSES_HITS, STAYS)}
+    assert list(found) == [STAYS if by_session else LOSES_HITS], (findings, ended.summary["cache"])
+    (finding,) = found.values()
+    assert finding["probable"] == (not by_session and not named)
+    assert any("came to another server" in sentence for sentence in finding["sentences"]) == named
+    assert (LOSES_HITS in ended.text) == (not by_session)
+    cache = ended.summary["cache"]
+    assert cache["counted"]["queries"] == cache["expected"]["input_tokens"]
+    assert cache["routed"]["servers"] == 2
+    if by_session:
+        assert cache["counted"]["hit_rate"] == pytest.approx(cache["routed"]["stay_hit_rate"], abs=0.02)
+    else:
+        assert cache["counted"]["hit_rate"] == pytest.approx(cache["routed"]["in_turn_hit_rate"], abs=0.05)

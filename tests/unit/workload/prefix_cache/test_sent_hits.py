@@ -55,7 +55,7 @@ def test_an_answer_with_a_natural_end_is_resent_without_its_last_token() -> None
 
 
 def test_prompts_of_other_servers_or_salts_share_nothing() -> None:
-    turns = {"s0.0": SentTurn(40, 30, partition="a"), "s0.1": SentTurn(110, 30, partition="b")}
+    turns = {"s0.0": SentTurn(40, 30, server="a"), "s0.1": SentTurn(110, 30, server="b")}
     assert _hits(turns).sums.hits.cached == 0
     hits = SentHits(BLOCK)
     for index in range(2):

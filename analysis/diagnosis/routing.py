@@ -1,0 +1,85 @@
+"""What routing does to prefix-cache hits: counted hits of several servers against those of sessions that stay on one. No I/O."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from inferload.base.numbers import percent
+from inferload.servers.bottleneck.finding import Finding
+
+LOSES_HITS, STAYS = "routing-loses-hits", "sessions-stay"  # codes of the findings
+LEAST_LOSS = 0.1  # of the prompt tokens
+LEAST_MOVED = 0.1  # of the turns with a turn before
+ALL_COUNTED = 0.1  # greatest difference of the tokens that the servers looked up to those of the run's prompts
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Hit rates of several servers. `stay`, `in_turn`: expected if sessions stay on one, and if turns go to them in turn.
+
+    `moved`: share of the turns that another server answered than the turn before of their session; None: not known.
+    """
+
+    counted: float
+    by_server: Mapping[str, float]  # counted by each
+    stay: float
+    in_turn: float
+    moved: float | None = None
+
+    @property
+    def lost(self) -> float:
+        """Hits that are missing to those of sessions that stay, in prompt tokens."""
+        return self.stay - self.counted
+
+    @property
+    def matters(self) -> bool:
+        """Return True if the two ways of routing give this load different hits: some turns continue others."""
+        return self.stay - self.in_turn > LEAST_LOSS
+
+    @property
+    def loses(self) -> bool:
+        """Return True if turns moved, or if the hits are those of turns that go to the servers in turn, and no fewer."""
+        if self.lost <= LEAST_LOSS:
+            return False
+        if self.moved is not None:
+            return self.moved >= LEAST_MOVED
+        beside = abs(self.counted - self.in_turn)
+        return self.matters and beside < self.lost and self.in_turn - self.counted <= LEAST_LOSS
+
+    @property
+    def keeps(self) -> bool:
+        """Return True if turns did not move, or if no hits are missing."""
+        return self.matters and self.lost <= LEAST_LOSS if self.moved is None else self.moved < LEAST_MOVED
+
+
+def judge(routing: Routing) -> Finding | None:
+    """Return what routing does to the hits; None if the hits do not tell."""
+    each = ", ".join(f"{target} {percent(rate)}" for target, rate in routing.by_server.items())
+    rates = (
+        f"{percent(routing.counted)} of the prompt tokens were hits, {percent(routing.stay)} if each session stays on one server, "
+        f"{percent(routing.in_turn)} if turns go to the servers in turn"
+    )
+    evidence = (*([] if routing.moved is None else [_moved(routing.moved)]), f"hits by server: {each}")
+    if routing.loses:
+        servers = len(routing.by_server)
+        loss = f"routing over {servers} servers lost {percent(routing.lost / routing.stay)} of the prefix-cache hits: {rates}"
+        return Finding(LOSES_HITS, 300.0, (loss, *evidence), probable=routing.moved is None, figures=loss)
+    return Finding(STAYS, 0.05, (rates, *evidence)) if routing.keeps else None
+
+
+def _moved(share: float) -> str:
+    turns = f"{percent(share)} of the turns" if share else "no turn"
+    return f"{turns} came to another server than the turn before of {'their' if share else 'its'} session"
+
+
+def moved_share(turns: pd.DataFrame, servers: Collection[str]) -> float | None:
+    """Return the share of turns that another server answered than the turn before of their session, of those that have one.
+
+    None without any. `turns`: session_id, sent_s, target; those of other targets are left out.
+    """
+    known = turns[turns["target"].isin(list(servers)) & turns["sent_s"].notna()].sort_values("sent_s", kind="stable")
+    target = known["target"].astype(object)
+    before = target.groupby(known["session_id"].astype(object)).shift()
+    followed = before.notna()
+    return float((target != before)[followed].mean()) if followed.any() else None
