@@ -79,10 +79,9 @@ class LiveDiagnosis:
             self._history.add(wall_s, finding, phase.start_s, None if fresh else last_s)
 
     @property
-    def window(self) -> LiveWindow | None:
-        """Scrapes of the last seconds with an answer; None if none was of an inference server."""
-        answered = [(at_s, values) for at_s, values in self._scrapes if _RUNNING in values]
-        return LiveWindow(answered) if answered else None
+    def window(self) -> LiveWindow:
+        """Scrapes of the last seconds that an inference server answered."""
+        return LiveWindow([(at_s, values) for at_s, values in self._scrapes if _RUNNING in values])
 
     def state(self) -> dict[str, object] | None:
         """Return code, begin and text of the finding; None without one."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from inferload.base.clock import NS_PER_S
 from inferload.figures.rate_figures import ATTAINMENT, EVENTS_PER_ARRIVAL, typical_gap_ms
+from inferload.figures.server_figures import RUNNING
 from inferload.figures.turn_figures import ITL
 from inferload.results.rolling_stats import SPAN_S, Recent, RecentFigures
 from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
@@ -30,6 +31,7 @@ MOST_TARGETS = 16
 MINUTE_S = 60
 STALE_S = 5.0  # an older scrape is unknown
 
+_RUNNING = RUNNING.formula.readings[0].name
 _COMPARED = "compared with the other servers over the last scrapes"
 FAILED = "failed:"  # prefix of the columns of failures per second, by class of failure
 
@@ -52,13 +54,13 @@ class _Target:
     """
 
     diagnosis: LiveDiagnosis
-    answered_ns: int | None = None  # wall time of the newest scrape
+    answered_ns: int | None = None  # wall time of the newest scrape, of an inference server
     replicas: int = 1
     gauges: deque[tuple[float, Values]] = field(default_factory=lambda: deque(maxlen=SPAN_S + 1))
 
     def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int, client: ClientFigures) -> None:
-        if line.get("up"):
-            self.answered_ns = line.get("wall_ns", 0)
+        if line.get("up") and _RUNNING in line["gauges"]:
+            self.answered_ns = line["wall_ns"]
         fresh = line.get("up") and wall_ns - line.get("wall_ns", 0) <= STALE_S * NS_PER_S
         gauges = line.get("gauges") or {} if fresh else {}
         self.replicas = line.get("replicas", 1)
@@ -70,10 +72,9 @@ class _Target:
 
     def peer(self, name: str, wall_ns: int) -> Peer | None:
         """Return its figures for a comparison with other servers; None if it never answered, or is no inference server."""
-        window = self.diagnosis.window
-        if self.answered_ns is None or window is None or self.replicas > 1:
+        if self.answered_ns is None or self.replicas > 1:
             return None
-        return Peer.of(name, window, (wall_ns - self.answered_ns) / NS_PER_S)
+        return Peer.of(name, self.diagnosis.window, (wall_ns - self.answered_ns) / NS_PER_S)
 
     def window(self, seconds: int) -> LiveWindow:
         """Return the scrapes of the last seconds."""

@@ -244,6 +244,21 @@ def test_a_server_that_differs_from_its_peers_is_named_during_the_run() -> None:
     assert str(text).startswith("engine TTFT ")
 
 
+@pytest.mark.parametrize("silent_s", [4, 29, 35, 600])
+def test_a_server_that_ended_stays_named_until_the_end_of_the_run(silent_s: int) -> None:
+    recorder = Recorder()
+    for second in range(12 + silent_s):
+        answered = min(second, 11)
+        scrapes = {
+            "a": {"wall_ns": second * S, "up": True, "gauges": scraped(second, 50.0)},
+            "b": {"wall_ns": second * S, "up": second <= 11, "gauges": scraped(answered, 50.0) if second <= 11 else {}},
+            "gpus": {"wall_ns": min(second, 1) * S, "up": second <= 1, "gauges": {}},
+        }
+        recorder.close_second(second + 1.0, Instant(0, 0, second * S, scrapes))
+    found = [(state["target"], state["since_s"]) for state in recorder.bottlenecks() if state["code"] == "outlier"]
+    assert found == [("b", 15.0)]
+
+
 def test_no_server_keeps_up_while_turns_fail() -> None:
     recorder = Recorder()
     failed = turn(failure=Failure.HTTP_5XX, status=500, first_ns=None, last_ns=None, output_tokens=None)
