@@ -7,7 +7,7 @@ class is named `NAME@class:CLASS`, one of a metrics target `NAME@target:TARGET`;
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,9 +58,13 @@ class _Target:
     replicas: int = 1
     gauges: deque[tuple[float, Values]] = field(default_factory=lambda: deque(maxlen=SPAN_S + 1))
 
-    def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int, client: ClientFigures) -> None:
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Note when an inference server last answered."""
         if line.get("up") and _RUNNING in line["gauges"]:
             self.answered_ns = line["wall_ns"]
+
+    def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int, client: ClientFigures) -> None:
+        self.note(line)
         fresh = line.get("up") and wall_ns - line.get("wall_ns", 0) <= STALE_S * NS_PER_S
         gauges = line.get("gauges") or {} if fresh else {}
         self.replicas = line.get("replicas", 1)
@@ -144,6 +148,11 @@ class Recorder:
         """Names of the classes with columns of their own."""
         return list(self._classes)
 
+    def begin(self, scrapes: Mapping[str, Mapping[str, Any]]) -> None:
+        """Note the newest lines of the scraper before the load: a server can end within the first second."""
+        for target, line in self._lines(scrapes):
+            target.note(line)
+
     def add(self, at_s: float, delta: TallySet, health: HealthSet) -> None:
         """Add a report `at_s` seconds after the load began."""
         self.recent.add(at_s, delta)
@@ -205,12 +214,17 @@ class Recorder:
         total = self._minute.total(self.series.newest_s)
         return None if total is None else ATTAINMENT.value(total, MINUTE_S)
 
-    def _server(self, at_s: float, instant: Instant, client: ClientFigures) -> dict[str, float | None]:
-        for name, line in instant.scrapes.items():
+    def _lines(self, scrapes: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[_Target, Mapping[str, Any]]]:
+        """Yield the lines of the scraper with their targets, of MOST_TARGETS at most."""
+        for name, line in scrapes.items():
             if name not in self.targets and len(self.targets) < MOST_TARGETS:
                 self.targets[name] = _Target(LiveDiagnosis(self.max_num_seqs, self._slo))
             if name in self.targets:
-                self.targets[name].add(at_s, line, instant.wall_ns, client)
+                yield self.targets[name], line
+
+    def _server(self, at_s: float, instant: Instant, client: ClientFigures) -> dict[str, float | None]:
+        for target, line in self._lines(instant.scrapes):
+            target.add(at_s, line, instant.wall_ns, client)
         self._compare(instant.wall_ns)
         values = _figures(self.targets.values())
         for name, target in self.targets.items():

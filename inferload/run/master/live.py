@@ -104,6 +104,7 @@ class LiveRun:
         while not run.windows:
             gevent.sleep(0.05)
         start_ns, second = run.windows[0].start_ns, 0
+        run.recorder.begin(self._instant().scrapes)
         while True:
             second = max(second + 1, (now_ns() - start_ns) // NS_PER_S)
             sleep_until(start_ns + second * NS_PER_S)

@@ -62,7 +62,8 @@ def _judged(peer: Peer, peers: Sequence[Peer], silence_s: float) -> Outlier | No
     slower = []
     for index, (row, least) in enumerate(_COMPARED):
         value = peer.values[index]
-        known = [known for other in others if _counts(other) and (known := other.values[index]) is not None]
+        # Not of those that are silent: the others took over their load.
+        known = [known for other in answering if _counts(other) and (known := other.values[index]) is not None]
         if value is None or not known or not _counts(peer):
             continue
         usual = median(known)

@@ -245,18 +245,24 @@ def test_a_server_that_differs_from_its_peers_is_named_during_the_run() -> None:
 
 
 @pytest.mark.parametrize("silent_s", [4, 29, 35, 600])
-def test_a_server_that_ended_stays_named_until_the_end_of_the_run(silent_s: int) -> None:
-    recorder = Recorder()
-    for second in range(12 + silent_s):
-        answered = min(second, 11)
-        scrapes = {
+@pytest.mark.parametrize("last_s", [0, 1, 11])
+def test_a_server_that_ended_stays_named_until_the_end_of_the_run(last_s: int, silent_s: int) -> None:
+    """The last scrape that it answered may be before the load, whose first point is at 1 s."""
+
+    def scrapes(second: int) -> dict[str, dict[str, Any]]:
+        up = second <= last_s
+        return {
             "a": {"wall_ns": second * S, "up": True, "gauges": scraped(second, 50.0)},
-            "b": {"wall_ns": second * S, "up": second <= 11, "gauges": scraped(answered, 50.0) if second <= 11 else {}},
-            "gpus": {"wall_ns": min(second, 1) * S, "up": second <= 1, "gauges": {}},
+            "b": {"wall_ns": second * S, "up": up, "gauges": scraped(second, 50.0) if up else {}},
+            "gpus": {"wall_ns": second * S, "up": up, "gauges": {}},
         }
-        recorder.close_second(second + 1.0, Instant(0, 0, second * S, scrapes))
+
+    recorder = Recorder()
+    recorder.begin(scrapes(0))
+    for second in range(1, last_s + silent_s + 1):
+        recorder.close_second(second, Instant(0, 0, second * S, scrapes(second)))
     found = [(state["target"], state["since_s"]) for state in recorder.bottlenecks() if state["code"] == "outlier"]
-    assert found == [("b", 15.0)]
+    assert found == [("b", last_s + 4.0)]
 
 
 def test_no_server_keeps_up_while_turns_fail() -> None:

@@ -43,6 +43,12 @@ def test_a_server_that_does_not_answer_while_its_peers_do_is_the_worst(each: lis
     assert next(outlier.target for outlier in found(*alike, slow, silent)) == silent.target
 
 
+@given(st.floats(SILENCE_S + 0.1, 1e3), st.floats(40.0, 1e4))
+def test_a_server_is_not_compared_with_one_whose_load_it_took_over(silent_s: float, ttft_ms: float) -> None:
+    (silent,) = found(peer(0, 20.0, silent_s=silent_s), peer(1, ttft_ms))
+    assert silent.target == "http://127.0.0.1:8000"
+
+
 def test_servers_that_are_all_silent_are_no_outliers() -> None:
     assert found(peer(0, 20.0, silent_s=9.0), peer(1, 20.0, silent_s=9.0)) == []
 
