@@ -111,7 +111,7 @@ PYTHON_TESTS ?= tests/unit tests/e2e/results/test_e2e_outcome.py tests/e2e/fault
 test-python: .cache/python-$(or $(VERSION),3.13)/.ready browser prometheus curl  ## run the unit tests and some end-to-end tests with another Python: make test-python VERSION=3.13
 	$(<D)/bin/python -m pytest $(PYTHON_TESTS)
 
-test-vllm: $(READY) setup-vllm browser  ## run the tests with vLLM on the CPU
+test-vllm: $(READY) setup-vllm browser gateways  ## run the tests with vLLM on the CPU
 	$(BIN)/python tests/side_by_side.py vllm
 
 screenshots: $(READY) browser  ## generate the screenshots of the README and of the docs

@@ -33,7 +33,7 @@ def _outliers(run: RunFrames, group: Sequence[WindowEvidence]) -> Finding | None
     start_ns, end_ns = (run.start_wall_ns + round(at_s * 1e9) for at_s in (group[0].start_s, group[0].end_s))
     windows = [ServerWindow.of(run.servers[evidence.target], start_ns, end_ns) for evidence in group]
     silence_s = max(SILENCE_S, *(_SILENCE_SCRAPES * window.scraping_interval_s for window in windows))
-    found = outliers([Peer.of(window.server.target, window, window.longest_gap_s) for window in windows], silence_s)
+    found = outliers([Peer.of(window.server.target, window, window.longest_silence_s) for window in windows], silence_s)
     if not found:
         return None
     sentences = [f"{outlier.target}: {outlier.text}" for outlier in found]

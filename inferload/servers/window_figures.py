@@ -218,9 +218,21 @@ class ServerWindow:
     @property
     def longest_gap_s(self) -> float | None:
         """Longest time in the window without a scrape, its ends included; None without any scrape."""
-        if len(self.server.wall_ns) == 0:
+        return self._longest_s(self.server.wall_ns)
+
+    @property
+    def longest_silence_s(self) -> float | None:
+        """Longest time in the window until the page answered, which is later than the time of the scrape; None without any."""
+        took_s = self.server.summed(names.SCRAPE_DURATION)
+        if took_s is None:
+            return self.longest_gap_s
+        return self._longest_s(self.server.wall_ns + np.nan_to_num(took_s / 2 * NS_PER_S).astype(np.int64))
+
+    def _longest_s(self, at_ns: Instants) -> float | None:
+        """Return the longest time of the window between these instants."""
+        if len(at_ns) == 0:
             return None
-        inside = np.clip(self.server.wall_ns, self.start_wall_ns, self.end_wall_ns)
+        inside = np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)
         return float(np.max(np.diff(np.r_[self.start_wall_ns, inside, self.end_wall_ns]))) / NS_PER_S
 
     def publishes(self, metric: str) -> bool:

@@ -42,7 +42,7 @@ def disturbed(sandbox: Sandbox, kind: Disturbance) -> tuple[Named, str]:
             lambda: all(each.stats()["requests"]["finished"] >= FINISHED for each in simulators), "turns of both"
         )
         assert replicas.outliers(fleet) == {}
-        found = replicas.named(fleet, sandbox.run_dir, disturbance(kind, simulators[1]))
+        found = replicas.named(fleet, sandbox.run_dir, simulators[1].url, kind, disturbance(kind, simulators[1]))
     return found, simulators[1].url
 
 

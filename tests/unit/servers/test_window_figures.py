@@ -14,7 +14,7 @@ from inferload.figures import metric_names as names
 from inferload.figures.server_figures import BY_KEY, GPU, SERVER_FIGURES
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target, growth, names_on_pages
-from inferload.servers.window_figures import USED, prefix_cache
+from inferload.servers.window_figures import USED, ServerWindow, prefix_cache
 from inferload.servers.window_figures import servers_block as servers_entries
 
 S = 1_000_000_000
@@ -53,6 +53,19 @@ def test_counts_and_rates_are_between_the_scrapes_nearest_to_the_window() -> Non
     assert entry["preemptions"] == 3
     assert entry["restarts"] == 0
     assert entry["longest_gap_s"] == 1.0
+
+
+@given(st.floats(0.0, 3.9), st.integers(1, 8))
+def test_a_page_is_silent_until_it_answers(took_s: float, at_s: int) -> None:
+    """The time of a scrape is the middle of its request."""
+    columns = ScrapeColumns()
+    for begun_s, answered_s in [
+        (second, second + took_s * (second == at_s)) for second in (*range(at_s + 1), at_s + 4)
+    ]:
+        wall_ns = round((begun_s + answered_s) / 2 * S)
+        columns.append(wall_ns, SERVER, names.SCRAPE_DURATION, (), answered_s - begun_s)
+    window = ServerWindow.of(by_target(columns.to_table())[SERVER], 0, (at_s + 5) * S)
+    assert window.longest_silence_s == pytest.approx(max(1.0 + took_s, 4.0 - took_s), abs=1e-6)
 
 
 def test_unpublished_figures_are_none() -> None:

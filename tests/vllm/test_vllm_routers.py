@@ -1,0 +1,166 @@
+"""Two vLLM on the CPU behind a router: counts of each and of both together; one that stops or is killed is named."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import gateways
+import locust_process
+import pytest
+import replicas
+from e2e_runs import Sandbox, wait_until
+from gateways import Started
+from inferload.deploy.launcher import launch
+from inferload.deploy.launcher.server_state import LocalServer
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import ServerSpec
+from ports import unused_port
+from replicas import Disturbance
+from test_vllm_server import metrics
+
+from inferload.figures.server_figures import FINISHED, GENERATION_TOKENS, PROMPT_TOKENS
+from inferload.servers import scrapes_file
+from inferload.servers.series import by_target
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+
+READY_S = 400.0  # two that start at the same time on two cores
+# Figures of a server in the summary, with the counters of its page.
+COUNTED = {
+    FINISHED.key: "vllm:request_success_total",
+    PROMPT_TOKENS.key: "vllm:prompt_tokens_total",
+    GENERATION_TOKENS.key: "vllm:generation_tokens_total",
+}
+MOST_BEFORE = 3  # requests of a preflight; sglang-router lists no model, so that one asks for its name
+
+# No session starts in the last seconds of the measure phase, so that its counts are those of the whole run.
+COUNTS = """
+schema: 1
+name: routed
+workload:
+  kind: chat
+  turns: 2
+  think_time_s: 0.1
+  prompt_tokens: {dist: uniform, min: 60, max: 200}
+  output_tokens: {dist: uniform, min: 8, max: 24}
+arrivals:
+  kind: constant
+  profile: {kind: points, between: hold, points: [{time_s: 0, sessions_per_s: 3}, {time_s: 7, sessions_per_s: 0}]}
+phases: {measure_s: 12, drain_s: 60}
+"""
+USERS = """
+schema: 1
+name: routed
+workload: {kind: chat, prompt_tokens: 60, output_tokens: 16}
+arrivals: {kind: closed, users: 4, spawn_per_s: 10}
+phases: {measure_s: 300, drain_s: 60}
+"""
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[list[LocalServer]]:
+    """Two vLLM, which start at the same time."""
+    cores = tuple(launch.available_cores())
+    started: list[LocalServer] = []
+    try:
+        for _ in range(2):
+            started.append(local.start(ServerSpec(engine="vllm-cpu", port=unused_port(), cores=cores)))
+        for server in started:
+            launch.wait(server, READY_S)
+        yield started
+    finally:
+        for server in started:
+            launch.stop(server)
+
+
+def counters(server: LocalServer) -> dict[str, int]:
+    """Return the counters of a server's page by key of the figure."""
+    lines = [line for line in metrics(server).splitlines() if not line.startswith("#")]
+    return {
+        key: round(sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{")))
+        for key, name in COUNTED.items()
+    }
+
+
+def words_of(folder: Path, text: str, servers: list[LocalServer]) -> list[str]:
+    """Write a scenario; return the options of a run of it that scrapes these servers."""
+    (folder / "scenario.yaml").write_text(text)
+    pages = [word for server in servers for word in ("--metrics-url", f"{server.url}/metrics")]
+    return [*pages, "--scenario", str(folder / "scenario.yaml"), "--on-invalid", "warn"]
+
+
+@pytest.mark.parametrize("router", [gateways.sglang_router, gateways.vllm_router])
+def test_counts_of_each_server_and_of_both_are_their_own(
+    servers: list[LocalServer], tmp_path: Path, router: Callable[..., Started]
+) -> None:
+    run_dir, before = tmp_path / "run", [counters(server) for server in servers]
+    with router(tmp_path / "router", [server.port for server in servers]) as gateway:
+        words = words_of(tmp_path, COUNTS, servers)
+        process = locust_process.start(
+            *("--headless", "--host", gateway.url, "--run-dir", str(run_dir), *words), cwd=tmp_path
+        )
+        try:
+            assert process.exit_code(150) == 0, process.text
+        finally:
+            process.kill()
+    summary, series = locust_process.summary_of(run_dir), by_target(scrapes_file.read_scrapes(run_dir))
+    everything, preflight = summary["turns"]["by_phase"]["all"], 0
+    entries = {entry["target"]: entry for entry in summary["servers"]}
+    assert entries.keys() == {server.url for server in servers}
+    for server, earlier in zip(servers, before, strict=True):
+        own, entry, grown = counters(server), entries[server.url], series[server.url]
+        for key, name in COUNTED.items():
+            column = grown.grown(name)
+            assert column is not None
+            in_run = round(float(column[-1] - column[0]))
+            assert entry[key] == in_run > 0, (server.url, key)
+            asked = own[key] - earlier[key] - in_run  # before the first scrape
+            assert asked >= 0
+            preflight += asked if key == FINISHED.key else 0
+    assert 1 <= preflight <= MOST_BEFORE
+    for key, total in (
+        (FINISHED.key, "ok"),
+        (PROMPT_TOKENS.key, "input_tokens"),
+        (GENERATION_TOKENS.key, "output_tokens"),
+    ):
+        assert sum(entry[key] for entry in entries.values()) == everything[total]
+    assert everything["ok"] == everything["sent"] == 2 * 3 * 7
+    checks = {
+        check["check"]: check["outcome"] for check in json.loads((run_dir / "reconcile.json").read_text())["checks"]
+    }
+    of_all = {f"{name} of all servers": "adds up" for name in ("requests", "prompt tokens", "output tokens")}
+    assert of_all.items() <= checks.items()
+
+
+@pytest.mark.parametrize(
+    ("kind", "router"),
+    [
+        ("stopped", gateways.sglang_router),
+        ("slowed", gateways.vllm_router),
+        ("killed", gateways.vllm_router),  # the last: it ends a server
+    ],
+)
+def test_a_disturbed_server_is_named(
+    servers: list[LocalServer], tmp_path: Path, kind: Disturbance, router: Callable[..., Started]
+) -> None:
+    disturb = {"stopped": replicas.stopped, "slowed": replicas.held, "killed": replicas.killed}[kind]
+    sandbox, disturbed = Sandbox(tmp_path), servers[1]
+    begun = [counters(server)[FINISHED.key] for server in servers]
+
+    def finished() -> list[int]:
+        return [counters(server)[FINISHED.key] - earlier for server, earlier in zip(servers, begun, strict=True)]
+
+    with router(tmp_path / "router", [server.port for server in servers]) as gateway:
+        try:
+            fleet = sandbox.fleet(
+                "local", "--host", gateway.url, *words_of(tmp_path, USERS, servers), web=True, report=True
+            )
+            fleet.wait_for_page()
+            assert fleet.post("/swarm", user_count=4, spawn_rate=10)["success"]
+            wait_until(lambda: min(finished()) >= 12, "turns of both")
+            disturbance = disturb(lambda number: os.killpg(disturbed.pid, number))
+            found = replicas.named(fleet, sandbox.run_dir, disturbed.url, kind, disturbance)
+        finally:
+            sandbox.close()
+    replicas.check(found, disturbed.url, kind)
