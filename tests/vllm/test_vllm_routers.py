@@ -5,10 +5,11 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import disturbances
 import gateways
 import locust_process
 import pytest
-import replicas
+from disturbances import Disturbance
 from e2e_runs import Sandbox, wait_until
 from gateways import Started
 from inferload.deploy.launcher import launch
@@ -16,7 +17,6 @@ from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec
 from ports import unused_port
-from replicas import Disturbance
 from test_vllm_server import metrics
 
 from inferload.figures.server_figures import FINISHED, GENERATION_TOKENS, PROMPT_TOKENS
@@ -144,7 +144,7 @@ def test_counts_of_each_server_and_of_both_are_their_own(
 def test_a_disturbed_server_is_named(
     servers: list[LocalServer], tmp_path: Path, kind: Disturbance, router: Callable[..., Started]
 ) -> None:
-    disturb = {"stopped": replicas.stopped, "slowed": replicas.held, "killed": replicas.killed}[kind]
+    disturb = {"stopped": disturbances.stopped, "slowed": disturbances.held, "killed": disturbances.killed}[kind]
     sandbox, disturbed = Sandbox(tmp_path), servers[1]
     begun = [counters(server)[FINISHED.key] for server in servers]
 
@@ -160,7 +160,7 @@ def test_a_disturbed_server_is_named(
             assert fleet.post("/swarm", user_count=4, spawn_rate=10)["success"]
             wait_until(lambda: min(finished()) >= 12, "turns of both")
             disturbance = disturb(lambda number: os.killpg(disturbed.pid, number))
-            found = replicas.named(fleet, sandbox.run_dir, disturbed.url, kind, disturbance)
+            found = disturbances.named(fleet, sandbox.run_dir, disturbed.url, kind, disturbance)
         finally:
             sandbox.close()
-    replicas.check(found, disturbed.url, kind)
+    disturbances.check(found, disturbed.url, kind)

@@ -2,10 +2,10 @@
 
 from contextlib import AbstractContextManager
 
+import disturbances
 import gateways
-import replicas
+from disturbances import Disturbance, Named
 from e2e_runs import RunCase, RunPool, Sandbox, run_cases, scenario, wait_until
-from replicas import Disturbance, Named
 from simulator_process import Simulator
 
 SEQUENCES = 4  # that a replica runs at once; the users of the run need three
@@ -22,10 +22,10 @@ def disturbance(kind: Disturbance, replica: Simulator) -> AbstractContextManager
     """Return what disturbs a replica. A simulator is slow by a queue: its own times are planned, so it does not see a pause."""
     send = replica.process.send_signal
     if kind == "stopped":
-        return replicas.stopped(send)
+        return disturbances.stopped(send)
     if kind == "killed":
-        return replicas.killed(send)
-    return replicas.loaded(lambda: replica.call("POST", "/v1/chat/completions", OTHERS), 3 * SEQUENCES)
+        return disturbances.killed(send)
+    return disturbances.loaded(lambda: replica.call("POST", "/v1/chat/completions", OTHERS), 3 * SEQUENCES)
 
 
 def disturbed(sandbox: Sandbox, kind: Disturbance) -> tuple[Named, str]:
@@ -41,8 +41,8 @@ def disturbed(sandbox: Sandbox, kind: Disturbance) -> tuple[Named, str]:
         wait_until(
             lambda: all(each.stats()["requests"]["finished"] >= FINISHED for each in simulators), "turns of both"
         )
-        assert replicas.outliers(fleet) == {}
-        found = replicas.named(fleet, sandbox.run_dir, simulators[1].url, kind, disturbance(kind, simulators[1]))
+        assert disturbances.outliers(fleet) == {}
+        found = disturbances.named(fleet, sandbox.run_dir, simulators[1].url, kind, disturbance(kind, simulators[1]))
     return found, simulators[1].url
 
 
@@ -50,4 +50,4 @@ def disturbed(sandbox: Sandbox, kind: Disturbance) -> tuple[Named, str]:
 def test_a_disturbed_replica_is_named(run_pool: RunPool, run_case: RunCase) -> None:
     found, target = run_pool.result(run_case)
     (kind,) = run_case.arguments
-    replicas.check(found, target, kind)
+    disturbances.check(found, target, kind)
