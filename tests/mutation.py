@@ -31,7 +31,7 @@ TARGETS = {
     "inferload/results/verdict": ("results", "run", "analysis"),
     "inferload/run/live": ("run", "locust"),
 }
-# Equivalent mutants: types of annotations (`int | None`), and decorators whose removal changes speed or a property only.
+# Equivalent mutants: types of annotations (`int | None`), and decorators, whose change affects speed or a property only.
 EQUIVALENT = ("BitOr", "RemoveDecorator", "ExceptionReplacer", "Variable")
 LIMIT_S = 900  # of the tests of a mutant; a mutant that exceeds it is killed
 
@@ -59,11 +59,14 @@ def places(folder: str) -> Iterator[list[Mutant]]:
     names = [name for name in cosmic_ray.plugins.operator_names() if not any(part in name for part in EQUIVALENT)]
     for path in sorted((ROOT / folder).rglob("*.py")):
         tree, module = get_ast_from_path(path), str(path.relative_to(ROOT))
+        lines = path.read_text(encoding="utf-8").splitlines()
         found: dict[tuple[int, int], list[Mutant]] = {}
         for name in sorted(names):
             operator = cosmic_ray.plugins.get_operator(name)()
             starts = (start for node in ast_nodes(tree) for start, _end in operator.mutation_positions(node))
             for occurrence, start in enumerate(starts):
+                if lines[start[0] - 1].lstrip().startswith("@"):
+                    continue
                 found.setdefault(start, []).append(Mutant(module, start[0], name, occurrence))
         yield from found.values()
 

@@ -43,23 +43,24 @@ def test_a_written_condition_is_read_back(name: str, sign: str, span_s: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "position", "problem"),
     [
-        ("failed_ratio > 0.5", "a time such as `for 5s` is missing"),
-        ("failed_ratio > 0.5 for 5", "a time such as `for 5s` is missing"),
-        ("failed_ratio > 0.5 for 0s", "0 s is out of range"),
-        ("failed_ratio > 0.5 for 11m", "660 s is out of range"),
-        ("failed_rate > 0.5 for 5s", "did you mean failed_ratio?"),
-        ("failed_ratio 0.5 for 5s", "one of < <= > >= == is missing"),
-        ("max(requests_waiting) > 5 for 5s", "requests_waiting is not known during a run; use a gate"),
-        ("failed_ratio{chat} > 0.5 for 5s", "a condition applies to all turns; remove {chat}"),
-        ("p99(client_delay_ms) > 5 for 5s", "client_delay_ms is not known during a run"),
+        ("failed_ratio > 0.5", 18, "a time such as `for 5s` is missing"),
+        ("failed_ratio > 0.5 for 5", 24, "a time such as `for 5s` is missing"),
+        ("failed_ratio > 0.5 for 0s", 23, "0 s is out of range"),
+        ("failed_ratio > 0.5 for 11m", 23, "660 s is out of range"),
+        ("failed_rate > 0.5 for 5s", 0, "did you mean failed_ratio?"),
+        ("failed_ratio 0.5 for 5s", 13, "one of < <= > >= == is missing"),
+        ("max(requests_waiting) > 5 for 5s", 0, "requests_waiting is not known during a run; use a gate"),
+        ("failed_ratio{chat} > 0.5 for 5s", 12, "a condition applies to all turns; remove {chat}"),
+        ("p99(client_delay_ms) > 5 for 5s", 0, "client_delay_ms is not known during a run"),
     ],
 )
-def test_an_invalid_condition_is_named(text: str, problem: str) -> None:
+def test_an_invalid_condition_is_named_with_its_place(text: str, position: int, problem: str) -> None:
     with pytest.raises(GateError) as raised:
         parse(text)
     assert problem in str(raised.value)
+    assert raised.value.position == position
 
 
 def test_a_condition_holds_over_the_whole_last_window() -> None:
