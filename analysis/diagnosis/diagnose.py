@@ -154,7 +154,12 @@ def _rows(diagnosis: Diagnosis) -> tuple[tuple[str, str, str, str], ...]:
 
 
 def _capitalised(sentences: Sequence[str]) -> list[str]:
-    return [f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences]
+    return [f"{_capital(sentence)}." for sentence in sentences]
+
+
+def _capital(sentence: str) -> str:
+    """Return a sentence with a capital, unless it begins with an address."""
+    return sentence if sentence.startswith("http") else sentence[:1].upper() + sentence[1:]
 
 
 def advice(diagnosis: Diagnosis) -> tuple[Advice, ...]:

@@ -140,8 +140,12 @@ def _read(path: Path) -> pd.DataFrame:
 def tables(path: Path, run: RunFrames) -> tuple[Table, ...]:
     """Return the tables of requests and of scraped servers that have rows. `run`: read from the same path."""
     end_wall_ns = run.start_wall_ns + round(run.users["t_s"].max() * NS_PER_S)
-    servers = window_figures.entries(run.servers, run.start_wall_ns, end_wall_ns)
-    shown = (_requests(path), *([servers_table(servers)] if servers else []))
+    windows = [
+        window_figures.ServerWindow.of(server, run.start_wall_ns, end_wall_ns)
+        for _, server in sorted(run.servers.items())
+    ]
+    entries, group = window_figures.entries(windows), window_figures.together(windows)
+    shown = (_requests(path), *([servers_table(entries, group)] if entries else []))
     return tuple(table for table in shown if table.rows)
 
 

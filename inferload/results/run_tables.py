@@ -323,10 +323,17 @@ def _others(summary: Results) -> list[Table]:
     ]
 
 
-def servers_table(servers: Sequence[Server]) -> Table:
-    """Return the table of the scraped servers. `servers`: entries of `inferload.servers.window_figures`."""
-    rows: Rows = [(row.head(), *(_server_cell(row, server) for server in servers)) for row in SERVER_FIGURES]
-    rows.append((OBSERVED, *(server.window_s for server in servers)))
+def servers_table(servers: Sequence[Server], together: Mapping[str, float | None]) -> Table:
+    """Return the table of the scraped servers. `servers`: entries of `inferload.servers.window_figures`; `together`: of all."""
+    rows: Rows = [
+        (
+            row.head(),
+            *(_server_cell(row, server) for server in servers),
+            *([_together_cell(row, together)] if together else []),
+        )
+        for row in SERVER_FIGURES
+    ]
+    rows.append((OBSERVED, *(server.window_s for server in servers), *([""] if together else [])))
     unknown = [all(cell is None for cell in cells) for _, *cells in rows]
     note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
     always = [row.block is None for row in SERVER_FIGURES] + [True]
@@ -343,7 +350,13 @@ def servers_table(servers: Sequence[Server]) -> Table:
     if unusable:
         note += f" {unusable} samples were not numbers and are left out."
     known = [row for row, lacks in zip(rows, unknown, strict=True) if not lacks]
-    return Table("servers", "Servers", ("", *(server.target for server in servers)), known, note)
+    columns = ("", *(server.target for server in servers), *(["all servers"] if together else []))
+    return Table("servers", "Servers", columns, known, note)
+
+
+def _together_cell(row: ServerFigure, together: Mapping[str, float | None]) -> Cell:
+    value = together.get(row.key)
+    return None if value is None else (percent if row.form == "share" else short)(value)
 
 
 def _server_cell(row: ServerFigure, server: Server) -> Cell:
@@ -484,7 +497,7 @@ _TABLES: tuple[Callable[[Results], list[Table]], ...] = (
     _tasks,
     _failures,
     _others,
-    lambda summary: [servers_table(summary.servers)] if summary.servers else [],
+    lambda summary: [servers_table(summary.servers, summary.servers_together)] if summary.servers else [],
     _cache,
     _client,
     _steps,

@@ -87,6 +87,7 @@ class SummaryInput:
     stamps: Stamps | None
     reader: str | None = None  # native, python or mixed
     servers: Sequence[Server] = ()
+    servers_together: Mapping[str, float | None] = field(default_factory=dict)
     gates: Sequence[str] = ()
     inconclusive: gating.Policy = "warn"
     other_requests: OtherRequests = field(default_factory=lambda: OtherRequests(sent=0, failed=0))
@@ -131,6 +132,7 @@ def build(data: SummaryInput) -> Results:
         users=Users(by_class=dict(data.users)),
         client=_client(data.health, data.stamps, data.reader),
         servers=list(data.servers),
+        servers_together=dict(data.servers_together),
         by_class=_by_class(data, exact),
         steps=_steps(data),
         stopped_answering=data.stopped_answering,

@@ -581,6 +581,13 @@ class Results(Figures, frozen=True, kw_only=True):
     users: Annotated[Users, means("Locust's users at the end of the load")] = Users()
     client: Annotated[Client, means("health of the load-generating processes")] = Client()
     servers: Annotated[list[Server], means("one entry for each scraped target")] = []
+    servers_together: Annotated[
+        dict[str, Number | None],
+        means(
+            "each figure of the inference servers together, by its name in gates: counts and rates are added, shares are the "
+            "highest, means of histograms are by request, and of gauges it is the mean; empty for a single one"
+        ),
+    ] = {}
     by_class: Annotated[dict[str, Figures], means("the figures of each class of turns")] = {}
     by_target: Annotated[
         dict[str, Split], means("by server; empty with one server, or if turn records are missing")

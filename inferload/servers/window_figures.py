@@ -7,7 +7,7 @@ over engines, since the fullest one preempts, queues are sums, and `engines` has
 work on the same requests are one value (see `parts`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ from inferload.figures.server_formulas import (
     known,
 )
 from inferload.servers.series import TOO_LARGE, Instants, ServerSeries, by_target
+from inferload.servers.servers_window import ServersWindow
 
 # Metrics to read for an entry.
 USED = (
@@ -126,27 +127,44 @@ def gap_limit_s(interval_s: float) -> float:
     return max(_GAP_S, _GAP_INTERVALS * interval_s)
 
 
-def servers_block(
+def windows_of(
     table: pa.Table, start_wall_ns: int, end_wall_ns: int, targets: Sequence[str] = (), interval_s: float | None = None
-) -> list[Server]:
-    """Return one entry per target for the half-open window. None: not reported.
+) -> list["ServerWindow"]:
+    """Return the half-open window at each target.
 
-    `targets`: configured targets; one that never answered has an entry without values. `interval_s`: configured interval
+    `targets`: configured targets; one that never answered has a window without values. `interval_s`: configured interval
     of the scrapes; None: their median interval.
     """
     servers = by_target(table, USED)
     for target in targets:
         silent = ServerSeries(target, np.array([], dtype=np.int64), {}, np.array([], dtype=np.bool_))
         servers.setdefault(target, silent)
-    return entries(servers, start_wall_ns, end_wall_ns, interval_s)
+    return [ServerWindow.of(server, start_wall_ns, end_wall_ns, interval_s) for _, server in sorted(servers.items())]
 
 
-def entries(
-    servers: Mapping[str, ServerSeries], start_wall_ns: int, end_wall_ns: int, interval_s: float | None = None
+def servers_block(
+    table: pa.Table, start_wall_ns: int, end_wall_ns: int, targets: Sequence[str] = (), interval_s: float | None = None
 ) -> list[Server]:
-    """Return one entry per server by target, as `servers_block`."""
-    windows = [ServerWindow.of(server, start_wall_ns, end_wall_ns, interval_s) for _, server in sorted(servers.items())]
+    """Return one entry per target, of the windows of `windows_of`."""
+    return entries(windows_of(table, start_wall_ns, end_wall_ns, targets, interval_s))
+
+
+def entries(windows: Iterable["ServerWindow"]) -> list[Server]:
+    """Return one entry per server. None: not reported."""
     return [_entry(window) for window in windows]
+
+
+def together(windows: Iterable["ServerWindow"]) -> dict[str, float | None]:
+    """Return each figure of inference servers together by its key, of gauges the mean; empty for fewer than two.
+
+    Counts and sums are added, shares are the highest, and means of histograms are by request. A figure is unknown if that of one
+    server is.
+    """
+    servers = [window for window in windows if window.publishes(names.RUNNING)]
+    if len(servers) < 2:
+        return {}
+    group = ServersWindow(servers, whole=True)
+    return {row.key: row.number(group) for row in SERVER_FIGURES if row.block != server_figures.GPU}
 
 
 @dataclass(frozen=True, slots=True)

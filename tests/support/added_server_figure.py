@@ -76,7 +76,7 @@ for second in range(2):
     line = {"up": True, "wall_ns": second * S, "gauges": readings(parse(page(7)))}
     recorder.close_second(second + 1.0, Instant(0, 0, second * S, {TARGET: line}))
 seconds = timeline._server(by_target(table)[TARGET], pd.Series(range(5), dtype=float).to_numpy(), 5)
-report = servers_table(servers)
+report = servers_table(servers, {})
 entries = msgspec.to_builtins(servers)
 summary = summaries.results({"servers": entries})
 bad = [{"target": TARGET, ROW.key: "many"}]

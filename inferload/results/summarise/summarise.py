@@ -99,7 +99,8 @@ def _input(
     run_dir: Path, run: Counts, turns: Turns | None, cache: CacheFigures, exact: ExactValues | None
 ) -> summary.SummaryInput:
     windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
-    entries = _servers(run_dir, run)
+    at_servers = _servers(run_dir, run)
+    entries = window_figures.entries(at_servers)
     growths = _growths(run_dir, run, turns)
     facts = dataclasses.replace(_facts(run, turns, entries, cache), growth=worst(growths))
     judged = validity.judge(phase_evidence.evidence_by_phase(run.tallies, run.health, windows, facts))
@@ -110,6 +111,7 @@ def _input(
         health=run.health,
         windows=windows,
         servers=entries,
+        servers_together=window_figures.together(at_servers),
         verdict=judged,
         gates=list(scenario.gates),
         inconclusive=run.inconclusive,
@@ -140,14 +142,14 @@ def _batch_sums(turns: Turns, name: str, class_name: str | None, limit: float) -
     return batch_sums(turns.read, name, SLICES, class_name, limit)
 
 
-def _servers(run_dir: Path, run: Counts) -> list[Server]:
-    """`servers` block of the measure phase."""
+def _servers(run_dir: Path, run: Counts) -> list[window_figures.ServerWindow]:
+    """Measure phase at each server."""
     window = next((w for w in run.windows if w.phase == "measure"), None)
     if window is None or window.end_ns is None or not run.metrics_targets:
         return []
     start_ns, end_ns = run.anchor.to_wall_ns(window.start_ns), run.anchor.to_wall_ns(window.end_ns)
     scrapes, interval_s = scrapes_file.read_scrapes(run_dir), run.scenario.server.interval_s
-    return window_figures.servers_block(scrapes, start_ns, end_ns, list(run.metrics_targets), interval_s)
+    return window_figures.windows_of(scrapes, start_ns, end_ns, list(run.metrics_targets), interval_s)
 
 
 def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: CacheFigures) -> phase_evidence.RunFacts:

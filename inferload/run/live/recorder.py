@@ -18,10 +18,11 @@ from inferload.figures.turn_figures import ITL
 from inferload.results.rolling_stats import SPAN_S, Recent, RecentFigures
 from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
 from inferload.run.live.panels import CLIENT, LOAD, OF_SERVERS
-from inferload.run.live.scrape_window import LiveWindow, ServersWindow, Values
+from inferload.run.live.scrape_window import LiveWindow, Values
 from inferload.run.live.series import Series
 from inferload.servers import replicas
 from inferload.servers.bottleneck.peers import OUTLIER, SILENCE_S, Peer, outliers
+from inferload.servers.servers_window import ServersWindow
 from inferload.turns.client_health import HealthSet
 from inferload.turns.sketch import Sketch
 from inferload.turns.tally import Tally, TallySet

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from inferload.figures.server_formulas import UNKNOWN, Floats, Over, Reading, Statistic, known
+from inferload.figures.server_formulas import UNKNOWN, Floats, Reading, Statistic
 
 # Values of a scrape by the name of their reading.
 Values = Mapping[str, float]
@@ -48,37 +48,3 @@ class LiveWindow:
         found = [(at_s, values[name]) for at_s, values in self.scrapes if name in values]
         fresh = len(found) > 1 and name in self.scrapes[-1][1]
         return (found[0], found[-1]) if fresh and found[-1][1] >= found[0][1] else None
-
-
-@dataclass(frozen=True, slots=True)
-class ServersWindow:
-    """Several servers together: counters add up, gauges as those of several engines. Unknown values are left out."""
-
-    servers: Sequence[LiveWindow]
-
-    def publishes(self, metric: str) -> bool:
-        """Return True if a server has the metric."""
-        return any(server.publishes(metric) for server in self.servers)
-
-    def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
-        """Return the sum, maximum or minimum over the servers."""
-        return _combined(reading.over, (server.gauge(reading, statistic) for server in self.servers))
-
-    def delta(self, reading: Reading) -> Floats:
-        """Return the sum of the increases."""
-        return _combined("sum", (server.delta(reading) for server in self.servers))
-
-    def per_s(self, reading: Reading) -> Floats:
-        """Return the sum of the rates."""
-        return _combined("sum", (server.per_s(reading) for server in self.servers))
-
-    def restarts(self) -> Floats:
-        """Return that restarts are unknown."""
-        return UNKNOWN
-
-
-def _combined(over: Over, values: Iterable[Floats]) -> Floats:
-    found = [value for value in map(known, values) if value is not None]
-    if not found:
-        return UNKNOWN
-    return np.asarray(sum(found) if over == "sum" else max(found) if over == "highest" else min(found))

@@ -16,9 +16,10 @@ from inferload.figures import server_figures
 from inferload.results.progress_lines import Snapshot, lines
 from inferload.results.summary_document import GateResult
 from inferload.run.live import tables
-from inferload.run.live.scrape_window import LiveWindow, ServersWindow
+from inferload.run.live.scrape_window import LiveWindow
 from inferload.run.live.tables import SoFar
 from inferload.run.master.lifecycle.master_run import MasterRun
+from inferload.servers.servers_window import ServersWindow
 
 logger = logging.getLogger(__name__)
 

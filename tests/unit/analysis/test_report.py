@@ -308,7 +308,7 @@ def test_unknown_values_of_a_table_are_not_known() -> None:
     rows = {
         name: values
         for name, *values in rows_of(
-            servers_table([msgspec.convert({"target": "x", **figures}, Server) for figures in (known, unknown, {})])
+            servers_table([msgspec.convert({"target": "x", **figures}, Server) for figures in (known, unknown, {})], {})
         )
     }
     assert rows["requests running"] == ["2 (max 3)", NOT_KNOWN, NOT_KNOWN]

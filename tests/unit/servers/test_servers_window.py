@@ -1,0 +1,70 @@
+"""Several servers together."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.figures import server_figures as figures
+from inferload.figures.server_formulas import UNKNOWN, Floats, Reading, Statistic
+from inferload.servers.servers_window import ServersWindow
+
+
+@dataclass
+class Server:
+    """A server with a value per reading; those that it lacks are unknown."""
+
+    values: dict[str, float] = field(default_factory=dict)
+
+    def publishes(self, metric: str) -> bool:
+        return any(name.startswith(metric) for name in self.values)
+
+    def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
+        return self.delta(reading)
+
+    def delta(self, reading: Reading) -> Floats:
+        return np.asarray(self.values[reading.name]) if reading.name in self.values else UNKNOWN
+
+    def per_s(self, reading: Reading) -> Floats:
+        return self.delta(reading)
+
+    def restarts(self) -> Floats:
+        return np.asarray(1.0)
+
+
+def server(ttft_s: float, requests: int, kv: float, waiting: int) -> Server:
+    total, count = (reading.name for reading in figures.TTFT.formula.readings)
+    (usage,), (queue,), (finished,) = (
+        [reading.name for reading in row.formula.readings]
+        for row in (figures.KV_CACHE_USAGE, figures.WAITING, figures.FINISHED)
+    )
+    return Server({total: ttft_s * requests, count: requests, usage: kv, queue: waiting, finished: requests})
+
+
+servers = st.builds(server, st.floats(0.001, 10), st.integers(1, 1000), st.floats(0, 1), st.integers(0, 50))
+
+
+@given(st.lists(servers, min_size=1, max_size=5), st.booleans())
+def test_counters_add_up_shares_are_the_highest_and_means_are_by_request(each: list[Server], whole: bool) -> None:
+    group = ServersWindow(each, whole=whole)
+    (usage,), (queue,), (finished,) = (
+        [reading.name for reading in row.formula.readings]
+        for row in (figures.KV_CACHE_USAGE, figures.WAITING, figures.FINISHED)
+    )
+    total, count = (reading.name for reading in figures.TTFT.formula.readings)
+    assert figures.KV_CACHE_USAGE.number(group) == max(one.values[usage] for one in each)
+    assert figures.WAITING.number(group) == sum(one.values[queue] for one in each)
+    assert figures.FINISHED.number(group) == sum(one.values[finished] for one in each)
+    mean_s = sum(one.values[total] for one in each) / sum(one.values[count] for one in each)
+    assert figures.TTFT.number(group) == pytest.approx(1e3 * mean_s)
+    assert figures.RESTARTS.number(group) == len(each)
+
+
+@given(st.lists(servers, min_size=1, max_size=4))
+def test_a_figure_that_a_server_lacks_is_left_out_or_unknown(each: list[Server]) -> None:
+    lacks = [*each, Server()]
+    assert figures.FINISHED.number(ServersWindow(lacks)) == figures.FINISHED.number(ServersWindow(each))
+    assert figures.FINISHED.number(ServersWindow(lacks, whole=True)) is None
+    assert figures.FINISHED.number(ServersWindow([Server()])) is None
