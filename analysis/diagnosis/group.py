@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from inferload.base.numbers import number
 from inferload.figures import metric_names as names
+from inferload.figures import server_figures
 from inferload.servers.bottleneck import rules
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import Finding
@@ -37,7 +39,7 @@ def _outliers(run: RunFrames, group: Sequence[WindowEvidence]) -> Finding | None
     if not found:
         return None
     sentences = [f"{outlier.target}: {outlier.text}" for outlier in found]
-    return Finding(OUTLIER, 600.0, (*sentences, _shares(group)), figures=sentences[0])
+    return Finding(OUTLIER, 600.0, (*sentences, _shares(windows)), figures=sentences[0])
 
 
 def _routing(run: RunFrames, group: Sequence[WindowEvidence]) -> routing.Routing | None:
@@ -67,10 +69,15 @@ def _hit_rate(run: RunFrames, target: str) -> float | None:
     return float((hits[-1] - hits[0]) / (queries[-1] - queries[0]))
 
 
-def _shares(group: Sequence[WindowEvidence]) -> str:
-    """Format the requests that each server finished."""
-    each = ", ".join(f"{evidence.target} {evidence.finished or 0:,}" for evidence in group)
-    return f"requests finished: {each}"
+def _shares(windows: Sequence[ServerWindow]) -> str:
+    """Format the requests that each server finished, and their prompt tokens: long prompts explain a long TTFT."""
+    return f"requests finished: {', '.join(map(_share, windows))}"
+
+
+def _share(window: ServerWindow) -> str:
+    finished, tokens = (row.number(window) for row in (server_figures.FINISHED, server_figures.PROMPT_TOKENS))
+    each = f" of {number(tokens / finished)} prompt tokens" if finished and tokens is not None else ""
+    return f"{window.server.target} {number(finished)}{each}"
 
 
 def _together(group: Sequence[WindowEvidence]) -> WindowEvidence:

@@ -70,8 +70,8 @@ RUN_RULES = (
     RunRule(
         OUTLIER,
         "A server differs from its peers",
-        "several servers: one has twice the mean TTFT, ITL or queue time of the median of its peers that answered, with 10 "
-        "requests or more, or its metrics page did not answer for 3 s while those of its peers did",
+        "several servers: one has twice the mean TTFT, ITL or queue time of the median of its peers that answered, with 30 "
+        "requests or more (three times with 10), or its metrics page did not answer for 3 s while those of its peers did",
         (
             Advice(
                 "check log, hardware and other load of this server",

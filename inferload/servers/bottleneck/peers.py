@@ -12,8 +12,9 @@ from inferload.figures.server_formulas import Window
 OUTLIER = "outlier"  # code of the finding
 SILENCE_S = 3.0  # longest time without an answer of a metrics page that says nothing
 
-_LEAST_REQUESTS = 10  # that a server finished, for a mean to be compared
-_LEAST_RATIO = 2.0  # to the median of the peers
+# Requests that a server finished, for its means to be compared, and for them to be steady.
+_LEAST_REQUESTS, _STEADY_REQUESTS = 10, 30
+_LEAST_RATIO, _LEAST_UNSTEADY = 2.0, 3.0  # to the median of the peers, of steady means and of others
 # Figures that are compared, with the least difference that matters.
 _COMPARED: tuple[tuple[ServerFigure, float], ...] = (
     (server_figures.TTFT, 10.0),
@@ -67,7 +68,7 @@ def _judged(peer: Peer, peers: Sequence[Peer], silence_s: float) -> Outlier | No
         if value is None or not known or not _counts(peer):
             continue
         usual = median(known)
-        if value >= _LEAST_RATIO * usual and value - usual >= least:
+        if value >= _least_ratio(peer) * usual and value - usual >= least:
             ratio = value / usual if usual else float("inf")
             times = (
                 f"{number(ratio)} x that of its {'peers' if len(others) > 1 else 'peer'}"
@@ -79,6 +80,10 @@ def _judged(peer: Peer, peers: Sequence[Peer], silence_s: float) -> Outlier | No
         return None
     slower.sort(key=lambda entry: -entry[0])
     return Outlier(peer.target, slower[0][0], "; ".join(text for _, text in slower))
+
+
+def _least_ratio(peer: Peer) -> float:
+    return _LEAST_RATIO if (peer.finished or 0.0) >= _STEADY_REQUESTS else _LEAST_UNSTEADY
 
 
 def _counts(peer: Peer) -> bool:

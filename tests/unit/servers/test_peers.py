@@ -59,6 +59,13 @@ def test_few_requests_and_unknown_figures_prove_nothing(finished: float | None, 
     assert found(peer(0, 20.0), peer(1, None)) == []
 
 
+@given(st.integers(10, 29), st.floats(2.0, 2.9))
+def test_means_of_few_requests_must_differ_more(finished: int, times: float) -> None:
+    assert found(peer(0, 30.0), peer(1, 30.0 * times, finished=finished)) == []
+    assert len(found(peer(0, 30.0), peer(1, 30.0 * times, finished=30))) == 1
+    assert len(found(peer(0, 30.0), peer(1, 91.0, finished=finished))) == 1
+
+
 def test_a_small_difference_of_short_times_does_not_matter() -> None:
     assert found(peer(0, 2.0), peer(1, 11.0)) == []
     assert [outlier.target for outlier in found(peer(0, 2.0), peer(1, 12.1))] == ["http://127.0.0.1:8001"]
