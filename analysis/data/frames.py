@@ -94,6 +94,10 @@ class Sample:
         return f"1 in {self.every} {self.units}"
 
 
+# Share and number of turns that the only server must have counted: scrapes can begin late and end early.
+_ALL_COUNTED, _FEW_TURNS = 0.8, 5
+
+
 @dataclass(frozen=True, slots=True)
 class RunFrames:
     """Frames of one run. `turns`: one row per turn with INSTANTS as `<name>_s` and MEASURES; `events`: in time order.
@@ -147,8 +151,15 @@ class RunFrames:
         return frozenset(target for target, server in self.servers.items() if names.RUNNING in server.metrics)
 
     def answers_for(self, server: ServerSeries) -> bool:
-        """Return True if the turns of a server are known: it is the only one, or they were sent to its own address."""
-        return len(self.servers) == 1 or server.target in self.sent_to or len(self.inference_servers) < 2
+        """Return True if the turns of a server are known: they were sent to its own address, or it alone counted all."""
+        return server.target in self.sent_to or (len(self.inference_servers) < 2 and self._counted_all(server))
+
+    def _counted_all(self, server: ServerSeries) -> bool:
+        """Return False for one of several replicas: it counted clearly fewer requests than the run sent turns."""
+        counted = server.grown(names.FINISHED)
+        if self.summary is None or counted is None or not len(counted):
+            return True
+        return bool(counted[-1] >= _ALL_COUNTED * self.summary.turns.whole_run.ok - _FEW_TURNS)
 
     @property
     def sent_to(self) -> frozenset[str]:

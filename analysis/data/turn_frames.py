@@ -87,11 +87,16 @@ def turn_frame(table: pa.Table, shift_ns: int, columns: Sequence[str] = ALL) -> 
 def _answered_by(server: pd.Series, target: pd.Series) -> pd.Series:
     """Return the address of the server that answered each turn, by a header of the answer; else that it was sent to."""
     named = server.astype(object).where(server.notna(), None)
-    return target.where(named.isna(), named.map(_address))
+    return target.where(named.isna(), named.map(address_named))
 
 
-def _address(name: str | None) -> str | None:
-    return name if name is None else (name if "://" in name else f"http://{name}").rstrip("/")
+def address_named(name: str | None) -> str | None:
+    """Return the address of a server that a header names as HOST:PORT or URL; of several, after retries, the last one."""
+    if name is None:
+        return None
+    last = name.rpartition(",")[2].strip()
+    scheme, sign, rest = last.rpartition("://")
+    return f"{scheme if sign else 'http'}://{rest.partition('/')[0]}"
 
 
 def empty_turns() -> pd.DataFrame:

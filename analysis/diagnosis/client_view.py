@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +80,7 @@ class ClientView:
             first_s=first[by_first],
             ttft_ms=turns[TTFT.key].to_numpy()[own][by_first],
             round_trip_ms=_median(turns[ROUND_TRIP.key].to_numpy()[own]) if ROUND_TRIP.key in turns else None,
-            behind=not own_target,
+            behind=not own_target and not any(same_address(server.target, target) for target in run.sent_to),
             attributed=run.answers_for(server),
             head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens, scale).heads(
                 run.since_start_s(server.wall_ns), capacity(server)
@@ -114,6 +115,15 @@ def _queue(sent: Floats, until: Floats, tokens: Floats, scale: float) -> Queue:
     order = np.argsort(sent)[: int(np.count_nonzero(~np.isnan(sent)))]
     sent, until = sent[order], until[order]
     return Queue(sent, until, tokens[order], float(np.nanmax(until - sent, initial=0.0)), scale)
+
+
+def same_address(target: str, other: str) -> bool:
+    """Return True for two names of one address of this machine, such as localhost and 127.0.0.1."""
+    host, other_host = ((each.hostname or "", each.port) for each in map(urlsplit, (target, other)))
+    return host[1] == other_host[1] and (host[0] == other_host[0] or {host[0], other_host[0]} <= _LOOPBACK)
+
+
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 def _median(values: Floats) -> float | None:

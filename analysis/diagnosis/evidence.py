@@ -83,10 +83,16 @@ def collect(
         tokens_per_event=None if summary is None else summary.tokens_per_event.mean,
         itl_by_running=_itl_by_running(run, events, window),
         itl_alone_ms=client_view.itl_alone_ms,
-        expected_hit_rate=None if expected is None else expected.hit_rate,
+        expected_hit_rate=None if expected is None else _expected_rate(expected.hit_rate, summary),
         counted_hit_rate=None if counted is None else counted.hit_rate,
         slo=client_view.slo,
     )
+
+
+def _expected_rate(of_one: float | None, summary: Summary | None) -> float | None:
+    """Return the expected hit rate: of several servers, that of sessions that each stay on one."""
+    routed = None if summary is None else summary.cache.routed
+    return of_one if routed is None else routed.stay_hit_rate
 
 
 def _typical_gap_ms(gaps_ms: Floats) -> float | None:

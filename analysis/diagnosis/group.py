@@ -9,13 +9,11 @@ from inferload.figures import server_figures
 from inferload.servers.bottleneck import rules
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import Finding
-from inferload.servers.bottleneck.peers import OUTLIER, SILENCE_S, Peer, outliers
+from inferload.servers.bottleneck.peers import OUTLIER, Peer, outliers, silence_s
 from inferload.servers.window_figures import ServerWindow
 
 from ..data.frames import RunFrames
 from . import routing
-
-_SILENCE_SCRAPES = 5  # without an answer, if the interval is long
 
 
 def group_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> list[Finding]:
@@ -34,8 +32,8 @@ def group_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> list[Fi
 def _outliers(run: RunFrames, group: Sequence[WindowEvidence]) -> Finding | None:
     start_ns, end_ns = (run.start_wall_ns + round(at_s * 1e9) for at_s in (group[0].start_s, group[0].end_s))
     windows = [ServerWindow.of(run.servers[evidence.target], start_ns, end_ns) for evidence in group]
-    silence_s = max(SILENCE_S, *(_SILENCE_SCRAPES * window.scraping_interval_s for window in windows))
-    found = outliers([Peer.of(window.server.target, window, window.longest_silence_s) for window in windows], silence_s)
+    peers = [Peer.of(window.server.target, window, window.longest_silence_s) for window in windows]
+    found = outliers(peers, silence_s(window.scraping_interval_s for window in windows))
     if not found:
         return None
     sentences = [f"{outlier.target}: {outlier.text}" for outlier in found]

@@ -42,8 +42,8 @@ class Routing:
         """Return True if turns moved, or if the hits are those of turns that go to the servers in turn, and no fewer."""
         if self.lost <= LEAST_LOSS:
             return False
-        if self.moved is not None:
-            return self.moved >= LEAST_MOVED
+        if self.moved is not None:  # a turn that moved loses its hits at most
+            return self.moved >= LEAST_MOVED and self.lost <= self.moved * self.stay + LEAST_LOSS
         beside = abs(self.counted - self.in_turn)
         return self.matters and beside < self.lost and self.in_turn - self.counted <= LEAST_LOSS
 

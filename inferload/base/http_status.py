@@ -8,7 +8,7 @@ _UNREACHED = "the gateway could not reach the server behind it, or got no valid 
 _TOO_LATE = "the server behind the gateway did not answer within the gateway's time limit"
 # By definition (RFC 9110) these come from a gateway; those above 511 from a content delivery network.
 _GATEWAY = {**dict.fromkeys((502, 520, 521, 522, 523), _UNREACHED), **dict.fromkeys((504, 524), _TOO_LATE)}
-_UNAVAILABLE = "the gateway has no server available"
+_UNAVAILABLE = "the gateway has no server, or the server is overloaded"
 _EXPECTS_TLS = "the port expects TLS"
 # Texts of nginx and load balancers, Go, Apache, Tomcat and Python's Cheroot.
 _HTTPS_PORT = re.compile(

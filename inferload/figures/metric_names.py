@@ -197,3 +197,11 @@ def engine_of(metrics: Iterable[str]) -> str | None:
 def published_by(engine: str | None) -> frozenset[str]:
     """Return vLLM's names of the metrics that an engine publishes; empty for vLLM, which publishes all."""
     return frozenset(now for other in OTHERS if other.engine == engine for now in other.meaning.values())
+
+
+def names_on_pages(metrics: Iterable[str]) -> frozenset[str]:
+    """Return all names, also of other versions and engines, of metrics with vLLM 0.32's names."""
+    current = set(metrics)
+    families = {split_suffix(metric) for metric in current}
+    old = {was + suffix for was, now in RENAMED.items() for family, suffix in families if now == family}
+    return frozenset(current | old)

@@ -14,6 +14,7 @@ from inferload.turns.tally import Tally
 
 # Output events arrive together if the gap between them is below this share of the mean gap, and below this time.
 _TOGETHER_SHARE, _TOGETHER_MS = 0.1, 1.0
+_LEAST_TOGETHER_MS = 0.1  # no server streams faster, so a whole answer with shorter gaps was held
 HELD_EVENTS = 2.0  # more events per arrival: the stream is held on its way
 
 # What a figure is computed from that a run may lack: the server's counts of tokens, or an SLO.
@@ -80,7 +81,7 @@ def _ratio(part: int, whole: int) -> float | None:
 
 def together_ms(mean_gap_ms: float) -> float:
     """Return the gap up to which two output events of a stream arrive together."""
-    return min(_TOGETHER_MS, _TOGETHER_SHARE * mean_gap_ms)
+    return max(_LEAST_TOGETHER_MS, min(_TOGETHER_MS, _TOGETHER_SHARE * mean_gap_ms))
 
 
 def typical_gap_ms(gaps: Sketch) -> float | None:
@@ -91,7 +92,7 @@ def typical_gap_ms(gaps: Sketch) -> float | None:
 
 def events_per_arrival(firsts: int, gaps: Sketch) -> float | None:
     """Return the events that arrive together, of streams with so many first events and these gaps in ms; None without a gap."""
-    if not gaps.mean:
+    if gaps.mean is None:
         return None
     together = gaps.counts_up_to([together_ms(gaps.mean)])[0]
     return _ratio(firsts + gaps.count, firsts + gaps.count - together)
@@ -208,8 +209,8 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         key="events_per_arrival",
         title="Events per arrival",
         unit="",
-        text="output events / arrivals: an event with a gap below a tenth of the mean gap, and below 1 ms, arrives together with "
-        "the one before. Above 1 by much, the stream is held on its way: gaps are those of a proxy or gateway",
+        text="output events / arrivals: an event with a gap below 0.1 ms, or below a tenth of the mean gap and 1 ms, arrives together "
+        "with the one before. Above 1 by much, the stream is held on its way: gaps are those of a proxy or gateway",
         better="lower",
         value=_events_per_arrival,
     ),

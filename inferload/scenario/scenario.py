@@ -38,13 +38,13 @@ from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName, MaxTokensField, names_of
 from inferload.scenario.schema.fields import (
     AbortConditions,
-    AnswerHeader,
     Gates,
     HeaderName,
     Headers,
     Json,
     Name,
     Salt,
+    TokenHeader,
     Version,
 )
 from inferload.scenario.schema.tasks import REACTING, Tasks
@@ -167,12 +167,12 @@ class RequestOptions(ScenarioPart):
         description="header that carries the session's id, such as X-Session-ID, for routers with session affinity; "
         "null: none",
     )
-    server_header: AnswerHeader | None = Field(
+    server_header: HeaderName | None = Field(
         default=None,
         description="header of an answer that names the server which gave it, as HOST:PORT or URL of its metrics page, set by a "
         "proxy or router: the figures of its turns are compared with this server; null: none",
     )
-    session_token_header: AnswerHeader | None = Field(
+    session_token_header: TokenHeader | None = Field(
         default=None,
         description="header of an answer that the next turns of the session send back, such as x-session-token, for routers that "
         "keep a session on its server by it; null: none",

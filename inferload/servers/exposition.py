@@ -19,6 +19,8 @@ Labels = tuple[tuple[str, str], ...]
 # Greatest number of cached series: a page with ever new labels must not exhaust the memory.
 _REMEMBERED = 50_000
 
+TOO_LARGE = 1e18  # above all plausible counters and gauges; sums of smaller values over scrapes and series are finite
+
 
 class Sample(NamedTuple):
     """One line of a page: name of the series, labels sorted by name, and value (may be NaN or infinite)."""

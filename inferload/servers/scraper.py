@@ -37,10 +37,9 @@ from inferload.figures import metric_names as names
 from inferload.figures.server_figures import KEPT_PREFIXES, READINGS
 from inferload.figures.server_formulas import Reading
 from inferload.servers import parts, scrapes_file
-from inferload.servers.exposition import Labels, PromParser, Sample
+from inferload.servers.exposition import TOO_LARGE, Labels, PromParser, Sample
 from inferload.servers.replicas import READ, Replicas
 from inferload.servers.scrape_http import MetricsClient, MetricsUrl, tls_context
-from inferload.servers.series import TOO_LARGE, names_on_pages
 
 # Environment variable with the headers of the parent, one `NAME: VALUE` per line, which are redacted.
 REDACTED_HEADERS = "INFERLOAD_REDACTED_HEADERS"
@@ -74,7 +73,7 @@ def identifying(samples: Sequence[Sample]) -> list[tuple[str, Labels, float]]:
     return [(metric, sample.labels, sample.value) for sample in found if (metric := meaning[sample.metric])]
 
 
-_IDENTIFYING = names_on_pages(READ)
+_IDENTIFYING = names.names_on_pages(READ)
 
 
 def readings(samples: Sequence[Sample]) -> dict[str, float]:

@@ -15,12 +15,10 @@ from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
 from inferload.figures.server_formulas import Floats, Reading
 from inferload.servers import parts, replicas
-from inferload.servers.exposition import Labels
+from inferload.servers.exposition import TOO_LARGE, Labels
 
 Instants = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-TOO_LARGE = 1e18  # above all plausible counters and gauges; sums of smaller values over scrapes and series are finite
 
 # Metrics with one part per engine: a page with several parts of one of them combines several engines.
 _PER_ENGINE = (
@@ -201,14 +199,6 @@ def growth(values: Floats, restarted: Bools) -> Floats:
     return np.cumsum(steps)
 
 
-def names_on_pages(metrics: Iterable[str]) -> frozenset[str]:
-    """Return all names, also of other versions and engines, of metrics with vLLM 0.32's names."""
-    current = set(metrics)
-    families = {names.split_suffix(metric) for metric in current}
-    old = {was + suffix for was, now in names.RENAMED.items() for family, suffix in families if now == family}
-    return frozenset(current | old)
-
-
 def by_target(table: pa.Table, metrics: Iterable[str] | None = None) -> dict[str, ServerSeries]:
     """Return each target's series from a table of scrapes (columns wall_ns, target, metric, labels, value), targets sorted.
 
@@ -219,7 +209,7 @@ def by_target(table: pa.Table, metrics: Iterable[str] | None = None) -> dict[str
         of_target = table.filter(pc.equal(table["target"].cast(pa.string()), target))
         instants = np.unique(of_target["wall_ns"].to_numpy()).astype(np.int64)
         if metrics is not None:
-            published = names_on_pages([*metrics, *replicas.READ])
+            published = names.names_on_pages([*metrics, *replicas.READ])
             of_target = of_target.filter(pc.is_in(of_target["metric"].cast(pa.string()), pa.array(sorted(published))))
         servers[target] = _server(target, instants, of_target)
     return servers

@@ -38,7 +38,8 @@ from inferload.figures.server_formulas import (
     Statistic,
     known,
 )
-from inferload.servers.series import TOO_LARGE, Instants, ServerSeries, by_target
+from inferload.servers.exposition import TOO_LARGE
+from inferload.servers.series import Instants, ServerSeries, by_target
 from inferload.servers.servers_window import ServersWindow
 
 # Metrics to read for an entry.
@@ -160,8 +161,9 @@ def together(windows: Iterable["ServerWindow"]) -> dict[str, float | None]:
     Counts and sums are added, shares are the highest, and means of histograms are by request. A figure is unknown if that of one
     server is.
     """
-    servers = [window for window in windows if window.publishes(names.RUNNING)]
-    if len(servers) < 2:
+    every = list(windows)
+    servers = [window for window in every if window.publishes(names.RUNNING)]
+    if len(servers) < 2 or any(window.server.replicas > 1 for window in every):
         return {}
     group = ServersWindow(servers, whole=True)
     return {row.key: row.number(group) for row in SERVER_FIGURES if row.block != server_figures.GPU}

@@ -68,6 +68,7 @@ BUSY_MACHINE_CODES = {
     "littles_law",
     "clock_skew",
     "stamps_missing",
+    "offered_vs_achieved",
 }
 
 

@@ -47,6 +47,7 @@ class Evidence:
     delay_p99_ms: float | None = None  # of the client; lower end of its interval with few samples, as for the loop lag
     itl_ms: float | None = None  # median gap; the mean, where most events arrive together
     events_per_arrival: float | None = None
+    server_itl_ms: float | None = None  # mean gap of the servers, by their metrics
     ttft_ms: float | None = None  # median
     loop_lag_p99_ms: float | None = None  # of the worst worker, as the next five
     pause_max_ms: float | None = None  # longest time without a read
@@ -92,9 +93,12 @@ def has_idle_workers(cpu_share: float | None) -> bool:
 
 def client_delay(e: Evidence) -> float | None:
     """p99 of the client delay over the median gap, 0 below 1 ms: chunks that wait together are read as one."""
-    if e.delay_p99_ms is None or not e.itl_ms:
+    if e.delay_p99_ms is None or e.itl_ms is None:
         return None
-    return e.delay_p99_ms / e.itl_ms if e.delay_p99_ms >= LEAST_DELAY_MS else 0.0
+    gap_ms = max(e.itl_ms, e.server_itl_ms or 0.0)
+    if e.delay_p99_ms < LEAST_DELAY_MS:
+        return 0.0
+    return e.delay_p99_ms / gap_ms if gap_ms else None
 
 
 def held_stream(e: Evidence) -> float | None:

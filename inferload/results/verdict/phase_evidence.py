@@ -33,6 +33,7 @@ class RunFacts:
     server_restarts: int | None = None
     scrape_gap: ScrapeGap | None = None  # of the worst server; servers that never answered excluded
     warm_cache_share: float | None = None
+    server_itl_ms: float | None = None  # mean of all servers, by request
     server_in_flight_mean: float | None = None  # running + waiting of all targets, over the measure window
     lost_records: int = 0  # turns that were counted and whose records are missing
     lost_records_why: str = ""  # the worker, the path and the error of the first loss

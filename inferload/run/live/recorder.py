@@ -21,7 +21,7 @@ from inferload.run.live.panels import CLIENT, LOAD, OF_SERVERS
 from inferload.run.live.scrape_window import LiveWindow, Values
 from inferload.run.live.series import Series
 from inferload.servers import replicas
-from inferload.servers.bottleneck.peers import OUTLIER, SILENCE_S, Peer, outliers
+from inferload.servers.bottleneck.peers import OUTLIER, Peer, outliers, silence_s
 from inferload.servers.servers_window import ServersWindow
 from inferload.turns.client_health import HealthSet
 from inferload.turns.sketch import Sketch
@@ -56,12 +56,16 @@ class _Target:
 
     diagnosis: LiveDiagnosis
     answered_ns: int | None = None  # wall time of the newest scrape, of an inference server
+    interval_ns: int = 0  # shortest time between two of them
     replicas: int = 1
     gauges: deque[tuple[float, Values]] = field(default_factory=lambda: deque(maxlen=SPAN_S + 1))
 
     def note(self, line: Mapping[str, Any]) -> None:
         """Note when an inference server last answered."""
         if line.get("up") and _RUNNING in line["gauges"]:
+            lasted_ns = 0 if self.answered_ns is None else line["wall_ns"] - self.answered_ns
+            if lasted_ns > 0:
+                self.interval_ns = min(lasted_ns, self.interval_ns or lasted_ns)
             self.answered_ns = line["wall_ns"]
 
     def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int, client: ClientFigures) -> None:
@@ -199,10 +203,12 @@ class Recorder:
     def _compare(self, wall_ns: int) -> None:
         """Compare the servers with each other."""
         peers = [peer for name, target in self.targets.items() if (peer := target.peer(name, wall_ns)) is not None]
+        # It sees one scrape per second at most.
+        intervals_s = [max(0.0, target.interval_ns / NS_PER_S - 1.0) for target in self.targets.values()]
         begins_s = {name: since_s for name, (since_s, _) in self._outliers.items()}
         self._outliers = {
             outlier.target: (begins_s.get(outlier.target, wall_ns / NS_PER_S), outlier.text)
-            for outlier in outliers(peers, SILENCE_S)
+            for outlier in outliers(peers, silence_s(intervals_s))
         }
 
     def left_out(self) -> list[str]:

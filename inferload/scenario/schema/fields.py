@@ -123,6 +123,12 @@ def checked_headers(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
+def _token_header(name: str) -> str:
+    if name.lower() in ("set-cookie", "cookie"):
+        raise ValueError(f"{name}: a cookie is not sent back; name the header of a token")
+    return _header_name(name)
+
+
 def _affinity_header(value: str) -> str:
     return next(iter(checked_headers({value: ""})))
 
@@ -148,7 +154,7 @@ Headers = Annotated[
     PlainSerializer(thaw, dict[str, str]),
 ]
 HeaderName = Annotated[str, AfterValidator(_affinity_header)]
-AnswerHeader = Annotated[str, AfterValidator(_header_name)]
+TokenHeader = Annotated[str, AfterValidator(_token_header)]
 Name = Annotated[str, AfterValidator(_name)]
 Version = Annotated[int, AfterValidator(_version)]
 Salt = Annotated[str, AfterValidator(_salt)]

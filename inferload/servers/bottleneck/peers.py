@@ -1,6 +1,6 @@
 """Servers of one group side by side: those that are slower than their peers. No I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -10,7 +10,7 @@ from inferload.figures.server_figures import ServerFigure
 from inferload.figures.server_formulas import Window
 
 OUTLIER = "outlier"  # code of the finding
-SILENCE_S = 3.0  # longest time without an answer of a metrics page that says nothing
+_SILENCE_S, _SILENCE_SCRAPES = 3.0, 5  # without an answer of a metrics page: the longer of both says something
 
 # Requests that a server finished, for its means to be compared, and for them to be steady.
 _LEAST_REQUESTS, _STEADY_REQUESTS = 10, 30
@@ -48,6 +48,11 @@ class Outlier:
     text: str
 
 
+def silence_s(intervals_s: Iterable[float]) -> float:
+    """Return the time after which a metrics page is silent. `intervals_s`: of the scrapes of each server."""
+    return max([_SILENCE_S, *(_SILENCE_SCRAPES * interval_s for interval_s in intervals_s)])
+
+
 def outliers(peers: Sequence[Peer], silence_s: float) -> list[Outlier]:
     """Return the servers that are slower than the median of their peers, or silent while they answer; the worst first."""
     found = [outlier for peer in peers if (outlier := _judged(peer, peers, silence_s)) is not None]
@@ -75,11 +80,11 @@ def _judged(peer: Peer, peers: Sequence[Peer], silence_s: float) -> Outlier | No
                 if usual
                 else "its peers have none"
             )
-            slower.append((ratio, f"{row.title} {number(value)} ms, {times}"))
-    if not slower:
+            slower.append((ratio, row, f"{row.title} {number(value)} ms, {times}"))
+    if all(row is server_figures.QUEUE for _, row, _ in slower):  # near saturation, queues of equal servers differ
         return None
     slower.sort(key=lambda entry: -entry[0])
-    return Outlier(peer.target, slower[0][0], "; ".join(text for _, text in slower))
+    return Outlier(peer.target, slower[0][0], "; ".join(text for _, _, text in slower))
 
 
 def _least_ratio(peer: Peer) -> float:

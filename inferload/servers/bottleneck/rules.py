@@ -64,8 +64,8 @@ def _is_late(evidence: WindowEvidence) -> bool:
 
 def is_held(evidence: WindowEvidence) -> bool:
     """Return True if events arrive together that a late client has not joined."""
-    together = evidence.events_per_arrival
-    return together is not None and together > HELD_EVENTS and not _is_late(evidence)
+    together, known = evidence.events_per_arrival, evidence.client_delay_p99_ms is not None
+    return known and together is not None and together > HELD_EVENTS and not _is_late(evidence)
 
 
 def _held(evidence: WindowEvidence) -> Finding | None:
@@ -384,8 +384,8 @@ class WindowDiagnosis:
 
 
 def judge(evidence: WindowEvidence) -> WindowDiagnosis:
-    """Apply all rules to a window. Gaps of a held stream say nothing about the server."""
-    if is_held(evidence):
+    """Apply all rules to a window. Gaps of a held stream, and of the turns of other servers, say nothing about the server."""
+    if is_held(evidence) or not evidence.attributed:
         evidence = replace(evidence, itl_by_running=None, itl_alone_ms=None)
     findings = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
     causes = [finding for finding in findings if finding.code != KEPT_UP]

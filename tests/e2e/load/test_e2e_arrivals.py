@@ -349,5 +349,5 @@ def test_a_hundred_sessions_start_in_each_second(run_pool: RunPool, run_case: Ru
     delay_s = max((row["sent_ns"] - row["planned_ns"]) / 1e9 for row in ended.turns)
     moved = 100 * min(delay_s, 0.2)
     assert (dropped <= 1 and in_each_second("sent_ns") == pytest.approx([100] * 2, abs=5 + moved)) or codes & (
-        BUSY_MACHINE_CODES | {"dropped_sessions", "offered_vs_achieved"}
+        BUSY_MACHINE_CODES | {"dropped_sessions"}
     )

@@ -148,7 +148,7 @@ def across(sandbox: Sandbox, round_trip_ms: int) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, ended.returncode, ended.stdout + ended.stderr)
 
 
-@run_cases(across, (60,), (110,))
+@run_cases(across, (150,), (400,))
 def test_the_round_trip_of_the_network_is_named(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     (round_trip_ms,) = run_case.arguments

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from e2e_runs import FinishedRun, RunPool, Sandbox, mostly_idle, run_cases, scenario
 
-from inferload.servers.bottleneck.rules import RULES
+from inferload.servers.bottleneck.rules import BETWEEN, RULES
 
 TINY = ("--hardware", "cpu-tiny", "--max-model-len", "8192")
 T4 = ("--hardware", "t4-qwen3-4b", "--max-model-len", "8192", "--seed", "3")
@@ -51,7 +51,8 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 # The simulator has no LoRA, grammars, KV transfer, and a single engine. Tests of the others: a client in test_e2e_overload.py, a
 # full front end and evictions by synthetic figures in test_diagnosis.py.
-NOT_PROVOKED = {"deferred", "engines-unbalanced", "client-bound", "front-end-bound", "cache-miss-bound"}
+NOT_PROVOKED = {"deferred", "engines-unbalanced", "client-bound", "front-end-bound", "cache-miss-bound", *BETWEEN}
+OF_A_BUSY_MACHINE = ("client-bound", "front-end-bound", *BETWEEN)
 
 
 def test_each_rule_has_a_case_or_is_listed_without_one() -> None:
@@ -79,8 +80,7 @@ def test_the_first_cause_is_the_provoked_one(run_pool: RunPool, run_case: Any) -
     document = json.loads((Path(ended.run_dir) / "diagnosis.json").read_text())
     (server,) = document["servers"]
     codes = [finding["code"] for finding in server["findings"]]
-    # Causes of a busy test machine.
-    causes = [cause for cause in codes if cause not in ("client-bound", "front-end-bound")]
+    causes = [cause for cause in codes if cause not in OF_A_BUSY_MACHINE]
     assert causes[:1] == [code] or (not causes and code == "kept-up"), json.dumps(server, indent=1)
     assert server["advice"]
     assert "## Diagnosis" in (Path(ended.run_dir) / "report.md").read_text()
@@ -175,7 +175,7 @@ def test_an_open_loop_above_and_below_the_capacity(run_pool: RunPool, run_case: 
         return
     assert document["run"]["findings"] == []
     (server,) = document["servers"]
-    findings = [finding for finding in server["findings"] if finding["code"] not in ("client-bound", "front-end-bound")]
+    findings = [finding for finding in server["findings"] if finding["code"] not in OF_A_BUSY_MACHINE]
     assert [finding["code"] for finding in findings] in ([], ["kept-up"])
     if len(findings) == len(server["findings"]):
         assert re.search(

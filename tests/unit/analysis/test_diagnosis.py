@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.data import timeline
 from inferload.analysis.data.frames import RunFrames, load
+from inferload.analysis.data.turn_frames import address_named
 from inferload.analysis.diagnosis.advice import ADVICE
+from inferload.analysis.diagnosis.client_view import same_address
 from inferload.analysis.diagnosis.diagnose import Diagnoses, causes, diagnose, document, run_sentences, sentences, table
 from inferload.analysis.diagnosis.server_diagnosis import Diagnosis
 from msgspec import structs
@@ -543,3 +545,30 @@ def test_several_servers_behind_one_address_have_no_diagnosis(tmp_path: Path) ->
     assert known["left_out"] == {server.target: text}
     assert known["lines"] == [server.target, f"  {text}."]
     assert known["brief"] == text
+
+
+@pytest.mark.parametrize(
+    ("server", "target", "same"),
+    [
+        ("http://127.0.0.1:8000", "http://localhost:8000", True),
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8001", False),
+        ("http://10.0.0.1:8000", "http://10.0.0.1:8000/prefix", True),
+        ("http://10.0.0.1:8000", "http://gateway:8000", False),
+    ],
+)
+def test_names_of_one_address_are_the_same(server: str, target: str, same: bool) -> None:
+    assert same_address(server, target) == same
+
+
+@pytest.mark.parametrize(
+    ("named", "address"),
+    [
+        ("10.0.0.1:8000", "http://10.0.0.1:8000"),
+        ("http://10.0.0.1:8000/metrics", "http://10.0.0.1:8000"),
+        ("https://10.0.0.1/", "https://10.0.0.1"),
+        ("10.0.0.1:8000, 10.0.0.2:8000", "http://10.0.0.2:8000"),  # nginx after a retry
+        ("[::1]:8000", "http://[::1]:8000"),
+    ],
+)
+def test_a_header_names_the_server_of_a_turn(named: str, address: str) -> None:
+    assert address_named(named) == address

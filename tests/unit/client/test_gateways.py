@@ -86,7 +86,11 @@ def scrape_error(url: str) -> str:
             "HTTP 502, the gateway could not reach the server behind it, or got no valid answer",
             "502 Bad Gateway",
         ),
-        ("haproxy", "HTTP 503, the gateway has no server available", "No server is available to handle this request."),
+        (
+            "haproxy",
+            "HTTP 503, the gateway has no server, or the server is overloaded",
+            "No server is available to handle this request.",
+        ),
         ("caddy", "HTTP 502, the gateway could not reach the server behind it, or got no valid answer", ""),
     ],
 )

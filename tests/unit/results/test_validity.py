@@ -80,6 +80,9 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     # A delay below 1 ms changes no latency, and a late client joins events itself.
     ("client_delay", {"delay_p99_ms": 0.99, "itl_ms": 0.2}, None, None),
     ("client_delay", {"delay_p99_ms": 1.0, "itl_ms": 2.0}, {"delay_p99_ms": 1.0, "itl_ms": 1.9}, None),
+    # What joins events makes gaps short: the servers' own gaps bound them.
+    ("client_delay", {"delay_p99_ms": 4.0, "itl_ms": 0.01, "server_itl_ms": 10.0}, None, None),
+    ("client_delay", {"delay_p99_ms": 4.0, "itl_ms": 0.0}, None, None),
     ("held_stream", {"events_per_arrival": 2.0}, {"events_per_arrival": 2.01}, None),
     ("held_stream", {"events_per_arrival": 20.0, "delay_p99_ms": None}, None, None),
     (
