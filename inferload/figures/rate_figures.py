@@ -209,8 +209,8 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         key="events_per_arrival",
         title="Events per arrival",
         unit="",
-        text="output events / arrivals: an event with a gap below 0.1 ms, or below a tenth of the mean gap and 1 ms, arrives together "
-        "with the one before. Above 1 by much, the stream is held on its way: gaps are those of a proxy or gateway",
+        text="output events / arrivals: an event with a gap below 0.1 ms, or below a tenth of the mean gap and 1 ms, arrives "
+        "together with the one before. Above 1 by much, the stream is held on its way: gaps are those of a proxy or gateway",
         better="lower",
         value=_events_per_arrival,
     ),
