@@ -18,7 +18,7 @@ Send = Callable[[signal.Signals], object]
 STOPPED_S = 5.0
 SILENT = "its metrics page did not answer for "  # begin of the text
 _LONGER_S = 1.0  # that a disturbance lasts after the live view named it: the report is of the measure phase
-_HELD_S, _RUNS_S = 0.2, 0.01
+_HELD_S, _RUNS_S = 0.4, 0.01
 
 
 @dataclass(frozen=True, slots=True)
