@@ -88,7 +88,7 @@ def _path(evidence: WindowEvidence) -> Finding | None:
     The server's own TTFT includes its queue. An API server that uses a whole core is another cause.
     """
     client, server = evidence.client_ttft_ms, evidence.server_ttft_ms
-    if not evidence.attributed or client is None or server is None or is_held(evidence) or evidence.client_reasons:
+    if not evidence.attributed or client is None or server is None or is_held(evidence):
         return None
     extra_ms, trip_ms = client - server, evidence.round_trip_ms
     if extra_ms <= max(_LEAST_EXTRA_MS, 0.1 * server):
@@ -101,6 +101,8 @@ def _path(evidence: WindowEvidence) -> Finding | None:
         return None
     trip = "" if trip_ms is None else f"; a round trip of the network takes {number(trip_ms)} ms"
     wait = f"requests wait {number(extra_ms)} ms before the server counts them{trip}"
+    if not evidence.behind and evidence.client_reasons:  # a busy machine, on which the server may be too
+        return None
     if not evidence.behind:
         late = "in a proxy at this address, or because the API server or its machine reads them late"
         return Finding("before-server", 2.0, (figures, wait, late), probable=True, figures=figures)

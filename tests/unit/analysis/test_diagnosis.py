@@ -24,7 +24,7 @@ from inferload import cli
 from inferload.base import rundir
 from inferload.base.deployments import Deployment
 from inferload.figures import metric_names as names
-from inferload.servers.bottleneck.evidence import (
+from inferload.servers.bottleneck.evidence import ClientReason, (
     ClientReason,
     KvBlocks,
     Scrapes,
@@ -545,6 +545,15 @@ def test_several_servers_behind_one_address_have_no_diagnosis(tmp_path: Path) ->
     assert known["left_out"] == {server.target: text}
     assert known["lines"] == [server.target, f"  {text}."]
     assert known["brief"] == text
+
+
+def test_a_busy_client_hides_neither_the_network_nor_a_known_proxy() -> None:
+    busy = replace(QUIET, client_reasons=(ClientReason("client_delay", "suspect", "late"),), client_ttft_ms=420.0)
+    codes = {finding.code for finding in judge(replace(busy, round_trip_ms=400.0)).findings}
+    assert codes == {"network-bound", "client-bound"}
+    assert "before-server" in {finding.code for finding in judge(replace(busy, behind=True)).findings}
+    assert "before-server" not in {finding.code for finding in judge(busy).findings}
+    assert "before-server" in {finding.code for finding in judge(replace(busy, client_reasons=())).findings}
 
 
 @pytest.mark.parametrize(
