@@ -24,7 +24,7 @@ from inferload import cli
 from inferload.base import rundir
 from inferload.base.deployments import Deployment
 from inferload.figures import metric_names as names
-from inferload.servers.bottleneck.evidence import ClientReason, (
+from inferload.servers.bottleneck.evidence import (
     ClientReason,
     KvBlocks,
     Scrapes,
