@@ -11,9 +11,10 @@ from msgspec import structs
 from summaries import server_documents as servers_block
 
 from inferload.figures import metric_names as names
+from inferload.figures.metric_names import names_on_pages
 from inferload.figures.server_figures import BY_KEY, GPU, SERVER_FIGURES
 from inferload.servers.scrapes_file import ScrapeColumns
-from inferload.servers.series import by_target, growth, names_on_pages
+from inferload.servers.series import by_target, growth
 from inferload.servers.window_figures import USED, ServerWindow, prefix_cache
 from inferload.servers.window_figures import servers_block as servers_entries
 
