@@ -10,6 +10,7 @@ from inferload.servers.bottleneck import rules
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.bottleneck.peers import OUTLIER, Peer, outliers, silence_s
+from inferload.servers.servers_window import ServersWindow
 from inferload.servers.window_figures import ServerWindow
 
 from ..data.frames import RunFrames
@@ -21,17 +22,22 @@ def group_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> list[Fi
     group = [evidence for evidence in servers if evidence.target in run.inference_servers]
     if len(group) < 2:
         return []
-    found = [_outliers(run, group)]
+    windows = _windows(run, group)
+    found = [_outliers(windows)]
     if not all(evidence.attributed for evidence in group):
-        found += rules.between(_together(group))
+        found += rules.between(_together(group, windows))
     hits = _routing(run, group)
     found.append(None if hits is None else routing.judge(hits))
     return [finding for finding in found if finding is not None]
 
 
-def _outliers(run: RunFrames, group: Sequence[WindowEvidence]) -> Finding | None:
+def _windows(run: RunFrames, group: Sequence[WindowEvidence]) -> list[ServerWindow]:
+    """Return the measure phase at each server."""
     start_ns, end_ns = (run.start_wall_ns + round(at_s * 1e9) for at_s in (group[0].start_s, group[0].end_s))
-    windows = [ServerWindow.of(run.servers[evidence.target], start_ns, end_ns) for evidence in group]
+    return [ServerWindow.of(run.servers[evidence.target], start_ns, end_ns) for evidence in group]
+
+
+def _outliers(windows: Sequence[ServerWindow]) -> Finding | None:
     peers = [Peer.of(window.server.target, window, window.longest_silence_s) for window in windows]
     found = outliers(peers, silence_s(window.scraping_interval_s for window in windows))
     if not found:
@@ -78,20 +84,15 @@ def _share(window: ServerWindow) -> str:
     return f"{window.server.target} {number(finished)}{each}"
 
 
-def _together(group: Sequence[WindowEvidence]) -> WindowEvidence:
-    """Return the evidence of a group: means of the servers, weighted by the requests that each finished."""
+def _together(group: Sequence[WindowEvidence], windows: Sequence[ServerWindow]) -> WindowEvidence:
+    """Return the evidence of a group: means of all requests of its servers."""
+    together = ServersWindow(windows)
     return replace(
         group[0],
         attributed=True,
-        server_ttft_ms=_weighted([(evidence.server_ttft_ms, evidence.finished) for evidence in group]),
-        server_itl_ms=_weighted([(evidence.server_itl_ms, evidence.finished) for evidence in group]),
+        server_ttft_ms=server_figures.TTFT.number(together),
+        server_itl_ms=server_figures.ITL.number(together),
         server_cpu_share=max(
             (evidence.server_cpu_share for evidence in group if evidence.server_cpu_share is not None), default=None
         ),
     )
-
-
-def _weighted(values: Sequence[tuple[float | None, int | None]]) -> float | None:
-    known = [(value, weight) for value, weight in values if value is not None and weight]
-    total = sum(weight for _, weight in known)
-    return sum(value * weight for value, weight in known) / total if total else None

@@ -12,7 +12,6 @@ from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_MS, NS_PER_S
 from inferload.base.errors import UsageError
 from inferload.figures import server_figures
-from inferload.figures.server_entry import Histogram
 from inferload.figures.server_figures import Server
 from inferload.figures.turn_values import BatchSums, ExactValues, batch_sums, batched_values
 from inferload.results import agent_tasks, summary
@@ -29,6 +28,7 @@ from inferload.results.verdict import outcome, phase_evidence, validity
 from inferload.results.verdict.evidence import ScrapeGap, Stamps
 from inferload.results.verdict.failures import TurnEnds, stopped_by_target
 from inferload.servers import scrapes_file, window_figures
+from inferload.servers.servers_window import ServersWindow
 from inferload.turns import turns_file
 from inferload.turns.record import PHASES, Phase
 from inferload.workload.sessions import Sessions
@@ -103,7 +103,8 @@ def _input(
     at_servers = _servers(run_dir, run)
     entries = window_figures.entries(at_servers)
     growths = _growths(run_dir, run, turns)
-    facts = dataclasses.replace(_facts(run, turns, entries, cache), growth=worst(growths))
+    itl_ms = server_figures.ITL.number(ServersWindow(at_servers))
+    facts = dataclasses.replace(_facts(run, turns, entries, cache), growth=worst(growths), server_itl_ms=itl_ms)
     judged = validity.judge(phase_evidence.evidence_by_phase(run.tallies, run.health, windows, facts))
     scenario = run.scenario
     return summary.SummaryInput(
@@ -166,20 +167,12 @@ def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: Cache
         server_restarts=round(sum(restarts)) if restarts else None,
         scrape_gap=_scrape_gap(entries),
         warm_cache_share=_warm_cache_share(run, turns, cache),
-        server_itl_ms=_itl_ms(entries),
         server_in_flight_mean=_in_flight(entries, len(run.targets)),
         lost_records=run.lost_records,
         lost_records_why=_why_lost(run),
         write_errors=run.write_errors,
         adaptations_left_out=run.adaptations_left_out,
     )
-
-
-def _itl_ms(entries: list[Server]) -> float | None:
-    """Mean gap of all servers; None if none is known."""
-    each = [itl for entry in entries if isinstance(itl := server_figures.ITL.in_entry(entry), Histogram)]
-    count = sum(itl.count or 0 for itl in each)
-    return sum((itl.mean or 0.0) * (itl.count or 0) for itl in each) / count if count else None
 
 
 def _stamps(run: Counts) -> Stamps | None:

@@ -82,35 +82,46 @@ def _held(evidence: WindowEvidence) -> Finding | None:
     )
 
 
-def _path(evidence: WindowEvidence) -> Finding | None:
-    """Return the finding that requests spend time between client and server: in the network, or in what is between.
-
-    The server's own TTFT includes its queue. An API server that uses a whole core is another cause.
-    """
+def _extra_ms(evidence: WindowEvidence) -> float | None:
+    """Return the part of TTFT between client and server, if it matters. The server's own TTFT includes its queue."""
     client, server = evidence.client_ttft_ms, evidence.server_ttft_ms
     if not evidence.attributed or client is None or server is None or is_held(evidence):
         return None
-    extra_ms, trip_ms = client - server, evidence.round_trip_ms
-    if extra_ms <= max(_LEAST_EXTRA_MS, 0.1 * server):
+    return client - server if client - server > max(_LEAST_EXTRA_MS, 0.1 * server) else None
+
+
+def _both(evidence: WindowEvidence) -> str:
+    """Format TTFT of client and server."""
+    client, server = evidence.client_ttft_ms, evidence.server_ttft_ms
+    return f"mean TTFT is {number(client)} ms at the client, {number(server)} ms in the server, its queue included"
+
+
+def _network(evidence: WindowEvidence) -> Finding | None:
+    extra_ms, trip_ms = _extra_ms(evidence), evidence.round_trip_ms
+    if extra_ms is None or trip_ms is None or trip_ms <= 0.5 * extra_ms:
         return None
-    figures = f"mean TTFT is {number(client)} ms at the client, {number(server)} ms in the server, its queue included"
-    if trip_ms is not None and trip_ms > 0.5 * extra_ms:
-        trip = f"the round trip of the network is {number(trip_ms)} ms"
-        return Finding("network-bound", _BETWEEN_WEIGHT, (figures, trip), figures=f"{trip}, {figures}")
-    if evidence.server_cpu_share is not None and evidence.server_cpu_share > _BUSY_FRONT_END:
+    trip = f"the round trip of the network is {number(trip_ms)} ms"
+    return Finding("network-bound", _BETWEEN_WEIGHT, (_both(evidence), trip), figures=f"{trip}, {_both(evidence)}")
+
+
+def _before_server(evidence: WindowEvidence) -> Finding | None:
+    """Return the finding that requests wait, unless the network or an API server that uses a whole core explains it."""
+    extra_ms, trip_ms, cpu = _extra_ms(evidence), evidence.round_trip_ms, evidence.server_cpu_share
+    if extra_ms is None or _network(evidence) is not None or (cpu is not None and cpu > _BUSY_FRONT_END):
         return None
-    trip = "" if trip_ms is None else f"; a round trip of the network takes {number(trip_ms)} ms"
-    wait = f"requests wait {number(extra_ms)} ms before the server counts them{trip}"
     if not evidence.behind and evidence.client_reasons:  # a busy machine, on which the server may be too
         return None
+    trip = "" if trip_ms is None else f"; a round trip of the network takes {number(trip_ms)} ms"
+    figures = _both(evidence)
+    sentences = (figures, f"requests wait {number(extra_ms)} ms before the server counts them{trip}")
     if not evidence.behind:
         late = "in a proxy at this address, or because the API server or its machine reads them late"
-        return Finding("before-server", 2.0, (figures, wait, late), probable=True, figures=figures)
-    if evidence.server_cpu_share is None:
+        return Finding("before-server", 2.0, (*sentences, late), probable=True, figures=figures)
+    if cpu is None:
         late = "in what is between, or because the API server, whose CPU time is not known, reads them late"
-        return Finding("before-server", _BETWEEN_WEIGHT, (figures, wait, late), probable=True, figures=figures)
-    weight = 4.5 if extra_ms > server else _BETWEEN_WEIGHT
-    return Finding("before-server", weight, (figures, wait), figures=figures)
+        return Finding("before-server", _BETWEEN_WEIGHT, (*sentences, late), probable=True, figures=figures)
+    weight = 4.5 if extra_ms > (evidence.server_ttft_ms or 0.0) else _BETWEEN_WEIGHT
+    return Finding("before-server", weight, sentences, figures=figures)
 
 
 def _front_end(evidence: WindowEvidence) -> Finding | None:
@@ -265,7 +276,7 @@ RULES: tuple[CauseRule, ...] = (
         "The network",
         f"client TTFT above the server's by {_LEAST_EXTRA_MS:g} ms and 10 %, of which over half is one round trip",
         "the round trip is that to the first proxy, if there is one; needs Linux on the client",
-        lambda evidence: _as(_path(evidence), "network-bound"),
+        _network,
     ),
     CauseRule(
         "before-server",
@@ -273,9 +284,8 @@ RULES: tuple[CauseRule, ...] = (
         f"client TTFT above the server's by {_LEAST_EXTRA_MS:g} ms and 10 %, no long round trip, and the API server does not use a "
         "core",
         "in a proxy, gateway or router; probable if turns were sent to the address of the metrics page, or without process metrics "
-        "of the API server; of several "
-        "servers behind one address only together",
-        lambda evidence: _as(_path(evidence), "before-server"),
+        "of the API server; of several servers behind one address only together",
+        _before_server,
     ),
     CauseRule(
         "preemption-thrash",
@@ -365,11 +375,8 @@ RULES: tuple[CauseRule, ...] = (
 
 def between(evidence: WindowEvidence) -> list[Finding]:
     """Return the findings on what is between client and server."""
-    return [finding for finding in (_held(evidence), _path(evidence)) if finding is not None]
-
-
-def _as(finding: Finding | None, code: str) -> Finding | None:
-    return finding if finding is not None and finding.code == code else None
+    findings = (rule(evidence) for rule in (_held, _network, _before_server))
+    return [finding for finding in findings if finding is not None]
 
 
 @dataclass(frozen=True, slots=True)
