@@ -1,4 +1,4 @@
-"""What routing does to prefix-cache hits: counted hits of several servers against those of sessions that stay on one. No I/O."""
+"""Effect of routing on prefix-cache hits: those counted by several servers against those of sessions that stay on one. No I/O."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

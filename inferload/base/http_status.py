@@ -1,4 +1,4 @@
-"""What the status and the body of a response say about what is between client and server: gateways, redirects, TLS. No I/O."""
+"""Meaning of the status and the body of a response of a gateway: no server, redirects, TLS. No I/O."""
 
 import html
 import re

@@ -64,7 +64,9 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     target: Annotated[str, Meta(description="URL of the target")]
     replicas: Annotated[
         Count,
-        Meta(description="servers behind the target, told apart by pages that alternate; of several, figures are null"),
+        Meta(
+            description="servers behind the target, recognised by alternating pages; if there are several, figures are null"
+        ),
     ] = 1
     scrapes: Annotated[Count, Meta(description="scrapes in the window")] = 0
     window_s: Annotated[Number | None, Meta(description="time between the two scrapes nearest to the ends")] = None

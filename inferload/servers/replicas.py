@@ -30,7 +30,7 @@ COUNTERS = (
     *(f"{family}_count" for family in (names.TTFT, names.ITL, names.E2E)),
 )
 
-# Metrics by which servers are told apart.
+# Metrics that distinguish servers.
 READ = (names.PROCESS_START, *COUNTERS)
 
 # Start times of one process differ between scrapes by rounding only; those of replicas may differ by a tick of 10 ms.
@@ -169,7 +169,7 @@ def _old(decreases: _Decreases) -> bool:
 class Replicas:
     """Servers behind one address.
 
-    `count`: number of those that were told apart so far; it never decreases. `changed`: the newest page is of another server, or
+    `count`: number of those that are recognised so far; it never decreases. `changed`: the newest page is of another server, or
     of one that restarted.
     """
 

@@ -1,7 +1,7 @@
 """HTTP client of a metrics page with a keep-alive connection, on the standard library: one request at a time is enough.
 
 A balancer per connection, such as a Service of Kubernetes, shows one server on one connection. The client therefore opens a new
-connection from time to time, so that several servers behind one address are told apart; not for each page, because of the
+connection from time to time, so that several servers behind one address are recognised; not for each page, because of the
 handshakes over long round trips. `close` before a `get` makes that one use a new connection.
 """
 

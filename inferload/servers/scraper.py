@@ -63,11 +63,11 @@ class Scrape:
     skipped: int  # scrapes so far that were skipped because the previous one was still running
     samples: list[Sample]
     error: str | None = None
-    replicas: int = 1  # servers behind the address that were told apart so far
+    replicas: int = 1  # servers behind the address that are recognised so far
 
 
 def identifying(samples: Sequence[Sample]) -> list[tuple[str, Labels, float]]:
-    """Return the values by which servers are told apart, with vLLM's names."""
+    """Return the values that distinguish servers, with vLLM's names."""
     found = [sample for sample in samples if sample.metric in _IDENTIFYING and abs(sample.value) < TOO_LARGE]
     meaning = names.current_names(sample.metric for sample in found)
     return [(metric, sample.labels, sample.value) for sample in found if (metric := meaning[sample.metric])]
