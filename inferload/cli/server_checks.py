@@ -21,7 +21,6 @@ from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list,
 from inferload.client.refusals import REMEDIES
 from inferload.client.turn import TurnTimeouts
 from inferload.figures import metric_names
-from inferload.figures.rate_figures import HELD_EVENTS
 
 _TIMEOUTS = TurnTimeouts(connect_s=10, first_event_s=60, between_events_s=30, turn_s=120)
 
@@ -128,7 +127,7 @@ def of_options(options: network_checks.ServerCapabilities) -> list[MachineCheck]
     if options.refused:
         return [MachineCheck("fail", "streaming", options.refused, "see the server's log")]
     return [
-        _stream(options),
+        _stream(options.stream),
         _option(options.usage, "usage", "tokens are counted by the server", "rates and TPOT are unknown without it"),
         _option(
             options.running_usage,
@@ -158,14 +157,14 @@ def of_options(options: network_checks.ServerCapabilities) -> list[MachineCheck]
     ]
 
 
-def _stream(options: network_checks.ServerCapabilities) -> MachineCheck:
+def _stream(stream: network_checks.StreamLook) -> MachineCheck:
     """Return the check of how a stream arrives."""
-    together = options.events_per_arrival
+    together = stream.events_per_arrival
     if together is None:
-        return MachineCheck("ok", "streaming", plural(options.events, "event"))
-    arrivals = plural(round(options.events / together), "arrival")
-    text = f"{plural(options.events, 'event')} in {arrivals}, mean gap {number(options.mean_gap_ms)} ms"
-    if together <= HELD_EVENTS:
+        return MachineCheck("ok", "streaming", plural(stream.events, "event"))
+    arrivals = plural(round(stream.events / together), "arrival")
+    text = f"{plural(stream.events, 'event')} in {arrivals}, mean gap {number(stream.mean_gap_ms)} ms"
+    if not stream.held:
         return MachineCheck("ok", "streaming", text)
     remedy = (
         "a proxy, a gateway or the server holds the stream, and TTFT and ITL will be theirs: turn off its buffering"

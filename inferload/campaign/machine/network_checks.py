@@ -1,6 +1,7 @@
 """Readings for `inferload doctor` that use the network: kernel timestamps, event loop timers, capabilities of a server."""
 
 import json
+import math
 import os
 import socket
 import struct
@@ -22,17 +23,18 @@ from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import FirstTurn, Proof
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.figures import metric_names
-from inferload.figures.rate_figures import events_per_arrival
+from inferload.figures.rate_figures import HELD_EVENTS, events_per_arrival
 from inferload.figures.turn_figures import ITL
 from inferload.scenario.scenario import RequestOptions
 from inferload.servers import exposition
-from inferload.turns.record import Failure
+from inferload.turns.record import Failure, TurnRecord
 from inferload.turns.sketch import Sketch
 
 _TICK_NS = 5 * NS_PER_MS
 _READS = 20
 _ENABLED_WITHIN_NS = NS_PER_S // 2
 _STREAMED_TOKENS = 32  # that show how a stream arrives
+_STREAMS = 3  # a proxy holds each of them, a busy machine only some
 _ENOUGH_TOKENS = 16  # limit of an answer that every model takes
 # Long enough to fill blocks of a prefix cache: some servers report cached tokens only if there are some.
 _PROMPT = "Count slowly from one to one hundred, and say each number as a word. " * 12
@@ -117,17 +119,28 @@ def timer_lateness_ms(duration_s: float) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerCapabilities:
-    """Capabilities of a server, from a streamed turn of 32 tokens and several of two. None: unknown, since the turn failed.
+class StreamLook:
+    """Output events of one stream, the mean gap between them, and the number that arrives together; None without a gap."""
 
-    `refused`: the reason if there was no streamed answer at all, else "". `events`: of the longer turn, with the mean gap between
-    them, and the number that arrives together.
-    """
-
-    refused: str = ""
     events: int = 0
     mean_gap_ms: float | None = None
     events_per_arrival: float | None = None
+
+    @property
+    def held(self) -> bool:
+        """True if several events arrive together."""
+        return self.events_per_arrival is not None and self.events_per_arrival > HELD_EVENTS
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCapabilities:
+    """Capabilities of a server, from a streamed turn of 32 tokens and several of two. None: unknown, since the turn failed.
+
+    `refused`: the reason if there was no streamed answer at all, else "". `stream`: of the longer turn.
+    """
+
+    refused: str = ""
+    stream: StreamLook = StreamLook()
     usage: bool | None = None  # token counts at the end of a stream
     running_usage: bool | None = None  # token counts in every event, if requested
     own_times: bool | None = None  # queue, prefill and decode times of the turn
@@ -137,19 +150,21 @@ class ServerCapabilities:
 
 
 def server_options(settings: ClientSettings, proof: Proof) -> ServerCapabilities:
-    """Send a plain streamed turn, then one turn per optional feature, as the server takes them."""
+    """Send a plain streamed turn, then one turn per optional feature, as the server takes them.
+
+    A turn whose stream is held is repeated: the look is at the stream that was held least.
+    """
     send = partial(_turn, settings, proof)
     plain = send({}, tokens=_STREAMED_TOKENS)
     if not _answered(plain):
         return ServerCapabilities(refused=plain.detail or "no streamed answer")
+    streams = [_look(plain.record)]
+    while streams[-1].held and len(streams) < _STREAMS:
+        streams.append(_look(send({}, tokens=_STREAMED_TOKENS).record))
     running = send({"stream_options": {"include_usage": True, "continuous_usage_stats": True}})
     both = [result.record for result in (plain, running)]
-    gaps = Sketch()
-    gaps.add_many(ITL.of(plain.record))
     return ServerCapabilities(
-        events=len(plain.record.event_ns or ()),
-        mean_gap_ms=gaps.mean,
-        events_per_arrival=events_per_arrival(1, gaps),
+        stream=min(streams, key=lambda stream: stream.events_per_arrival or math.inf),
         usage=plain.record.output_tokens is not None,
         running_usage=_answered(running) and running.record.event_tokens is not None,
         own_times=any(record.server_queue_ms is not None for record in both),
@@ -157,6 +172,12 @@ def server_options(settings: ClientSettings, proof: Proof) -> ServerCapabilities
         salted=_answered(send({"cache_salt": "inferload-doctor"})),
         forced=_answered(send({"ignore_eos": True})),
     )
+
+
+def _look(record: TurnRecord) -> StreamLook:
+    gaps = Sketch()
+    gaps.add_many(ITL.of(record))
+    return StreamLook(len(record.event_ns or ()), gaps.mean, events_per_arrival(1, gaps))
 
 
 def _answered(result: TurnResult) -> bool:

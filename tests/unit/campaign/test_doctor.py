@@ -3,9 +3,10 @@
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,7 @@ def short_look(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_simulator_passes_all_server_checks(
     simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, lines, _ = doctor(capsys, "--host", simulator("--ttft-ms", "2", "--itl-ms", "1").url)
+    code, lines, _ = doctor(capsys, "--host", simulator("--ttft-ms", "5", "--itl-ms", "10").url)
     assert code == 0
     assert {what: check["status"] for what, check in lines.items()} == dict.fromkeys(lines, "ok")
     assert lines["engine"]["found"] == "simulator 0.32.0"
@@ -220,7 +221,7 @@ def test_the_simulator_passes_all_server_checks(
 def test_each_metrics_page_of_a_file_is_checked(
     simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    server = simulator("--ttft-ms", "2", "--itl-ms", "1")
+    server = simulator("--ttft-ms", "5", "--itl-ms", "10")
     file = tmp_path / "pages"
     file.write_text(f"{server.url}/metrics\n{server.url}/v1/models\n")
     cli.main(["doctor", "--json", "--host", server.url, "--metrics-url", str(file)])
@@ -234,7 +235,7 @@ def test_disabled_server_options_are_reported_without_the_key(
     simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     flags = ["--no-enable-per-request-metrics", "--no-enable-prompt-tokens-details", "--api-key", "sesame-9"]
-    server = simulator("--ttft-ms", "2", "--itl-ms", "1", *flags)
+    server = simulator("--ttft-ms", "5", "--itl-ms", "10", *flags)
     code, lines, _ = doctor(capsys, "--host", server.url)
     assert code == 2
     assert list(lines) == ["server"]
@@ -290,7 +291,10 @@ class Bare(BaseHTTPRequestHandler):
             self._answer(200, "application/json", b'{"choices": []}')
         else:
             event = b'data: {"choices": [{"delta": {"content": "one "}, "finish_reason": null}]}\n\n'
-            self._answer(200, "text/event-stream", event * 2 + b"data: [DONE]\n\n")
+            self.stream(event * 2 + b"data: [DONE]\n\n")
+
+    def stream(self, body: bytes) -> None:
+        self._answer(200, "text/event-stream", body)
 
     def _answer(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)
@@ -327,6 +331,28 @@ def test_a_server_with_another_limit_of_answers_is_checked(
     assert "max_completion_tokens" in lines["limit"]["found"]
     assert lines["model"]["status"] == "warn"
     assert "does not list model unlisted" in lines["model"]["found"]
+
+
+@pytest.mark.parametrize(("held", "status"), [(0, "ok"), (2, "ok"), (100, "warn")])
+def test_a_stream_is_held_if_it_is_held_each_time(
+    bare: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, held: int, status: str
+) -> None:
+    events = [b'data: {"choices": [{"delta": {"content": "one "}, "finish_reason": null}]}\n\n'] * 16
+    sent = count()
+
+    def stream(self: Bare, _body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        together = len(events) if next(sent) < held else 1
+        for first in range(0, len(events), together):
+            self.wfile.write(b"".join(events[first : first + together]))
+            time.sleep(0.01)
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    monkeypatch.setattr(Bare, "stream", stream)
+    _, lines, _ = doctor(capsys, "--host", bare)
+    assert lines["streaming"]["status"] == status
 
 
 def test_a_server_that_does_not_stream_fails(
