@@ -130,7 +130,7 @@ def test_a_slow_replica_is_named_and_the_other_is_not(run_pool: RunPool, run_cas
 def across(sandbox: Sandbox, round_trip_ms: int) -> FinishedRun:
     """Run across a network: client and server in a namespace, with a link between their addresses."""
     file = scenario(sandbox.folder, arrivals__users=4, **LOAD)
-    server = ("-m", "inferload.deploy.simulator", "--host", NEAR, "--port", "8100", "--exit-after-s", "90", *PACE)
+    server = ("-m", "inferload.deploy.simulator", "--host", NEAR, "--port", "8100", "--exit-after-s", "600", *PACE)
     host = f"http://{FAR}:8100"
     words = ("-f", str(ROOT / "locustfiles/chat.py"), "--headless", "--host", host, "--scenario", str(file))
     with delayed_link(round_trip_ms / 1e3) as link:
@@ -140,7 +140,7 @@ def across(sandbox: Sandbox, round_trip_ms: int) -> FinishedRun:
             assert b"http://" in simulator.stdout.readline()
             locust = [sys.executable, "-m", "locust", *words, "--run-dir", str(sandbox.run_dir), "--on-invalid", "warn"]
             ended = subprocess.run(
-                link.inside(locust), cwd=sandbox.folder, capture_output=True, text=True, check=False, timeout=120
+                link.inside(locust), cwd=sandbox.folder, capture_output=True, text=True, check=False, timeout=300
             )
         finally:
             simulator.kill()
