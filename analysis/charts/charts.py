@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.summary_document import GateResult
 from inferload.results.latency_limits import LatencyLimit, latency_limits
-from inferload.results.manifest_document import Manifest
-from inferload.results.summary_document import GateResult
 
 from ..data.frames import RunFrames
 from ..data.manifest import slo_of, slos_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferload.base.errors import UsageError
-from inferload.figures.gate_grammar import GateError
+from inferload.figures.limits.gate_grammar import GateError
 from inferload.results import ci, prices
 from inferload.results.cost import UNPRICED, Prices
 

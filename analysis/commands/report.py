@@ -9,8 +9,9 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
-from inferload.results import ci, typed_documents
-from inferload.results.summary_document import Summary
+from inferload.results import ci
+from inferload.results.documents import typed_documents
+from inferload.results.documents.summary_document import Summary
 
 
 def register(subparsers: Any) -> None:

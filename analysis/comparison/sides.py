@@ -9,10 +9,11 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.figures.metric_names import PROCESS_START
-from inferload.results import prices, typed_documents
+from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
-from inferload.results.manifest_document import Manifest
-from inferload.results.summary_document import Results, Summary
+from inferload.results.documents import typed_documents
+from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.summary_document import Results, Summary
 from inferload.servers.scrapes_file import read_scrapes
 
 from ..charts.load import FIGURES

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from inferload.figures import gate_grammar
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import Better, Figure, Head
+from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES
 from inferload.figures.turn_figures import TPOT, TTFT, TURN_FIGURES
-from inferload.results.summary_document import Results, steady
+from inferload.results.documents.summary_document import Results, steady
 from inferload.results.verdict import gates
 
 

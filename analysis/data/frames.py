@@ -21,10 +21,10 @@ from inferload.base import json_text, rundir
 from inferload.base.errors import UsageError
 from inferload.base.marks import Mark
 from inferload.figures import metric_names as names
-from inferload.results import typed_documents
-from inferload.results.manifest_document import Manifest
-from inferload.results.summary_document import OtherRequests, Summary
-from inferload.results.typed_documents import Document
+from inferload.results.documents import typed_documents
+from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.summary_document import OtherRequests, Summary
+from inferload.results.documents.typed_documents import Document
 from inferload.servers.scrapes_file import read_scrapes
 from inferload.servers.series import ServerSeries, by_target
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from inferload.results.manifest_document import Manifest
+from inferload.results.documents.manifest_document import Manifest
 from inferload.scenario.files.yaml_text import data_of
 
 

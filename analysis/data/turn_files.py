@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.results.manifest_document import Manifest
+from inferload.results.documents.manifest_document import Manifest
 from inferload.turns import turns_file
 from inferload.turns.turn_columns import SCHEMA
 

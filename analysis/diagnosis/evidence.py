@@ -13,7 +13,7 @@ from inferload.figures import metric_names as names
 from inferload.figures import server_figures
 from inferload.figures.client_figures import CPU_SHARE, DELAY
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, typical_gap_ms
-from inferload.results.summary_document import Summary
+from inferload.results.documents.summary_document import Summary
 from inferload.servers.bottleneck.evidence import (
     ClientReason,
     KvBlocks,

@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 
 from inferload.base.numbers import number, percent
-from inferload.figures import gate_grammar, rate_figures, turn_figures
+from inferload.figures import rate_figures, turn_figures
+from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import ATTAINMENT
+from inferload.results.documents.summary_document import Results, Stopped, Turns
 from inferload.results.statistics.overload import Growth
-from inferload.results.summary_document import Results, Stopped, Turns
 from inferload.results.verdict.failures import lines, stopped_by_target
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding

@@ -1,7 +1,8 @@
 """Reference of gate terms as Markdown tables: `python -m inferload.analysis.pages.gate_reference`."""
 
-from inferload.figures import client_figures, gate_grammar, rate_figures, turn_figures
+from inferload.figures import client_figures, rate_figures, turn_figures
 from inferload.figures.figure import Figure
+from inferload.figures.limits import gate_grammar
 from inferload.figures.server_figures import SERVER_FIGURES
 
 _STATISTICS = ", ".join((*gate_grammar.STATISTICS, "any percentile"))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 from msgspec.structs import fields
 
-from inferload.results.summary_document import Summary
+from inferload.results.documents.summary_document import Summary
 
 _HEAD = """# summary.json
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from inferload.results.manifest_document import Manifest
+from inferload.results.documents.manifest_document import Manifest
 
 
 def is_simulated(engine: object) -> bool:

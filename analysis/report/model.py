@@ -13,10 +13,10 @@ from typing import Any
 from inferload.base.marks import Mark
 from inferload.base.numbers import NOT_KNOWN, duration
 from inferload.figures.table import Table
-from inferload.results.manifest_document import Manifest
+from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.summary_document import OtherRequests, Results, Run, Summary, Turns, Verdict
+from inferload.results.documents.typed_documents import document_of
 from inferload.results.run_tables import run_tables
-from inferload.results.summary_document import OtherRequests, Results, Run, Summary, Turns, Verdict
-from inferload.results.typed_documents import document_of
 from inferload.scenario.scenario import from_text
 from inferload.workload.plan.load_text import LoadText, load_text
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from inferload.results.search_document import ConditionResult, Point, SearchDocument
+from inferload.results.documents.search_document import ConditionResult, Point, SearchDocument
 
 from ..charts.chart import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Picture, PlotlyDict
 

@@ -10,10 +10,10 @@ from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, pe
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import GOODPUT, TURNS
 from inferload.figures.table import Cell, Table
-from inferload.results import typed_documents
-from inferload.results.manifest_document import Manifest
-from inferload.results.search_document import ConditionResult, Point, SearchDocument
-from inferload.results.summary_document import Summary
+from inferload.results.documents import typed_documents
+from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.search_document import ConditionResult, Point, SearchDocument
+from inferload.results.documents.summary_document import Summary
 
 from ..charts import load
 from ..charts.chart import Picture

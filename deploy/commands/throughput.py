@@ -13,9 +13,9 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import percent
 from inferload.figures import table
 from inferload.figures.rate_figures import INPUT, OUTPUT, TURNS
-from inferload.results import typed_documents
-from inferload.results.manifest_document import Manifest
-from inferload.results.summary_document import Summary
+from inferload.results.documents import typed_documents
+from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.summary_document import Summary
 
 from ..launcher import launch
 from ..launcher.signals import Terminated

@@ -26,10 +26,10 @@ from inferload.campaign.attainment.window import Window
 from inferload.campaign.journal import Journal, RunEnded, RunRetried
 from inferload.campaign.runner import Runner, RunTimeLimits
 from inferload.campaign.search_plan import SearchPlan, at, cache_text
-from inferload.results import typed_documents
-from inferload.results.manifest_document import Manifest
-from inferload.results.search_document import SearchDocument, SearchedScenario
-from inferload.results.summary_document import Summary
+from inferload.results.documents import typed_documents
+from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.search_document import SearchDocument, SearchedScenario
+from inferload.results.documents.summary_document import Summary
 from inferload.scenario.files import catalog
 from inferload.scenario.scenario import Scenario
 from inferload.turns import turns_file

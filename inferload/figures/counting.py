@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from inferload.base.clock import NS_PER_MS
-from inferload.figures.slo import Judged, Slo
+from inferload.figures.limits.slo import Judged, Slo
 from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.turn_figures import STALL_MS, TURN_FIGURES
 from inferload.figures.window_counts import touched, within

@@ -18,7 +18,7 @@ from inferload.client.client import Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
-from inferload.figures import abort_condition, gate_grammar
+from inferload.figures.limits import abort_condition, gate_grammar
 from inferload.locust_adapters import process
 from inferload.locust_adapters.web_page import AnyOf
 from inferload.results.ci import Outputs

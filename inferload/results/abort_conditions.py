@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferload.figures.abort_condition import parse
+from inferload.figures.limits.abort_condition import parse
 from inferload.figures.rate_figures import ATTAINMENT, FAILED_RATIO
+from inferload.results.documents.summary_document import GateResult, Results
 from inferload.results.summary import figures_of, sketch_quantile
-from inferload.results.summary_document import GateResult, Results
 from inferload.results.verdict import gates
 from inferload.results.verdict.outcome import ABORTED
 from inferload.turns.client_health import ClientHealth

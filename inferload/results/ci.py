@@ -18,7 +18,7 @@ from inferload.base.escaping import markdown as plain
 from inferload.base.numbers import exact, short
 from inferload.figures import table
 from inferload.figures.table import Cell, Table
-from inferload.results.summary_document import NOT_JUDGED, GateResult, Outcome, State, Summary, Turns
+from inferload.results.documents.summary_document import NOT_JUDGED, GateResult, Outcome, State, Summary, Turns
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import gate_mark, interval_and_note, interval_text
 from inferload.results.verdict.outcome import FAILED, USAGE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from inferload.figures.gate_grammar import MEASURE_NAMES, GateError, parse
-from inferload.figures.slo import LIMITS, limit_text
+from inferload.figures.limits.gate_grammar import MEASURE_NAMES, GateError, parse
+from inferload.figures.limits.slo import LIMITS, limit_text
 
 IN_RANGE = 3.0  # a limit above so many times the highest value is not drawn: the values would be flat
 

@@ -14,8 +14,8 @@ from inferload.base.escaping import escaped
 from inferload.base.numbers import percent, plural, short
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
+from inferload.results.documents.summary_document import GateResult
 from inferload.results.progress_lines import Snapshot, lines
-from inferload.results.summary_document import GateResult
 
 SPAN = 60  # samples, one per second
 _BARS = "▁▂▃▄▅▆▇█"

@@ -9,9 +9,9 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import short
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
-from inferload.results import typed_documents
-from inferload.results.manifest_document import Manifest
-from inferload.results.summary_document import Summary
+from inferload.results.documents import typed_documents
+from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.summary_document import Summary
 
 LONGEST = 200  # runs; a page of more would be slow
 _UNKNOWN = "-"

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inferload.base.numbers import NOT_KNOWN, number, percent, short
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head
+from inferload.figures.limits.slo import LIMITS
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES, TURNS
 from inferload.figures.server_entry import Histogram, MeanAndMax
 from inferload.figures.server_figures import HIT_RATE, SERVER_FIGURES, Server, ServerFigure
-from inferload.figures.slo import LIMITS
 from inferload.figures.table import Cell, Detailed, Table
 from inferload.figures.turn_figures import ITL, TTFT, TURN_FIGURES
-from inferload.results.summary_document import (
+from inferload.results.documents.summary_document import (
     Cache,
     Distribution,
     Figures,

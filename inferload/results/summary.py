@@ -11,23 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
-from inferload.figures import gate_grammar
 from inferload.figures.client_figures import BY_KEY as OF_CLIENT
 from inferload.figures.client_figures import CLIENT_FIGURES
+from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import rates
 from inferload.figures.server_figures import Server
 from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.figures.turn_values import BatchSums
-from inferload.results.statistics.intervals import (
-    Interval,
-    mean_interval,
-    mean_of_sums,
-    order_interval,
-    quantile_interval,
-    quantile_of_counts,
-)
-from inferload.results.statistics.overload import Growth
-from inferload.results.summary_document import (
+from inferload.results.documents.summary_document import (
     NO_SAMPLES,
     QUANTILES,
     Client,
@@ -52,6 +43,15 @@ from inferload.results.summary_document import (
     Verdict,
     steady,
 )
+from inferload.results.statistics.intervals import (
+    Interval,
+    mean_interval,
+    mean_of_sums,
+    order_interval,
+    quantile_interval,
+    quantile_of_counts,
+)
+from inferload.results.statistics.overload import Growth
 from inferload.results.summary_notes import notes, remarks_block
 from inferload.results.verdict import gates as gating
 from inferload.results.verdict.evidence import Stamps

@@ -9,12 +9,11 @@ from inferload.base.escaping import escaped, escaped_lines, mapped
 from inferload.base.numbers import percent, short
 from inferload.figures import table
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
+from inferload.figures.limits.slo import LIMITS, limit_text
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TURNS
 from inferload.figures.server_figures import GPU, SERVER_FIGURES, Server, ServerFigure, has_gpu, statistic_of
-from inferload.figures.slo import LIMITS, limit_text
 from inferload.figures.turn_figures import HEADLINES
-from inferload.results.run_tables import run_tables, statistic, statistic_head
-from inferload.results.summary_document import (
+from inferload.results.documents.summary_document import (
     Client,
     EarlierRun,
     GateResult,
@@ -24,6 +23,7 @@ from inferload.results.summary_document import (
     Slo,
     Summary,
 )
+from inferload.results.run_tables import run_tables, statistic, statistic_head
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import interval_and_note
 from inferload.servers.replicas import left_out

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from inferload.figures import gate_grammar
+from inferload.figures.limits import gate_grammar
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError, faults_of
 from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse

@@ -42,12 +42,12 @@ from inferload.analysis.charts import over_time  # noqa: E402
 from inferload.analysis.data import timeline  # noqa: E402
 from inferload.analysis.pages import gate_reference, summary_reference, terms  # noqa: E402
 
-from inferload.figures import gate_grammar  # noqa: E402
+from inferload.figures.limits import gate_grammar  # noqa: E402
 from inferload.figures.table import text  # noqa: E402
 from inferload.results import terminal_summary  # noqa: E402
+from inferload.results.documents.summary_document import Summary  # noqa: E402
+from inferload.results.documents.typed_documents import faults  # noqa: E402
 from inferload.results.run_tables import servers_table  # noqa: E402
-from inferload.results.summary_document import Summary  # noqa: E402
-from inferload.results.typed_documents import faults  # noqa: E402
 from inferload.results.verdict import gates  # noqa: E402
 from inferload.run.live.document import series_document  # noqa: E402
 from inferload.run.live.recorder import Instant, Recorder  # noqa: E402

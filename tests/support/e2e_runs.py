@@ -26,9 +26,9 @@ from simulator_process import Simulator
 from summaries import summarised
 
 from inferload.base import rundir
-from inferload.results import typed_documents
-from inferload.results.manifest_document import Manifest
-from inferload.results.summary_document import Summary
+from inferload.results.documents import typed_documents
+from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.summary_document import Summary
 from inferload.results.verdict.outcome import INVALID
 
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"

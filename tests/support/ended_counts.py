@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from inferload.base.clock import Anchor
+from inferload.results.documents.summary_document import Run
 from inferload.results.summarise.counts import Counts, EndedWorker, Others
-from inferload.results.summary_document import Run
 from inferload.results.verdict.outcome import Policy
 from inferload.scenario.scenario import Scenario
 from inferload.turns.client_health import HealthSet

@@ -8,7 +8,7 @@ from inferload.campaign.attainment.answer import document
 from inferload.campaign.attainment.bracket import Settings
 from inferload.campaign.attainment.point import Look
 from inferload.campaign.attainment.window import Samples, Window
-from inferload.results.search_document import SearchDocument, SearchedScenario
+from inferload.results.documents.search_document import SearchDocument, SearchedScenario
 
 SLO = "p95(ttft_ms) < 800"
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
+from inferload.results.documents.summary_document import Outcome, Results, Summary
+from inferload.results.documents.typed_documents import document_of
 from inferload.results.summarise.counts import Counts
 from inferload.results.summarise.summarise import summarise
-from inferload.results.summary_document import Outcome, Results, Summary
-from inferload.results.typed_documents import document_of
 from inferload.results.verdict import outcome
 from inferload.servers.window_figures import servers_block
 

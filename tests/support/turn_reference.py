@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import ceil, isfinite
 
 from inferload.figures.counting import count_turns
-from inferload.figures.slo import FAILED, Slo
+from inferload.figures.limits.slo import FAILED, Slo
 from inferload.turns.record import PhaseWindow, TurnRecord
 from inferload.turns.tally import Pause, Tally, TallySet
 

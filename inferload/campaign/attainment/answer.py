@@ -8,7 +8,7 @@ from inferload.base.numbers import short
 from inferload.campaign.attainment.bracket import Settings
 from inferload.campaign.attainment.point import Bounds, bounds
 from inferload.campaign.attainment.slo import text_of
-from inferload.results.search_document import Answer, Point, SearchDocument, Spent, Why
+from inferload.results.documents.search_document import Answer, Point, SearchDocument, Spent, Why
 
 _ENDS: dict[Why, str] = {
     "resolved": "the two decided loads are within the precision",

@@ -10,7 +10,7 @@ import numpy as np
 
 from inferload.campaign.attainment.slo import FAILED, Condition
 from inferload.campaign.attainment.window import Floats, Samples, Window
-from inferload.results.search_document import ConditionResult
+from inferload.results.documents.search_document import ConditionResult
 from inferload.results.statistics.intervals import BATCHES, SLICES, fitting_batches, share_interval, spread
 from inferload.turns.sketch import rank
 

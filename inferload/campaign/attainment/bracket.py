@@ -17,7 +17,7 @@ import numpy as np
 
 from inferload.campaign.attainment.point import Bounds, Look, bounds, judge
 from inferload.campaign.attainment.slo import Condition
-from inferload.results.search_document import Point, Why
+from inferload.results.documents.search_document import Point, Why
 
 _REACH = 1024.0  # greatest ratio of a load and the guess
 _FAILURES = 3  # consecutive failed runs that end a search

@@ -9,7 +9,7 @@ from math import log
 from inferload.campaign.attainment import attainment
 from inferload.campaign.attainment.slo import Condition
 from inferload.campaign.attainment.window import Window
-from inferload.results.search_document import ConditionResult, Point, State, Verdict
+from inferload.results.documents.search_document import ConditionResult, Point, State, Verdict
 
 BROKEN = ("breaks", "overloaded")
 

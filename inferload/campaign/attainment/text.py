@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferload.base.numbers import clock, percent, short
-from inferload.results.search_document import ConditionResult, Point, SearchDocument
+from inferload.results.documents.search_document import ConditionResult, Point, SearchDocument
 
 _VERDICTS = {"invalid": "not valid, no limit of the server", "failed": "the run failed"}
 

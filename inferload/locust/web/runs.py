@@ -22,8 +22,8 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.locust.web.routes import Routes
 from inferload.locust.web.run_view import RunView
-from inferload.results import typed_documents
-from inferload.results.manifest_document import Manifest
+from inferload.results.documents import typed_documents
+from inferload.results.documents.manifest_document import Manifest
 from inferload.results.run_list import FIGURES, RunList, named
 from inferload.run.master.analysis_process import analyse
 from inferload.run.master.controller import Controller

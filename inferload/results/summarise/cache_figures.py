@@ -9,11 +9,18 @@ from msgspec.structs import replace
 
 from inferload.base import rundir
 from inferload.base.arrow import pc
+from inferload.results.documents.summary_document import (
+    Cache,
+    CountedHits,
+    EarlierRun,
+    ExpectedHits,
+    ReportedHits,
+    RoutedHits,
+)
 from inferload.results.statistics import paired_turns
 from inferload.results.summarise.counts import Counts, read_counts
 from inferload.results.summarise.sent_turns import sessions
 from inferload.results.summarise.turns import Turns
-from inferload.results.summary_document import Cache, CountedHits, EarlierRun, ExpectedHits, ReportedHits, RoutedHits
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.servers import scrapes_file, window_figures
 from inferload.turns import turns_file

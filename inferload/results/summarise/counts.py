@@ -15,7 +15,7 @@ from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, Anchor
 from inferload.base.errors import UsageError
 from inferload.results.abort_conditions import AbortReached
-from inferload.results.summary_document import Exceptions, OtherRequests, RequestName, Run, TaskException
+from inferload.results.documents.summary_document import Exceptions, OtherRequests, RequestName, Run, TaskException
 from inferload.results.verdict import gates, outcome
 from inferload.results.verdict.first_errors import FirstErrors
 from inferload.scenario import scenario as scenarios

@@ -15,6 +15,8 @@ from inferload.figures import server_figures
 from inferload.figures.server_figures import Server
 from inferload.figures.turn_values import BatchSums, ExactValues, batch_sums, batched_values
 from inferload.results import agent_tasks, summary
+from inferload.results.documents.summary_document import Stopped, Summary, Task, TurnRecords
+from inferload.results.documents.typed_documents import document_of
 from inferload.results.statistics.intervals import SLICES
 from inferload.results.statistics.overload import Ends, Growth, growth_of_turns, worst
 from inferload.results.summarise import cache_figures
@@ -22,8 +24,6 @@ from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, lasted_s, read_counts
 from inferload.results.summarise.splits import splits
 from inferload.results.summarise.turns import Turns
-from inferload.results.summary_document import Stopped, Summary, Task, TurnRecords
-from inferload.results.typed_documents import document_of
 from inferload.results.verdict import outcome, phase_evidence, validity
 from inferload.results.verdict.evidence import ScrapeGap, Stamps
 from inferload.results.verdict.failures import TurnEnds, stopped_by_target

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from inferload.base.escaping import escaped
 from inferload.base.numbers import percent
-from inferload.results.summary_document import FirstError, Results, Stopped
+from inferload.results.documents.summary_document import FirstError, Results, Stopped
 from inferload.turns.record import Failure
 
 MOST_MESSAGES = 50  # stored messages of exceptions

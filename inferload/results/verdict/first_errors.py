@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import msgspec
 
 from inferload.base.clock import NS_PER_S
-from inferload.results import summary_document
-from inferload.results.summary_document import FirstExample
+from inferload.results.documents import summary_document
+from inferload.results.documents.summary_document import FirstExample
 from inferload.results.verdict.failures import message
 from inferload.turns.remarks import MEANINGS
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inferload.base.numbers import duration, number
-from inferload.figures.gate import Gate
+from inferload.figures.limits.gate import Gate
+from inferload.results.documents.summary_document import Answer, Ground, Results
 from inferload.results.statistics.intervals import Interval
-from inferload.results.summary_document import Answer, Ground, Results
 
 # Error at each end of an interval: the error probability of one gate that its interval decides.
 ONE_SIDED = 0.025

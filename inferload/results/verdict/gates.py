@@ -7,11 +7,10 @@ from typing import Literal
 
 from inferload.base.numbers import number
 from inferload.figures import client_figures, rate_figures, server_figures, turn_figures
-from inferload.figures.gate import Gate
-from inferload.figures.gate_grammar import MEASURE_NAMES
+from inferload.figures.limits.gate import Gate
+from inferload.figures.limits.gate_grammar import MEASURE_NAMES
 from inferload.figures.server_figures import Server
-from inferload.results.statistics.intervals import Interval
-from inferload.results.summary_document import (
+from inferload.results.documents.summary_document import (
     NO_SAMPLES,
     Distribution,
     Figures,
@@ -20,6 +19,7 @@ from inferload.results.summary_document import (
     Results,
     TurnCounts,
 )
+from inferload.results.statistics.intervals import Interval
 from inferload.results.verdict import gate_decision
 from inferload.servers.replicas import left_out
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inferload.base.numbers import plural, short
-from inferload.results.summary_document import Outcome, Reason, Results, State, Verdict
+from inferload.results.documents.summary_document import Outcome, Reason, Results, State, Verdict
 from inferload.results.verdict.failures import count_text
 from inferload.turns.record import Phase
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from inferload.base.clock import NS_PER_MS, NS_PER_S
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, TURNS, streamed_tokens, typical_gap_ms
 from inferload.figures.turn_figures import CONNECT, ITL, LAG, TTFT, UPLOAD
+from inferload.results.documents.summary_document import steady
 from inferload.results.statistics.intervals import order_interval
 from inferload.results.statistics.overload import Growth
-from inferload.results.summary_document import steady
 from inferload.results.verdict.evidence import Evidence, ScrapeGap, Stamps
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import PHASES, Phase

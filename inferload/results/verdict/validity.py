@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from inferload.results.summary_document import Reason, Verdict
+from inferload.results.documents.summary_document import Reason, Verdict
 from inferload.results.verdict.evidence import Evidence
 from inferload.results.verdict.reasons import RULES, Rule
 from inferload.turns.record import Phase

@@ -9,7 +9,7 @@ from inferload.figures.figure import Figure
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES, TURNS
 from inferload.figures.server_figures import GPU, KV_CACHE_USAGE, SERVER_FIGURES, WAITING, ServerFigure
 from inferload.figures.turn_figures import HEADLINES
-from inferload.results.summary_document import Figures
+from inferload.results.documents.summary_document import Figures
 
 LOAD = {"in_flight": "in flight", "users": "users"}  # columns that are no figures, of all classes
 _REQUESTS = WAITING.panel

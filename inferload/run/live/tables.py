@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferload.base.escaping import escaped
-from inferload.figures import gate_grammar, server_figures
+from inferload.figures import server_figures
 from inferload.figures.client_figures import DELAY
-from inferload.figures.gate import Gate
+from inferload.figures.limits import gate_grammar
+from inferload.figures.limits.gate import Gate
 from inferload.results import ci, summary
-from inferload.results.summary_document import Client, Figures, GateResult, RequestName, Results, Summary
+from inferload.results.documents.summary_document import Client, Figures, GateResult, RequestName, Results, Summary
 from inferload.results.verdict import gates as gating
 from inferload.results.verdict.failures import count_text
 from inferload.run.live.panels import class_row

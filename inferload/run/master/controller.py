@@ -21,8 +21,8 @@ from inferload.locust_adapters.csv_files import HistoryWriter
 from inferload.locust_adapters.logs import first_of_each
 from inferload.locust_adapters.process import WorkerCount
 from inferload.results import ci
-from inferload.results.manifest_document import Manifest
-from inferload.results.summary_document import Summary
+from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.summary_document import Summary
 from inferload.results.verdict.outcome import SIGNAL_CODES, USAGE, WORKERS_ENDED, gravest
 from inferload.run.master import finish, progress
 from inferload.run.master.end_report import EndReport

@@ -17,12 +17,12 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.status_lines import columns
 from inferload.base.threads import in_thread
+from inferload.results.documents.summary_document import Reason, Summary
+from inferload.results.documents.typed_documents import document_of
 from inferload.results.summarise.counts import Counts, Earlier
 from inferload.results.summarise.summarise import summarise
 from inferload.results.summary import sessions
-from inferload.results.summary_document import Reason, Summary
 from inferload.results.terminal_summary import brief, details, diagnosis_line
-from inferload.results.typed_documents import document_of
 from inferload.results.verdict import outcome
 from inferload.run.master.analysis_process import analyse
 from inferload.run.master.lifecycle.master_run import MasterRun

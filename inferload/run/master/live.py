@@ -12,9 +12,9 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.marks import Mark
 from inferload.base.numbers import plural
-from inferload.results import typed_documents
+from inferload.results.documents import typed_documents
+from inferload.results.documents.manifest_document import Manifest
 from inferload.results.latency_limits import LatencyLimit, latency_limits
-from inferload.results.manifest_document import Manifest
 from inferload.results.verdict.failures import first_lines
 from inferload.run.live import tables
 from inferload.run.live.document import series_document

@@ -14,8 +14,15 @@ from inferload.base.clock import NS_PER_S
 from inferload.base.redaction import without_userinfo
 from inferload.client.connection.proxies import Proxy
 from inferload.client.endpoints.table import DIALECTS
-from inferload.results.manifest_document import Anchor, Manifest, Phase, ScenarioFile, SentBeforeLoad, TargetServer
-from inferload.results.summary_document import Run
+from inferload.results.documents.manifest_document import (
+    Anchor,
+    Manifest,
+    Phase,
+    ScenarioFile,
+    SentBeforeLoad,
+    TargetServer,
+)
+from inferload.results.documents.summary_document import Run
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.process.run_spec import RunSpec

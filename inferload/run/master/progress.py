@@ -13,8 +13,8 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.status_lines import StatusLines
 from inferload.base.threads import AppendedFile
 from inferload.figures import server_figures
+from inferload.results.documents.summary_document import GateResult
 from inferload.results.progress_lines import Snapshot, lines
-from inferload.results.summary_document import GateResult
 from inferload.run.live import tables
 from inferload.run.live.scrape_window import LiveWindow
 from inferload.run.live.tables import SoFar

@@ -3,7 +3,7 @@
 from inferload.base.errors import UsageError
 from inferload.base.redaction import MARK
 from inferload.client.connection.target import Target
-from inferload.results.manifest_document import Manifest
+from inferload.results.documents.manifest_document import Manifest
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.user_scenarios import Program
 from inferload.scenario import scenario as scenarios

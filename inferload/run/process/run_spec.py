@@ -7,7 +7,7 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.client.connection.target import Target
-from inferload.figures import gate_grammar
+from inferload.figures.limits import gate_grammar
 from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario

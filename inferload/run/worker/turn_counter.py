@@ -10,7 +10,7 @@ from inferload.client.client import Client
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn_record import TurnResult
 from inferload.figures.counting import count_delays, count_turns
-from inferload.figures.slo import Slo
+from inferload.figures.limits.slo import Slo
 from inferload.locust_adapters.statistics import LocustStats
 from inferload.results.verdict.first_errors import FirstError, FirstErrors
 from inferload.run.worker.process_health import LoopMonitor

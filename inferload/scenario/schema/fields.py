@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, JsonValue, PlainSerializer
 
-from inferload.figures import abort_condition, gate_grammar
+from inferload.figures.limits import abort_condition, gate_grammar
 from inferload.scenario.schema.endpoints import ENDPOINTS
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inferload.base.numbers import duration, listed, number, plural, spread, with_noun
-from inferload.figures.slo import limits_text
+from inferload.figures.limits.slo import limits_text
 from inferload.scenario.scenario import Phases, Scenario
 from inferload.scenario.schema.base import SloLimits
 from inferload.scenario.schema.endpoints import ENDPOINTS

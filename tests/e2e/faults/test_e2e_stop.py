@@ -33,7 +33,7 @@ from e2e_runs import (
 )
 from simulator_process import Simulator
 
-from inferload.results.typed_documents import document_of
+from inferload.results.documents.typed_documents import document_of
 
 pytestmark = pytest.mark.timeout(5400 if SOAK else 300)
 

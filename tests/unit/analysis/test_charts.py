@@ -21,11 +21,12 @@ from inferload.analysis.pages.glossary import DEFINITIONS, anchor
 from inferload.analysis.pages.terms import meant
 from inferload.analysis.report import report
 
-from inferload.figures import gate_grammar, server_figures
+from inferload.figures import server_figures
+from inferload.figures.limits import gate_grammar
 from inferload.figures.turn_figures import TTFT
+from inferload.results.documents.summary_document import Step
 from inferload.results.latency_limits import IN_RANGE, LatencyLimit, latency_limits
 from inferload.results.run_tables import TASK_ROWS
-from inferload.results.summary_document import Step
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from run_folders import write_run
 
 from inferload import cli
 from inferload.base.errors import UsageError
-from inferload.figures.gate_grammar import GateError
+from inferload.figures.limits.gate_grammar import GateError
 from inferload.results.cost import Prices
 
 PRIMARY = figure("mean(ttft_ms)")

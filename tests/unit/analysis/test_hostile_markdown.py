@@ -16,8 +16,8 @@ from markdown_it import MarkdownIt
 
 from inferload.base.escaping import mapped
 from inferload.results import ci
-from inferload.results.summary_document import Summary
-from inferload.results.typed_documents import read
+from inferload.results.documents.summary_document import Summary
+from inferload.results.documents.typed_documents import read
 
 HOSTILE = "# a|b `c` <script>alert(1)</script> ![x](javascript:alert(1)) **d** ~e~ &lt;\n\n## f\n---"
 NAMES = (synthetic.MANIFEST["id"], "chat", "agent", "w0", "w1", "measure", "warmup", "drain", "records")

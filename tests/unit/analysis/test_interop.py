@@ -30,7 +30,7 @@ from inferload.base.errors import UsageError
 from inferload.cli import main
 from inferload.figures import metric_names
 from inferload.figures.server_figures import GPU, KEPT_PREFIXES, KV_CACHE_USAGE, SERVER_FIGURES
-from inferload.results.summary_document import OtherRequests
+from inferload.results.documents.summary_document import OtherRequests
 from inferload.servers.scrapes_file import ScrapeColumns, write_part
 
 START_S = synthetic.START_WALL_NS / 1e9

@@ -25,10 +25,10 @@ from inferload import cli
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.results import run_list
-from inferload.results.manifest_document import Manifest
-from inferload.results.search_document import SearchDocument
-from inferload.results.summary_document import Summary
-from inferload.results.typed_documents import document_of, faults, typed
+from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.search_document import SearchDocument
+from inferload.results.documents.summary_document import Summary
+from inferload.results.documents.typed_documents import document_of, faults, typed
 
 Place = tuple[str, tuple[str | int, ...]]
 

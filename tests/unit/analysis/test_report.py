@@ -36,10 +36,10 @@ from inferload.figures.server_figures import Server
 from inferload.figures.table import Table, head_of
 from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.window_counts import within
-from inferload.results.manifest_document import Manifest, ScenarioFile
+from inferload.results.documents.manifest_document import Manifest, ScenarioFile
+from inferload.results.documents.typed_documents import typed
 from inferload.results.run_tables import run_tables, servers_table
 from inferload.results.summary import exact_block
-from inferload.results.typed_documents import typed
 from inferload.results.verdict import failures
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files.mistakes import ScenarioError

@@ -15,8 +15,8 @@ from inferload.analysis.report import report
 from inferload import cli
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.results import typed_documents
-from inferload.results.manifest_document import Manifest
+from inferload.results.documents import typed_documents
+from inferload.results.documents.manifest_document import Manifest
 from inferload.servers import scrapes_file
 from inferload.turns import turns_file
 

@@ -19,9 +19,9 @@ from inferload.campaign.attainment.bracket import Ended, Settings
 from inferload.campaign.attainment.point import Bounds, Look, judge
 from inferload.campaign.attainment.slo import SloError
 from inferload.campaign.attainment.window import Samples, Window
-from inferload.results.search_document import ConditionResult, Point, State
+from inferload.results.documents.search_document import ConditionResult, Point, State
+from inferload.results.documents.typed_documents import document_of
 from inferload.results.statistics.intervals import share_interval
-from inferload.results.typed_documents import document_of
 
 P95 = slo.parse("p95(ttft_ms) < 100")
 

@@ -12,7 +12,7 @@ from turn_reference import count_turn, counted, met, missed
 
 from inferload.base.clock import Anchor
 from inferload.figures.counting import count_delays, count_turns
-from inferload.figures.slo import LIMITS, Slo
+from inferload.figures.limits.slo import LIMITS, Slo
 from inferload.figures.turn_batch import TurnBatch
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import PHASES, PhaseWindow, TurnRecord

@@ -26,7 +26,7 @@ from inferload.base.errors import UsageError
 from inferload.base.redaction import Redaction
 from inferload.locust.web import page, runs
 from inferload.locust.web.run_view import RunView
-from inferload.results.manifest_document import Manifest
+from inferload.results.documents.manifest_document import Manifest
 from inferload.results.run_list import FIGURES
 
 HOSTILE = "<script>alert(1)</script>"

@@ -16,8 +16,8 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.results import ci
-from inferload.results.summary_document import GateResult
-from inferload.results.typed_documents import document_of
+from inferload.results.documents.summary_document import GateResult
+from inferload.results.documents.typed_documents import document_of
 from inferload.results.verdict import outcome
 from inferload.results.verdict.gate_text import interval_text
 

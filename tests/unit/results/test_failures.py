@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.base.escaping import escaped
-from inferload.results.summary_document import Stopped
+from inferload.results.documents.summary_document import Stopped
 from inferload.results.verdict.failures import MOST_CHARACTERS, TurnEnds, lines, message, stopped_by_target
 from inferload.turns.record import Failure
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.results.summary_document import FirstExample
+from inferload.results.documents.summary_document import FirstExample
 from inferload.results.verdict.failures import first_lines
 from inferload.results.verdict.first_errors import MOST_KINDS, FirstError, FirstErrors
 from inferload.turns.record import Failure

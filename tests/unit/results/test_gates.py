@@ -16,8 +16,8 @@ from paths import ROOT
 
 from inferload.base.errors import UsageError
 from inferload.figures.client_figures import BY_KEY as CLIENT
-from inferload.figures.gate import Gate
-from inferload.figures.gate_grammar import (
+from inferload.figures.limits.gate import Gate
+from inferload.figures.limits.gate_grammar import (
     MEASURE_NAMES,
     NAMES_WITH_STATISTIC,
     PLAIN_NAMES,
@@ -27,9 +27,9 @@ from inferload.figures.gate_grammar import (
 )
 from inferload.figures.rate_figures import rates
 from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.results.documents.summary_document import GateResult
 from inferload.results.statistics.intervals import SLICES, Interval, mean_interval, quantile_interval
 from inferload.results.summary import exact_block
-from inferload.results.summary_document import GateResult
 from inferload.results.verdict import gates as gating
 from inferload.results.verdict.gate_decision import ABOVE, BELOW
 from inferload.results.verdict.gate_text import interval_and_note

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import signal, stats
 from summaries import results
 
-from inferload.figures.gate_grammar import parse
+from inferload.figures.limits.gate_grammar import parse
 from inferload.results.statistics.intervals import (
     SLICES,
     Interval,

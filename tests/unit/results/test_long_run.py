@@ -28,7 +28,7 @@ PEAK = """
 import json, sys
 from pathlib import Path
 from inferload.results.summarise.summarise import summarise
-from inferload.results.typed_documents import document_of
+from inferload.results.documents.typed_documents import document_of
 document = document_of(summarise(Path(sys.argv[1])))
 peak_kb, = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 figures = {key: document[key] for key in ("percentiles_from", "notes")} | {"sent": document["turns"]["by_phase"]["all"]["sent"]}

@@ -7,7 +7,7 @@ import summaries
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.results.summary_document import Outcome, State
+from inferload.results.documents.summary_document import Outcome, State
 from inferload.results.verdict import failures
 from inferload.results.verdict.outcome import (
     INVALID_CALL,

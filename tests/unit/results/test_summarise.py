@@ -26,9 +26,9 @@ from inferload.base import rundir
 from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.figures import metric_names as names
+from inferload.results.documents.summary_document import Run
 from inferload.results.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
 from inferload.results.summarise.summarise import refresh
-from inferload.results.summary_document import Run
 from inferload.scenario import scenario as scenarios
 from inferload.servers.scrapes_file import ScrapeColumns, write_part
 from inferload.turns import turns_file

@@ -12,11 +12,11 @@ from turn_reference import count_turn
 
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
+from inferload.figures.limits.slo import Slo
 from inferload.figures.server_figures import HIT_RATE, KV_CACHE_USAGE, PREEMPTIONS, RUNNING, WAITING
-from inferload.figures.slo import Slo
+from inferload.results.documents.summary_document import Run, Verdict
 from inferload.results.rolling_stats import Recent
 from inferload.results.summary import SummaryInput, build
-from inferload.results.summary_document import Run, Verdict
 from inferload.run.live import tables
 from inferload.run.live.recorder import MOST_CLASSES, MOST_TARGETS, Instant, Recorder
 from inferload.run.live.tables import SoFar

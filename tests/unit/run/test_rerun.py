@@ -8,8 +8,8 @@ import pytest
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.results import typed_documents
-from inferload.results.manifest_document import Manifest
+from inferload.results.documents import typed_documents
+from inferload.results.documents.manifest_document import Manifest
 from inferload.run.process.rerun import repeated
 from inferload.run.process.run_spec import RunOptions, RunSpec, resolve
 from inferload.run.process.user_scenarios import Program, ScenarioClass

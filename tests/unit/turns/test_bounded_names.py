@@ -11,7 +11,7 @@ import synthetic_run as synthetic
 from inferload.analysis.report import report
 
 from inferload.locust_adapters import tables
-from inferload.results.summary_document import RequestName
+from inferload.results.documents.summary_document import RequestName
 from inferload.results.summary_notes import names_notes
 from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES, BoundedNames
 from inferload.turns.tally import TallySet

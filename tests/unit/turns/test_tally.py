@@ -13,7 +13,7 @@ from records import MS, S, merged, turn, turns
 from turn_reference import VALUES, count_turn, met
 
 from inferload.figures.counting import count_turns
-from inferload.figures.slo import Slo
+from inferload.figures.limits.slo import Slo
 from inferload.turns.record import PHASES, Failure, PhaseWindow, TurnRecord
 from inferload.turns.tally import Tally, TallySet, count_faults
 

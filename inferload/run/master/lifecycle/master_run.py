@@ -13,8 +13,8 @@ from inferload.base.clock import Anchor
 from inferload.locust_adapters import adaptations, compat, messages, runners
 from inferload.locust_adapters.compat import Adaptation
 from inferload.locust_adapters.logs import first_of_each
+from inferload.results.documents.summary_document import Summary
 from inferload.results.summarise.counts import Arm, Others
-from inferload.results.summary_document import Summary
 from inferload.run.master.lifecycle import delivery, load_steps, other_requests, worker_setup
 from inferload.run.master.lifecycle.cache_passes import Previous
 from inferload.run.master.lifecycle.inbox import Inbox

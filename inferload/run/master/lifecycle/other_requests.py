@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferload.locust_adapters.tables import OWN_ROWS
+from inferload.results.documents.summary_document import RequestName
 from inferload.results.summarise.counts import Others
-from inferload.results.summary_document import RequestName
 from inferload.results.verdict.failures import add_message, message
 
 _QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}

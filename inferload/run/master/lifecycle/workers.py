@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferload.base.clock import NS_PER_S, now_ns
-from inferload.results.manifest_document import Anchor, Worker
+from inferload.results.documents.manifest_document import Anchor, Worker
 from inferload.results.summarise.counts import EndedWorker
 from inferload.run.process import protocol
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from inferload.figures import client_figures, gate_grammar, server_figures
-from inferload.figures.gate import Gate
-from inferload.figures.gate_grammar import GateError
+from inferload.figures import client_figures, server_figures
+from inferload.figures.limits import gate_grammar
+from inferload.figures.limits.gate import Gate
+from inferload.figures.limits.gate_grammar import GateError
 
 LONGEST_S = 600
 _EXAMPLE = "write it as failed_ratio > 0.5 for 5s"

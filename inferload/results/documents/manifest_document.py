@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from inferload.base import rundir
 from inferload.base.deployments import Deployment
 from inferload.base.json_text import Count, Instant, Number, Seed
-from inferload.results.summary_document import Run
+from inferload.results.documents.summary_document import Run
 from inferload.workload.plan.load_text import LoadText
 
 Offset = Annotated[int, Meta(ge=-(1 << 61), le=1 << 61)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from inferload.figures import client_figures, rate_figures, server_figures, turn_figures
-from inferload.figures.gate import COMPARE, Gate
+from inferload.figures.limits.gate import COMPARE, Gate
 
 MEASURE_NAMES = (*turn_figures.BY_KEY, *(figure.key for figure in client_figures.DISTRIBUTIONS))
 _RATE_NAMES = tuple(rate_figures.BY_KEY)

@@ -1,0 +1,1 @@
+"""Limits on figures: gates, conditions that end a run, the SLO, and their grammar."""

@@ -1,0 +1,1 @@
+"""Typed documents of a run directory: their fields, reading and writing."""
