@@ -333,7 +333,7 @@ def test_a_server_with_another_limit_of_answers_is_checked(
     assert "does not list model unlisted" in lines["model"]["found"]
 
 
-@pytest.mark.parametrize(("held", "status"), [(0, "ok"), (2, "ok"), (100, "warn")])
+@pytest.mark.parametrize(("held", "status"), [(0, "ok"), (3, "ok"), (100, "warn")])
 def test_a_stream_is_held_if_it_is_held_each_time(
     bare: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, held: int, status: str
 ) -> None:
@@ -347,7 +347,7 @@ def test_a_stream_is_held_if_it_is_held_each_time(
         together = len(events) if next(sent) < held else 1
         for first in range(0, len(events), together):
             self.wfile.write(b"".join(events[first : first + together]))
-            time.sleep(0.01)
+            time.sleep(0.02)
         self.wfile.write(b"data: [DONE]\n\n")
 
     monkeypatch.setattr(Bare, "stream", stream)
