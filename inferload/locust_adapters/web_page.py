@@ -13,6 +13,7 @@ from inferload.locust_adapters.compat import names_in, parameters
 
 _CHOICES = ("host", "profile", "user_classes", "shape_class", "locustfile")  # what a start changes beside the options
 _LOAD = ("num_users", "spawn_rate")
+_POLLED, _ENDED = ("spawning", "running"), ("ready", "stopped")  # states of a runner
 _ROW_RATES = {"current_rps", "current_fail_per_sec"}
 _RATES = _ROW_RATES | {"total_rps", "total_fail_per_sec", "user_count"}
 
@@ -98,21 +99,23 @@ def with_script(page: str, address: str) -> str:
 
 
 def shown_under_way(document: dict[str, Any], *, preparing: bool, working: int | None) -> dict[str, Any]:
-    """Return the figures that the page polls during a run. The page stops polling at any state except these two.
+    """Return the figures that the page polls during a run. The page stops polling at any state except `_POLLED`.
 
     `working`: users that still have a turn while the run drains; None before the drain.
     """
     users = {} if working is None else {"user_count": min(working, document.get("user_count", working))}
-    state = (
-        {} if document.get("state") in ("spawning", "running") else {"state": "spawning" if preparing else "running"}
-    )
+    state = {} if document.get("state") in _POLLED else {"state": "spawning" if preparing else "running"}
     return document | state | users
 
 
 def shown_ended(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures that the page polls last: Locust's rates stay at those of the last request."""
+    """Return the figures that the page polls after a run: Locust's rates stay at those of the last request.
+
+    The page has to poll again if the figures are those of an earlier poll, before the end: Locust keeps them for two seconds.
+    """
     rows = [row | dict.fromkeys(_ROW_RATES & row.keys(), 0) for row in document.get("stats") or ()]
-    return document | dict.fromkeys(_RATES & document.keys(), 0) | ({"stats": rows} if rows else {})
+    state = {} if document.get("state") in _ENDED else {"state": _POLLED[-1]}
+    return document | dict.fromkeys(_RATES & document.keys(), 0) | ({"stats": rows} if rows else {}) | state
 
 
 class AnyOf(list[str]):

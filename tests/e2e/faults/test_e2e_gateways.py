@@ -69,7 +69,10 @@ def test_a_run_passes_through_litellm(run_pool: RunPool, run_case: RunCase) -> N
 
 TALK = {
     "workload": {"kind": "chat", "turns": 5, "prompt_tokens": 200, "output_tokens": 16, "think_time_s": 0.1},
-    "arrivals": {"kind": "constant", "sessions_per_s": 8},
+    "arrivals": {
+        "kind": "constant",
+        "sessions_per_s": 24,
+    },  # enough for a mean, if requests overtake each other on the way
     "phases": {"warmup_s": 0, "measure_s": 4, "drain_s": 30},
     "server": {"interval_s": 0.25},
 }

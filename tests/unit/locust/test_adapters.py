@@ -426,3 +426,11 @@ def test_the_header_has_no_users_and_no_rate_after_a_run() -> None:
     assert shown["stats"] == [{"name": "x", "current_rps": 0, "current_fail_per_sec": 0}]
     assert document == figures(state="stopped"), "Locust keeps its document"
     assert web_page.shown_ended({"state": "ready"}) == {"state": "ready"}
+
+
+@pytest.mark.parametrize("state", ["ready", "spawning", "running", "cleanup", "stopping", "stopped"])
+def test_the_page_polls_until_it_has_the_figures_after_the_run(state: str) -> None:
+    """Locust can answer with its response to an earlier poll."""
+    assert web_page.shown_ended(figures(state=state))["state"] == (
+        state if state in ("ready", "stopped") else "running"
+    )

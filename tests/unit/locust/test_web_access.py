@@ -131,6 +131,15 @@ def test_without_a_session_no_route_acts(monkeypatch: pytest.MonkeyPatch, base: 
     assert answered["POST", f"{base}/swarm"].status_code == 302
 
 
+def test_the_page_polls_on_after_a_poll_at_the_end_of_a_run() -> None:
+    """At Locust's own state it would stop, and show no end of the run."""
+    controller = Recorder()
+    controller.under_way = False
+    web_ui = web_ui_of(controller)
+    web_ui.environment.runner.state = "cleanup"
+    assert web_ui.app.test_client().get("/stats/requests").get_json()["state"] == "running"
+
+
 def test_after_the_login_the_page_is_complete() -> None:
     controller = Recorder()
     controller.admitted: list[Any] = []
