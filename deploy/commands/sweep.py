@@ -4,7 +4,7 @@ import argparse
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,11 @@ from inferload.base.numbers import plural
 from inferload.campaign.journal import JOURNAL, alone
 from inferload.figures import table
 from inferload.results import prices
-from inferload.results.cost import Prices
-from inferload.scenario import scenario as scenarios
-from inferload.scenario.scenario import Scenario
+from inferload.results.cost import UNPRICED, Prices
 
 from ..launcher.launch import to_stderr
 from ..launcher.signals import Terminated, signals_interrupt
+from ..servers.engines import ENGINES
 from ..sweep import definition, time_estimate
 from ..sweep.definition import Sweep
 from ..sweep.journal import SweepJournal, clear_up
@@ -50,11 +49,19 @@ def register(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="a sweep file, or the name of a bundled study"
+        "file", nargs="?", type=Path, metavar="FILE", help="a sweep file, or the name of a bundled sweep"
     )
     parser.add_argument("--resume", type=Path, metavar="DIR", help="continue an interrupted sweep")
     parser.add_argument("--no-retry", action="store_true", help="with --resume: skip runs that failed before")
     parser.add_argument("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-<name>)")
+    parser.add_argument("--engine", choices=list(ENGINES), help="engine of the servers (default: of the file)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FLAG=VALUE",
+        help="change an argument of all variants; repeatable",
+    )
     parser.add_argument("--pairs", type=int, metavar="N", help="number of pairs (default: of the file)")
     prices.add_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="show the plan only")
@@ -66,14 +73,12 @@ def run(arguments: argparse.Namespace) -> int:
     price_options = prices.from_options(arguments)
     sweep, folder = _sweep_and_folder(arguments)
     sweep = sweep.priced(price_options)
-    loaded = {name: scenarios.load(name) for name in sweep.scenarios}
-    names = _names(loaded)
-    by_name = {names[source]: scenario for source, scenario in loaded.items()}
-    plan = starts(sweep, names)
-    times = {name: time_estimate.planned(sweep, by_name[name], source) for source, name in names.items()}
+    loads = sweep.loads()
+    plan = starts(sweep, list(loads))
+    times = {name: time_estimate.planned(sweep, load) for name, load in loads.items()}
     retry = arguments.resume is not None and not arguments.no_retry
     remaining = time_estimate.remaining_text(plan, SweepJournal(folder), times, sweep.engine, retry)
-    print("\n".join(_summary_lines(sweep, plan, list(by_name), remaining)), flush=True)
+    print("\n".join(_summary_lines(sweep, plan, list(loads), remaining)), flush=True)
     if arguments.dry_run:
         return 0
     try:
@@ -83,18 +88,29 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error
     try:
-        with alone(folder), signals_interrupt():
-            journal = _open_journal(sweep, folder, plan, retry)
-            sources = {name: source for source, name in names.items()}
-            SweepRunner(sweep, folder, sources, journal, to_stderr).perform(plan)
-            compared = [_compare(sweep, folder, name, price_options) for name in by_name]
-            _index(folder, sweep, journal, list(by_name))
-            _page(folder)
+        with signals_interrupt():
+            completed = execute(sweep, folder, retry, price_options)
     except KeyboardInterrupt as interrupt:
         print(f"interrupted; continue with: inferload sweep --resume {folder}", file=sys.stderr)
         return 128 + (interrupt.args[0] if isinstance(interrupt, Terminated) else signal.SIGINT)
     print(f"{folder / 'index.md'}")
-    return 1 if journal.failures or not all(compared) else 0
+    return 0 if completed else 1
+
+
+def execute(sweep: Sweep, folder: Path, retry: bool, price_options: Prices = UNPRICED) -> bool:
+    """Run the remaining runs of a sweep in a folder, compare the variants and write its pages.
+
+    `retry`: repeat failed runs. Return True if all runs and comparisons succeeded.
+    """
+    loads = sweep.loads()
+    plan = starts(sweep, list(loads))
+    with alone(folder):
+        journal = _open_journal(sweep, folder, plan, retry)
+        SweepRunner(sweep, folder, loads, journal, to_stderr).perform(plan)
+        compared = [_compare(sweep, folder, name, price_options) for name in loads if sweep.others]
+        _index(folder, sweep, journal, list(loads))
+        _page(folder)
+        return not journal.failures and all(compared)
 
 
 def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry: bool) -> SweepJournal:
@@ -114,8 +130,9 @@ def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry
 
 def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     if arguments.resume is not None:
-        if arguments.pairs is not None or arguments.into is not None:
-            raise UsageError("--pairs, --into: not with --resume; remove them")
+        given = ("pairs", "into", "engine", "set")
+        if names := [f"--{name}" for name in given if getattr(arguments, name) not in (None, [])]:
+            raise UsageError(f"{', '.join(names)}: not with --resume; remove {'it' if len(names) == 1 else 'them'}")
         plan_file = arguments.resume / PLAN
         if not plan_file.is_file() or arguments.file is not None:
             reason = (
@@ -130,10 +147,11 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     if arguments.file is None:
         raise UsageError("sweep: needs FILE or --resume DIR")
     sweep = definition.load(arguments.file)
-    if arguments.pairs is not None:
-        if not 1 <= arguments.pairs <= definition.MAX_PAIRS:
-            raise UsageError(f"--pairs {arguments.pairs}: must be 1 to {definition.MAX_PAIRS}")
-        sweep = sweep.model_copy(update={"pairs": arguments.pairs})
+    if arguments.pairs is not None and not 1 <= arguments.pairs <= definition.MAX_PAIRS:
+        raise UsageError(f"--pairs {arguments.pairs}: must be 1 to {definition.MAX_PAIRS}")
+    changes = {"engine": arguments.engine or sweep.engine, "pairs": arguments.pairs or sweep.pairs}
+    sweep = sweep.model_copy(update={**changes, "set": (*sweep.set, *arguments.set)})
+    definition.check(sweep, str(arguments.file))
     folder = arguments.into or Path("runs") / f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{sweep.name}"
     if (folder / JOURNAL).exists():
         raise UsageError(f"{folder}: already contains a sweep; use --resume {folder}, or another folder with --into")
@@ -150,23 +168,20 @@ def _unchanged(sweep: Sweep, folder: Path) -> Sweep:
     return sweep
 
 
-def _names(loaded: Mapping[str, Scenario]) -> dict[str, str]:
-    """Map each scenario's name or path in the file to its name. Raise UsageError for duplicate names."""
-    names = {source: scenario.name for source, scenario in loaded.items()}
-    repeated = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
-    if repeated:
-        raise UsageError(f"scenarios: duplicate name {repeated[0]}; rename one")
-    return names
+def _sides(sweep: Sweep) -> str:
+    if not sweep.others:
+        return f"{sweep.baseline} alone"
+    return f"{plural(len(sweep.others), 'variant')} against {sweep.baseline}"
 
 
 def _summary_lines(sweep: Sweep, plan: Sequence[ServerStart], names: Sequence[str], remaining: str) -> list[str]:
     runs = plural(sum(len(start.runs) for start in plan), "run")
     lines = [
-        f"sweep {sweep.name}: {plural(len(sweep.variants), 'variant')} against {sweep.baseline} on {', '.join(names)}",
+        f"sweep {sweep.name}: {_sides(sweep)} on {', '.join(names)}",
         *prose("  ", f"{runs} on {plural(len(plan), 'start')} of {sweep.engine}, {remaining}"),
         *prose("  ", outlook(sweep)),
     ]
-    for name in sweep.variants:
+    for name in sweep.others:
         difference = sweep.variant(name).difference(sweep.variant(sweep.baseline))
         lines += prose(f"  {name}: ", "; ".join(difference) or "the same as the baseline")
     return lines
@@ -189,12 +204,13 @@ def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices) -
 
 def _index(folder: Path, sweep: Sweep, journal: SweepJournal, names: Sequence[str]) -> None:
     lines = [f"# Sweep {markdown(sweep.name)}", "", markdown(outlook(sweep)) + ".", ""]
+    missing = "The comparison failed." if sweep.others else "There is no other variant to compare."
     for name in names:
         comparison = folder / "comparison" / name / "comparison.md"
         lines += [
             f"## {markdown(name)}",
             "",
-            comparison.read_text(encoding="utf-8") if comparison.is_file() else "The comparison failed.",
+            comparison.read_text(encoding="utf-8") if comparison.is_file() else missing,
             "",
         ]
     if journal.failures:

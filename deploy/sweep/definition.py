@@ -1,6 +1,9 @@
 """Sweep file: variants, baseline, scenarios and number of pairs of runs."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,17 +13,40 @@ from pydantic import Field, ValidationError, model_validator
 from inferload.base.errors import UsageError
 from inferload.figures.turn_figures import TTFT
 from inferload.results.cost import Prices
+from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError, faults_of
 from inferload.scenario.files.yaml_text import parse
-from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Whole, distinct
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Whole, distinct
 from inferload.scenario.schema.fields import Name
 
 from ..variants.settings import changed
 from ..variants.variant import Variant, label, named
 
 MAX_PAIRS = 1000
+MAX_POINTS = 100  # of a grid
+_GRID_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class SweepScenario(ScenarioPart):
+    """Scenario of a sweep with changed keys."""
+
+    scenario: str = Field(description="bundled name or path of a scenario")
+    name: Name | None = Field(default=None, description="name in folders and tables; null: that of the scenario")
+    set: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), description='changes to the scenario: ["arrivals.users=8"]'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Scenario of a sweep as loaded. `source`: its name or path; `settings`: its changes as `--set` options."""
+
+    source: str
+    settings: tuple[str, ...]
+    scenario: Scenario
 
 
 class SweepCost(ScenarioPart):
@@ -44,9 +70,13 @@ class Sweep(ScenarioPart):
     name: Name = Field(description="short name, also used for the folder")
     engine: Literal["simulator", "vllm", "vllm-cpu"] = Field(description="engine of the servers")
     baseline: str = Field(description="variant that all others are compared with")
-    variants: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(description="other variants")
-    scenarios: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(
-        description="bundled names or paths of scenarios"
+    variants: Annotated[tuple[str, ...], Field(strict=False)] = Field(default=(), description="other variants")
+    grid: Mapping[str, Annotated[tuple[str | int | float | bool, ...], Field(strict=False, min_length=1)]] = Field(
+        default={},
+        description="values of arguments of the baseline; each combination is a variant: {max-num-seqs: [16, 64]}",
+    )
+    scenarios: Annotated[tuple[str | SweepScenario, ...], Field(strict=False, min_length=1)] = Field(
+        description="bundled names or paths of scenarios, or {scenario, name, set} for changed ones"
     )
     pairs: Annotated[int, Field(strict=True, ge=1, le=MAX_PAIRS)] = Field(
         default=6,
@@ -65,6 +95,9 @@ class Sweep(ScenarioPart):
     measure_s: Annotated[float, Field(strict=True, gt=0)] | None = Field(
         default=None, description="limit of the measurement of a run in seconds; null: that of the scenario"
     )
+    keep_cache: Flag = Field(
+        default=False, description="true: the prefix cache is not emptied between the runs of a server start"
+    )
     reports: bool = Field(
         default=True,
         description="false: no reports for the runs, which take seconds each; inferload report creates them later",
@@ -80,13 +113,34 @@ class Sweep(ScenarioPart):
 
     @model_validator(mode="after")
     def _distinct(self) -> "Sweep":
+        for word in (str(word) for flag, values in self.grid.items() for word in (flag, *values)):
+            if not _GRID_WORD.fullmatch(word):
+                raise ValueError(f"grid: {word}: use letters, digits, '.', '_' or '-', starting with a letter or digit")
+        if len(self.grid_points) > MAX_POINTS:
+            raise ValueError(f"grid: {len(self.grid_points)} combinations; use at most {MAX_POINTS}")
         distinct("variant", [label(name) for name in self.all_variants], "remove one")
         return self
 
     @property
+    def grid_points(self) -> Mapping[str, tuple[str, ...]]:
+        """Settings of each combination of the grid by its name, such as `max-num-seqs-16.dtype-float16`."""
+        if not self.grid:
+            return {}
+        values = [[(flag, _yaml(value)) for value in values] for flag, values in self.grid.items()]
+        return {
+            ".".join(f"{flag}-{value}" for flag, value in point): tuple(f"{flag}={value}" for flag, value in point)
+            for point in product(*values)
+        }
+
+    @property
     def all_variants(self) -> tuple[str, ...]:
-        """Baseline and variants."""
-        return (self.baseline, *self.variants)
+        """Baseline, variants and combinations of the grid."""
+        return (self.baseline, *self.variants, *self.grid_points)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """All variants but the baseline."""
+        return self.all_variants[1:]
 
     @property
     def prices(self) -> Prices:
@@ -110,8 +164,23 @@ class Sweep(ScenarioPart):
         return [name for name, digest in self.variant_digests.items() if self.variant(name).digest != digest]
 
     def variant(self, name: str) -> Variant:
-        """Return the variant with the changes of the sweep."""
-        return changed(named(name), self.set)
+        """Return the variant, or the combination of the grid, with the changes of the sweep."""
+        if (point := self.grid_points.get(name)) is None:
+            return changed(named(name), self.set)
+        base = changed(named(self.baseline), self.set)
+        return replace(changed(base, point), name=name, base=base.name, factor=", ".join(point))
+
+    def loads(self) -> dict[str, Load]:
+        """Load the scenarios by their names in folders and tables. Raise UsageError for duplicate names."""
+        loads: dict[str, Load] = {}
+        for entry in self.scenarios:
+            part = SweepScenario(scenario=entry) if isinstance(entry, str) else entry
+            scenario = scenarios.load(part.scenario, overrides.parse_settings(part.set))
+            name = part.name or scenario.name
+            if name in loads:
+                raise UsageError(f"scenarios: duplicate name {name}; set name of one of them")
+            loads[name] = Load(part.scenario, part.set, scenario)
+        return loads
 
 
 def load(path: Path) -> Sweep:
@@ -120,24 +189,22 @@ def load(path: Path) -> Sweep:
     Raise ScenarioError with the mistakes and their lines, and UsageError for unknown variants and scenarios and for a scenario
     without an end.
     """
-    sweep = from_text(catalog.read(_resolved(path)), str(path))
-    for name in sweep.all_variants:
-        sweep.variant(name)
-    for name in sweep.scenarios:
-        if not scenarios.load(name).ends_by_itself and sweep.measure_s is None:
-            raise UsageError(f"{path}: scenario {name} has no end; set measure_s")
+    sweep = from_text(catalog.read(catalog.file_of("sweeps", path), "sweep "), str(path))
+    check(sweep, str(path))
     return sweep
 
 
-def _resolved(path: Path) -> Path:
-    """Path of the file, or of a bundled study by name."""
-    if path.is_file():
-        return path
-    bundled = catalog.folder() / "studies" / f"{path.name.removesuffix('.yaml')}.yaml"
-    if bundled.is_file():
-        return bundled
-    names = ", ".join(sorted(study.stem for study in bundled.parent.glob("*.yaml"))) or "none"
-    raise UsageError(f"sweep {path}: no such file or bundled study; bundled studies: {names}")
+def check(sweep: Sweep, where: str) -> None:
+    """Raise UsageError for unknown variants and scenarios, and for a scenario without an end."""
+    for name in sweep.all_variants:
+        sweep.variant(name)
+    for load in sweep.loads().values():
+        if not load.scenario.ends_by_itself and sweep.measure_s is None:
+            raise UsageError(f"{where}: scenario {load.source} has no end; set measure_s")
+
+
+def _yaml(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def from_text(text: str, origin: str) -> Sweep:

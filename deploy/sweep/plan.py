@@ -1,6 +1,6 @@
 """Order of a sweep's runs, and the smallest change that they can detect. No I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -35,8 +35,8 @@ class PlannedRun:
         return f"{self.scenario}/{check_name(label(self.variant))}/{self.pair:03d}"
 
 
-def starts(sweep: Sweep, names: Mapping[str, str]) -> list[ServerStart]:
-    """Plan all starts in order. `names` maps the name or path of a scenario in the file to its name.
+def starts(sweep: Sweep, scenarios: Sequence[str]) -> list[ServerStart]:
+    """Plan all starts in order. `scenarios`: names of the scenarios, in the order of their runs on a start.
 
     The order of the variants within a pair is random, so that drift over time affects all variants equally.
     """
@@ -45,7 +45,7 @@ def starts(sweep: Sweep, names: Mapping[str, str]) -> list[ServerStart]:
     server_starts: list[ServerStart] = []
 
     def planned_runs(variant: str, pair: int) -> tuple[PlannedRun, ...]:
-        return tuple(PlannedRun(names[scenario], variant, pair, seeds[pair]) for scenario in sweep.scenarios)
+        return tuple(PlannedRun(scenario, variant, pair, seeds[pair]) for scenario in scenarios)
 
     if sweep.restart == "once":
         order = list(sweep.all_variants)

@@ -17,7 +17,7 @@ from ..launcher.launch import ProgressCallback
 from ..launcher.server_state import LocalServer
 from ..servers import local
 from ..servers.engines import ServerSpec, command_of
-from .definition import Sweep
+from .definition import Load, Sweep
 from .journal import PortChosen, ServerDown, ServerReady, ServerStarting, SweepJournal
 from .plan import PlannedRun, ServerStart
 
@@ -27,20 +27,20 @@ PLAN = "sweep.yaml"
 class SweepRunner:
     """Executes the remaining runs of a sweep. Failures are recorded, and the sweep continues.
 
-    `scenarios`: name or path of each scenario in the sweep file, by scenario name.
+    `loads`: the scenarios by name.
     """
 
     def __init__(
         self,
         sweep: Sweep,
         folder: Path,
-        scenarios: Mapping[str, str],
+        loads: Mapping[str, Load],
         journal: SweepJournal,
         progress: ProgressCallback,
     ) -> None:
         self._sweep = sweep
         self._folder = folder
-        self._scenarios = scenarios
+        self._loads = loads
         self._journal = journal
         self._progress = progress
         self._runner = Runner(folder, journal)
@@ -69,7 +69,9 @@ class SweepRunner:
             return
         try:
             for position, run in enumerate(remaining):
-                if position:  # cache salts also isolate runs, unless the scenario disables them
+                if (
+                    position and not self._sweep.keep_cache
+                ):  # cache salts also isolate runs, unless the scenario disables them
                     probe.empty_prefix_cache(server_state.reachable(server.host), server.port)
                 self._run(run, server)
         finally:
@@ -106,11 +108,11 @@ class SweepRunner:
             self._progress(f"  {run.folder}: the measurement is not valid; the run is kept but not compared")
 
     def _argv(self, run: PlannedRun, server: LocalServer) -> list[str]:
-        options = {"seed": str(run.seed), "no_report": not self._sweep.reports}
+        load = self._loads[run.scenario]
+        options = {"seed": str(run.seed), "no_report": not self._sweep.reports, "set": list(load.settings)}
         seconds = self._sweep.measure_s
         extra = [] if seconds is None else ["--run-time", f"{seconds:g}"]
-        scenario = str(self._scenarios[run.scenario])
-        return runner.command(scenario, server.url, self._folder / run.folder, options, extra)
+        return runner.command(load.source, server.url, self._folder / run.folder, options, extra)
 
 
 def _remaining(start_ns: int, done_before: int, done: int, total: int) -> str:

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from statistics import mean
 
 from inferload.base.numbers import duration, listed
-from inferload.scenario.scenario import Scenario
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.planned_load import SampleSize, planned_end_s
 from inferload.workload.sessions import Sessions
 
-from .definition import Sweep
+from .definition import Load, Sweep
 from .journal import SweepJournal
 from .plan import PlannedRun, ServerStart
 
@@ -34,12 +33,13 @@ class RunTime:
     limit_s: float | None = None
 
 
-def planned(sweep: Sweep, scenario: Scenario, source: str) -> RunTime:
-    """Estimate the duration of a run from its scenario. `source`: name or path of the scenario in the sweep file."""
+def planned(sweep: Sweep, load: Load) -> RunTime:
+    """Estimate the duration of a run from its scenario."""
+    scenario = load.scenario
     if sweep.measure_s is not None:
         scenario = scenario.changed({"phases.measure_s": sweep.measure_s})
     phases, passes = scenario.phases, 2 if scenario.cache.twice else 1
-    end_s = planned_end_s(scenario, Sessions(scenario, DataContext(source)), _SAMPLE)
+    end_s = planned_end_s(scenario, Sessions(scenario, DataContext(load.source)), _SAMPLE)
     limit_s = None if phases.measure_s is None else phases.warmup_s + phases.measure_s + phases.drain_s
     return RunTime(
         overhead_s=RUN_S + (PAGES_S if sweep.reports else 0.0),

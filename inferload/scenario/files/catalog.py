@@ -36,6 +36,17 @@ def bundled(name: str) -> Path:
     return folder() / f"{name.removesuffix('.yaml')}.yaml"
 
 
+def file_of(kind: str, path: Path) -> Path:
+    """Return an existing file, else the bundled sweep or study of that name. `kind`: folder of the bundled ones."""
+    if path.is_file():
+        return path
+    bundled_paths = {found.stem: found for found in sorted((folder() / kind).glob("*.yaml"))}
+    name = path.name.removesuffix(".yaml")
+    if name not in bundled_paths:
+        raise UsageError(f"{path}: no such file, and none of the bundled {kind}: {', '.join(bundled_paths)}")
+    return bundled_paths[name]
+
+
 def description(name: str) -> str:
     """Return the first sentence of a bundled scenario's comment; empty for another file."""
     if name not in names():

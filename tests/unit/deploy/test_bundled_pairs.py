@@ -20,7 +20,7 @@ TEMPLATE_TOKENS = 150  # a dozen turns in the chat template of a current model
 UNKNOWN = {"agent-live", "chat-sharegpt"}  # lengths follow from answers, or from a file that is not bundled
 ON_CPU = {name: found for name, found in variant.bundled().items() if found.hardware.gpus == 0}
 DEFAULTS = {"chat", "chat-open", "smoke", "demo"}  # of `inferload run`, README, tutorial and demo
-STUDIES = sorted((catalog.folder() / "studies").glob("*.yaml"))
+SWEEPS = sorted((catalog.folder() / "sweeps").glob("*.yaml"))
 
 
 def longer_than(name: str, limit: int) -> TooLong | None:
@@ -49,9 +49,9 @@ def test_the_page_names_the_scenarios_that_fit_the_variants_for_the_cpu() -> Non
     assert fitting >= DEFAULTS
 
 
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_each_scenario_of_a_bundled_study_fits_its_variants(path: Path) -> None:
-    study = definition.load(path)
-    limits = [context_of(variant.named(name)) for name in (study.baseline, *study.variants)]
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_each_scenario_of_a_bundled_sweep_fits_its_variants(path: Path) -> None:
+    sweep = definition.load(path)
+    limits = [context_of(variant.named(name)) for name in (sweep.baseline, *sweep.variants)]
     shortest = min((limit for limit in limits if limit is not None), default=None)
-    assert [name for name in study.scenarios if shortest is not None and longer_than(name, shortest)] == []
+    assert [name for name in sweep.scenarios if shortest is not None and longer_than(name, shortest)] == []

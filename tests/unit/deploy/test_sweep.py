@@ -34,7 +34,7 @@ from inferload.campaign.journal import RunEnded, RunRetried, alone
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError
 
-STUDIES = sorted((catalog.folder() / "studies").glob("*.yaml"))
+SWEEPS = sorted((catalog.folder() / "sweeps").glob("*.yaml"))
 TEXT = """\
 schema: 1
 name: small
@@ -53,7 +53,7 @@ def small(**changes: object) -> Sweep:
 @given(st.integers(1, 9), st.integers(0, 1000), st.sampled_from(["each", "once"]))
 def test_every_variant_runs_every_pair_with_the_same_seed(pairs: int, seed: int, restart: str) -> None:
     sweep = small(pairs=pairs, seed=seed, restart=restart, scenarios=("smoke", "demo"))
-    plan = sweep_plan.starts(sweep, {"smoke": "smoke", "demo": "demo"})
+    plan = sweep_plan.starts(sweep, ["smoke", "demo"])
     runs = [run for start in plan for run in start.runs]
     assert len({run.folder for run in runs}) == len(runs) == 3 * 2 * pairs
     assert len(plan) == (3 * pairs if restart == "each" else 3)
@@ -61,11 +61,11 @@ def test_every_variant_runs_every_pair_with_the_same_seed(pairs: int, seed: int,
         assert len({run.seed for run in runs if run.pair == pair}) == 1
     assert len({run.seed for run in runs}) == pairs
     assert all({run.variant for run in start.runs} == {start.variant} for start in plan)
-    assert plan == sweep_plan.starts(sweep, {"smoke": "smoke", "demo": "demo"})
+    assert plan == sweep_plan.starts(sweep, ["smoke", "demo"])
 
 
 def test_the_order_within_a_pair_is_random() -> None:
-    plan = sweep_plan.starts(small(pairs=40), {"smoke": "smoke"})
+    plan = sweep_plan.starts(small(pairs=40), ["smoke"])
     firsts = [plan[index].variant for index in range(0, len(plan), 3)]
     assert {firsts.count(name) > 4 for name in ("tiny-baseline", "tiny-prefix-caching", "tiny-all")} == {True}
 
@@ -77,14 +77,49 @@ def test_the_detectable_change_is_printed_before_the_sweep() -> None:
     assert "one start per variant: verdicts hold for these server starts" in sweep_plan.outlook(small(restart="once"))
 
 
+def test_a_grid_is_a_variant_per_combination() -> None:
+    sweep = small(variants=(), grid={"max-num-seqs": [1, 2], "enforce-eager": [True, False]}, set=["dtype=float16"])
+    assert len(sweep.others) == 4
+    found = {name: sweep.variant(name).args for name in sweep.others}
+    assert {(args["max-num-seqs"], args["enforce-eager"]) for args in found.values()} == {
+        (seqs, eager) for seqs in (1, 2) for eager in (True, False)
+    }
+    assert {args["dtype"] for args in found.values()} == {"float16"}
+    assert sweep.variant(sweep.others[0]).factor == "max-num-seqs=1, enforce-eager=true"
+    assert definition.from_text(definition.to_text(sweep), "x") == sweep
+
+
+def test_the_words_and_the_size_of_a_grid_are_limited() -> None:
+    for grid, problem in [({"a": ["b/c"]}, "b/c: use letters"), ({"a": list(range(101))}, "101 combinations")]:
+        with pytest.raises(ValueError, match=problem):
+            small(grid=grid)
+
+
+def test_a_scenario_can_occur_several_times_with_changed_keys() -> None:
+    twice = small(scenarios=["smoke", {"scenario": "smoke", "name": "long", "set": ["workload.turns=9"]}])
+    loads = twice.loads()
+    assert list(loads) == ["smoke", "long"]
+    assert loads["long"].scenario.as_data()["workload"]["turns"] == 9
+    with pytest.raises(UsageError, match="duplicate name smoke; set name"):
+        small(scenarios=["smoke", {"scenario": "smoke", "set": ["workload.turns=9"]}]).loads()
+
+
+def test_engine_and_arguments_can_be_changed_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "tiny", "--dry-run", "--engine", "vllm-cpu", "--set", "max-num-seqs=3"]) == 0
+    output = capsys.readouterr().out
+    assert "of vllm-cpu" in output
+    assert "max-num-seqs" not in output  # the same on all variants
+    assert cli.main(["sweep", "tiny", "--dry-run", "--set", "no-such"]) == 2
+
+
 def test_a_sweep_is_read_back_equal() -> None:
     sweep = small(sd_log=0.08)
     for stored in (sweep, sweep.with_digests()):
         assert definition.from_text(definition.to_text(stored), "x") == stored
 
 
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_bundled_studies_are_valid(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_bundled_sweeps_are_valid(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", path.stem, "--dry-run"]) == 0
     output = capsys.readouterr().out
     assert f"sweep {path.stem}: " in output
@@ -116,7 +151,7 @@ def test_missing_variants_and_files_are_refused(tmp_path: Path, capsys: pytest.C
     assert cli.main(["sweep", str(file), "--dry-run"]) == 2
     assert "variant tiny-al: unknown; did you mean tiny-all?" in capsys.readouterr().err
     assert cli.main(["sweep", "no-such", "--dry-run"]) == 2
-    assert "bundled studies:" in capsys.readouterr().err
+    assert "bundled sweeps:" in capsys.readouterr().err
     assert cli.main(["sweep", "--resume", str(tmp_path)]) == 2
     assert "contains no sweep" in capsys.readouterr().err
     assert cli.main(["sweep", "tiny", "--into", f"{file}/out"]) == 2
@@ -133,7 +168,9 @@ def test_invalid_pairs_are_refused(pairs: str, capsys: pytest.CaptureFixture[str
     assert max(map(len, output.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("option", [["--pairs", "12"], ["--into", "x"]])
+@pytest.mark.parametrize(
+    "option", [["--pairs", "12"], ["--into", "x"], ["--engine", "vllm"], ["--set", "max-num-seqs=1"]]
+)
 def test_a_resumed_sweep_keeps_its_pairs_and_folder(
     option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,7 +178,7 @@ def test_a_resumed_sweep_keeps_its_pairs_and_folder(
     assert cli.main(["sweep", "--resume", str(tmp_path), "--dry-run"]) == 0
     capsys.readouterr()
     assert cli.main(["sweep", "--resume", str(tmp_path), "--dry-run", *option]) == 2
-    assert capsys.readouterr().err == "inferload: --pairs, --into: not with --resume; remove them\n"
+    assert capsys.readouterr().err == f"inferload: {option[0]}: not with --resume; remove it\n"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +192,7 @@ def test_lines_of_a_journal_that_are_no_entries_are_left_out(line: str, tmp_path
 
 def test_a_truncated_journal_is_read_up_to_the_last_complete_line(tmp_path: Path) -> None:
     journal = SweepJournal(tmp_path)
-    run = sweep_plan.starts(small(), {"smoke": "smoke"})[0].runs[0]
+    run = sweep_plan.starts(small(), ["smoke"])[0].runs[0]
     journal.write(ServerStarting(start_id="a", port=1, variant="x"))
     journal.write(RunEnded(folder=run.folder, exit_code=0))
     with (tmp_path / "journal.jsonl").open("a") as file:
@@ -248,7 +285,7 @@ def test_the_planned_time_of_a_resumed_sweep_uses_its_runs(tmp_path: Path, capsy
     assert "at least about 2 min" in planned(tmp_path, capsys, by_count)
     (tmp_path / "sweep.yaml").rename(tmp_path / "plan.yaml")
     sweep = definition.load(tmp_path / "plan.yaml")
-    runs = [run for start in sweep_plan.starts(sweep, {f"{tmp_path}/quick.yaml": "quick"}) for run in start.runs]
+    runs = [run for start in sweep_plan.starts(sweep, ["quick"]) for run in start.runs]
     out = tmp_path / "out"
     out.mkdir()
     (out / "sweep.yaml").write_text(definition.to_text(sweep))
@@ -430,7 +467,7 @@ def test_the_prefix_cache_is_reset_between_runs(
     monkeypatch.setattr(SweepRunner, "_run", ask)
     monkeypatch.setattr(SweepRunner, "_up", lambda *_: server)
     monkeypatch.setattr(launch, "stop", lambda _server: True)
-    start = sweep_plan.starts(small(scenarios=("smoke", "demo")), {"smoke": "smoke", "demo": "demo"})[0]
+    start = sweep_plan.starts(small(scenarios=("smoke", "demo")), ["smoke", "demo"])[0]
     SweepRunner(small(), tmp_path, {}, SweepJournal(tmp_path), print).perform([start])
     assert len(cached) == 4
     assert cached[0] == cached[2] == 0
@@ -448,7 +485,7 @@ def test_failed_runs_are_retried_once_and_orphaned_servers_stopped(
 ) -> None:
     monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "deploy")
     journal = SweepJournal(tmp_path)
-    good, bad = (run for start in sweep_plan.starts(small(), {"smoke": "smoke"})[:2] for run in start.runs)
+    good, bad = (run for start in sweep_plan.starts(small(), ["smoke"])[:2] for run in start.runs)
     port = unused_port()
     journal.write(PortChosen(port=port))
     journal.write(RunEnded(folder=good.folder, exit_code=1))
