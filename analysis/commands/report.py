@@ -19,8 +19,9 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "report",
         description="Write timeline.csv, report.md and report.html to each run directory. The numbers come from summary.json; the "
-        "report of an incomplete run is marked. Folder of a search: search.md and search.html. Folder of a sweep or of runs: "
-        "index.html with all runs and throughput against latency. --locust-csv: report of plain Locust's files.",
+        "report of an incomplete run is marked. Folder of a search: search.md and search.html. Folder of a study: index.md and "
+        "index.html. Folder of a sweep or of runs: index.html with all runs and throughput against latency. --locust-csv: report "
+        "of plain Locust's files.",
     )
     parser.add_argument("run_dirs", nargs="*", type=Path, metavar="RUN", help="run directory")
     parser.add_argument(
@@ -112,10 +113,13 @@ def _named(paths: Sequence[Path]) -> dict[str, Path]:
 
 
 def _kind(folder: Path) -> str:
-    """Return the kind of a folder: run, search, sweep or runs."""
+    """Return the kind of a folder: run, study, search, sweep or runs."""
     from ..comparison.sweep_folder import is_sweep
     from ..report.multi_run_page import runs_below
+    from ..study.page import is_study
 
+    if is_study(folder):
+        return "study"
     if (folder / rundir.SEARCH).is_file():
         return "search"
     if is_sweep(folder):
@@ -127,8 +131,11 @@ def _of_folder(folder: Path) -> tuple[object, ...]:
     """Write the page of a folder of runs; return its summary and paths, empty for a run directory."""
     from ..report.multi_run_page import make_runs, make_sweep, runs_below
     from ..report.search_page import make_search
+    from ..study.page import make_study
 
     match _kind(folder):
+        case "study":
+            return make_study(folder)
         case "search":
             return make_search(folder)
         case "sweep":

@@ -17,6 +17,7 @@ from inferload.campaign.journal import JOURNAL, alone
 from inferload.figures import table
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
+from inferload.scenario.files import typed_yaml
 
 from ..launcher.launch import to_stderr
 from ..launcher.signals import Terminated, signals_interrupt
@@ -116,7 +117,7 @@ def execute(sweep: Sweep, folder: Path, retry: bool, price_options: Prices = UNP
 def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry: bool) -> SweepJournal:
     """Open the journal, end processes of an earlier sweep, and print the progress."""
     if not (folder / PLAN).exists():
-        rundir.write_text(folder / PLAN, definition.to_text(sweep.with_digests()))
+        rundir.write_text(folder / PLAN, typed_yaml.to_text(sweep.with_digests()))
     journal = SweepJournal(folder)
     clear_up(journal)
     retried = journal.retry() if retry else 0

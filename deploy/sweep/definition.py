@@ -5,19 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from inferload.base.errors import UsageError
 from inferload.figures.turn_figures import TTFT
 from inferload.results.cost import Prices
 from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios
-from inferload.scenario.files import catalog
-from inferload.scenario.files.mistakes import ScenarioError, faults_of
-from inferload.scenario.files.yaml_text import parse
+from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Whole, distinct
 from inferload.scenario.schema.fields import Name
@@ -189,7 +186,7 @@ def load(path: Path) -> Sweep:
     Raise ScenarioError with the mistakes and their lines, and UsageError for unknown variants and scenarios and for a scenario
     without an end.
     """
-    sweep = from_text(catalog.read(catalog.file_of("sweeps", path), "sweep "), str(path))
+    sweep = typed_yaml.from_text(catalog.read(catalog.file_of("sweeps", path), "sweep "), str(path), Sweep)
     check(sweep, str(path))
     return sweep
 
@@ -205,24 +202,3 @@ def check(sweep: Sweep, where: str) -> None:
 
 def _yaml(value: str | int | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def from_text(text: str, origin: str) -> Sweep:
-    """Parse a sweep from YAML. Raise ScenarioError with the mistakes."""
-    parsed = parse(text)
-    faults = list(parsed.faults)
-    if parsed.data is not None:
-        try:
-            sweep = Sweep.model_validate(parsed.data)
-        except ValidationError as error:
-            faults += faults_of(error, parsed, Sweep.model_json_schema())
-        else:
-            if not faults:
-                return sweep
-    raise ScenarioError(origin, faults)
-
-
-def to_text(sweep: Sweep) -> str:
-    """Format a sweep as YAML with all defaults; inverse of `from_text`."""
-    data: dict[str, Any] = sweep.model_dump(mode="json", by_alias=True)
-    return yaml.safe_dump(data, sort_keys=False, width=110)

@@ -47,6 +47,7 @@ GROUPS = {
     "campaigns": {
         "search": "find the highest load that holds an SLO",
         "sweep": "compare variants with a baseline on scenarios",
+        "study": "repeat the experiment of a published text",
     },
     "servers": {
         "deploy": "start, inspect and stop servers",

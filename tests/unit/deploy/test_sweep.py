@@ -31,7 +31,7 @@ from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.campaign import process
 from inferload.campaign.journal import RunEnded, RunRetried, alone
-from inferload.scenario.files import catalog
+from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.files.mistakes import ScenarioError
 
 SWEEPS = sorted((catalog.folder() / "sweeps").glob("*.yaml"))
@@ -47,7 +47,7 @@ pairs: 4
 
 
 def small(**changes: object) -> Sweep:
-    return Sweep.model_validate({**definition.from_text(TEXT, "x").model_dump(by_alias=True), **changes})
+    return Sweep.model_validate({**typed_yaml.from_text(TEXT, "x", Sweep).model_dump(by_alias=True), **changes})
 
 
 @given(st.integers(1, 9), st.integers(0, 1000), st.sampled_from(["each", "once"]))
@@ -86,7 +86,7 @@ def test_a_grid_is_a_variant_per_combination() -> None:
     }
     assert {args["dtype"] for args in found.values()} == {"float16"}
     assert sweep.variant(sweep.others[0]).factor == "max-num-seqs=1, enforce-eager=true"
-    assert definition.from_text(definition.to_text(sweep), "x") == sweep
+    assert typed_yaml.from_text(typed_yaml.to_text(sweep), "x", Sweep) == sweep
 
 
 def test_the_words_and_the_size_of_a_grid_are_limited() -> None:
@@ -115,7 +115,7 @@ def test_engine_and_arguments_can_be_changed_on_the_command_line(capsys: pytest.
 def test_a_sweep_is_read_back_equal() -> None:
     sweep = small(sd_log=0.08)
     for stored in (sweep, sweep.with_digests()):
-        assert definition.from_text(definition.to_text(stored), "x") == stored
+        assert typed_yaml.from_text(typed_yaml.to_text(stored), "x", Sweep) == stored
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
@@ -141,7 +141,7 @@ def test_each_mistake_has_one_line(line: str, output: str) -> None:
     key = line.partition(":")[0]
     lines = [line if old.startswith(f"{key}:") else old for old in TEXT.splitlines()]
     with pytest.raises(ScenarioError) as caught:
-        definition.from_text("\n".join(lines if line in lines else [*lines, line]), "x")
+        typed_yaml.from_text("\n".join(lines if line in lines else [*lines, line]), "x", Sweep)
     assert output in str(caught.value)
 
 
@@ -288,7 +288,7 @@ def test_the_planned_time_of_a_resumed_sweep_uses_its_runs(tmp_path: Path, capsy
     runs = [run for start in sweep_plan.starts(sweep, ["quick"]) for run in start.runs]
     out = tmp_path / "out"
     out.mkdir()
-    (out / "sweep.yaml").write_text(definition.to_text(sweep))
+    (out / "sweep.yaml").write_text(typed_yaml.to_text(sweep))
     journal = SweepJournal(out)
     journal.write(ServerReady(port=1, took_s=4.0))
     journal.write(ServerReady(port=1, took_s=6.0))
@@ -323,7 +323,7 @@ def test_a_sweep_with_a_changed_variant_is_not_resumed(
         "  b:\n    purpose: small batches\n    base: a\n    factor: sequences\n    args:\n      max-num-seqs: 8\n"
     )
     plan = TEXT.replace("tiny-baseline", f"{family}:a").replace("[tiny-prefix-caching, tiny-all]", f"['{family}:b']")
-    sweep = definition.from_text(plan, "x")
+    sweep = typed_yaml.from_text(plan, "x", Sweep)
     out = tmp_path / "out"
     out.mkdir()
     _open_journal(sweep, out, [], retry=False)

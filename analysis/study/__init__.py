@@ -1,0 +1,1 @@
+"""Studies: collection of runs, tables beside published figures, findings on claims, page."""

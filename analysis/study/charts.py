@@ -1,0 +1,129 @@
+"""Charts of a study: changes published and measured, figures over the load, heat maps of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inferload.results.study import StudyPlan, StudyTable
+
+from ..charts.chart import BLUE, GREEN, HEAT, ORANGE, RED, TEAL, VIOLET, Picture, PlotlyDict, layout, numbers, title
+from .findings import MeasuredRow, effect, published_change, term_of
+
+_COLOURS = (BLUE, ORANGE, GREEN, VIOLET, TEAL, RED)
+_ROW_PX = 26
+
+
+def pictures(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[Picture]:
+    """Return the charts of a table; none for a table of single values without changes."""
+    part = plan.parts.get(table.part)
+    if table.grid and part is not None and len(part.grid) == 2:
+        return [_heat(table, name, rows, dict(part.grid)) for name in table.figures]
+    if any(each.row.load is not None for each in rows):
+        return [_over_load(table, name, rows) for name in table.figures]
+    if table.base is not None:
+        changes = _changes(table, rows)
+        return [] if changes is None else [changes]
+    return []
+
+
+def _changes(table: StudyTable, rows: Sequence[MeasuredRow]) -> Picture | None:
+    """Return the chart of changes against the base: published as a diamond, here with the interval."""
+    base = next(each for each in rows if each.row.label == table.base)
+    points = [
+        (f"{each.row.label}: {term_of(name).title}", published_change(table, each.row, name), effect(base, each, name))
+        for name in reversed(table.figures)
+        for each in reversed(rows)
+        if each is not base
+    ]
+    here = [(label, found) for label, _, found in points if found is not None]
+    said = [(label, change) for label, change, _ in points if change is not None]
+    if not here:
+        return None
+    ratios = [found.ratio for _, found in here]
+    data: list[PlotlyDict] = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "here",
+            "x": numbers([100 * (ratio - 1) for ratio in ratios]),
+            "y": [label for label, _ in here],
+            "error_x": {
+                "type": "data",
+                "symmetric": False,
+                "array": numbers([100 * ((found.high or found.ratio) - found.ratio) for _, found in here]),
+                "arrayminus": numbers([100 * (found.ratio - (found.low or found.ratio)) for _, found in here]),
+            },
+            "marker": {"size": 8, "color": BLUE},
+            "hovertemplate": "%{y}: %{x:+.3~g} %<extra>here</extra>",
+        }
+    ]
+    if said:
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "published",
+                "x": numbers([100 * change for _, change in said]),
+                "y": [label for label, _ in said],
+                "marker": {"size": 9, "color": ORANGE, "symbol": "diamond"},
+                "hovertemplate": "%{y}: %{x:+.3~g} %<extra>published</extra>",
+            }
+        )
+    plan = layout(
+        110 + _ROW_PX * len(points),
+        {"title": title(f"change against {table.base}, %"), "zeroline": True},
+        {"automargin": True, "categoryorder": "array", "categoryarray": [label for label, _, _ in points]},
+    )
+    note = "Circles: mean over the pairs with the 95 % interval. Diamonds: published, one run each."
+    return Picture(f"{table.key}-chart", f"{table.title}: changes", note, {"data": data, "layout": plan})
+
+
+def _over_load(table: StudyTable, name: str, rows: Sequence[MeasuredRow]) -> Picture:
+    """Return the chart of a figure over the steps of the load, a line for each variant and scenario."""
+    term = term_of(name)
+    lines: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for each in rows:
+        value = each.value(name)
+        if each.row.load is not None and value is not None:
+            lines.setdefault((each.row.variant or "", each.row.scenario or ""), []).append((each.row.load, value))
+    several = len({scenario for _, scenario in lines}) > 1
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": f"{variant}, {scenario}" if several else variant,
+            "x": numbers([load for load, _ in sorted(points)]),
+            "y": numbers([value for _, value in sorted(points)]),
+            "line": {"color": _COLOURS[index % len(_COLOURS)]},
+            "hovertemplate": f"load %{{x}}: %{{y:,.4~g}} {term.unit}<extra></extra>",
+        }
+        for index, ((variant, scenario), points) in enumerate(lines.items())
+    ]
+    plan = layout(320, {"title": title("load")}, {"title": title(term.head.text), "rangemode": "tozero"})
+    plan |= {"showlegend": len(data) > 1}
+    key = f"{table.key}-{term.name.replace('(', '-').rstrip(')')}-chart"
+    return Picture(key, f"{table.title}: {term.head.text}", "", {"data": data, "layout": plan}, (term.figure.key,))
+
+
+def _heat(table: StudyTable, name: str, rows: Sequence[MeasuredRow], grid: dict[str, tuple[str, ...]]) -> Picture:
+    """Return the heat map of a figure over two arguments."""
+    term = term_of(name)
+    (down, downs), (across, acrosses) = grid.items()
+    by_variant = {each.row.variant: each.value(name) for each in rows}
+    cells = [[by_variant.get(f"{down}-{x}.{across}-{y}") for y in acrosses] for x in downs]
+    data = [
+        {
+            "type": "heatmap",
+            "x": list(acrosses),
+            "y": list(downs),
+            "z": [numbers([float("nan") if value is None else value for value in row]) for row in cells],
+            "texttemplate": "%{z:,.4~g}",
+            "colorscale": HEAT,
+            "hovertemplate": f"{down} %{{y}}, {across} %{{x}}: %{{z:,.4~g}} {term.unit}<extra></extra>",
+            "colorbar": {"thickness": 12, "outlinewidth": 0},
+        }
+    ]
+    axis = {"type": "category"}
+    plan = layout(130 + 34 * len(downs), {"title": title(across)} | axis, {"title": title(down)} | axis)
+    key = f"{table.key}-{term.name.replace('(', '-').rstrip(')')}-chart"
+    return Picture(key, f"{table.title}: {term.head.text}", "", {"data": data, "layout": plan}, (term.figure.key,))

@@ -1,0 +1,229 @@
+"""Rows of a study's tables over the pairs of runs, and findings on the claims of its source. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from inferload.base.numbers import number, percent
+from inferload.figures import server_figures
+from inferload.figures.limits import gate_grammar
+from inferload.results.statistics import paired_runs
+from inferload.results.statistics.paired_runs import Effect
+from inferload.results.study import Claim, Row, StudyPlan, StudyTable
+
+from ..comparison.compare import FEWEST_PAIRS
+from ..comparison.sides import mean_over_runs
+from ..data import figures
+from ..data.figures import Term
+from .results import StudyResults, StudyRun
+
+Answer = Literal["holds here", "opposite here", "not found here", "smaller here", "not tested", "not measured"]
+
+
+def term_of(name: str) -> Term:
+    """Return a figure of a table: of turns, rates and clients as in comparisons, or of the server."""
+    gate = gate_grammar.parse(f"{name} < 0")
+    row = server_figures.BY_KEY.get(gate.name)
+    return figures.figure(name) if row is None else Term(row, gate.statistic)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRow:
+    """Row of a table with its runs. `runs`: one per pair, or one per pair and step."""
+
+    row: Row
+    runs: tuple[StudyRun, ...]
+
+    @property
+    def counted(self) -> tuple[StudyRun, ...]:
+        """Runs of the means: all but the invalid ones."""
+        return tuple(run for run in self.runs if run.level != "invalid")
+
+    def value(self, name: str) -> float | None:
+        """Return the mean of a figure over the counted runs; None if it is unknown in one of them."""
+        return mean_over_runs([run.values.get(name) for run in self.counted])
+
+    def by_pair(self, name: str) -> dict[int, float]:
+        """Return the known values of a figure by pair."""
+        values = {run.pair: run.values.get(name) for run in self.counted}
+        return {pair: value for pair, value in values.items() if value is not None}
+
+
+def measured(table: StudyTable, plan: StudyPlan, results: StudyResults) -> list[MeasuredRow]:
+    """Return the rows of a table with their runs; of a table without rows one for each variant, scenario and step."""
+    runs = [run for run in results.runs if run.part == table.part]
+    rows = table.rows or _rows_of(table, plan, runs)
+    found = [
+        MeasuredRow(
+            row,
+            tuple(
+                run for run in runs if (run.variant, run.scenario, run.load) == (row.variant, row.scenario, row.load)
+            ),
+        )
+        for row in rows
+    ]
+    return found if table.rows else [each for each in found if each.runs]
+
+
+def _rows_of(table: StudyTable, plan: StudyPlan, runs: Sequence[StudyRun]) -> list[Row]:
+    part = plan.parts.get(table.part)
+    if part is None:
+        return []
+    loads: list[float | None] = [*sorted({run.load for run in runs if run.load is not None})] or [None]
+    rows = []
+    for scenario in part.scenarios:
+        for variant in part.variants:
+            for load in loads:
+                words = [
+                    variant if len(part.variants) > 1 else "",
+                    scenario if len(part.scenarios) > 1 else "",
+                    "" if load is None else number(load),
+                ]
+                rows.append(
+                    Row(label=", ".join(filter(None, words)) or variant, variant=variant, scenario=scenario, load=load)
+                )
+    return rows
+
+
+def effect(base: MeasuredRow, other: MeasuredRow, name: str) -> Effect | None:
+    """Return the effect on a figure over the pairs of both rows; None if there are none, or a value is not above 0."""
+    before, after = base.by_pair(name), other.by_pair(name)
+    pairs = sorted(before.keys() & after.keys())
+    if not pairs or min(*(before[pair] for pair in pairs), *(after[pair] for pair in pairs)) <= 0:
+        return None
+    return paired_runs.effect([before[pair] for pair in pairs], [after[pair] for pair in pairs]).confirmed()
+
+
+def spread(base: MeasuredRow, other: MeasuredRow, name: str) -> tuple[float, float] | None:
+    """Return the lowest and the highest change of a single pair; None with fewer than two pairs."""
+    before, after = base.by_pair(name), other.by_pair(name)
+    changes = [after[pair] / before[pair] - 1 for pair in before.keys() & after.keys() if before[pair] > 0]
+    return (min(changes), max(changes)) if len(changes) > 1 else None
+
+
+def published_change(table: StudyTable, row: Row, name: str) -> float | None:
+    """Return the change against the base that follows from the published values; None if one is not published."""
+    base, position = table.base_row, table.figures.index(name)
+    if base is None or base is row or not base.published or not row.published:
+        return None
+    before, after = base.published[position], row.published[position]
+    return after / before - 1 if before and after is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Finding on a claim. `here`: what was measured, in words."""
+
+    claim: Claim
+    answer: Answer
+    published: str
+    here: str
+
+
+def finding(claim: Claim, plan: StudyPlan, results: StudyResults) -> Finding:
+    """Check a claim on the runs."""
+    table = plan.table(claim.table)
+    rows = {each.row.label: each for each in measured(table, plan, results)}
+    row, base = rows.get(claim.row), rows.get(table.base or "")
+    published = "" if row is None else _change_text(published_change(table, row.row, claim.figure))
+    if row is None or not row.counted:
+        return Finding(
+            claim, "not measured", published, (table.part in plan.left_out and "part left out") or "no valid run"
+        )
+    if claim.holds is not None:
+        value = row.value(claim.figure)
+        here = f"{term_of(claim.figure).title} {_value_text(claim.figure, value)}"
+        if value is None:
+            return Finding(claim, "not measured", published, here)
+        return Finding(
+            claim, "holds here" if gate_grammar.parse(claim.holds).holds(value) else "opposite here", published, here
+        )
+    found = None if base is None else effect(base, row, claim.figure)
+    if found is None:
+        return Finding(claim, "not measured", published, "no pairs of runs with this figure")
+    return Finding(claim, answer(claim, found), published, effect_text(found))
+
+
+def direction(found: Effect) -> Literal["lower", "higher", "none", "not tested"]:
+    """Return the direction of an effect by its interval, which is a test from FEWEST_PAIRS pairs on."""
+    if found.pairs < FEWEST_PAIRS or found.low is None or found.high is None:
+        return "not tested"
+    return "none" if found.low <= 1 <= found.high else "lower" if found.ratio < 1 else "higher"
+
+
+def answer(claim: Claim, found: Effect) -> Answer:
+    """Return the answer to a claim about a change."""
+    match direction(found):
+        case "not tested":
+            return "not tested"
+        case "none":
+            return "holds here" if claim.expect == "no change" else "not found here"
+        case way if way != claim.expect:
+            return "opposite here"
+    if claim.least is not None and abs(found.ratio - 1) < claim.least:
+        return "smaller here"
+    return "holds here"
+
+
+def effect_text(found: Effect) -> str:
+    """Format a change with its interval, such as `-3.1 % (-5.2 to -0.9 %, 6 pairs)`."""
+    change = _change_text(found.ratio - 1)
+    if found.low is None or found.high is None:
+        return f"{change} (one pair)"
+    return f"{change} ({_signed(found.low - 1)} to {_signed(found.high - 1)} %, {found.pairs} pairs)"
+
+
+def _signed(change: float) -> str:
+    return f"{100 * change:+.3g}"
+
+
+def _change_text(change: float | None) -> str:
+    return "" if change is None else f"{_signed(change)} %"
+
+
+def _value_text(name: str, value: float | None) -> str:
+    figure = term_of(name).figure
+    if figure.form == "share":
+        return percent(value)
+    return " ".join(filter(None, (number(value), figure.unit)))
+
+
+def highest(table: StudyTable, rows: Sequence[MeasuredRow]) -> dict[tuple[str, str], float | None]:
+    """Return the highest step of each variant and scenario up to which the table's condition holds; None: at no step."""
+    condition = gate_grammar.parse(table.highest or "")
+    name = (table.highest or "").partition(condition.sign)[0].strip()
+    found: dict[tuple[str, str], float | None] = {}
+    broken: set[tuple[str, str]] = set()
+    for each in sorted(rows, key=lambda each: each.row.load or 0.0):
+        key = (each.row.variant or "", each.row.scenario or "")
+        value = each.value(name)
+        found.setdefault(key, None)
+        if value is None or not condition.holds(value):
+            broken.add(key)
+        elif key not in broken:
+            found[key] = each.row.load
+    return found
+
+
+def front(rows: Sequence[MeasuredRow], names: Sequence[str]) -> set[str]:
+    """Return the labels of the rows that no other row surpasses in one figure without being worse in another."""
+    terms = [term_of(name) for name in names]
+
+    def keys(row: MeasuredRow) -> list[float] | None:
+        values = [row.value(name) for name in names]
+        if any(value is None for value in values):
+            return None
+        return [
+            (value or 0.0) * (1 if term.better == "lower" else -1) for value, term in zip(values, terms, strict=True)
+        ]
+
+    known = {row.row.label: found for row in rows if (found := keys(row)) is not None}
+    return {
+        label
+        for label, values in known.items()
+        if not any(
+            all(a <= b for a, b in zip(other, values, strict=True)) and other != values for other in known.values()
+        )
+    }

@@ -1,0 +1,112 @@
+"""Pages of a study: index.md and index.html in its folder, or a page of docs/studies from stored results."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.results.documents import typed_documents
+from inferload.results.study import RESULTS, STUDY, StudyPlan
+
+from ..pages import shell
+from ..pages.wording import simulated
+from . import charts, tables
+from .findings import Finding, finding, measured
+from .results import StudyResults, collect, read_plan
+
+
+def is_study(folder: Path) -> bool:
+    """Return True for a folder written by `inferload study`."""
+    return (folder / STUDY).is_file()
+
+
+def make_study(folder: Path) -> tuple[str, Path, Path]:
+    """Write results.json and the pages; return (headline, index.md, index.html). UsageError without a finished run."""
+    plan = read_plan(folder)
+    results = collect(plan, folder)
+    text, page = folder / "index.md", folder / "index.html"
+    try:
+        (folder / RESULTS).write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
+        rundir.write_text(text, markdown(plan, results))
+        rundir.write_text(page, html(plan, results))
+    except OSError as error:
+        raise UsageError(f"page of {folder}: {error.strerror}; make the directory writable") from error
+    return headline(plan, results), text, page
+
+
+def read_results(path: Path) -> StudyResults:
+    """Read stored results. Raise UsageError if they are invalid."""
+    return typed_documents.read(path, StudyResults)
+
+
+def headline(plan: StudyPlan, results: StudyResults) -> str:
+    """Return the answers to the claims in one line."""
+    answers = [found.answer for found in _findings(plan, results)]
+    counts = [f"{answers.count(answer)} {answer}" for answer in dict.fromkeys(answers)]
+    return f"{plan.title}: {len(answers)} claims: {', '.join(counts)}" if answers else plan.title
+
+
+def markdown(plan: StudyPlan, results: StudyResults) -> str:
+    """Render the page as Markdown, without charts."""
+    return shell.markdown("study.md.j2", **_model(plan, results))
+
+
+def html(plan: StudyPlan, results: StudyResults, plotly: str | None = None) -> str:
+    """Render the page as HTML. `plotly`: as in `shell.html`."""
+    drawn = [
+        picture for table in plan.tables for picture in charts.pictures(table, measured(table, plan, results), plan)
+    ]
+    return shell.html("study.html.j2", drawn, plotly, headline=headline(plan, results), **_model(plan, results))
+
+
+def _findings(plan: StudyPlan, results: StudyResults) -> list[Finding]:
+    return [finding(claim, plan, results) for claim in plan.claims]
+
+
+def _model(plan: StudyPlan, results: StudyResults) -> dict[str, Any]:
+    found = _findings(plan, results)
+    invalid = [run for run in results.runs if run.level == "invalid" and run.load is None]
+    return {
+        "plan": plan,
+        "simulated": simulated([results.stands_for] if results.stands_for else [])
+        if "simulator" in plan.engine
+        else "",
+        "facts": tables.facts(plan, results),
+        "findings": tables.findings(found) if found else None,
+        "parts": [
+            (
+                name,
+                part.title,
+                [shown for table in plan.tables if table.part == name for shown in _tables(table, plan, results)],
+            )
+            for name, part in plan.parts.items()
+        ],
+        "left_out": list(plan.left_out.items()),
+        "invalid": [f"{run.part}/{run.scenario}/{run.variant}/{run.pair}: {'; '.join(run.reasons)}" for run in invalid],
+    }
+
+
+def _tables(table: Any, plan: StudyPlan, results: StudyResults) -> list[Any]:
+    return tables.of(table, measured(table, plan, results), plan)
+
+
+def main() -> None:
+    """Write the page of stored plans and results: NAME.md beside NAME.yaml and NAME.json in a folder."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("folder", type=Path)
+    for path in sorted(parser.parse_args().folder.glob("*.json")):
+        path.with_suffix(".md").write_text(stored(path), encoding="utf-8")
+
+
+def stored(path: Path) -> str:
+    """Return the page of stored results. `path`: NAME.json beside NAME.yaml."""
+    return markdown(read_plan(path.with_suffix(".yaml")), read_results(path))
+
+
+if __name__ == "__main__":
+    main()

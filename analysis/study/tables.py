@@ -1,0 +1,159 @@
+"""Tables of a study's page: measured figures, published ones beside them, changes, grids, and findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inferload.base.numbers import NOT_KNOWN, number, plural
+from inferload.figures.figure import Head
+from inferload.figures.table import Cell, Table
+from inferload.results.statistics.paired_runs import Effect
+from inferload.results.study import StudyPlan, StudyTable
+
+from .findings import (
+    Finding,
+    MeasuredRow,
+    direction,
+    effect,
+    effect_text,
+    front,
+    highest,
+    published_change,
+    spread,
+    term_of,
+)
+from .results import StudyResults
+
+_NOT_PUBLISHED = "not published"
+
+
+def findings(found: Sequence[Finding]) -> Table:
+    """Return the table of claims."""
+    rows = [(each.claim.text, each.published or "-", each.here, each.answer, each.claim.why) for each in found]
+    return Table("findings", "Claims", ("claim", "published", "here", "finding", "why"), rows)
+
+
+def of(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[Table]:
+    """Return the tables of one table of the study."""
+    if table.grid:
+        return _grid(table, rows, plan)
+    here = Table(
+        table.key,
+        table.title,
+        ("", *(term_of(name).head for name in table.figures)),
+        [(each.row.label, *(each.value(name) for name in table.figures)) for each in rows],
+        table.note,
+    )
+    shown = [here]
+    if table.highest:
+        shown.append(_highest(table, rows))
+    if any(row.published for row in table.rows):
+        shown += [_published(table, plan)]
+    if table.base is not None:
+        shown += [_changes(table, rows)]
+    return shown
+
+
+def _published(table: StudyTable, plan: StudyPlan) -> Table:
+    rows = []
+    for row in table.rows:
+        values = row.published or (None,) * len(table.figures)
+        rows.append((row.label, *(_NOT_PUBLISHED if value is None else value for value in values)))
+    columns: list[str | Head] = ["", *(term_of(name).head for name in table.figures)]
+    return Table(f"{table.key}-published", f"{table.title}: published", columns, rows, plan.source.setting)
+
+
+def _changes(table: StudyTable, rows: Sequence[MeasuredRow]) -> Table:
+    """Return the changes against the base: a row for each row and figure, published and here."""
+    base = next(each for each in rows if each.row.label == table.base)
+    lines: list[tuple[Cell, ...]] = []
+    for each in rows:
+        if each is base:
+            continue
+        for name in table.figures:
+            found = effect(base, each, name)
+            said = published_change(table, each.row, name)
+            single = spread(base, each, name)
+            lines.append(
+                (
+                    each.row.label,
+                    term_of(name).head,
+                    "-" if said is None else f"{100 * said:+.3g} %",
+                    NOT_KNOWN if found is None else effect_text(found),
+                    "-" if single is None else f"{100 * single[0]:+.3g} to {100 * single[1]:+.3g} %",
+                    "-" if said is None or found is None else _direction(said, found),
+                )
+            )
+    columns = ("", "figure", "published", "here", "single pairs", "direction")
+    note = (
+        f"Change against {table.base}. Here: mean over the pairs with its 95 % interval, for each figure alone, without a "
+        "correction for their number. Single pairs: the lowest and the highest change of one pair, as one run of each shows it."
+    )
+    return Table(f"{table.key}-changes", f"{table.title}: changes", columns, lines, note)
+
+
+def _direction(said: float, found: Effect) -> str:
+    """Compare the direction of a published change with the measured one."""
+    same = "same" if (found.ratio < 1) == (said < 0) else "opposite"
+    match direction(found):
+        case "not tested":
+            return f"{same}, not tested"
+        case "none":
+            return "no difference here"
+        case _:
+            return same
+
+
+def _highest(table: StudyTable, rows: Sequence[MeasuredRow]) -> Table:
+    found = highest(table, rows)
+    several = len({scenario for _, scenario in found}) > 1
+    lines = [
+        (f"{variant}, {scenario}" if several else variant, "none of the steps" if load is None else number(load))
+        for (variant, scenario), load in found.items()
+    ]
+    note = f"The highest step such that {table.highest} holds on it and on all lower ones."
+    return Table(f"{table.key}-highest", f"{table.title}: highest load", ("", "highest load"), lines, note)
+
+
+def _grid(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[Table]:
+    """Return a matrix for each figure, with the values of the first argument as rows, and the Pareto front."""
+    part = plan.parts.get(table.part)
+    if part is None or len(part.grid) != 2:
+        return []
+    (down, downs), (across, acrosses) = part.grid.items()
+    by_variant = {each.row.variant: each for each in rows}
+
+    def value(name: str, x: str, y: str) -> float | None:
+        found = by_variant.get(f"{down}-{x}.{across}-{y}")
+        return None if found is None else found.value(name)
+
+    shown = []
+    for name in table.figures:
+        term = term_of(name)
+        lines = [(x, *(value(name, x, y) for y in acrosses)) for x in downs]
+        columns = (f"{down} (down), {across}", *acrosses)
+        shown.append(
+            Table(f"{table.key}-{term.figure.key}", f"{table.title}: {term.head.text}", columns, lines, table.note)
+        )
+    best = front(rows, table.figures)
+    lines = [(each.row.label, *(each.value(name) for name in table.figures)) for each in rows if each.row.label in best]
+    note = "No other combination is better in one of the figures without being worse in another."
+    heads: list[str | Head] = ["", *(term_of(name).head for name in table.figures)]
+    return [*shown, Table(f"{table.key}-front", f"{table.title}: Pareto front", heads, lines, note)]
+
+
+def facts(plan: StudyPlan, results: StudyResults) -> list[tuple[str, str]]:
+    """Return the facts of the study."""
+    runs = [run for run in results.runs if run.load is None]
+    levels = [run.level for run in runs]
+    counts = [plural(len(runs), "run"), *(f"{levels.count(level)} {level}" for level in dict.fromkeys(levels))]
+    shortened = ", shortened by --quick" if plan.quick else ""
+    return [
+        ("Source", f"{plan.source.title}, {plan.source.date}"),
+        ("Published with", plan.source.setting),
+        ("Command", plan.command),
+        ("Date", f"{results.started_at[:10]}, inferload {results.inferload}"),
+        ("Engine", results.server or plan.engine),
+        ("Machine of the client", results.machine),
+        ("Runs", ", ".join(counts) + shortened),
+    ]

@@ -1,0 +1,1 @@
+"""Studies: questions of published texts, answered by sweeps."""

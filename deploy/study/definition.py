@@ -1,0 +1,133 @@
+"""Study file: text of a study, and the sweeps that answer it on each engine."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from inferload.base.errors import UsageError
+from inferload.results.study import PlannedPart, Row, StudyPlan, StudyTable, StudyText
+from inferload.scenario.files import catalog, typed_yaml
+from inferload.scenario.schema.base import ScenarioPart
+from inferload.scenario.schema.fields import Name
+
+from ..sweep import definition
+from ..sweep.definition import Sweep
+from ..variants.variant import label
+
+Engine = Literal["simulator", "vllm", "vllm-cpu"]
+
+
+class OnEngine(ScenarioPart):
+    """Changes to a part on one engine."""
+
+    rename: Mapping[str, str] = Field(default={}, description="variants of the part by the names that replace them")
+    sweep: Mapping[str, Any] = Field(default={}, description="keys of the sweep that replace those of the part")
+    quick: Mapping[str, Any] = Field(default={}, description="keys of the sweep that --quick replaces further")
+    left_out: str = Field(default="", description="reason why the part does not run on the engine; empty: it runs")
+
+
+class StudyPart(ScenarioPart):
+    """A sweep of a study."""
+
+    title: str = Field(description="heading")
+    sweep: Mapping[str, Any] = Field(description="keys of a sweep file, without schema, name and engine")
+    quick: Mapping[str, Any] = Field(default={}, description="keys of the sweep that --quick replaces")
+    engines: Mapping[Engine, OnEngine] = Field(default={}, description="changes by engine")
+
+    def on(self, engine: Engine) -> OnEngine:
+        """Return the changes on an engine."""
+        return self.engines.get(engine, OnEngine())
+
+
+class Study(StudyText):
+    """Content of a study file."""
+
+    parts: Annotated[Mapping[Name, StudyPart], Field(min_length=1)] = Field(description="sweeps by name")
+
+    @model_validator(mode="after")
+    def _tables_of_parts(self) -> "Study":
+        for table in self.tables:
+            if table.part not in self.parts:
+                raise ValueError(f"table {table.key}: no part {table.part}; the study has {', '.join(self.parts)}")
+        return self
+
+    def only(self, names: Collection[str]) -> "Study":
+        """Return the study with these parts, and the tables and claims of them."""
+        tables = tuple(table for table in self.tables if table.part in names)
+        keys = [table.key for table in tables]
+        return self.model_copy(
+            update={
+                "parts": {name: part for name, part in self.parts.items() if name in names},
+                "tables": tables,
+                "claims": tuple(claim for claim in self.claims if claim.table in keys),
+            }
+        )
+
+    def sweeps(self, engine: Engine, quick: bool) -> dict[str, Sweep]:
+        """Return the sweeps of the parts that run on an engine. Raise UsageError for an invalid one."""
+        return {
+            name: self._sweep(name, part, engine, quick)
+            for name, part in self.parts.items()
+            if not part.on(engine).left_out
+        }
+
+    def _sweep(self, name: str, part: StudyPart, engine: Engine, quick: bool) -> Sweep:
+        changes = part.on(engine)
+        keys = {**part.sweep, **changes.sweep, **({**part.quick, **changes.quick} if quick else {})}
+        keys["baseline"] = changes.rename.get(keys.get("baseline", ""), keys.get("baseline"))
+        keys["variants"] = [changes.rename.get(variant, variant) for variant in keys.get("variants", ())]
+        try:
+            sweep = Sweep.model_validate({"schema": 1, "name": f"{self.name}-{name}", "engine": engine, **keys})
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UsageError(f"study {self.name}, part {name}: {where}: {first['msg']}") from error
+        definition.check(sweep, f"study {self.name}, part {name}")
+        return sweep
+
+    def plan(self, engine: Engine, quick: bool, command: str) -> StudyPlan:
+        """Return what the page of the study is made from."""
+        sweeps = self.sweeps(engine, quick)
+        parts = {name: _planned(self.parts[name].title, sweep) for name, sweep in sweeps.items()}
+        tables = [self._table(table, engine, parts.get(table.part)) for table in self.tables]
+        left_out = {name: part.on(engine).left_out for name, part in self.parts.items() if name not in sweeps}
+        text = self.model_dump(by_alias=True, exclude={"parts", "tables"})
+        return StudyPlan.model_validate(
+            {
+                **text,
+                "tables": tables,
+                "engine": engine,
+                "quick": quick,
+                "command": command,
+                "parts": parts,
+                "left_out": left_out,
+            }
+        )
+
+    def _table(self, table: StudyTable, engine: Engine, part: PlannedPart | None) -> StudyTable:
+        """Return the table with the variant and the scenario of each row."""
+        if part is None:
+            return table
+        rename = self.parts[table.part].on(engine).rename
+
+        def resolved(row: Row) -> Row:
+            variant = part.variants[0] if row.variant is None else label(rename.get(row.variant, row.variant))
+            return row.model_copy(update={"variant": variant, "scenario": row.scenario or part.scenarios[0]})
+
+        return table.model_copy(update={"rows": tuple(map(resolved, table.rows))})
+
+
+def _planned(title: str, sweep: Sweep) -> PlannedPart:
+    return PlannedPart(
+        title=title,
+        variants=tuple(map(label, sweep.all_variants)),
+        scenarios=tuple(sweep.loads()),
+        grid={flag: tuple(map(str, values)) for flag, values in sweep.grid.items()},
+    )
+
+
+def load(path: Path) -> Study:
+    """Read a study file, or the bundled study of that name. Raise UsageError with the mistakes."""
+    return typed_yaml.from_text(catalog.read(catalog.file_of("studies", path), "study "), str(path), Study)

@@ -1,0 +1,32 @@
+"""YAML files with a schema: pydantic models from text, with all mistakes and their lines, and back."""
+
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from inferload.scenario.files.mistakes import ScenarioError, faults_of
+from inferload.scenario.files.yaml_text import parse
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def from_text(text: str, origin: str, kind: type[Model]) -> Model:
+    """Parse a document of `kind`. Raise ScenarioError with the mistakes and their lines."""
+    parsed = parse(text)
+    faults = list(parsed.faults)
+    if parsed.data is not None:
+        try:
+            document = kind.model_validate(parsed.data)
+        except ValidationError as error:
+            faults += faults_of(error, parsed, kind.model_json_schema())
+        else:
+            if not faults:
+                return document
+    raise ScenarioError(origin, faults)
+
+
+def to_text(document: BaseModel) -> str:
+    """Format a document with all defaults; inverse of `from_text`."""
+    data: dict[str, Any] = document.model_dump(mode="json", by_alias=True)
+    return yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True)
