@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from inferload.results.study import StudyPlan, StudyTable
 
 from ..charts.chart import BLUE, GREEN, HEAT, ORANGE, RED, TEAL, VIOLET, Picture, PlotlyDict, layout, numbers, title
-from .findings import MeasuredRow, effect, published_change, term_of
+from .findings import MeasuredRow, bases, effect, published_change, term_of
 
 _COLOURS = (BLUE, ORANGE, GREEN, VIOLET, TEAL, RED)
 _ROW_PX = 26
@@ -20,20 +20,24 @@ def pictures(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) ->
         return [_heat(table, name, rows, dict(part.grid)) for name in table.figures]
     if any(each.row.load is not None for each in rows):
         return [_over_load(table, name, rows) for name in table.figures]
-    if table.base is not None:
-        changes = _changes(table, rows)
+    if table.has_changes:
+        changes = _changes(table, rows, plan)
         return [] if changes is None else [changes]
     return []
 
 
-def _changes(table: StudyTable, rows: Sequence[MeasuredRow]) -> Picture | None:
+def _changes(table: StudyTable, rows: Sequence[MeasuredRow], study: StudyPlan) -> Picture | None:
     """Return the chart of changes against the base: published as a diamond, here with the interval."""
-    base = next(each for each in rows if each.row.label == table.base)
+    base_of = bases(table, study, rows)
     points = [
-        (f"{each.row.label}: {term_of(name).title}", published_change(table, each.row, name), effect(base, each, name))
+        (
+            f"{each.row.label}: {term_of(name).title}",
+            published_change(table, base.row, each.row, name),
+            effect(base, each, name),
+        )
         for name in reversed(table.figures)
         for each in reversed(rows)
-        if each is not base
+        if (base := base_of.get(each.row.label)) is not None
     ]
     here = [(label, found) for label, _, found in points if found is not None]
     said = [(label, change) for label, change, _ in points if change is not None]
@@ -71,7 +75,7 @@ def _changes(table: StudyTable, rows: Sequence[MeasuredRow]) -> Picture | None:
         )
     plan = layout(
         110 + _ROW_PX * len(points),
-        {"title": title(f"change against {table.base}, %"), "zeroline": True},
+        {"title": title(f"change against {table.base or 'the baseline'}, %"), "zeroline": True},
         {"automargin": True, "categoryorder": "array", "categoryarray": [label for label, _, _ in points]},
     )
     note = "Circles: mean over the pairs with the 95 % interval. Diamonds: published, one run each."

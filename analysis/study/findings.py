@@ -103,10 +103,21 @@ def spread(base: MeasuredRow, other: MeasuredRow, name: str) -> tuple[float, flo
     return (min(changes), max(changes)) if len(changes) > 1 else None
 
 
-def published_change(table: StudyTable, row: Row, name: str) -> float | None:
+def bases(table: StudyTable, plan: StudyPlan, rows: Sequence[MeasuredRow]) -> dict[str, MeasuredRow]:
+    """Return the row that the changes of each row refer to, by label; without the bases themselves."""
+    part = plan.parts.get(table.part)
+    by_row = {id(each.row): each for each in rows}
+    found = {
+        each.row.label: table.base_of(each.row, [other.row for other in rows], part.variants[0] if part else "")
+        for each in rows
+    }
+    return {label: by_row[id(row)] for label, row in found.items() if row is not None}
+
+
+def published_change(table: StudyTable, base: Row, row: Row, name: str) -> float | None:
     """Return the change against the base that follows from the published values; None if one is not published."""
-    base, position = table.base_row, table.figures.index(name)
-    if base is None or base is row or not base.published or not row.published:
+    position = table.figures.index(name)
+    if not base.published or not row.published:
         return None
     before, after = base.published[position], row.published[position]
     return after / before - 1 if before and after is not None else None
@@ -125,22 +136,18 @@ class Finding:
 def finding(claim: Claim, plan: StudyPlan, results: StudyResults) -> Finding:
     """Check a claim on the runs."""
     table = plan.table(claim.table)
-    rows = {each.row.label: each for each in measured(table, plan, results)}
-    row, base = rows.get(claim.row), rows.get(table.base or "")
-    published = "" if row is None else _change_text(published_change(table, row.row, claim.figure))
+    rows = measured(table, plan, results)
+    row = next((each for each in rows if each.row.label == claim.row), None)
     if row is None or not row.counted:
-        return Finding(
-            claim, "not measured", published, (table.part in plan.left_out and "part left out") or "no valid run"
-        )
+        return Finding(claim, "not measured", "", plan.left_out.get(table.part) or "no valid run")
     if claim.holds is not None:
         value = row.value(claim.figure)
         here = f"{term_of(claim.figure).title} {_value_text(claim.figure, value)}"
-        if value is None:
-            return Finding(claim, "not measured", published, here)
-        return Finding(
-            claim, "holds here" if gate_grammar.parse(claim.holds).holds(value) else "opposite here", published, here
-        )
+        holds = gate_grammar.parse(claim.holds).holds(value)
+        return Finding(claim, "not measured" if value is None else "holds here" if holds else "opposite here", "", here)
+    base = bases(table, plan, rows).get(claim.row)
     found = None if base is None else effect(base, row, claim.figure)
+    published = "" if base is None else _change_text(published_change(table, base.row, row.row, claim.figure))
     if found is None:
         return Finding(claim, "not measured", published, "no pairs of runs with this figure")
     return Finding(claim, answer(claim, found), published, effect_text(found))

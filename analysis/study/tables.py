@@ -13,6 +13,7 @@ from inferload.results.study import StudyPlan, StudyTable
 from .findings import (
     Finding,
     MeasuredRow,
+    bases,
     direction,
     effect,
     effect_text,
@@ -49,8 +50,8 @@ def of(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[
         shown.append(_highest(table, rows))
     if any(row.published for row in table.rows):
         shown += [_published(table, plan)]
-    if table.base is not None:
-        shown += [_changes(table, rows)]
+    if table.has_changes:
+        shown += [_changes(table, rows, plan)]
     return shown
 
 
@@ -63,16 +64,16 @@ def _published(table: StudyTable, plan: StudyPlan) -> Table:
     return Table(f"{table.key}-published", f"{table.title}: published", columns, rows, plan.source.setting)
 
 
-def _changes(table: StudyTable, rows: Sequence[MeasuredRow]) -> Table:
+def _changes(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> Table:
     """Return the changes against the base: a row for each row and figure, published and here."""
-    base = next(each for each in rows if each.row.label == table.base)
+    base_of = bases(table, plan, rows)
     lines: list[tuple[Cell, ...]] = []
     for each in rows:
-        if each is base:
+        if (base := base_of.get(each.row.label)) is None:
             continue
         for name in table.figures:
             found = effect(base, each, name)
-            said = published_change(table, each.row, name)
+            said = published_change(table, base.row, each.row, name)
             single = spread(base, each, name)
             lines.append(
                 (
@@ -86,7 +87,8 @@ def _changes(table: StudyTable, rows: Sequence[MeasuredRow]) -> Table:
             )
     columns = ("", "figure", "published", "here", "single pairs", "direction")
     note = (
-        f"Change against {table.base}. Here: mean over the pairs with its 95 % interval, for each figure alone, without a "
+        f"Change against {table.base or 'the baseline at the same load'}. Here: mean over the pairs "
+        "with its 95 % interval, for each figure alone, without a "
         "correction for their number. Single pairs: the lowest and the highest change of one pair, as one run of each shows it."
     )
     return Table(f"{table.key}-changes", f"{table.title}: changes", columns, lines, note)

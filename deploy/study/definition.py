@@ -19,6 +19,13 @@ from ..variants.variant import label
 Engine = Literal["simulator", "vllm", "vllm-cpu"]
 
 
+class WithFile(ScenarioPart):
+    """Changes to a part if a data file exists."""
+
+    path: str = Field(description="the file, below the current folder")
+    sweep: Mapping[str, Any] = Field(description="keys of the sweep that replace those of the part")
+
+
 class OnEngine(ScenarioPart):
     """Changes to a part on one engine."""
 
@@ -34,6 +41,7 @@ class StudyPart(ScenarioPart):
     title: str = Field(description="heading")
     sweep: Mapping[str, Any] = Field(description="keys of a sweep file, without schema, name and engine")
     quick: Mapping[str, Any] = Field(default={}, description="keys of the sweep that --quick replaces")
+    with_file: WithFile | None = Field(default=None, description="changes if a data file exists; null: none")
     engines: Mapping[Engine, OnEngine] = Field(default={}, description="changes by engine")
 
     def on(self, engine: Engine) -> OnEngine:
@@ -75,7 +83,9 @@ class Study(StudyText):
 
     def _sweep(self, name: str, part: StudyPart, engine: Engine, quick: bool) -> Sweep:
         changes = part.on(engine)
-        keys = {**part.sweep, **changes.sweep, **({**part.quick, **changes.quick} if quick else {})}
+        found = part.with_file is not None and Path(part.with_file.path).is_file()
+        data = part.with_file.sweep if part.with_file is not None and found else {}
+        keys = {**part.sweep, **data, **changes.sweep, **({**part.quick, **changes.quick} if quick else {})}
         keys["baseline"] = changes.rename.get(keys.get("baseline", ""), keys.get("baseline"))
         keys["variants"] = [changes.rename.get(variant, variant) for variant in keys.get("variants", ())]
         try:

@@ -3,7 +3,7 @@
 `inferload study` writes it to `study.yaml` in its folder; the page of the study is made from that file and the runs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -61,6 +61,10 @@ class StudyTable(ScenarioPart):
         default=(), description="rows; empty: one for each variant, scenario and step of the load"
     )
     base: str | None = Field(default=None, description="label of the row that changes refer to; null: no changes")
+    against_baseline: Flag = Field(
+        default=False,
+        description="true: changes refer to the row of the baseline on the same scenario and step, not to base",
+    )
     grid: Flag = Field(default=False, description="true: matrices over the grid of the part, and its Pareto front")
     highest: Annotated[str, AfterValidator(_condition)] | None = Field(
         default=None, description="condition, as a gate; the highest step of each variant up to which it holds is named"
@@ -71,6 +75,8 @@ class StudyTable(ScenarioPart):
     def _consistent(self) -> "StudyTable":
         labels = [row.label for row in self.rows]
         distinct("row", labels, "rename one")
+        if self.base is not None and self.against_baseline:
+            raise ValueError(f"table {self.key}: base and against_baseline are both given; remove one")
         if self.base is not None and self.base not in labels:
             raise ValueError(f"table {self.key}: base {self.base} is no row; name one of {', '.join(labels)}")
         for row in self.rows:
@@ -82,9 +88,18 @@ class StudyTable(ScenarioPart):
         return self
 
     @property
-    def base_row(self) -> Row | None:
-        """Row that changes refer to."""
-        return next((row for row in self.rows if row.label == self.base), None)
+    def has_changes(self) -> bool:
+        """True if the table has changes."""
+        return self.base is not None or self.against_baseline
+
+    def base_of(self, row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
+        """Return the row of `rows` that the changes of a row refer to; None for a base itself. `baseline`: its variant."""
+        if self.base is not None:
+            found = next((each for each in rows if each.label == self.base), None)
+        else:
+            place = (baseline, row.scenario, row.load)
+            found = next((each for each in rows if (each.variant, each.scenario, each.load) == place), None)
+        return None if found is row or not self.has_changes else found
 
 
 class Claim(ScenarioPart):
@@ -135,7 +150,7 @@ class StudyText(ScenarioPart):
                 raise ValueError(f"claim {claim.text!r}: no table {claim.table}")
             if claim.row not in [row.label for row in table.rows] or claim.figure not in table.figures:
                 raise ValueError(f"claim {claim.text!r}: {claim.row}, {claim.figure} is not in table {claim.table}")
-            if claim.expect is not None and table.base is None:
+            if claim.expect is not None and not table.has_changes:
                 raise ValueError(f"claim {claim.text!r}: table {claim.table} has no base; set base, or use holds")
         return self
 

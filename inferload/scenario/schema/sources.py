@@ -26,6 +26,20 @@ class Corpus(ScenarioPart):
     )
 
 
+class VllmDraws(ScenarioPart):
+    """Draws of the data set `random` in `benchmark_serving.py` of vLLM 0.8, which decide the prefixes that two runs share.
+
+    A prompt consists of consecutive token numbers from a random one on. All numbers are drawn from one generator, so that the
+    first tokens of the prompts depend on the seed, on the number of prompts and on their lengths.
+    """
+
+    prompts: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = Field(
+        description="number of prompts (--num-prompts); later sessions repeat them in order"
+    )
+    seed: Annotated[int, Field(strict=True, ge=0, lt=1 << 32)] = Field(default=0, description="seed (--seed)")
+    vocabulary: AtLeastOne = Field(default=151_643, description="tokens of the model; the default is that of Qwen2.5")
+
+
 class RandomLengths(ScenarioPart):
     """Single requests of random words and random lengths, as in the data set `random` of `vllm bench serve`."""
 
@@ -36,6 +50,9 @@ class RandomLengths(ScenarioPart):
         default=0.0, description="lengths are uniform from mean * (1 - ratio) to mean * (1 + ratio)"
     )
     prefix_tokens: Whole = Field(default=0, description="tokens of the prefix that all prompts share; 0: none")
+    draws: VllmDraws | None = Field(
+        default=None, description="lengths and shared prefixes as vLLM 0.8 draws them: {prompts: 10}; null: by the seed"
+    )
 
 
 class PrefixRepetition(ScenarioPart):

@@ -1,13 +1,19 @@
 """Sources of generated words, with exact token counts if those of the run's vocabulary are exact."""
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 from typing import Any
 
-from inferload.scenario.schema.sources import PrefixRepetition, RandomLengths
+import numpy as np
+
+from inferload.scenario.schema.sources import PrefixRepetition, RandomLengths, VllmDraws
 from inferload.workload.content.messages import SHARED, Piece
 from inferload.workload.sources.api import Source, SourceSession, SourceTurn
+
+# Prompts with the same start are beginnings of one text of so many tokens, or of their own length if it is greater.
+_WHOLE = 32_768
 
 
 class SyntheticSource(Source):
@@ -43,12 +49,17 @@ class RandomLengthSource(SyntheticSource):
 
     def __init__(self, source: RandomLengths) -> None:
         self._source = source
+        self._drawn = None if source.draws is None else vllm_draws(source, source.draws)
 
     def session(self, index: int, rng: Random) -> SourceSession | None:
         """Return one turn with the shared prefix."""
         source = self._source
-        prompt, output = (around(mean, source.range_ratio, rng) for mean in (source.input_tokens, source.output_tokens))
         prefix = (Piece(f"{SHARED}prefix", source.prefix_tokens),) if source.prefix_tokens else ()
+        if self._drawn is not None:
+            drawn = self._drawn[index % len(self._drawn)]
+            text = Piece(f"{SHARED}start/{drawn.start}", drawn.prompt, whole=max(_WHOLE, drawn.prompt))
+            return SourceSession((SourceTurn((*prefix, text), drawn.output),))
+        prompt, output = (around(mean, source.range_ratio, rng) for mean in (source.input_tokens, source.output_tokens))
         return SourceSession((SourceTurn((*prefix, self.text(f"text/{index}/0", prompt)), output),))
 
     def facts(self) -> dict[str, Any]:
@@ -58,6 +69,29 @@ class RandomLengthSource(SyntheticSource):
     def in_words(self) -> list[str]:
         """Return the line of the plan."""
         return ["single requests of random words and lengths"]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnPrompt:
+    """Prompt of vLLM's data set `random`: `prompt` consecutive token numbers from `start` on, and the length of its answer."""
+
+    start: int
+    prompt: int
+    output: int
+
+
+def vllm_draws(source: RandomLengths, draws: VllmDraws) -> tuple[DrawnPrompt, ...]:
+    """Return the prompts that `benchmark_serving.py` of vLLM 0.8 draws (RandomDataset.sample in benchmark_dataset.py)."""
+    generator = np.random.RandomState(draws.seed)
+    prompts, outputs = (
+        generator.randint(int(mean * (1 - source.range_ratio)), int(mean * (1 + source.range_ratio)) + 1, draws.prompts)
+        for mean in (source.input_tokens, source.output_tokens)
+    )
+    offsets = generator.randint(0, draws.vocabulary, draws.prompts)
+    return tuple(
+        DrawnPrompt((int(offset) + index) % draws.vocabulary, max(1, int(prompt)), max(1, int(output)))
+        for index, (offset, prompt, output) in enumerate(zip(offsets, prompts, outputs, strict=True))
+    )
 
 
 def around(mean: int, ratio: float, rng: Random) -> int:

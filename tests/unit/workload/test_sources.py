@@ -18,18 +18,20 @@ from hypothesis import strategies as st
 from paths import TESTS
 
 from inferload.base.errors import UsageError
+from inferload.client.requests.bodies import Texts
 from inferload.scenario.files import data_files
 from inferload.scenario.scenario import Scenario, from_text
-from inferload.scenario.schema.sources import Columns
+from inferload.scenario.schema.sources import Columns, RandomLengths, VllmDraws
 from inferload.workload import json_values
 from inferload.workload.content.data import DataContext, DataFindings
 from inferload.workload.content.messages import Piece
+from inferload.workload.content.prompts import approximate
 from inferload.workload.content.script import PlannedTurn, outline
 from inferload.workload.content.token_estimate import Counting, measure
 from inferload.workload.sessions import Sessions
 from inferload.workload.sources import corpus, file_records, index, loaders
 from inferload.workload.sources.parsing import DocumentError, Exchange, RecordedConversation, parse
-from inferload.workload.sources.synthetic import around
+from inferload.workload.sources.synthetic import around, vllm_draws
 
 HERE = TESTS
 
@@ -662,6 +664,44 @@ def test_lengths_vary_around_a_mean(mean: int, ratio: float, seed: int) -> None:
     drawn = {around(mean, ratio, Random(f"{seed}/{number}")) for number in range(50)}
     assert min(drawn) >= low
     assert max(drawn) <= high
+
+
+@pytest.mark.parametrize(
+    ("lengths", "prompts", "total"),
+    [
+        ({"input_tokens": 7000, "output_tokens": 3000}, 10, 71_443),
+        ({"input_tokens": 12_000, "output_tokens": 1000}, 1, 12_453),
+    ],
+)
+def test_the_draws_of_an_earlier_vllm_have_the_totals_that_it_printed(
+    lengths: dict[str, int], prompts: int, total: int
+) -> None:
+    """Printed by benchmark_serving.py of vLLM 0.8 with seed 0 and a range ratio of 0.1, in a forum thread of June 2025."""
+    source = RandomLengths(kind="random", range_ratio=0.1, **lengths)
+    assert sum(drawn.prompt for drawn in vllm_draws(source, VllmDraws(prompts=prompts))) == total
+
+
+@given(st.integers(1, 30), st.integers(0, 2**32 - 1), st.integers(2, 3000), st.integers(2, 3000), st.integers(1, 900))
+@settings(max_examples=25)
+def test_prompts_of_equal_starts_share_their_beginning(
+    prompts: int, seed: int, shorter: int, longer: int, output: int
+) -> None:
+    shorter, longer = sorted((shorter, longer))
+    draws = {"prompts": prompts, "seed": seed}
+    texts = Texts(approximate(), 0)
+    first, second = (
+        Sessions(
+            scenario({"kind": "random", "input_tokens": length, "output_tokens": output, "draws": draws}),
+            DataContext("x"),
+        )
+        for length in (shorter, longer)
+    )
+    for number in range(min(prompts, 3)):
+        pieces = [plan_of(sessions, number)[0].ask.messages[-1].pieces[0] for sessions in (first, second)]
+        words = [texts.of(piece).split() for piece in pieces]
+        same = words[1][: len(words[0]) - 1] == words[0][:-1]
+        assert same == (pieces[0].key == pieces[1].key)
+        assert plan_of(first, number)[0].ask.messages == plan_of(first, number + prompts)[0].ask.messages
 
 
 def test_random_requests_have_vllms_lengths() -> None:
