@@ -58,8 +58,8 @@ def of(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[
 def _published(table: StudyTable, plan: StudyPlan) -> Table:
     rows = []
     for row in table.rows:
-        values = row.published or (None,) * len(table.figures)
-        rows.append((row.label, *(_NOT_PUBLISHED if value is None else value for value in values)))
+        if row.published:
+            rows.append((row.label, *(_NOT_PUBLISHED if value is None else value for value in row.published)))
     columns: list[str | Head] = ["", *(term_of(name).head for name in table.figures)]
     return Table(f"{table.key}-published", f"{table.title}: published", columns, rows, plan.source.setting)
 
@@ -74,6 +74,8 @@ def _changes(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) ->
         for name in table.figures:
             found = effect(base, each, name)
             said = published_change(table, base.row, each.row, name)
+            if said is None and found is None:
+                continue
             single = spread(base, each, name)
             lines.append(
                 (

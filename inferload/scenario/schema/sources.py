@@ -38,6 +38,14 @@ class VllmDraws(ScenarioPart):
     )
     seed: Annotated[int, Field(strict=True, ge=0, lt=1 << 32)] = Field(default=0, description="seed (--seed)")
     vocabulary: AtLeastOne = Field(default=151_643, description="tokens of the model; the default is that of Qwen2.5")
+    input_tokens: AtLeastOne | None = Field(
+        default=None,
+        description="--random-input-len of the draws, if prompts are shorter or longer than it; null: input_tokens of the source",
+    )
+    output_tokens: AtLeastOne | None = Field(
+        default=None,
+        description="--random-output-len of the draws, if answers are shorter or longer than it; null: output_tokens of the source",
+    )
 
 
 class RandomLengths(ScenarioPart):

@@ -81,16 +81,24 @@ class DrawnPrompt:
 
 
 def vllm_draws(source: RandomLengths, draws: VllmDraws) -> tuple[DrawnPrompt, ...]:
-    """Return the prompts that `benchmark_serving.py` of vLLM 0.8 draws (RandomDataset.sample in benchmark_dataset.py)."""
+    """Return the prompts that `benchmark_serving.py` of vLLM 0.8 draws (RandomDataset.sample in benchmark_dataset.py).
+
+    Lengths are scaled if the source has others than the draws.
+    """
     generator = np.random.RandomState(draws.seed)
-    prompts, outputs = (
+    means = (draws.input_tokens or source.input_tokens, draws.output_tokens or source.output_tokens)
+    drawn = [
         generator.randint(int(mean * (1 - source.range_ratio)), int(mean * (1 + source.range_ratio)) + 1, draws.prompts)
-        for mean in (source.input_tokens, source.output_tokens)
-    )
+        for mean in means
+    ]
     offsets = generator.randint(0, draws.vocabulary, draws.prompts)
+    prompts, outputs = (
+        np.maximum(1, np.rint(lengths * (wanted / mean))).astype(int).tolist()
+        for lengths, wanted, mean in zip(drawn, (source.input_tokens, source.output_tokens), means, strict=True)
+    )
     return tuple(
-        DrawnPrompt((int(offset) + index) % draws.vocabulary, max(1, int(prompt)), max(1, int(output)))
-        for index, (offset, prompt, output) in enumerate(zip(offsets, prompts, outputs, strict=True))
+        DrawnPrompt((offset + index) % draws.vocabulary, prompt, output)
+        for index, (offset, prompt, output) in enumerate(zip(offsets.tolist(), prompts, outputs, strict=True))
     )
 
 
