@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm screenshots test test-locust test-python test-vllm soak-vllm mutation lint bench bench-client bench-quick bench-arrivals bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm screenshots test test-locust test-python test-vllm soak-vllm studies mutation lint bench bench-client bench-quick bench-arrivals bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -123,6 +123,19 @@ soak: $(READY) browser prometheus curl gateways gateways-litellm  ## run the lon
 	@$(MAKE) --no-print-directory soak-fuzz
 	INFERLOAD_SOAK=1 $(BIN)/python -m pytest -m "hypothesis and not soak and not vllm"
 	@$(MAKE) --no-print-directory mutation
+
+# Studies whose effect exists with a tiny model on a CPU; the others are simulated. An interrupted target continues where it was.
+STUDIES_VLLM      ?= agents riddle speculation triangle features pressure users throughput
+STUDIES_SIMULATOR ?= agents chat matrix users
+
+studies: $(READY) setup-vllm  ## repeat the studies of docs/studies: with vLLM on the CPU, and on the simulator
+	@mkdir -p docs/studies
+	@for study in $(STUDIES_VLLM:%=%/vllm-cpu) $(STUDIES_SIMULATOR:%=%/simulator); do \
+		into=.cache/studies/$$study; mkdir -p $$into; \
+		if test -e $$into/study.yaml; then $(BIN)/inferload study --resume $$into; \
+		else $(BIN)/inferload study $${study%/*} --engine $${study#*/} --into $$into; fi || exit; \
+		$(BIN)/python -m inferload.analysis.study.page docs/studies --from $$into || exit; \
+	done
 
 mutation: $(READY)  ## test a sample of mutants of figures, turns, statistics, verdict and live view, about an hour
 	$(BIN)/python tests/mutation.py

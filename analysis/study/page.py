@@ -10,14 +10,13 @@ import msgspec
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.results.documents import typed_documents
 from inferload.results.study import RESULTS, STUDY, StudyPlan
 
 from ..pages import shell
 from ..pages.wording import simulated
 from . import charts, tables
 from .findings import Finding, finding, measured
-from .results import StudyResults, collect, read_plan
+from .results import StudyResults, collect, read_plan, read_results
 
 
 def is_study(folder: Path) -> bool:
@@ -39,11 +38,6 @@ def make_study(folder: Path) -> tuple[str, Path, Path]:
     return headline(plan, results), text, page
 
 
-def read_results(path: Path) -> StudyResults:
-    """Read stored results. Raise UsageError if they are invalid."""
-    return typed_documents.read(path, StudyResults)
-
-
 def headline(plan: StudyPlan, results: StudyResults) -> str:
     """Return the answers to the claims in one line."""
     answers = [found.answer for found in _findings(plan, results)]
@@ -57,7 +51,7 @@ def markdown(plan: StudyPlan, results: StudyResults) -> str:
 
 
 def html(plan: StudyPlan, results: StudyResults, plotly: str | None = None) -> str:
-    """Render the page as HTML. `plotly`: as in `shell.html`."""
+    """Render the page as HTML, with links to the pages of its parts. `plotly`: as in `shell.html`."""
     drawn = [
         picture for table in plan.tables for picture in charts.pictures(table, measured(table, plan, results), plan)
     ]
@@ -96,10 +90,17 @@ def _tables(table: Any, plan: StudyPlan, results: StudyResults) -> list[Any]:
 
 
 def main() -> None:
-    """Write the page of stored plans and results: NAME.md beside NAME.yaml and NAME.json in a folder."""
+    """Write the page of stored studies, NAME.md beside NAME.yaml and NAME.json, after taking over the studies of --from."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("folder", type=Path)
-    for path in sorted(parser.parse_args().folder.glob("*.json")):
+    parser.add_argument("--from", dest="source", type=Path, action="append", default=[], metavar="DIR")
+    arguments = parser.parse_args()
+    for source in arguments.source:
+        plan = read_plan(source)
+        store = arguments.folder / f"{plan.name}-{plan.engine}"
+        store.with_suffix(".yaml").write_bytes((source / STUDY).read_bytes())
+        store.with_suffix(".json").write_bytes((source / RESULTS).read_bytes())
+    for path in sorted(arguments.folder.glob("*.json")):
         path.with_suffix(".md").write_text(stored(path), encoding="utf-8")
 
 

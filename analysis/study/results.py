@@ -51,6 +51,11 @@ def read_plan(folder: Path) -> StudyPlan:
     return typed_yaml.from_text(catalog.read(path, "study ", "name the folder of a study"), str(path), StudyPlan)
 
 
+def read_results(path: Path) -> StudyResults:
+    """Read stored results. Raise UsageError if they are invalid."""
+    return typed_documents.read(path, StudyResults)
+
+
 def collect(plan: StudyPlan, folder: Path) -> StudyResults:
     """Read the finished runs of a study. Raise UsageError without any."""
     found: list[StudyRun] = []

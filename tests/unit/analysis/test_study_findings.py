@@ -1,0 +1,194 @@
+"""Findings and tables of a study: effects over pairs, published changes, grids, the highest load."""
+
+from collections.abc import Sequence
+from math import exp
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.analysis.study import findings, page, tables
+from inferload.analysis.study.results import StudyResults, StudyRun
+
+from inferload.results.study import StudyPlan
+from inferload.scenario.files import typed_yaml
+
+TTFT, TPOT = "mean(ttft_ms)", "mean(tpot_ms)"
+PLAN = """\
+schema: 1
+name: small
+title: A small study
+question: Is it faster?
+source: {title: a text, date: 2026-01-01, setting: one run of each}
+engine: simulator
+quick: false
+command: inferload study small
+parts:
+  only: {title: The only part, variants: [a, b], scenarios: [s]}
+tables:
+  - key: t
+    title: Table
+    part: only
+    base: old
+    figures: [mean(ttft_ms), mean(tpot_ms), prefix_cache_hit_rate]
+    rows:
+      - {label: old, variant: a, scenario: s, published: [200, 50, null]}
+      - {label: new, variant: b, scenario: s, published: [100, 51, null]}
+claims:
+  - {text: It halves TTFT, table: t, row: new, figure: mean(ttft_ms), expect: lower, least: 0.4, why: the cache}
+  - {text: TPOT stays, table: t, row: new, figure: mean(tpot_ms), expect: no change, why: decoding is the same}
+  - text: Most tokens hit
+    table: t
+    row: new
+    figure: prefix_cache_hit_rate
+    holds: prefix_cache_hit_rate > 0.9
+    why: equal prompts
+notes: [The text has one run of each.]
+"""
+
+
+def plan_of(text: str = PLAN) -> StudyPlan:
+    return typed_yaml.from_text(text, "x", StudyPlan)
+
+
+def run(variant: str, pair: int, load: float | None = None, level: str = "valid", **values: float | None) -> StudyRun:
+    names = {"ttft": TTFT, "tpot": TPOT, "hits": "prefix_cache_hit_rate", "slo": "slo_attainment"}
+    figures = {names[name]: value for name, value in values.items()}
+    return StudyRun(part="only", variant=variant, scenario="s", pair=pair, load=load, level=level, values=figures)
+
+
+def results(*runs: StudyRun) -> StudyResults:
+    return StudyResults(
+        started_at="2026-11-27T10:00:00Z",
+        server="simulator 0.32.0",
+        stands_for="tiny on a CPU",
+        machine="Linux, 2 CPUs",
+        inferload="0.1.0",
+        runs=list(runs),
+    )
+
+
+def pairs(before: Sequence[float], after: Sequence[float], tpot: float = 50.0) -> list[StudyRun]:
+    return [
+        found
+        for pair, (a, b) in enumerate(zip(before, after, strict=True))
+        for found in (
+            run("a", pair, ttft=a, tpot=50.0, hits=0.0),
+            run("b", pair, ttft=b, tpot=tpot + (-1) ** pair, hits=0.95),
+        )
+    ]
+
+
+BEFORE, AFTER = (200, 210, 190, 205, 195, 200), (100, 104, 97, 101, 99, 100)
+
+
+def test_the_page_has_claims_tables_and_limits(golden) -> None:  # type: ignore[no-untyped-def]
+    golden("study.md", page.markdown(plan_of(), results(*pairs(BEFORE, AFTER), run("b", 6, level="invalid", ttft=1.0))))
+
+
+def test_the_html_page_has_the_same_tables_and_a_chart() -> None:
+    html = page.html(plan_of(), results(*pairs(BEFORE, AFTER)), plotly="")
+    assert "Simulated server: stands for tiny on a CPU" in html
+    assert 'data-picture="t-chart"' in html
+    assert "It halves TTFT" in html
+
+
+@given(st.floats(-1, 1), st.floats(0.001, 0.2), st.sampled_from(["lower", "higher", "no change"]))
+def test_an_answer_follows_from_the_interval(shift: float, noise: float, expect: str) -> None:
+    after = [before * exp(shift + noise * (-1) ** pair * (1 + pair / 10)) for pair, before in enumerate(BEFORE)]
+    text = PLAN.replace("expect: lower, least: 0.4", f"expect: {expect}")
+    found = findings.finding(plan_of(text).claims[0], plan_of(text), results(*pairs(BEFORE, after)))
+    rows = {
+        each.row.label: each
+        for each in findings.measured(plan_of().tables[0], plan_of(), results(*pairs(BEFORE, after)))
+    }
+    measured = findings.effect(rows["old"], rows["new"], TTFT)
+    assert measured is not None
+    assert measured.low is not None
+    assert measured.high is not None
+    way = "no change" if measured.low <= 1 <= measured.high else "lower" if measured.high < 1 else "higher"
+    wanted = "holds here" if way == expect else "not found here" if way == "no change" else "opposite here"
+    assert found.answer == wanted
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_few_pairs_are_not_tested(count: int) -> None:
+    found = findings.finding(plan_of().claims[0], plan_of(), results(*pairs(BEFORE[:count], AFTER[:count])))
+    assert found.answer == "not tested"
+
+
+def test_a_smaller_change_than_claimed_is_named() -> None:
+    after = [0.9 * value for value in AFTER]
+    text = PLAN.replace("least: 0.4", "least: 0.7")
+    assert (
+        findings.finding(plan_of(text).claims[0], plan_of(text), results(*pairs(BEFORE, after))).answer
+        == "smaller here"
+    )
+
+
+def test_a_condition_holds_or_not_or_is_not_measured() -> None:
+    claim = plan_of().claims[2]
+    assert findings.finding(claim, plan_of(), results(*pairs(BEFORE, AFTER))).answer == "holds here"
+    assert findings.finding(claim, plan_of(), results(run("b", 0, hits=0.1))).answer == "opposite here"
+    assert findings.finding(claim, plan_of(), results(run("b", 0, hits=None))).answer == "not measured"
+    assert findings.finding(claim, plan_of(), results(run("b", 0, level="invalid", hits=1.0))).answer == "not measured"
+
+
+def test_published_changes_follow_from_published_values() -> None:
+    old, new = plan_of().tables[0].rows
+    assert findings.published_change(plan_of().tables[0], old, new, TTFT) == -0.5
+    assert findings.published_change(plan_of().tables[0], old, new, "prefix_cache_hit_rate") is None
+
+
+STEPS = (
+    PLAN.partition("tables:")[0]
+    + """\
+tables:
+  - {key: t, title: Steps, part: only, against_baseline: true, highest: slo_attainment >= 0.95, figures: [slo_attainment]}
+"""
+)
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=6), st.lists(st.floats(0.01, 1), min_size=1, max_size=6))
+def test_the_highest_load_is_the_last_step_before_the_first_failure(a: list[float], b: list[float]) -> None:
+    runs = [
+        run(name, 0, load=float(step + 1), slo=value)
+        for name, values in (("a", a), ("b", b))
+        for step, value in enumerate(values)
+    ]
+    plan = plan_of(STEPS)
+    rows = findings.measured(plan.tables[0], plan, results(*runs))
+    found = findings.highest(plan.tables[0], rows)
+    for name, values in (("a", a), ("b", b)):
+        good = next((step for step, value in enumerate(values) if value < 0.95), len(values))
+        assert found[name, "s"] == (float(good) if good else None)
+    changes = [table for table in tables.of(plan.tables[0], rows, plan) if table.key == "t-changes"]
+    assert len(changes[0].rows) == min(len(a), len(b))
+
+
+GRID = (
+    PLAN.partition("parts:")[0]
+    + """\
+parts:
+  only: {title: P, variants: [base, x-1.y-1, x-1.y-2, x-2.y-1, x-2.y-2], scenarios: [s], grid: {x: ['1', '2'], y: ['1', '2']}}
+tables:
+  - {key: t, title: Grid, part: only, grid: true, figures: [mean(ttft_ms), mean(tpot_ms)]}
+"""
+)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=5, max_size=5))
+def test_no_row_of_the_front_is_surpassed(values: list[tuple[int, int]]) -> None:
+    plan = plan_of(GRID)
+    runs = [
+        run(variant, 0, ttft=float(ttft), tpot=float(tpot))
+        for variant, (ttft, tpot) in zip(plan.parts["only"].variants, values, strict=True)
+    ]
+    rows = findings.measured(plan.tables[0], plan, results(*runs))
+    front = findings.front(rows, plan.tables[0].figures)
+    assert front
+    by_label = {each.row.label: (each.value(TTFT) or 0, each.value(TPOT) or 0) for each in rows}
+    for label, found in by_label.items():
+        surpassed = any(o != found and o[0] <= found[0] and o[1] <= found[1] for o in by_label.values())
+        assert (label in front) == (not surpassed)
+    assert [table.key for table in tables.of(plan.tables[0], rows, plan)] == ["t-ttft_ms", "t-tpot_ms", "t-front"]
+    assert page.html(plan, results(*runs), plotly="").count('"heatmap"') == 2

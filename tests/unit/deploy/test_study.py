@@ -1,0 +1,192 @@
+"""Studies: bundled files, plans, command line, and the stored pages of docs/studies."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from inferload.analysis.study import page
+from inferload.analysis.study.results import read_results
+from inferload.deploy.commands import study as command
+from inferload.deploy.study import definition
+from inferload.deploy.study.definition import Engine, Study
+from paths import ROOT
+
+from inferload import cli
+from inferload.base.errors import UsageError
+from inferload.results.study import StudyPlan
+from inferload.scenario.files import catalog, typed_yaml
+
+BUNDLED = sorted((catalog.folder() / "studies").glob("*.yaml"))
+ENGINES: tuple[Engine, ...] = ("simulator", "vllm", "vllm-cpu")
+NAMES = {"agents", "chat", "features", "matrix", "pressure", "riddle", "speculation", "throughput", "triangle", "users"}
+STORED = sorted((ROOT / "docs" / "studies").glob("*.json"))
+SMALL = """\
+schema: 1
+name: small
+title: A small study
+question: Is it faster?
+source: {title: a text, date: 2026-01-01, setting: one run}
+parts:
+  only:
+    title: The only part
+    sweep: {baseline: tiny-baseline, variants: [tiny-all], scenarios: [smoke], pairs: 1, measure_s: 2, reports: false}
+    engines: {vllm-cpu: {left_out: it is too slow}}
+tables:
+  - key: t
+    title: Table
+    part: only
+    base: old
+    figures: [mean(ttft_ms)]
+    rows: [{label: old, published: [2]}, {label: new, variant: tiny-all, published: [1]}]
+claims:
+  - {text: It is faster, table: t, row: new, figure: mean(ttft_ms), expect: lower, why: no reason}
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
+def test_each_row_of_a_bundled_study_has_runs(path: Path, quick: bool, engine: Engine) -> None:
+    study = definition.load(path)
+    sweeps = study.sweeps(engine, quick)
+    plan = study.plan(engine, quick, "inferload study")
+    assert set(plan.parts) | set(plan.left_out) == set(study.parts)
+    for table in plan.tables:
+        if table.part in plan.left_out:
+            continue
+        part = plan.parts[table.part]
+        assert {row.scenario for row in table.rows} <= set(part.scenarios)
+        if not quick:  # which may leave out variants
+            rows = {row.variant for row in table.rows} - set(part.variants)
+            assert not rows or engine == "vllm-cpu", rows
+        assert table.base is None or {row.label: row.variant for row in table.rows}[table.base] in part.variants
+        assert not table.grid or len(part.grid) == 2
+    for name, sweep in sweeps.items():
+        assert sweep.engine == engine
+        assert sweep.pairs == 1 or not quick, name
+    assert typed_yaml.from_text(typed_yaml.to_text(plan), "x", StudyPlan) == plan
+
+
+def test_all_studies_are_bundled() -> None:
+    assert {path.stem for path in BUNDLED} == NAMES
+    assert {definition.load(path).name for path in BUNDLED} == NAMES
+
+
+def test_the_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["study", "list"]) == 0
+    assert {line.partition(" ")[0] for line in capsys.readouterr().out.splitlines()} == NAMES
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ("part: only", "part: other", "no part other; the study has only"),
+        ("base: old", "base: none", "base none is no row; name one of old, new"),
+        ("published: [1]", "published: [1, 2]", "2 published values for 1 figures"),
+        ("row: new", "row: newer", "newer, mean(ttft_ms) is not in table t"),
+        ("expect: lower, ", "", "give exactly one of expect and holds"),
+        ("    base: old\n", "", "table t has no base"),
+        ("[mean(ttft_ms)]", "[mean(ttft)]", "ttft"),
+        ("baseline: tiny-baseline", "baseline: tiny-basline", "did you mean tiny-baseline?"),
+        ("pairs: 1", "pairs: 0", "part only: pairs: Input should be greater"),
+    ],
+)
+def test_mistakes_in_a_study_are_named(
+    before: str, after: str, problem: str, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert before in SMALL
+    small.write_text(SMALL.replace(before, after))
+    assert cli.main(["study", str(small), "--dry-run"]) == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "study: needs NAME or --resume DIR"),
+        (["no-such"], "no-such: no such file, and none of the bundled studies: agents, "),
+        (["{small}", "--engine", "vllm-cpu"], "--engine vllm-cpu: runs no part of small: only: it is too slow"),
+        (["{small}", "--part", "x"], "--part x: small has the parts only"),
+        (["--resume", "{folder}"], "contains no study; give the folder of a study"),
+        (["x", "--resume", "{folder}"], "the folder has its own plan; remove NAME"),
+        (["--quick", "--resume", "{folder}"], "the folder has its own plan; remove --quick"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(
+    arguments: list[str], problem: str, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word.format(small=small, folder=small.parent) for word in arguments]
+    assert cli.main(["study", *words]) == 2
+    error = capsys.readouterr().err
+    assert problem in error
+    assert error.count("\n") == 1
+
+
+def test_a_dry_run_shows_runs_and_duration_of_each_part(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["study", str(small), "--dry-run", "--into", str(small.parent / "out")]) == 0
+    output = capsys.readouterr().out
+    assert "only: 2 runs on 2 starts of simulator, about" in output
+    assert not (small.parent / "out").exists()
+
+
+def test_a_study_with_a_plan_is_resumed_with_its_own(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = definition.load(small)
+    plan, folder = study.plan("simulator", True, "inferload study small"), small.parent / "out"
+    command._write(plan, study.sweeps("simulator", True), folder)
+    small.unlink()
+    assert cli.main(["study", "--resume", str(folder), "--dry-run"]) == 0
+    assert "only: 2 runs on 2 starts" in capsys.readouterr().out
+    assert cli.main(["study", "agents", "--into", str(folder)]) == 2
+    assert f"already contains a study; use --resume {folder}" in capsys.readouterr().err
+
+
+def test_a_data_file_replaces_the_stand_in(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = SMALL.replace("    engines:", "    with_file: {path: data.json, sweep: {scenarios: [demo]}}\n    engines:")
+    study: Study = typed_yaml.from_text(text, "x", Study)
+    monkeypatch.chdir(small.parent)
+    assert study.sweeps("simulator", False)["only"].scenarios == ("smoke",)
+    (small.parent / "data.json").write_text("[]")
+    assert study.sweeps("simulator", False)["only"].scenarios == ("demo",)
+
+
+def test_a_part_alone_has_its_tables_and_claims() -> None:
+    study = definition.load(Path("riddle")).only(["off"])
+    assert [table.part for table in study.tables] == ["off"]
+    assert {claim.table for claim in study.claims} == {"off"}
+
+
+def test_a_folder_without_runs_has_no_page(small: Path) -> None:
+    study = definition.load(small)
+    folder = small.parent / "out"
+    command._write(study.plan("simulator", False, "x"), study.sweeps("simulator", False), folder)
+    with pytest.raises(UsageError, match="no finished run; continue with: inferload study --resume"):
+        page.make_study(folder)
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_the_page_of_a_study_follows_from_its_results(path: Path) -> None:
+    command_line = "python -m inferload.analysis.study.page docs/studies"
+    assert page.stored(path) == path.with_suffix(".md").read_text(encoding="utf-8"), f"run: {command_line}"
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_no_run_behind_a_published_page_is_invalid(path: Path) -> None:
+    assert {run.level for run in read_results(path).runs} <= {"valid", "suspect"}
+
+
+def published_numbers() -> Iterator[tuple[str, str]]:
+    for path in BUNDLED:
+        for number in re.findall(r"published: \[([^\]]*)\]", path.read_text()):
+            yield path.stem, number
+
+
+def test_published_values_are_numbers_of_the_source() -> None:
+    assert {name for name, _ in published_numbers()} == {"agents", "chat", "matrix", "riddle", "throughput"}
