@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from inferload.deploy.sweep import definition
+from inferload.deploy.sweep.definition import Sweep
 from paths import ROOT
 
 from inferload.cli import build_parser
 from inferload.scenario import scenario
+from inferload.scenario.files import typed_yaml
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -120,6 +121,7 @@ SCENARIOS = [
 
 
 @pytest.mark.parametrize("text", SCENARIOS)
-def test_every_whole_scenario_and_study_is_valid(text: str) -> None:
-    read = definition.from_text if "\nvariants:" in text else scenario.from_text
-    assert read(text, "page").name in text
+def test_every_whole_scenario_and_sweep_is_valid(text: str) -> None:
+    is_sweep = "\nvariants:" in text
+    found = typed_yaml.from_text(text, "page", Sweep) if is_sweep else scenario.from_text(text, "page")
+    assert found.name in text
