@@ -91,7 +91,7 @@ def _tables(table: Any, plan: StudyPlan, results: StudyResults) -> list[Any]:
 
 def main() -> None:
     """Write the page of stored studies, NAME.md beside NAME.yaml and NAME.json, after taking over the studies of --from."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--from", dest="source", type=Path, action="append", default=[], metavar="DIR")
     arguments = parser.parse_args()

@@ -14,6 +14,7 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import markdown
 from inferload.base.numbers import plural
 from inferload.campaign.journal import JOURNAL, alone
+from inferload.campaign.pairs import MAX_PAIRS
 from inferload.figures import table
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
@@ -148,8 +149,8 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     if arguments.file is None:
         raise UsageError("sweep: needs FILE or --resume DIR")
     sweep = definition.load(arguments.file)
-    if arguments.pairs is not None and not 1 <= arguments.pairs <= definition.MAX_PAIRS:
-        raise UsageError(f"--pairs {arguments.pairs}: must be 1 to {definition.MAX_PAIRS}")
+    if arguments.pairs is not None and not 1 <= arguments.pairs <= MAX_PAIRS:
+        raise UsageError(f"--pairs {arguments.pairs}: must be 1 to {MAX_PAIRS}")
     changes = {"engine": arguments.engine or sweep.engine, "pairs": arguments.pairs or sweep.pairs}
     sweep = sweep.model_copy(update={**changes, "set": (*sweep.set, *arguments.set)})
     definition.check(sweep, str(arguments.file))

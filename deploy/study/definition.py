@@ -4,9 +4,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from inferload.base.errors import UsageError
 from inferload.results.study import PlannedPart, Row, StudyPlan, StudyTable, StudyText
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.schema.base import ScenarioPart
@@ -88,13 +87,10 @@ class Study(StudyText):
         keys = {**part.sweep, **data, **changes.sweep, **({**part.quick, **changes.quick} if quick else {})}
         keys["baseline"] = changes.rename.get(keys.get("baseline", ""), keys.get("baseline"))
         keys["variants"] = [changes.rename.get(variant, variant) for variant in keys.get("variants", ())]
-        try:
-            sweep = Sweep.model_validate({"schema": 1, "name": f"{self.name}-{name}", "engine": engine, **keys})
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise UsageError(f"study {self.name}, part {name}: {where}: {first['msg']}") from error
-        definition.check(sweep, f"study {self.name}, part {name}")
+        where = f"study {self.name}, part {name}"
+        data = {"schema": 1, "name": f"{self.name}-{name}", "engine": engine, **keys}
+        sweep = typed_yaml.validated(data, where, Sweep)
+        definition.check(sweep, where)
         return sweep
 
     def plan(self, engine: Engine, quick: bool, command: str) -> StudyPlan:

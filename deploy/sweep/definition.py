@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from inferload.base.errors import UsageError
+from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
 from inferload.figures.turn_figures import TTFT
 from inferload.results.cost import Prices
 from inferload.scenario import overrides
@@ -22,7 +23,6 @@ from inferload.scenario.schema.fields import Name
 from ..variants.settings import changed
 from ..variants.variant import Variant, label, named
 
-MAX_PAIRS = 1000
 MAX_POINTS = 100  # of a grid
 _GRID_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -86,7 +86,7 @@ class Sweep(ScenarioPart):
     seed: Whole = Field(default=0, description="seed for the seeds of the runs and the order of variants")
     primary: str = Field(default=f"mean({TTFT.key})", description="measure of the verdict, as in a gate")
     sd_log: Annotated[float, Field(strict=True, gt=0)] = Field(
-        default=0.05,
+        default=SD_LOG,
         description="assumed standard deviation of the log ratio of a pair, for the detectable change: 0.05 is 5 %",
     )
     measure_s: Annotated[float, Field(strict=True, gt=0)] | None = Field(

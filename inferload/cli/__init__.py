@@ -21,6 +21,7 @@ from inferload.base.run_options import KEY_ON_COMMAND_LINE
 BUILT_IN = {
     "run": "inferload.cli.run",
     "search": "inferload.cli.search_command",
+    "ab": "inferload.cli.ab",
     **dict.fromkeys(("validate", "plan", "schema", "init"), "inferload.cli.scenario"),
     "from-vllm-bench": "inferload.cli.from_vllm_bench",
     "doctor": "inferload.cli.doctor",
@@ -45,6 +46,7 @@ GROUPS = {
         "baseline": "maintain a baseline of earlier runs",
     },
     "campaigns": {
+        "ab": "compare running servers by pairs of runs",
         "search": "find the highest load that holds an SLO",
         "sweep": "compare variants with a baseline on scenarios",
         "study": "repeat the experiment of a published text",

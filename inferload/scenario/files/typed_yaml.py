@@ -1,10 +1,12 @@
 """YAML files with a schema: pydantic models from text, with all mistakes and their lines, and back."""
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from inferload.base.errors import UsageError
 from inferload.scenario.files.mistakes import ScenarioError, faults_of
 from inferload.scenario.files.yaml_text import parse
 
@@ -24,6 +26,17 @@ def from_text(text: str, origin: str, kind: type[Model]) -> Model:
             if not faults:
                 return document
     raise ScenarioError(origin, faults)
+
+
+def validated(data: Mapping[str, Any], origin: str, kind: type[Model]) -> Model:
+    """Return data as a document of `kind`. Raise UsageError with the first mistake."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        problem = first["msg"].removeprefix("Value error, ")
+        raise UsageError(": ".join(filter(None, (origin, where, problem)))) from error
 
 
 def to_text(document: BaseModel) -> str:

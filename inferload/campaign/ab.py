@@ -1,0 +1,94 @@
+"""Comparison of running servers: pairs of runs under the same schedule, interleaved, in a folder that can be resumed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from inferload.base.errors import UsageError
+from inferload.campaign import pairs
+from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
+from inferload.figures.turn_figures import TTFT
+from inferload.scenario import overrides
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.files import catalog, typed_yaml
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.base import ScenarioPart, Whole
+from inferload.scenario.schema.fields import Name
+
+PLAN = "ab.yaml"
+DEFAULT_PAIRS = 8
+
+
+class AbPlan(ScenarioPart):
+    """Content of ab.yaml. Header values, which may be secret, are not stored."""
+
+    schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
+    sides: Mapping[Name, str] = Field(description="URLs of the servers by name, the baseline first")
+    scenario: str = Field(description="bundled name or path of the scenario")
+    pairs: Annotated[int, Field(strict=True, ge=1, le=MAX_PAIRS)] = Field(description="pairs of runs")
+    seed: Whole = Field(default=0, description="seed for the seeds of the runs and the order of the sides")
+    primary: str = Field(default=f"mean({TTFT.key})", description="measure of the verdict, as in a gate")
+    options: Mapping[str, Any] = Field(default={}, description="options of each run, by name")
+    digest: str = Field(default="", description="SHA-256 of the scenario, which must not change")
+
+    @model_validator(mode="after")
+    def _two_sides(self) -> "AbPlan":
+        if len(self.sides) < 2:
+            raise ValueError(f"sides: {', '.join(self.sides) or 'none'}; give a baseline and at least one other server")
+        return self
+
+    def load(self) -> Scenario:
+        """Load the scenario with its changes. Raise UsageError if it has changed since the start, or has no end."""
+        scenario = scenarios.load(self.scenario, overrides.parse_settings(self.options.get("set")))
+        if self.digest and scenario.digest != self.digest:
+            raise UsageError(f"scenario {self.scenario}: changed since the start; undo the change, or start anew")
+        if not scenario.ends_by_itself:
+            raise UsageError(f"scenario {self.scenario}: has no end; give --duration, as 60s")
+        return scenario
+
+
+@dataclass(frozen=True, slots=True)
+class AbRun:
+    """Run of a side. `folder`: below the folder of the comparison; that of a side is one side of `inferload compare`."""
+
+    side: str
+    url: str
+    seed: int
+    folder: str
+
+
+def planned(plan: AbPlan) -> list[AbRun]:
+    """Return all runs in order: pair by pair, the sides of a pair in a drawn order."""
+    return [
+        AbRun(side, plan.sides[side], pair.seed, f"{side}/{pair.number:03d}")
+        for pair in pairs.drawn(f"{plan.seed}/ab", plan.pairs, list(plan.sides))
+        for side in pair.order
+    ]
+
+
+def outlook(plan: AbPlan) -> str:
+    """Describe the change that the pairs detect."""
+    return pairs.outlook(plan.pairs, SD_LOG)
+
+
+def read(folder: Path) -> AbPlan:
+    """Read the plan of a folder. Raise UsageError if there is none."""
+    if not (folder / PLAN).is_file():
+        raise UsageError(f"--resume {folder}: contains no comparison of servers; give the folder of inferload ab")
+    return typed_yaml.from_text(catalog.read(folder / PLAN, ""), str(folder / PLAN), AbPlan)
+
+
+def sides_of(words: list[str]) -> dict[str, str]:
+    """Parse `NAME=URL` words. Raise UsageError for a malformed or repeated one."""
+    sides: dict[str, str] = {}
+    for word in words:
+        name, sign, url = word.partition("=")
+        if not sign or not url or "/" in name or ":" in name:
+            raise UsageError(f"{word}: write a side as NAME=URL, such as A=http://server:8000")
+        if name in sides:
+            raise UsageError(f"{word}: side {name} is given twice; rename one")
+        sides[name] = url
+    return sides

@@ -1,0 +1,192 @@
+"""`inferload ab`: compare running servers by interleaved pairs of runs."""
+
+import argparse
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.numbers import plural
+from inferload.base.run_options import RUN_OPTIONS
+from inferload.campaign import ab, runner
+from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan, AbRun
+from inferload.campaign.journal import JOURNAL, Journal, alone
+from inferload.campaign.pairs import MAX_PAIRS
+from inferload.campaign.runner import Runner
+from inferload.cli import quick_options
+from inferload.scenario.files import typed_yaml
+
+# Options of a run that the command sets itself, or that belong to a single run.
+_OWN = ("seed", "also_host", "live", "details", "run_dir", "export_metrics", "progress_file", "no_report", "token_file")
+PASSED_ON = tuple(option for option in RUN_OPTIONS if option.name not in _OWN)
+_EPILOG = """\
+Examples:
+  inferload ab A=http://old:8000 B=http://new:8000 --scenario chat-open --pairs 8
+  inferload ab A=http://old:8000 B=http://new:8000 --scenario smoke --duration 20s --fail-on-regression
+  inferload ab --resume runs/20261127T101500Z-ab-chat-open
+The runs of a pair have the same seed and schedule, and a random order. Each run
+has its own salt (cache.isolate: run), so that no prefix is cached before it. The
+verdict holds for these server starts; inferload sweep restarts the servers. The
+values of --header are not stored: give them again with --resume. Exit codes:
+0 compared; 1 a run failed; 2 usage error; 4 as those of inferload compare; 130,
+143 interrupted."""
+
+
+def register(commands: Any) -> None:
+    """Add the sub-command."""
+    parser = commands.add_parser(
+        "ab",
+        description="Compare running servers by interleaved pairs of runs under the same schedule; the first one is the baseline.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("sides", nargs="*", metavar="NAME=URL", help="server, as A=http://server:8000; the first one is the baseline")
+    add("--scenario", metavar="NAME-OR-PATH", help="scenario of all runs")
+    add("--pairs", type=int, default=None, metavar="N", help=f"pairs of runs (default: {DEFAULT_PAIRS})")
+    add("--seed", type=int, default=0, metavar="N", help="seed for the seeds of the runs and their order (%(default)s)")
+    add("--primary", metavar="FIGURE", help="primary figure, as in a gate (mean(ttft_ms))")
+    add("--fail-on-regression", action="store_true", help="exit with 4 if a figure became worse")
+    add(
+        "--strict",
+        action="store_true",
+        help="with --fail-on-regression: also without a verdict, or one for these starts only",
+    )
+    add("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-ab-<scenario>)")
+    add("--resume", type=Path, metavar="DIR", help="continue an interrupted comparison")
+    add("--dry-run", action="store_true", help="show the plan only")
+    load = quick_options.add_to(parser)
+    for option in PASSED_ON:
+        (load if option.name == "set" else parser).add_argument(option.flag, **option.keywords())
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the runs and compare the sides. Return the exit code."""
+    plan, folder = _plan_and_folder(arguments)
+    print("\n".join(_lines(plan)), flush=True)
+    if arguments.dry_run:
+        return 0
+    try:
+        if arguments.into is None and arguments.resume is None:
+            folder = rundir.make_new(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        rundir.write_text(folder / ab.PLAN, typed_yaml.to_text(plan))
+    except OSError as error:
+        raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with alone(folder):
+            failures = _make(plan, folder, list(arguments.header), retry=arguments.resume is not None)
+    except KeyboardInterrupt as interrupt:
+        print(f"interrupted; continue with: inferload ab --resume {folder}", file=sys.stderr)
+        return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
+    code = _compare(plan, folder, arguments)
+    print(f"{folder / 'comparison' / 'comparison.html'}")
+    return code or (1 if failures else 0)
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    raise KeyboardInterrupt(number)
+
+
+def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
+    if arguments.resume is not None:
+        if arguments.sides or arguments.scenario or arguments.pairs is not None or arguments.into is not None:
+            raise UsageError(
+                f"--resume {arguments.resume}: the folder has its own plan; remove sides, --scenario, --pairs and --into"
+            )
+        plan = ab.read(arguments.resume)
+        plan.load()
+        return plan, arguments.resume
+    if not arguments.sides or arguments.scenario is None:
+        raise UsageError("ab: needs two sides as NAME=URL and --scenario, or --resume DIR")
+    sides = ab.sides_of(arguments.sides)
+    if len(sides) < 2:
+        raise UsageError(f"ab: {arguments.sides[0]} is the only side; give another one as NAME=URL")
+    pairs = DEFAULT_PAIRS if arguments.pairs is None else arguments.pairs
+    if not 1 <= pairs <= MAX_PAIRS:
+        raise UsageError(f"--pairs {pairs}: must be 1 to {MAX_PAIRS}")
+    if arguments.seed < 0:
+        raise UsageError(f"--seed {arguments.seed}: not a whole number from 0 on")
+    arguments.set = quick_options.settings(arguments)
+    options = {option.name: getattr(arguments, option.name) for option in PASSED_ON if option.name != "header"}
+    given = {name: value for name, value in options.items() if value not in ("", [], False, None)}
+    primary = {"primary": arguments.primary} if arguments.primary else {}
+    plan = typed_yaml.validated(
+        {
+            "schema": 1,
+            "sides": sides,
+            "scenario": arguments.scenario,
+            "pairs": pairs,
+            "seed": arguments.seed,
+            "options": given,
+            **primary,
+        },
+        "ab",
+        AbPlan,
+    )
+    scenario = plan.load()
+    plan = plan.model_copy(update={"digest": scenario.digest})
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    folder = arguments.into or Path("runs") / f"{stamp}-ab-{scenario.name}"
+    if (folder / JOURNAL).exists():
+        raise UsageError(f"{folder}: already contains runs; use --resume {folder}, or another folder with --into")
+    return plan, folder
+
+
+def _lines(plan: AbPlan) -> list[str]:
+    scenario = plan.load()
+    names = list(plan.sides)
+    runs = plural(plan.pairs * len(names), "run")
+    lines = [
+        f"{', '.join(names[1:])} against {names[0]} on {scenario.name}: {runs} in {plural(plan.pairs, 'pair')}, in a random order",
+        f"  {ab.outlook(plan)}; the verdict holds for these server starts",
+    ]
+    if len(set(plan.sides.values())) < len(names):
+        lines.append(
+            "  sides with one URL are the same server: a comparison of these shows what the method finds by chance"
+        )
+    if scenario.cache.isolate == "none" or scenario.cache.salt is not None:
+        lines.append(
+            "  cache.isolate is none, or cache.salt is set: a run hits the prefixes that runs before it left in the cache"
+        )
+    return lines
+
+
+def _make(plan: AbPlan, folder: Path, headers: list[str], retry: bool) -> int:
+    """Make the remaining runs; return the number of failed ones."""
+    journal = Journal(folder)
+    journal.end_orphans()
+    if retry:
+        journal.retry()
+    maker, runs = Runner(folder, journal), ab.planned(plan)
+    for number, each in enumerate(runs, 1):
+        if journal.outcome(each.folder) is not None:
+            continue
+        print(f"{number}/{len(runs)}: {each.side} ({each.url})", file=sys.stderr, flush=True)
+        entry = maker.run(each.folder, _argv(plan, each, folder, headers))
+        if entry.cause is not None:
+            print(f"  {each.folder}: {' '.join(entry.cause.split())}", file=sys.stderr, flush=True)
+        elif entry.exit_code == 3:
+            print(f"  {each.folder}: the measurement is not valid; the run is kept but not compared", file=sys.stderr)
+    return len(journal.failures)
+
+
+def _argv(plan: AbPlan, each: AbRun, folder: Path, headers: list[str]) -> list[str]:
+    options = {**plan.options, "seed": str(each.seed), "header": headers}
+    return runner.command(plan.scenario, each.url, folder / each.folder, options)
+
+
+def _compare(plan: AbPlan, folder: Path, arguments: argparse.Namespace) -> int:
+    """Run `inferload compare`, since commands of this package import no analysis; return its exit code."""
+    sides = [f"{name}={folder / name}" for name in plan.sides]
+    argv = [sys.executable, "-m", "inferload", "compare", *sides, "--primary", plan.primary]
+    argv += ["--write", str(folder / "comparison")]
+    argv += ["--fail-on-regression"] if arguments.fail_on_regression else []
+    argv += ["--strict"] if arguments.strict else []
+    return subprocess.run(argv, check=False).returncode
