@@ -46,6 +46,11 @@ class FigureRow:
         """Candidate / baseline - 1. Over pairs this is the mean ratio of the pairs, since the values are geometric means."""
         return self.candidate / self.baseline - 1 if self.baseline and self.candidate is not None else None
 
+    @property
+    def difference(self) -> float | None:
+        """Candidate - baseline, in the unit of the figure."""
+        return None if self.baseline is None or self.candidate is None else self.candidate - self.baseline
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

@@ -52,7 +52,7 @@ def change(rows_of: Sequence[TableRow]) -> Table | None:
 def effects(comparison: Comparison) -> Table:
     """Return a row for each figure: both sides, change with interval, p and answer."""
     sides = (comparison.baseline.label, comparison.candidate.label)
-    columns = ("figure", *sides, "change", "95 % CI", "p", "p, sign flips", "answer")
+    columns = ("figure", *sides, "change", "difference", "95 % CI", "p", "p, sign flips", "answer")
     rows = []
     for row in comparison.rows:
         if row.baseline is None and row.candidate is None and not row.primary:
@@ -65,6 +65,7 @@ def effects(comparison: Comparison) -> Table:
                 row.baseline,
                 row.candidate,
                 _change(row) or None,
+                _difference(row) or None,
                 interval(row),
                 "" if row.p is None else p_text(row.p),
                 flips,
@@ -76,6 +77,14 @@ def effects(comparison: Comparison) -> Table:
 
 def _change(row: FigureRow | None) -> str:
     return "" if row is None or row.change is None else f"{row.change:+.2%}"
+
+
+def _difference(row: FigureRow | None) -> str:
+    """Format candidate - baseline with its sign and the unit of the figure; empty if a side is unknown."""
+    if row is None or row.difference is None:
+        return ""
+    sign = "-" if row.difference < 0 else "+" if row.difference > 0 else ""
+    return f"{sign}{number(abs(row.difference))} {row.figure.unit}".rstrip()
 
 
 def interval(row: FigureRow) -> str:
@@ -94,7 +103,7 @@ def p_text(p: float) -> str:
 def best(results: Sequence[BestSide]) -> Table:
     """Return a row for each goal: the side with the best value, its change from the closest other side, and the answer."""
     several = len({best.baseline for best in results}) > 1
-    columns = ("goal", "best", "best value", "closest", "change", "95 % CI", "p", "answer", "more pairs")
+    columns = ("goal", "best", "best value", "closest", "change", "difference", "95 % CI", "p", "answer", "more pairs")
     return Table("best", "Best by goal", columns, [_best_row(best, several) for best in results])
 
 
@@ -107,6 +116,7 @@ def _best_row(best: BestSide, several: bool) -> Sequence[Cell]:
         "" if row is None else f"{number(best.value)} {term.unit}".rstrip(),
         best.rivals[0].label if best.rivals else "",
         _change(row),
+        _difference(row),
         "" if row is None else interval(row),
         "" if row is None or row.p is None else p_text(row.p),
         f"tied with {listed([rival.label for rival in best.tied])}" if best.certainty == "tie" else best.certainty,

@@ -294,6 +294,7 @@ def _change_document(row: FigureRow) -> dict[str, float | None]:
     effect = row.effect
     return {
         "change": row.change,
+        "difference": row.difference,
         "low": None if effect is None or effect.low is None else effect.low - 1,
         "high": None if effect is None or effect.high is None else effect.high - 1,
         "p": row.p,

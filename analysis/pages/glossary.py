@@ -105,6 +105,7 @@ _SEARCH = (
 _COMPARISON = (
     ("runs", "", "runs of the mean, without invalid ones"),
     ("change", "%", "candidate / baseline - 1: over pairs of runs if there are any, else of the two means"),
+    ("difference", "", "candidate - baseline of the same values as the change, in the unit of the figure; shares as shares of 1"),
     ("best value", "", "of a goal: the best mean of a side, over its pairs with the closest other side"),
     ("more pairs", "", "further pairs of runs that a test of the measured differences needs, with a power of 0.8 and without a "
      "correction for several figures"),

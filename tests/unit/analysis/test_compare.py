@@ -24,6 +24,7 @@ from run_folders import write_run
 
 from inferload import cli
 from inferload.base.errors import UsageError
+from inferload.base.numbers import NOT_KNOWN, number
 from inferload.figures.limits.gate_grammar import GateError
 from inferload.results.cost import Prices
 
@@ -751,3 +752,32 @@ def test_max_change_fails_on_a_larger_change_in_its_direction(before: float, aft
 def test_an_invalid_max_change_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=f"--max-change '{re.escape(text)}': .*{message}"):
         max_change.parse(text)
+
+
+def test_the_difference_stands_beside_the_change_in_the_unit_of_the_figure() -> None:
+    comparison = compared(*sides(0.10, 8))
+    table = tables.effects(comparison)
+    column = list(table.columns).index("difference")
+    assert column == list(table.columns).index("change") + 1
+    row = comparison.primary
+    assert row.baseline is not None
+    assert row.candidate is not None
+    assert row.difference is not None
+    assert row.difference == pytest.approx(row.candidate - row.baseline)
+    assert table.texts[0][column] == f"+{number(row.difference)} ms"
+    assert json.loads(output.json_text([comparison]))["candidates"][0]["figures"][0]["difference"] == row.difference
+    assert f"+{number(row.difference)} ms" in page.of_comparisons([comparison])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [(0.0, 0.02, "+0.02"), (0.02, 0.0, "-0.02"), (0.0, 0.0, "0"), (None, 0.02, NOT_KNOWN)],
+)
+def test_the_difference_is_known_where_a_ratio_is_not(before: float | None, after: float, shown: str) -> None:
+    failed = figure("failed_ratio")
+    two = [
+        Side(label, tuple(replace(run, figures={**run.figures, failed.name: value}) for run in each.runs))
+        for label, each, value in zip("ab", sides(0.0, 8), (before, after), strict=True)
+    ]
+    table = tables.effects(compare(two[0], two[1], failed, ALL))
+    assert table.texts[0][list(table.columns).index("difference")] == shown
