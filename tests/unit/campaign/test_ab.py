@@ -1,0 +1,89 @@
+"""Comparisons of running servers: plan and command line."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload import cli
+from inferload.base.errors import UsageError
+from inferload.campaign import ab, pairs
+from inferload.campaign.ab import AbPlan
+from inferload.scenario.files import typed_yaml
+
+
+def plan(**changes: object) -> AbPlan:
+    sides = {"A": "http://a:1", "B": "http://b:1"}
+    return AbPlan.model_validate({"schema": 1, "sides": sides, "scenario": "smoke", "pairs": 8, **changes})
+
+
+@given(st.integers(1, 40), st.integers(0, 1000), st.integers(2, 4))
+def test_each_side_has_one_run_per_pair_with_the_seed_of_the_pair(count: int, seed: int, sides: int) -> None:
+    urls = {f"s{number}": f"http://s{number}:1" for number in range(sides)}
+    runs = ab.planned(plan(sides=urls, pairs=count, seed=seed))
+    assert len({run.folder for run in runs}) == len(runs) == count * sides
+    for number in range(count):
+        of_pair = runs[number * sides : (number + 1) * sides]
+        assert {run.side for run in of_pair} == set(urls)
+        assert len({run.seed for run in of_pair}) == 1
+        assert {run.folder.rpartition("/")[2] for run in of_pair} == {f"{number:03d}"}
+    assert len({run.seed for run in runs}) == count
+    assert all(run.url == urls[run.side] for run in runs)
+    assert runs == ab.planned(plan(sides=urls, pairs=count, seed=seed))
+
+
+def test_the_order_within_pairs_is_random() -> None:
+    firsts = [pair.order[0] for pair in pairs.drawn("x", 200, ["A", "B"])]
+    assert 60 < firsts.count("A") < 140
+
+
+def test_a_plan_is_read_back_equal(tmp_path: Path) -> None:
+    (tmp_path / ab.PLAN).write_text(typed_yaml.to_text(plan(options={"set": ["workload.turns=3"], "model": "m"})))
+    assert ab.read(tmp_path) == plan(options={"set": ["workload.turns=3"], "model": "m"})
+
+
+def test_a_changed_scenario_is_refused() -> None:
+    with pytest.raises(UsageError, match="changed since the start"):
+        plan(digest="0" * 64).load()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ([], "needs two sides as NAME=URL and --scenario"),
+        (["A=http://a:1", "--scenario", "smoke"], "A=http://a:1 is the only side"),
+        (["http://a:1", "B=http://b:1", "--scenario", "smoke"], "http://a:1: write a side as NAME=URL"),
+        (["A=http://a:1", "A=http://b:1", "--scenario", "smoke"], "side A is given twice"),
+        (["A=http://a:1", "B=", "--scenario", "smoke"], "B=: write a side as NAME=URL"),
+        (["A=http://a:1", "B=http://b:1", "--scenario", "smok"], "did you mean smoke"),
+        (["A=http://a:1", "B=http://b:1", "--scenario", "smoke", "--pairs", "0"], "--pairs 0: must be 1 to 1000"),
+        (["A=http://a:1", "B=http://b:1", "--scenario", "smoke", "--seed", "-1"], "--seed -1: not a whole number"),
+        (["A=http://a:1", "B=http://b:1", "--scenario", "smoke", "--set", "phases.measure_s=null"], "has no end"),
+        (["--resume", "no-such"], "no-such: contains no comparison of servers"),
+        (["A=http://a:1", "--resume", "x"], "the folder has its own plan"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["ab", *words, "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert problem in error
+    assert error.count("\n") == 1
+
+
+def test_the_plan_states_the_detectable_change_and_what_the_verdict_holds_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["ab", "A=http://a:1", "B=http://a:1", "--scenario", "smoke", "--dry-run"]) == 0
+    output = capsys.readouterr().out
+    assert "B against A on smoke: 16 runs in 8 pairs, in a random order" in output
+    assert "8 pairs detect a change of" in output
+    assert "the verdict holds for these server starts" in output
+    assert "sides with one URL are the same server" in output
+    assert (
+        cli.main(
+            ["ab", "A=http://a:1", "B=http://b:1", "--scenario", "smoke", "--set", "cache.isolate=none", "--dry-run"]
+        )
+        == 0
+    )
+    assert "cache.isolate is none" in capsys.readouterr().out
