@@ -1,7 +1,7 @@
 """Execution of a sweep: server starts and runs, each with an entry in the journal."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -44,6 +44,10 @@ class SweepRunner:
         self._journal = journal
         self._progress = progress
         self._runner = Runner(folder, journal)
+        # vLLM on the CPU would take all cores from the client.
+        cores = launch.split_cores(launch.available_cores() if sweep.engine == "vllm-cpu" else ())
+        self._client_cores: Sequence[int] | None = cores[0]
+        self._server_cores: tuple[int, ...] | None = cores[1]
 
     def perform(self, plan: list[ServerStart]) -> None:
         """Execute the runs in order. Completed runs are kept on Ctrl-C."""
@@ -79,7 +83,13 @@ class SweepRunner:
 
     def _up(self, start: ServerStart) -> LocalServer:
         variant = self._sweep.variant(start.variant)
-        spec = ServerSpec(engine=self._sweep.engine, model=variant.model, port=port_for(self._journal), variant=variant)
+        spec = ServerSpec(
+            engine=self._sweep.engine,
+            model=variant.model,
+            port=port_for(self._journal),
+            cores=self._server_cores,
+            variant=variant,
+        )
         command = command_of(spec)
         start_id = secrets.token_hex(8)
         self._journal.write(ServerStarting(start_id=start_id, port=spec.port, variant=start.variant))
@@ -101,7 +111,8 @@ class SweepRunner:
         def server_ended() -> str | None:
             return None if server_state.group(server) else f"the server ended during the run: {launch.why(server)}"
 
-        entry = self._runner.run(run.folder, self._argv(run, server), fault=server_ended)
+        with launch.on_cores(self._client_cores):
+            entry = self._runner.run(run.folder, self._argv(run, server), fault=server_ended)
         if entry.cause is not None:
             self._progress(f"  {run.folder}: {' '.join(entry.cause.split())}")
         elif entry.exit_code == 3:
