@@ -352,7 +352,7 @@ def _read_imported(path: Path, number: int | None = None) -> list[Run]:
     return [
         Run(
             path=path,
-            label=path.stem if len(results) == 1 else f"{path.stem}:{position}",
+            label=result.label or (path.stem if len(results) == 1 else f"{path.stem}:{position}"),
             figures=result.figures,
             seed=result.seed,
             settings=result.settings,

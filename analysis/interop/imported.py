@@ -22,6 +22,8 @@ from inferload.base.numbers import number
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 
+from . import published
+
 Document = Mapping[str, Any]
 
 OUR_BACKEND = "inferload"  # in the files of `inferload report --vllm-bench`
@@ -44,18 +46,50 @@ class Imported:
     concurrency: float | None = None
     started_at: str = ""
     notes: tuple[str, ...] = ()
+    label: str = ""  # of a row of a table
 
 
 def read(path: Path) -> list[Imported]:
     """Read the results of a file, in their order; UsageError for an unknown format."""
     try:
-        documents = list(_documents(rundir.read_text(path)))
+        text = rundir.read_text(path)
+        if texts := _published(path, text):
+            return texts
+        documents = list(_documents(text))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON ({error}); is the file complete?") from error
     results = [result for document in documents for result in _results(path, document)]
     if not results:
         raise UsageError(f"{path}: {_EXPECTED}")
     return results
+
+
+def _published(path: Path, text: str) -> list[Imported]:
+    """Read the blocks that vLLM prints, or else the rows of tables; empty for a text without figures."""
+    if found := published.blocks(text):
+        return [_block(block) for block in found]
+    is_table = path.suffix in (".md", ".csv", ".txt", ".log")
+    return [_row(row) for row in published.rows(text)] if is_table else []
+
+
+def _block(block: published.Published) -> Imported:
+    counts = block.counts
+    completed = counts.get("successful requests")
+    notes = (published.ONE_FIGURE, *_failed(counts.get("failed requests"), completed))
+    return Imported(
+        client="vllm bench serve",
+        figures=_NO_TURNS if completed == 0 else block.figures,
+        settings={"max_concurrency": limit} if (limit := counts.get("maximum request concurrency")) else {},
+        input_tokens=_ratio(counts.get("total input tokens"), completed),
+        output_tokens=_ratio(counts.get("total generated tokens"), completed),
+        concurrency=counts.get("maximum request concurrency"),
+        notes=notes,
+    )
+
+
+def _row(row: published.Published) -> Imported:
+    unread = (f"columns without a figure: {', '.join(row.unread)}",) if row.unread else ()
+    return Imported(client="a table", figures=row.figures, label=row.label, notes=(published.ONE_FIGURE, *unread))
 
 
 def _documents(text: str) -> Iterator[object]:
@@ -87,7 +121,7 @@ def _results(path: Path, document: object) -> list[Imported]:
 
 _EXPECTED = (
     "no result of vllm bench serve, SGLang bench_serving, AIPerf, GuideLLM or genai-bench; "
-    "name a file that one of them wrote"
+    "name a file that one of them wrote, a text with the block that vLLM prints, or a table as .md or .csv"
 )
 
 
@@ -406,7 +440,23 @@ class _Reader:
     results: Callable[[Document, str], Iterator[Imported]]
 
 
+def _throughput_name(document: Document) -> str | None:
+    return "vllm bench throughput" if published.throughput(document) is not None else None
+
+
+def _throughput(document: Document, name: str) -> Iterator[Imported]:
+    yield Imported(
+        client=name,
+        figures=published.throughput(document) or {},
+        model=_text(document.get("model")),
+        input_tokens=_number(document.get("prompt_tokens_per_req")),
+        output_tokens=_number(document.get("generation_tokens_per_req")),
+        notes=(f"{published.ONE_FIGURE}; without a server: the engine's limit",),
+    )
+
+
 _READERS = (
+    _Reader(_throughput_name, _throughput),
     _Reader(_aiperf_name, _aiperf),
     _Reader(_guidellm_name, _guidellm),
     _Reader(_genai_name, _genai),
@@ -435,6 +485,5 @@ _REFUSED: tuple[tuple[Callable[[Document], str | None], str], ...] = (
     (_genai_perf, "repeat it with AIPerf, its successor"),
     (_with_keys("AIPerf by time slice", "timeslices"), "name profile_export_aiperf.json"),
     (_with_keys("AIPerf on the server's metrics", "aiperf_version", "metrics"), "name profile_export_aiperf.json"),
-    (_with_keys("vllm bench throughput", "elapsed_time", "num_requests"), "name a result of vllm bench serve"),
     (_with_keys("vllm bench latency", "avg_latency", "percentiles"), "name a result of vllm bench serve"),
 )

@@ -23,7 +23,6 @@ BUILT_IN = {
     "search": "inferload.cli.search_command",
     "ab": "inferload.cli.ab",
     **dict.fromkeys(("validate", "plan", "schema", "init"), "inferload.cli.scenario"),
-    "from-vllm-bench": "inferload.cli.from_vllm_bench",
     "doctor": "inferload.cli.doctor",
     "scrape": "inferload.cli.scrape",
     "calibrate": "inferload.cli.calibrate",
@@ -38,7 +37,7 @@ GROUPS = {
         "validate": "check scenario files",
         "plan": "explain sessions, turns, tokens and load of a scenario",
         "schema": "print the JSON Schema of scenario files",
-        "from-vllm-bench": "translate a `vllm bench serve` command line",
+        "import": "translate command lines of vLLM",
     },
     "results": {
         "report": "write report.html, report.md and timeline.csv of a run",

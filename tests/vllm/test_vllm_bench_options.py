@@ -5,8 +5,7 @@ import subprocess
 
 import pytest
 from inferload.deploy.launcher import paths
-
-from inferload.cli.vllm_bench import OPTIONS
+from inferload.deploy.pasted.bench import OPTIONS
 
 pytestmark = pytest.mark.vllm
 

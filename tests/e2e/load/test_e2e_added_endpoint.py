@@ -152,5 +152,5 @@ def test_tasks_send_turns_to_an_endpoint_from_outside(server: Server, tmp_path: 
 def test_an_endpoint_from_outside_is_in_the_schema_and_in_lines_of_vllm() -> None:
     schema = inferload("inferload", "schema")
     assert '"generate_stream"' in schema.stdout
-    line = inferload("inferload", "from-vllm-bench", "vllm bench serve --backend tgi --model m --dataset-name random")
+    line = inferload("inferload", "import", "vllm bench serve --backend tgi --model m --dataset-name random")
     assert "endpoint: generate_stream" in line.stdout, line.stderr

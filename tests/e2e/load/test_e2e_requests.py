@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
+from inferload.deploy.pasted.bench import translate
+from inferload.deploy.pasted.bench_text import as_text
 from recorded_server import recorded
 
-from inferload.cli.from_vllm_bench import as_text
-from inferload.cli.vllm_bench import translate
 from inferload.run.worker.turn_dispatcher import server_of
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS

@@ -177,7 +177,6 @@ def test_each_benchmark_of_guidellm_is_a_result(tmp_path: Path) -> None:
         ),
         ({"aiperf_version": "0.13.0", "metrics": {}, "summary": {}}, "name profile_export_aiperf.json"),
         ({"timeslices": []}, "AIPerf by time slice"),
-        ({"elapsed_time": 1.0, "num_requests": 2, "tokens_per_second": 3.0}, "vllm bench throughput"),
         ({"avg_latency": 1.0, "latencies": [], "percentiles": {}}, "vllm bench latency"),
         ({"metadata": {"guidellm_version": "9.0"}, "benchmarks": []}, "GuideLLM 9.0, but has no figures"),
         (

@@ -201,6 +201,18 @@ def _timed_trace(bench: Translation) -> dict[str, Any]:
     return {"kind": "replay", "path": path, "format": _TRACE_FORMATS[form], "join_turns": False}
 
 
+def _sonnet(bench: Translation) -> dict[str, Any]:
+    options = bench.options
+    prefix, prompt, answer = (
+        options.get(f"sonnet-{name}", default)
+        for name, default in (("prefix-len", 200), ("input-len", 550), ("output-len", 150))
+    )
+    same = "replaced by prefix_repetition of the same lengths with one prefix; its prompts are no lines of a poem"
+    bench.unsupported.append(f"--dataset-name sonnet: {same}")
+    source = {"kind": "prefix_repetition", "prefix_tokens": prefix, "suffix_tokens": max(1, prompt - prefix)}
+    return {"source": source | {"prefixes": 1, "output_tokens": answer}}
+
+
 _DATASETS: Mapping[str, Callable[[Translation], dict[str, Any]]] = {
     "random": _random,
     "random-mm": _random_images,
@@ -209,6 +221,7 @@ _DATASETS: Mapping[str, Callable[[Translation], dict[str, Any]]] = {
     "custom": _custom,
     "hf": _hub,
     "burstgpt": _burstgpt,
+    "sonnet": _sonnet,
     "timed_trace": _timed_trace,
 }
 
@@ -340,8 +353,10 @@ def _add_target(bench: Translation) -> None:
             raise UsageError(f"--{name}: contains a user or a password; remove it, and give a key by --api-key-file")
     path = options.get("endpoint", "/v1/completions")
     host = options.get("base-url") or f"http://{options.get('host', '127.0.0.1')}:{options.get('port', 8000)}"
-    if "/v1/" not in path or "://" in path:
-        raise UsageError(f"--endpoint {path}: must be a path with /v1/; --base-url takes a URL")
+    if "://" in path:
+        host, path = _of_url(path)
+    if "/v1/" not in path:
+        raise UsageError(f"--endpoint {path}: must be a path with /v1/, or a URL")
     if host.partition("://")[0].lower() not in ("http", "https"):
         schemes = "must start with http:// or https://, as http://server:8000"
         raise UsageError(f"--base-url {without_userinfo(host)}: {schemes}")
@@ -351,6 +366,14 @@ def _add_target(bench: Translation) -> None:
         bench.run += ["--model", model]
     if "insecure" in options:
         bench.run.append("--insecure")
+
+
+def _of_url(url: str) -> tuple[str, str]:
+    """Split a URL that stands in for a path into the base URL and a path with /v1/."""
+    scheme, _, rest = url.partition("://")
+    server, _, path = rest.partition("/")
+    before, _, after = f"/{path}".partition("/v1")
+    return f"{scheme}://{server}{before.rstrip('/')}", f"/v1/{after.lstrip('/')}"
 
 
 # -- values of options: readers raise one of _MALFORMED
@@ -476,6 +499,7 @@ _ROWS: Mapping[str, Option] = {
     "input-len random-input-len prefix-repetition-prefix-len prefix-repetition-suffix-len output-len random-output-len "
     "prefix-repetition-output-len sharegpt-output-len hf-output-len prefix-repetition-num-prefixes "
     "timed-trace-chunk-hash-size": Option(_POSITIVE_COUNT),
+    "sonnet-input-len sonnet-output-len sonnet-prefix-len": Option(_POSITIVE_COUNT),
     "custom-output-len": Option(_whole_number(-1)),
     "random-prefix-len random-mm-base-items-per-request": Option(_COUNT),
     "random-range-ratio": Option(_RATIOS),
@@ -526,9 +550,21 @@ _ROWS: Mapping[str, Option] = {
     "enable-multimodal-chat custom-ensure-client-side-data no-reranker": Option(_SWITCH, unsupported=_DATA),
     "spec-bench-output-len spec-bench-category speed-bench-dataset-subset speed-bench-output-len speed-bench-category "
     "blazedit-min-distance blazedit-max-distance asr-max-audio-len-sec asr-min-audio-len-sec bfcl-categories "
-    "random-batch-size sonnet-input-len sonnet-output-len sonnet-prefix-len": Option(unsupported=_DATA),
+    "random-batch-size": Option(unsupported=_DATA),
 }
 OPTIONS: Mapping[str, Option] = {name: option for names, option in _ROWS.items() for name in names.split()}
+
+
+# Options of older texts and of other tools, with what takes their place.
+REPLACED: Mapping[str, str] = {
+    "api-key": "use --api-key-file or OPENAI_API_KEY with inferload run",
+    "max-tokens": "use --output-len, or request.extra_body of the scenario",
+    "percentage-varied-requests": "vary lengths in the scenario: workload.prompt_tokens and workload.output_tokens",
+    "additional-sampled-tokens": "vary the length of answers: workload.output_tokens",
+    "share-gpu-memory-fraction": "is an option of the server: --gpu-memory-utilization",
+    "output-format": "summary.json of the run directory is JSON",
+    "qps": "use --request-rate",
+}
 
 
 # -- command line
@@ -543,11 +579,15 @@ def _parsed(text: str) -> Translation:
         option = OPTIONS.get(name)
         if flag and option is None:
             near = difflib.get_close_matches(name, OPTIONS, n=1)
-            hint = f"; did you mean --{near[0]}?" if near else ""
-            faults.append(f"{flag}: no option of vllm bench serve{hint}")
+            hint = REPLACED.get(name) or (f"did you mean --{near[0]}?" if near else "")
+            bench.unsupported.append(f"{flag}: no option of vllm bench serve" + (f"; {hint}" if hint else ""))
             continue
         takes = 0 if option is None or option.value is None else len(values) if option.many else 1
-        faults += [f"{word}: belongs to no option; quote values that contain blanks" for word in values[takes:]]
+        secret = option is not None and option.value is not None and option.value.secret
+        bench.unsupported += [
+            f"{'a value' if secret else word}: belongs to no option; quote values that contain blanks"
+            for word in values[takes:]
+        ]
         if option is not None:
             try:
                 bench.options[name] = _value(option, values[:takes])
@@ -603,7 +643,7 @@ def _after_command(words: Sequence[str]) -> tuple[bool, list[str]]:
             raise UsageError(f"{name}: only serve is translated; see inferload throughput, inferload sweep")
     raise UsageError(
         "no `vllm bench serve` and no benchmark_serving.py in it; paste the whole command, in quotes: "
-        "inferload from-vllm-bench 'vllm bench serve --model ...'"
+        "inferload import 'vllm bench serve --model ...'"
     )
 
 

@@ -1,13 +1,13 @@
-"""`inferload from-vllm-bench`: translation of benchmark command lines."""
+"""`inferload import`: translation of benchmark command lines."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from inferload.deploy.pasted.bench import ramp_rate, ramp_s, translate
 
 from inferload import cli
 from inferload.base.errors import UsageError
-from inferload.cli.vllm_bench import ramp_rate, ramp_s, translate
 from inferload.scenario.scenario import from_text, load
 
 # Command lines by name of the golden file.
@@ -75,16 +75,17 @@ LINES = {
 def test_a_command_line_becomes_a_scenario(
     name: str, golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert cli.main(["from-vllm-bench", LINES[name]]) == 0
+    assert cli.main(["import", LINES[name]]) == 0
     captured = capsys.readouterr()
     assert "sk-secret" not in captured.out + captured.err
     golden(f"bench-{name}.yaml", captured.out)
-    lost = [line.removeprefix("inferload: ") for line in captured.err.splitlines()]
+    prefix = "inferload: no equivalent: "
+    lost = [line.removeprefix(prefix) for line in captured.err.splitlines() if line.startswith(prefix)]
     assert all(f"#   {line}\n" in captured.out for line in lost)
     file = tmp_path / "a.yaml"
-    assert cli.main(["from-vllm-bench", LINES[name], "--into", str(file)]) == 0
+    assert cli.main(["import", LINES[name], "--into", str(file)]) == 0
     assert load(str(file)).seed == translate(LINES[name]).document["seed"]
-    assert cli.main(["from-vllm-bench", LINES[name], "--into", str(file)]) == 2  # nothing is overwritten
+    assert cli.main(["import", LINES[name], "--into", str(file)]) == 2  # nothing is overwritten
 
 
 @pytest.mark.parametrize(("length", "max_prompt"), [(200, 1024), (1500, 548)])
@@ -101,13 +102,13 @@ def test_each_prefix_is_sent_equally_often() -> None:
 
 
 def test_secrets_are_not_written_or_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["from-vllm-bench", "vllm bench serve --header X-Auth-Token=topsecret"]) == 0
+    assert cli.main(["import", "vllm bench serve --header X-Auth-Token=topsecret"]) == 0
     for option in (
         "--base-url http://bob:topsecret@h:1",
         "--base-url bob:topsecret@h",
         "--endpoint http://b:topsecret@h/v1/x",
     ):
-        assert cli.main(["from-vllm-bench", f"vllm bench serve {option}"]) == 2
+        assert cli.main(["import", f"vllm bench serve {option}"]) == 2
     captured = capsys.readouterr()
     assert "topsecret" not in captured.out + captured.err
     assert "--base-url: contains a user or a password" in captured.err
@@ -123,7 +124,7 @@ def test_secrets_are_not_written_or_printed(capsys: pytest.CaptureFixture[str]) 
 )
 def test_a_timed_trace_becomes_a_replay(options: str, form: str, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = f"vllm bench serve --dataset-name timed_trace --dataset-path t.jsonl --num-prompts 50 {options}"
-    assert cli.main(["from-vllm-bench", line]) == 0
+    assert cli.main(["import", line]) == 0
     scenario = from_text(capsys.readouterr().out, "x")
     assert (scenario.workload.kind, scenario.workload.path, scenario.workload.format) == ("replay", "t.jsonl", form)
     assert not scenario.workload.join_turns  # vLLM sends each line by itself
@@ -132,7 +133,7 @@ def test_a_timed_trace_becomes_a_replay(options: str, form: str, kind: str, caps
 
 def test_burstgpt_lengths_are_sent_at_the_given_rate(capsys: pytest.CaptureFixture[str]) -> None:
     line = "vllm bench serve --dataset-name burstgpt --dataset-path b.csv --request-rate 5"
-    assert cli.main(["from-vllm-bench", line]) == 0
+    assert cli.main(["import", line]) == 0
     captured = capsys.readouterr()
     scenario = from_text(captured.out, "x")
     assert (scenario.workload.kind, scenario.workload.format, scenario.workload.pacing) == (
@@ -147,7 +148,7 @@ def test_burstgpt_lengths_are_sent_at_the_given_rate(capsys: pytest.CaptureFixtu
 def test_images_become_a_workload_with_images(capsys: pytest.CaptureFixture[str]) -> None:
     line = "vllm bench serve --backend openai-chat --dataset-name random-mm --random-mm-base-items-per-request 2 "
     buckets = "--random-mm-bucket-config '{(480, 640, 1): 0.7, (256, 256, 1): 0.3}'"
-    assert cli.main(["from-vllm-bench", line + buckets]) == 0
+    assert cli.main(["import", line + buckets]) == 0
     captured = capsys.readouterr()
     scenario = from_text(captured.out, "x")
     images = scenario.workload.images
@@ -163,9 +164,6 @@ def test_images_become_a_workload_with_images(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--api-key token-abc123", "--api-key: no option of vllm bench serve"),
-        ("--num-prompt 5", "--num-prompt: no option of vllm bench serve; did you mean --num-prompts?"),
-        ("--zzz", "--zzz: no option of vllm bench serve"),
         ("--num-prompts", "--num-prompts: expected one argument"),
         ("--lora-modules", "--lora-modules: expected at least one argument"),
         ("--num-prompts many", "--num-prompts: must be a whole number, 1 or more, not many"),
@@ -197,12 +195,10 @@ def test_images_become_a_workload_with_images(capsys: pytest.CaptureFixture[str]
             "and no --request-rate",
         ),
         ("--base-url server:8000", "--base-url server:8000: must start with http:// or https://"),
-        ("--endpoint http://localhost:8000/v1", "must be a path with /v1/; --base-url takes a URL"),
-        ("stray", "stray: belongs to no option"),
     ],
 )
 def test_an_invalid_option_is_one_line(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["from-vllm-bench", f"vllm bench serve {line}"]) == 2
+    assert cli.main(["import", f"vllm bench serve {line}"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert message in captured.err
@@ -210,7 +206,39 @@ def test_an_invalid_option_is_one_line(line: str, message: str, capsys: pytest.C
     assert "token-abc123" not in captured.err
 
 
-def test_all_invalid_options_of_a_line_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--api-key token-abc123", "--api-key: no option of vllm bench serve; use --api-key-file"),
+        ("--num-prompt 5", "--num-prompt: no option of vllm bench serve; did you mean --num-prompts?"),
+        ("--zzz", "--zzz: no option of vllm bench serve"),
+        ("--dataset-name sonnet", "--dataset-name sonnet: replaced by prefix_repetition"),
+        ("stray", "stray: belongs to no option"),
+    ],
+)
+def test_an_option_without_an_equivalent_is_named_and_the_rest_written(
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["import", f"vllm bench serve {line}"]) == 0
+    captured = capsys.readouterr()
+    assert f"no equivalent: {message}" in captured.err
+    assert "token-abc123" not in captured.err + captured.out
+    from_text(captured.out, "x")
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://localhost:8000", "http://localhost:8000"),
+        ("http://localhost:8000/v1", "http://localhost:8000"),
+        ("https://a/b/v1/completions", "https://a/b"),
+    ],
+)
+def test_a_url_as_endpoint_is_the_base_url(url: str, host: str) -> None:
+    assert translate(f"vllm bench serve --endpoint {url}").run[:2] == ["--host", host]
+
+
+def test_all_options_without_an_equivalent_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     pasted = """python -m vllm.benchmark.benchmark_serving \\
         --model meta-llama/Meta-Llama-3.1-8B-Instruct \\
         --endpoint http://localhost:8000/v1 \\
@@ -221,7 +249,7 @@ def test_all_invalid_options_of_a_line_are_named(capsys: pytest.CaptureFixture[s
         --percentage-varied-requests 20 \\ # %
         --share-gpu-memory-fraction 0.9 \\
         --save-result serving_results.json"""
-    assert cli.main(["from-vllm-bench", pasted]) == 2
+    assert cli.main(["import", pasted]) == 0
     errors = capsys.readouterr().err
     assert errors.count("no option of vllm bench serve") == 2
     assert "serving_results.json: belongs to no option" in errors
@@ -248,7 +276,7 @@ def test_the_command_line_can_be_read_from_stdin(
     import io
 
     monkeypatch.setattr("sys.stdin", io.StringIO(LINES["plain"]))
-    assert cli.main(["from-vllm-bench", "-"]) == 0
+    assert cli.main(["import", "-"]) == 0
     assert "kind: random" in capsys.readouterr().out
 
 

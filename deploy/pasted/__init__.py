@@ -1,0 +1,1 @@
+"""Command lines as they are pasted from articles and logs."""

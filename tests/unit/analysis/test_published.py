@@ -1,0 +1,83 @@
+"""Published figures as sides: the block that vLLM prints, throughput JSON, and tables."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.analysis.comparison.sides import read_side
+from inferload.analysis.interop import imported, published
+
+NAMES = {
+    "Request throughput (req/s)": "turns_per_s",
+    "Output token throughput (tok/s)": "output_tok_per_s",
+    "Mean TTFT (ms)": "mean(ttft_ms)",
+    "Median TPOT (ms)": "p50(tpot_ms)",
+    "P99 E2EL (ms)": "p99(e2e_ms)",
+}
+VALUES = st.fixed_dictionaries({name: st.integers(1, 10**7).map(lambda value: value / 100) for name in NAMES})
+ENDING = "=" * 50
+
+
+def block(values: dict[str, float], width: int = 40) -> str:
+    lines = (f"{name + ':':<{width}} {value:<10.2f}" for name, value in values.items())
+    return "\n".join(["============ Serving Benchmark Result ============", *lines, ENDING])
+
+
+@given(st.lists(VALUES, min_size=1, max_size=4), st.sampled_from((1, 40)))
+def test_the_blocks_of_a_log_are_read_in_order(runs: list[dict[str, float]], width: int) -> None:
+    noise = "INFO 06-12 05:09:59 started\n100%|####| 10/10 [00:31<00:00, 3.13s/it]\n"
+    read = published.blocks(noise + noise.join(f"{block(run, width)}\n" for run in runs))
+    assert [list(result.figures.values()) for result in read] == [list(run.values()) for run in runs]
+
+
+@given(VALUES, st.booleans())
+def test_the_rows_of_a_table_are_read(values: dict[str, float], bold: bool) -> None:
+    cells = [f"**{value}**" if bold else str(value) for value in values.values()]
+    lines = [["Setup", *values], ["---"] * (len(values) + 1), ["a", *cells], ["---"] * (len(values) + 1), ["b", *cells]]
+    markdown = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    comma_separated = "\n".join(",".join(line) for line in lines)
+    for text in (markdown, comma_separated):
+        read = published.rows(text)
+        assert [row.label for row in read] == ["a", "b"]
+        assert all(list(row.figures.values()) == list(values.values()) for row in read)
+
+
+@pytest.mark.parametrize(
+    ("header", "cell", "figure", "value"),
+    [
+        ("平均 TTFT (ms)", "7983.40", "mean(ttft_ms)", 7983.4),
+        ("TTFT P50", "450ms", "p50(ttft_ms)", 450.0),
+        ("TTFT P99 (s)", "1.5", "p99(ttft_ms)", 1500.0),
+        ("TPOT", "0.042 s", "mean(tpot_ms)", 42.0),
+        ("平均 E2EL 延迟 (ms)", "29,372.42", "mean(e2e_ms)", 29372.42),
+        ("请求吞吐量 (req/s)", "**1.31**", "turns_per_s", 1.31),
+        ("输出 Token 吞吐量 (tok/s)", "858.57", "output_tok_per_s", 858.57),
+        ("总 Token 吞吐量 (tok/s)", "611.47", "total_tok_per_s", 611.47),
+        ("Throughput", "1200 t/s", "output_tok_per_s", 1200.0),
+    ],
+)
+def test_columns_become_figures(header: str, cell: str, figure: str, value: float) -> None:
+    (row,) = published.rows(f"| Setup | {header} | VRAM |\n|:---|---|---|\n| a | {cell} | 16GB |")
+    assert row.figures == {figure: pytest.approx(value)}
+    assert row.unread == ("VRAM",)
+
+
+def test_a_row_is_a_side_without_an_interval(tmp_path: Path) -> None:
+    file = tmp_path / "table.md"
+    file.write_text("| Setup | TTFT P50 | VRAM |\n|---|---|---|\n| base | 450ms | 16GB |\n| awq | 280ms | 5GB |\n")
+    side = read_side(Path(f"{file}:2"))
+    assert (side.label, side.runs[0].value("p50(ttft_ms)")) == ("awq", 280.0)
+    assert side.runs[0].notes == (published.ONE_FIGURE, "columns without a figure: VRAM")
+
+
+def test_throughput_files_of_both_formats_are_read(tmp_path: Path) -> None:
+    old = {"num_prompts": 1000, "throughput": 2456.3, "avg_generation_throughput": 2456.3, "total_time": 10}
+    new = {"elapsed_time": 1.0, "num_requests": 2, "requests_per_second": 2.0, "tokens_per_second": 3.0}
+    file = tmp_path / "throughput.json"
+    file.write_text(json.dumps(old) + json.dumps(new))
+    assert [dict(result.figures) for result in imported.read(file)] == [
+        {"turns_per_s": 100.0, "output_tok_per_s": 2456.3},
+        {"turns_per_s": 2.0, "total_tok_per_s": 3.0},
+    ]

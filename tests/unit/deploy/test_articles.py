@@ -1,0 +1,35 @@
+"""What becomes of the command lines, results and tables of published articles (tests/data/articles)."""
+
+from collections.abc import Callable
+
+import pytest
+from inferload.analysis.comparison.sides import read_side
+from paths import ROOT
+
+from inferload import cli
+
+ARTICLES = ROOT / "tests/data/articles"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in ARTICLES.glob("*-commands.txt")))
+def test_every_command_of_an_article_is_translated_or_named(
+    name: str, golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["import", str(ARTICLES / f"{name}.txt")]) == 0
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    assert "token-abc123" not in captured.out + captured.err
+    golden(f"article-{name}.txt", f"{captured.out}\n{captured.err}")
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in ARTICLES.iterdir() if not path.name.endswith("-commands.txt"))
+)
+def test_every_result_of_an_article_is_a_side(name: str, golden: Callable[[str, str], None]) -> None:
+    runs = read_side(ARTICLES / name).runs
+    lines = [
+        f"{run.label}: {', '.join(f'{figure} {value:g}' for figure, value in run.figures.items() if value is not None)}; "
+        f"{'; '.join(run.notes)}"
+        for run in runs
+    ]
+    golden(f"article-{name}.txt", "\n".join(lines) + "\n")

@@ -1,0 +1,65 @@
+"""Pasted command lines: the same options in any order and notation are the same command."""
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.deploy.pasted.kinds import SERVE, recognised
+from inferload.deploy.pasted.serve import translated
+from inferload.deploy.pasted.shell import commands
+
+from inferload import cli
+
+OPTIONS = {"max-num-seqs": 8, "dtype": "float16", "max-model-len": 4096, "served-model-name": "a model # 1"}
+STARTS = (
+    "vllm serve M",
+    "python3 -m vllm.entrypoints.openai.api_server --model M",
+    "nohup ./.venv/bin/python -m vllm.entrypoints.cli.main serve M",
+    "docker run --gpus all -e A=1 -p 8000:8000 vllm/vllm-openai:latest --model M",
+    "podman run docker.io/vllm/vllm-openai M",
+)
+PREFIXES = ("", "A=1 ", "export A=1\n", "root@2f77:/dir# ", "$ ", "(venv) $ ")
+
+
+@given(
+    st.sampled_from(STARTS),
+    st.sampled_from(PREFIXES),
+    st.permutations(sorted(OPTIONS)),
+    st.sampled_from(("--", "\u2013", "\u2014", "\u2014\u2014")),
+    st.sampled_from((" ", " \\\n  ", " \\ # a comment\n  ", " # a comment\n  ")),
+    st.sampled_from(("", " &", " > log 2>&1 &", " 2>&1 | tee log", "  # the end")),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_server_is_the_same_in_any_notation(  # noqa: PLR0917
+    start: str, prefix: str, order: list[str], dash: str, between: str, end: str, underscores: bool, equals: bool
+) -> None:
+    names = [name.replace("-", "_") if underscores else name for name in order]
+    options = [
+        f"{dash}{name}{'=' if equals else ' '}{shlex.quote(str(OPTIONS[key]))}"
+        for name, key in zip(names, order, strict=True)
+    ]
+    (command,) = commands(prefix + between.join([start, *options]) + end)[:1]
+    found = recognised(command)
+    assert found is not None
+    assert found.kind == SERVE
+    document = translated(found.words, found.environment).document
+    assert document["model"] == "M"
+    assert document["variants"]["m"]["args"] == OPTIONS
+
+
+@given(st.text(alphabet="ab -'\"\\#|&;<>=\n$\u2013{}", max_size=60))
+def test_any_text_is_read(text: str) -> None:
+    for command in commands(text):
+        recognised(command)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# a comment", "pip install vllm", "curl http://a/v1/chat/completions -d '{}'", "'"]
+)
+def test_nothing_to_translate_is_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["import", text]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
