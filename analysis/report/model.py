@@ -77,8 +77,8 @@ class ReportModel:
 
     @property
     def announced(self) -> str:
-        """Verdict of a text, after the mark that a page has as a badge."""
-        return f"Simulator, not a real server. {self.verdict}" if self.first.simulated else self.verdict
+        """Verdict of a text, after what a simulated server stands for."""
+        return f"{self.first.simulated} {self.verdict}".lstrip()
 
     def table(self, key: str) -> Table | None:
         """Return the table of a key."""
@@ -133,7 +133,7 @@ def build(
         verdict=" ".join(sentences),
         caution=_caution(level) or ("stopped early" if state == "stopped early" else ""),
         reasons=tuple(reason for reason in reasons if reason.decides),
-        remarks=_remarks(manifest, reasons, unreadable.all(), parts["first"]),
+        remarks=_remarks(manifest, reasons, unreadable.all()),
         causes=tuple(causes),
         manifest="" if others is not None or manifest == Manifest() else _json_text(manifest),
         **parts,
@@ -165,11 +165,9 @@ def _caution(level: str) -> str:
     }.get(level, "")
 
 
-def _remarks(
-    manifest: Manifest, reasons: Sequence[VerdictReason], unreadable: Sequence[str], first: FirstScreen
-) -> tuple[str, ...]:
+def _remarks(manifest: Manifest, reasons: Sequence[VerdictReason], unreadable: Sequence[str]) -> tuple[str, ...]:
     """Return the lines without effect on the verdict."""
-    lines = [*(reason.remark for reason in reasons if not reason.decides), *unreadable, first.simulated]
+    lines = [*(reason.remark for reason in reasons if not reason.decides), *unreadable]
     if manifest.insecure:
         lines.append("The server's certificate was not checked (--insecure).")
     return tuple(filter(None, lines))

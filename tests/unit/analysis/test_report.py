@@ -225,10 +225,13 @@ def test_a_run_on_the_simulator_is_marked_first(tmp_path: Path) -> None:
     summary["run"]["engine"] = "simulator"
     markdown, page = pages(synthetic.write(tmp_path / "run", summary, engine="simulator", insecure=True))
     assert markdown.startswith("# chat on the simulator\n")
-    assert markdown.splitlines()[2].startswith("**Simulator, not a real server. failed: 2 of 3 gates failed; ")
+    assert markdown.splitlines()[2].startswith(
+        "**Simulated server: what it stands for is not recorded. failed: 2 of 3 gates failed; "
+    )
     assert "--insecure" in markdown
     assert " · chat on the simulator</title>" in page
     assert re.search(r'<div class="verdict"><span [^>]*>.*</span><span class="badge">simulator</span>', page)
+    assert '</h1>\n<p class="note">Simulated server: what it stands for is not recorded.</p>' in page
     assert "--insecure" in page
 
 
@@ -454,8 +457,8 @@ def test_cancelled_turns_are_a_row_of_the_counts() -> None:
 )
 def test_the_report_names_what_a_simulated_server_stands_for(targets: list[dict[str, str]], sentence: str) -> None:
     model = build(Path("x"), typed({"engine": "simulator", "targets": targets}, Manifest), None)
-    assert sentence in model.remarks
-    assert sentence not in build(Path("x"), typed({"engine": "vllm", "targets": targets}, Manifest), None).remarks
+    assert model.announced.startswith(sentence)
+    assert sentence not in build(Path("x"), typed({"engine": "vllm", "targets": targets}, Manifest), None).announced
 
 
 @pytest.mark.parametrize(
