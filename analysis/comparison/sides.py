@@ -8,6 +8,7 @@ from typing import Any
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.base.numbers import percent, plural
 from inferload.figures.metric_names import PROCESS_START
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
@@ -26,6 +27,7 @@ NAMES = tuple(figure.name for figure in ALL)
 ARMS = ("cold", "warm")  # counted arms of a prefix cache, in the order of their runs
 WARMING = "warming"
 _ONLY = "workload.only"
+_MOST_FAILED = 0.1  # share of turns; with more, a run is called collapsed
 _MOST_DIGITS = 9  # of the number of a result in a file
 
 
@@ -68,6 +70,9 @@ class Run:
     ok_and_sent: tuple[int, int] | None = None  # successful turns, sent turns
     loads: tuple[LoadFigures, ...] = ()  # the run, or each step of its load
     arm: str = "cold"  # of the prefix cache: cold, warm, or warming (not counted)
+    collapsed: str = (
+        ""  # how the server did not serve the load: `overloaded`, or the share of failed turns; empty if it did
+    )
 
     def value(self, name: str) -> float | None:
         """Return a figure by name; None if unknown."""
@@ -97,6 +102,14 @@ class Side:
     def counted(self) -> Sequence[Run]:
         """Runs of the means: the valid and suspect ones, or all if all are invalid."""
         return [run for run in self.runs if run.level != "invalid"] or self.runs
+
+    @property
+    def collapsed(self) -> str:
+        """How the load was not served in the counted runs, with their number; empty if it was."""
+        found = [run.collapsed for run in self.counted if run.collapsed]
+        if not found:
+            return ""
+        return f"{self.label} did not serve the load: {found[0]} in {len(found)} of {plural(len(self.counted), 'run')}"
 
     @property
     def ok_and_sent(self) -> tuple[int, int] | None:
@@ -280,7 +293,17 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         ok_and_sent=(turns.ok, turns.sent),
         loads=_loads(manifest, summary),
         arm=summary.cache.arm or ARMS[0],
+        collapsed=_collapsed(summary),
     )
+
+
+def _collapsed(summary: Summary) -> str:
+    """Return how a server did not serve the load: latencies of the rest of the turns are those of another load."""
+    if any(reason.code == "overload" for reason in summary.verdict.deciding):
+        return "overloaded"
+    turns = summary.turns
+    failed = turns.failed / (turns.ok + turns.failed) if turns.ok + turns.failed else 0.0
+    return f"{percent(failed)} of the turns failed" if failed > _MOST_FAILED else ""
 
 
 def _lasted_s(manifest: Manifest) -> float | None:

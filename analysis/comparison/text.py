@@ -19,10 +19,11 @@ from .sides import Side
 
 
 def headline(comparison: Comparison) -> str:
-    """Format a comparison as a sentence: the verdict, the primary figure, every figure that is worse, and the condition."""
+    """Format a comparison as a sentence: the verdict, the primary figure, every figure that is worse, collapse and condition."""
     against = f"{comparison.candidate.label} against {comparison.baseline.label}"
     verdict = f"{comparison.verdict.upper()}, " if comparison.verdict in ("better", "worse", "mixed") else ""
     also = [f"worse: {_measured(row)}" for row in comparison.worse if not row.primary]
+    also += [side.collapsed for side in comparison.paired if side.collapsed]
     holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and comparison.tested_any else []
     return f"{against}: {verdict}{'; '.join([_primary(comparison), *also, *holds])}"
 
@@ -32,6 +33,7 @@ def brief(comparison: Comparison) -> str:
     row = comparison.primary
     words = [f"{row.figure.title} {row.answer}"]
     words += [f"{other.figure.title} worse" for other in comparison.worse if not other.primary]
+    words += ["did not serve the load"] if comparison.paired[1].collapsed else []
     return "; ".join(words)
 
 

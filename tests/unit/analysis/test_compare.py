@@ -781,3 +781,13 @@ def test_the_difference_is_known_where_a_ratio_is_not(before: float | None, afte
     ]
     table = tables.effects(compare(two[0], two[1], failed, ALL))
     assert table.texts[0][list(table.columns).index("difference")] == shown
+
+
+@pytest.mark.parametrize("collapsed", ["overloaded", "40 % of the turns failed"])
+def test_a_load_that_was_not_served_is_in_the_headline(collapsed: str) -> None:
+    baseline, candidate = sides(1.2, 6)
+    runs = tuple(replace(run, collapsed=collapsed if number < 4 else "") for number, run in enumerate(candidate.runs))
+    found = compared(baseline, replace(candidate, runs=runs))
+    assert f"new did not serve the load: {collapsed} in 4 of 6 runs" in output.headline(found)
+    assert "did not serve the load" in output.brief(found)
+    assert "did not serve" not in output.headline(compared(baseline, candidate))
