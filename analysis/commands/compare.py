@@ -115,7 +115,7 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     from ..comparison.arms import by_arm
     from ..comparison.compare import compare, compare_with_occasions
     from ..comparison.labels import distinct
-    from ..comparison.sides import NAMES, named_side, of_class, priced
+    from ..comparison.sides import NAMES, expanded, named_side, of_class, priced
     from ..data.figures import ALL, DEFAULT_PRIMARY, figure
 
     try:
@@ -125,7 +125,8 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     limits = [max_change.parse(text) for text in arguments.max_change]
     names = tuple(dict.fromkeys((primary.name, *NAMES, *tables.BLOCK_NAMES, *(limit.name for limit in limits))))
     overrides = prices.from_options(arguments)
-    paths = [*([] if arguments.baseline is None else [arguments.baseline]), *arguments.sides]
+    named = [*([] if arguments.baseline is None else [arguments.baseline]), *arguments.sides]
+    paths = [path for each in named for path in expanded(each)]
     if len(paths) < 2:
         raise UsageError(f"compare: {paths[0]}: no candidate; name one")
     has_occasions = baselines.is_baseline(Path(paths[0]))

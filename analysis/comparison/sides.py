@@ -229,6 +229,19 @@ def _numbered(path: Path) -> tuple[Path, int | None]:
     return path.with_name(name), int(number)
 
 
+def expanded(argument: str) -> list[str]:
+    """Return a side for each row of a table or block of a text without a number; the side itself of all else."""
+    label, path = named_path(argument)
+    if label is not None or not path.is_file():
+        return [argument]
+    try:
+        results = imported.read(path)
+    except UsageError:  # another kind of file, such as a baseline
+        return [argument]
+    numbered = [f"{path}:{number}" for number in range(1, len(results) + 1)]
+    return numbered if imported.are_configurations(results) else [argument]
+
+
 def path_label(path: Path) -> str:
     """Return the name of a path; for `.` the name of the working directory."""
     return path.name or path.resolve().name
@@ -372,6 +385,8 @@ def _read_imported(path: Path, number: int | None = None) -> list[Run]:
     results = imported.read(path)
     if number is not None and not 1 <= number <= len(results):
         raise UsageError(f"{path}:{number}: the file has the results 1 to {len(results)}; name one of them")
+    if number is None and imported.are_configurations(results):
+        raise UsageError(f"{path}: {len(results)} configurations, which are no repeats; name one as {path}:1")
     return [
         Run(
             path=path,

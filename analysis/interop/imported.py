@@ -49,6 +49,11 @@ class Imported:
     label: str = ""  # of a row of a table
 
 
+def are_configurations(results: Sequence[Imported]) -> bool:
+    """Return True for several published results: rows of a table or printed blocks, which are no repeats of one configuration."""
+    return len(results) > 1 and all(published.ONE_FIGURE in result.notes for result in results)
+
+
 def read(path: Path) -> list[Imported]:
     """Read the results of a file, in their order; UsageError for an unknown format."""
     try:

@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison.sides import read_side
 from inferload.analysis.interop import imported, published
+from paths import DATA
+
+from inferload import cli
 
 NAMES = {
     "Request throughput (req/s)": "turns_per_s",
@@ -81,3 +84,13 @@ def test_throughput_files_of_both_formats_are_read(tmp_path: Path) -> None:
         {"turns_per_s": 100.0, "output_tok_per_s": 2456.3},
         {"turns_per_s": 2.0, "total_tok_per_s": 3.0},
     ]
+
+
+def test_the_rows_of_a_table_are_sides_and_no_repeats(capsys: pytest.CaptureFixture[str]) -> None:
+    table = DATA / "articles" / "000-table-chat.md"
+    assert cli.main(["compare", str(table)]) == 0
+    output = capsys.readouterr().out
+    assert "-16.94%" in output
+    assert "tested" in output
+    assert cli.main(["compare", f"x={table}", f"{table}:2"]) == 2
+    assert "5 configurations, which are no repeats; name one as" in capsys.readouterr().err

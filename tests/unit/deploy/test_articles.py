@@ -1,9 +1,10 @@
 """What becomes of the command lines, results and tables of published articles (tests/data/articles)."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from inferload.analysis.comparison.sides import read_side
+from inferload.analysis.comparison.sides import expanded, read_side
 from paths import ROOT
 
 from inferload import cli
@@ -26,7 +27,8 @@ def test_every_command_of_an_article_is_translated_or_named(
     "name", sorted(path.name for path in ARTICLES.iterdir() if not path.name.endswith("-commands.txt"))
 )
 def test_every_result_of_an_article_is_a_side(name: str, golden: Callable[[str, str], None]) -> None:
-    runs = read_side(ARTICLES / name).runs
+    path = ARTICLES / name
+    runs = [read_side(Path(side)).runs[0] for side in expanded(str(path))]
     lines = [
         f"{run.label}: {', '.join(f'{figure} {value:g}' for figure, value in run.figures.items() if value is not None)}; "
         f"{'; '.join(run.notes)}"
