@@ -43,6 +43,12 @@ def register(subparsers: Any) -> None:
         help="also write the measured turns in the format of vllm bench serve --save-result",
     )
     parser.add_argument(
+        "--as",
+        dest="form",
+        choices=("vllm-bench",),
+        help="print the measured turns as the block that vllm bench serve prints, and write no report",
+    )
+    parser.add_argument(
         "--locust-csv",
         type=Path,
         metavar="PREFIX",
@@ -69,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     from ..report.report import ReportOptions, make, make_of_locust
 
     _check(arguments)
+    if arguments.form is not None:
+        return _print_blocks(arguments.run_dirs)
     options = ReportOptions(arguments.minute, arguments.server_log, arguments.vllm_bench)
     if arguments.locust_csv is not None:
         reports = [make_of_locust(arguments.locust_csv, arguments.scrape, arguments.out, options)]
@@ -92,6 +100,16 @@ def run(arguments: argparse.Namespace) -> int:
         outputs.write(
             {name: typed_documents.read(path / rundir.SUMMARY, Summary) for name, path in _named(single).items()}
         )
+    return 0
+
+
+def _print_blocks(run_dirs: Sequence[Path]) -> int:
+    """Print the block of `vllm bench serve` for each run."""
+    from ..data import frames
+    from ..interop import vllm_bench
+
+    for run_dir in run_dirs:
+        print(vllm_bench.block(vllm_bench.document(frames.load(run_dir, whole=True))))
     return 0
 
 

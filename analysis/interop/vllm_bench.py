@@ -26,6 +26,24 @@ from .imported import OUR_BACKEND
 Floats = npt.NDArray[np.float64]
 
 _PERCENTILES = (50, 90, 95, 99)
+# Lines of the printed block: title, key of the result, digits after the point.
+_TOTALS = (
+    ("Successful requests:", "completed", 0),
+    ("Failed requests:", "failed", 0),
+    ("Benchmark duration (s):", "duration", 2),
+    ("Total input tokens:", "total_input_tokens", 0),
+    ("Total generated tokens:", "total_output_tokens", 0),
+    ("Request throughput (req/s):", "request_throughput", 2),
+    ("Request goodput (req/s):", "request_goodput", 2),
+    ("Output token throughput (tok/s):", "output_throughput", 2),
+    ("Total token throughput (tok/s):", "total_token_throughput", 2),
+)
+_DISTRIBUTIONS = (
+    ("Time to First Token", "TTFT", "ttft"),
+    ("Time per Output Token (excl. 1st token)", "TPOT", "tpot"),
+    ("Inter-token Latency", "ITL", "itl"),
+    ("End-to-end Latency", "E2EL", "e2el"),
+)
 
 
 def document(run: RunFrames) -> dict[str, Any]:
@@ -85,6 +103,25 @@ def document(run: RunFrames) -> dict[str, Any]:
         **_figures("itl", np.array(gaps_ms)),
         **_figures("e2el", latency_ms),
     }
+
+
+def block(result: Mapping[str, Any]) -> str:
+    """Format a result as the block that `vllm bench serve` prints; unknown values are left out."""
+    lines = [f"{' Serving Benchmark Result ':=^50}"]
+    lines += [_line(title, result[key], digits) for title, key, digits in _TOTALS if result[key] is not None]
+    for heading, short, name in _DISTRIBUTIONS:
+        if f"mean_{name}_ms" not in result:
+            continue
+        lines.append(f"{heading:-^50}")
+        lines += [
+            _line(f"{title} {short} (ms):", result[f"{key}_{name}_ms"], 2)
+            for title, key in (("Mean", "mean"), ("Median", "median"), ("P99", "p99"))
+        ]
+    return "\n".join([*lines, "=" * 50])
+
+
+def _line(title: str, value: float, digits: int) -> str:
+    return f"{title:<40} {value:<10.{digits}f}"
 
 
 def write(run: RunFrames, path: Path) -> None:

@@ -25,6 +25,7 @@ from inferload.analysis.report.report import ReportOptions, make, make_of_locust
 from paths import DATA
 from summaries import server_documents as servers_block
 
+from inferload import cli
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.cli import main
@@ -325,6 +326,22 @@ def test_the_vllm_bench_export_reads_back_the_same(run_dir: Path, tmp_path: Path
     theirs = json.loads((DATA / "results" / "vllm-bench.json").read_text())
     omitted = {"tokenizer_mode", "endpoint_type", "max_output_tokens_per_s", "max_concurrent_requests", "rtfx", "label"}
     assert {key for key in theirs if not key.startswith("spec_decode")} - set(document) - omitted == set()
+
+
+def test_the_printed_block_of_vllm_bench_reads_back_the_same(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert cli.main(["report", str(run_dir), "--as", "vllm-bench"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("============ Serving Benchmark Result ============\nSuccessful requests: ")
+    assert {len(line) for line in text.splitlines() if line[0] in "=-"} == {50}
+    (tmp_path / "block.txt").write_text(text)
+    (read,) = imported.read(tmp_path / "block.txt")
+    vllm_bench.write(frames.load(run_dir, whole=True), tmp_path / "result.json")
+    (exact,) = imported.read(tmp_path / "result.json")
+    assert read.figures
+    for name, value in read.figures.items():
+        assert value == pytest.approx(exact.figures[name], abs=0.005)
 
 
 def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_export(run_dir: Path, tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""`inferload study` on the simulator: runs, page, and a second call that continues."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inferload import cli
+
+STUDY = """\
+schema: 1
+name: small
+title: A small study
+question: Does a queue show in TTFT?
+source: {title: a text, date: 2026-01-01, setting: one run}
+parts:
+  only:
+    title: The only part
+    sweep:
+      baseline: tiny-all
+      variants: [tiny-seqs-1]
+      scenarios: [{scenario: smoke, name: load, set: ["arrivals.users=6", "phases.warmup_s=0"]}]
+      pairs: 3
+      measure_s: 2
+      restart: once
+      reports: false
+    quick: {pairs: 1}
+tables:
+  - key: t
+    title: Table
+    part: only
+    base: many
+    figures: [mean(ttft_ms), max(requests_waiting)]
+    rows: [{label: many, published: [10, null]}, {label: one, variant: tiny-seqs-1, published: [20, null]}]
+claims:
+  - {text: It does, table: t, row: one, figure: mean(ttft_ms), expect: higher, why: requests wait}
+"""
+
+
+def test_a_study_runs_shows_its_claims_and_continues(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file, folder = tmp_path / "small.yaml", tmp_path / "out"
+    file.write_text(STUDY)
+    assert cli.main(["study", str(file), "--quick", "--into", str(folder)]) == 0
+    assert "A small study: 1 claims: 1 not tested" in capfd.readouterr().out
+    page = (folder / "index.md").read_text()
+    assert "**Simulated server: stands for " in page
+    assert "| It does | +100 % |" in page
+    assert "<h1>A small study</h1>" in (folder / "index.html").read_text()
+    assert len(json.loads((folder / "results.json").read_text())["runs"]) == 2
+    before = (folder / "results.json").read_bytes()
+    assert cli.main(["study", "--resume", str(folder)]) == 0  # all runs are done: the page is made again
+    assert (folder / "results.json").read_bytes() == before
