@@ -174,11 +174,19 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(
             "report: --junit, --markdown and --github require run directories; plain Locust has no outcome"
         )
+    if arguments.form is not None and (locust or _reported(arguments)):
+        raise UsageError(f"report: --as {arguments.form} prints run directories only; remove the other options")
     if arguments.together is not None and runs < 2:
         raise UsageError("report: --together requires two or more run directories")
     if runs != 1 and (arguments.vllm_bench is not None or (arguments.server_log is not None and not locust)):
         raise UsageError("report: --vllm-bench and --server-log require a single run directory")
     _check_kinds(arguments)
+
+
+def _reported(arguments: argparse.Namespace) -> bool:
+    """Return True if an option of the reports is given."""
+    given = (arguments.minute, arguments.server_log, arguments.vllm_bench, arguments.together)
+    return any(value is not None for value in given) or ci.Outputs.of(arguments).wanted
 
 
 def _check_kinds(arguments: argparse.Namespace) -> None:

@@ -1,5 +1,6 @@
 """Sides of a comparison: runs of a configuration, from run directories or result files of other clients."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, fsum, log
@@ -10,6 +11,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import percent, plural
 from inferload.figures.metric_names import PROCESS_START
+from inferload.figures.rate_figures import FAILED_RATIO
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
 from inferload.results.documents import typed_documents
@@ -70,9 +72,7 @@ class Run:
     ok_and_sent: tuple[int, int] | None = None  # successful turns, sent turns
     loads: tuple[LoadFigures, ...] = ()  # the run, or each step of its load
     arm: str = "cold"  # of the prefix cache: cold, warm, or warming (not counted)
-    collapsed: str = (
-        ""  # how the server did not serve the load: `overloaded`, or the share of failed turns; empty if it did
-    )
+    collapsed: str = ""  # how the server did not serve the load: overloaded, or by failed turns; empty if it did
 
     def value(self, name: str) -> float | None:
         """Return a figure by name; None if unknown."""
@@ -106,10 +106,11 @@ class Side:
     @property
     def collapsed(self) -> str:
         """How the load was not served in the counted runs, with their number; empty if it was."""
-        found = [run.collapsed for run in self.counted if run.collapsed]
+        found = Counter(run.collapsed for run in self.counted if run.collapsed)
         if not found:
             return ""
-        return f"{self.label} did not serve the load: {found[0]} in {len(found)} of {plural(len(self.counted), 'run')}"
+        kinds = [f"{how} in {count} of {plural(len(self.counted), 'run')}" for how, count in found.items()]
+        return f"{self.label} did not serve the load: {', '.join(kinds)}"
 
     @property
     def ok_and_sent(self) -> tuple[int, int] | None:
@@ -311,12 +312,11 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
 
 
 def _collapsed(summary: Summary) -> str:
-    """Return how a server did not serve the load: latencies of the rest of the turns are those of another load."""
+    """Return how a server did not serve the load of the measure phase: its latencies are those of another load."""
     if any(reason.code == "overload" for reason in summary.verdict.deciding):
         return "overloaded"
-    turns = summary.turns
-    failed = turns.failed / (turns.ok + turns.failed) if turns.ok + turns.failed else 0.0
-    return f"{percent(failed)} of the turns failed" if failed > _MOST_FAILED else ""
+    failed = value_of(FAILED_RATIO.key, summary)
+    return f"over {percent(_MOST_FAILED)} of the turns failed" if failed is not None and failed > _MOST_FAILED else ""
 
 
 def _lasted_s(manifest: Manifest) -> float | None:

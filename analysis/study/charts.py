@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from inferload.results.study import StudyPlan, StudyTable
 
 from ..charts.chart import BLUE, GREEN, HEAT, ORANGE, RED, TEAL, VIOLET, Picture, PlotlyDict, layout, numbers, title
-from .findings import MeasuredRow, bases, effect, published_change, term_of
+from .findings import Grid, MeasuredRow, anchor, bases, effect, grid_of, published_change, term_of
 
 _COLOURS = (BLUE, ORANGE, GREEN, VIOLET, TEAL, RED)
 _ROW_PX = 26
@@ -15,9 +15,8 @@ _ROW_PX = 26
 
 def pictures(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[Picture]:
     """Return the charts of a table; none for a table of single values without changes."""
-    part = plan.parts.get(table.part)
-    if table.grid and part is not None and len(part.grid) == 2:
-        return [_heat(table, name, rows, dict(part.grid)) for name in table.figures]
+    if (grid := grid_of(table, plan, rows)) is not None:
+        return [_heat(table, name, grid) for name in table.figures]
     if any(each.row.load is not None for each in rows):
         return [_over_load(table, name, rows) for name in table.figures]
     if table.has_changes:
@@ -105,29 +104,37 @@ def _over_load(table: StudyTable, name: str, rows: Sequence[MeasuredRow]) -> Pic
     ]
     plan = layout(320, {"title": title("load")}, {"title": title(term.head.text), "rangemode": "tozero"})
     plan |= {"showlegend": len(data) > 1}
-    key = f"{table.key}-{term.name.replace('(', '-').rstrip(')')}-chart"
-    return Picture(key, f"{table.title}: {term.head.text}", "", {"data": data, "layout": plan}, (term.figure.key,))
+    return Picture(
+        f"{anchor(table, name)}-chart",
+        f"{table.title}: {term.head.text}",
+        "",
+        {"data": data, "layout": plan},
+        (term.figure.key,),
+    )
 
 
-def _heat(table: StudyTable, name: str, rows: Sequence[MeasuredRow], grid: dict[str, tuple[str, ...]]) -> Picture:
+def _heat(table: StudyTable, name: str, grid: Grid) -> Picture:
     """Return the heat map of a figure over two arguments."""
     term = term_of(name)
-    (down, downs), (across, acrosses) = grid.items()
-    by_variant = {each.row.variant: each.value(name) for each in rows}
-    cells = [[by_variant.get(f"{down}-{x}.{across}-{y}") for y in acrosses] for x in downs]
+    cells = [[float("nan") if value is None else value for value in line] for line in grid.values(name)]
     data = [
         {
             "type": "heatmap",
-            "x": list(acrosses),
-            "y": list(downs),
-            "z": [numbers([float("nan") if value is None else value for value in row]) for row in cells],
+            "x": list(grid.acrosses),
+            "y": list(grid.downs),
+            "z": [numbers(line) for line in cells],
             "texttemplate": "%{z:,.4~g}",
             "colorscale": HEAT,
-            "hovertemplate": f"{down} %{{y}}, {across} %{{x}}: %{{z:,.4~g}} {term.unit}<extra></extra>",
+            "hovertemplate": f"{grid.down} %{{y}}, {grid.across} %{{x}}: %{{z:,.4~g}} {term.unit}<extra></extra>",
             "colorbar": {"thickness": 12, "outlinewidth": 0},
         }
     ]
     axis = {"type": "category"}
-    plan = layout(130 + 34 * len(downs), {"title": title(across)} | axis, {"title": title(down)} | axis)
-    key = f"{table.key}-{term.name.replace('(', '-').rstrip(')')}-chart"
-    return Picture(key, f"{table.title}: {term.head.text}", "", {"data": data, "layout": plan}, (term.figure.key,))
+    plan = layout(130 + 34 * len(grid.downs), {"title": title(grid.across)} | axis, {"title": title(grid.down)} | axis)
+    return Picture(
+        f"{anchor(table, name)}-chart",
+        f"{table.title}: {term.head.text}",
+        "",
+        {"data": data, "layout": plan},
+        (term.figure.key,),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +11,7 @@ from inferload.figures import server_figures
 from inferload.figures.limits import gate_grammar
 from inferload.results.statistics import paired_runs
 from inferload.results.statistics.paired_runs import Effect
-from inferload.results.study import Claim, Row, StudyPlan, StudyTable
+from inferload.results.study import Claim, Row, StudyPlan, StudyTable, grid_point
 
 from ..comparison.compare import FEWEST_PAIRS
 from ..comparison.sides import mean_over_runs
@@ -27,6 +27,11 @@ def term_of(name: str) -> Term:
     gate = gate_grammar.parse(f"{name} < 0")
     row = server_figures.BY_KEY.get(gate.name)
     return figures.figure(name) if row is None else Term(row, gate.statistic)
+
+
+def anchor(table: StudyTable, name: str) -> str:
+    """Return the anchor of a figure of a table on the page, such as `grid-mean-ttft_ms`."""
+    return f"{table.key}-{name.replace('(', '-').rstrip(')')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,8 @@ def finding(claim: Claim, plan: StudyPlan, results: StudyResults) -> Finding:
     rows = measured(table, plan, results)
     row = next((each for each in rows if each.row.label == claim.row), None)
     if row is None or not row.counted:
-        return Finding(claim, "not measured", "", plan.left_out.get(table.part) or "no valid run")
+        problem = "no valid run" if row is not None and row.runs else "not run"
+        return Finding(claim, "not measured", "", plan.left_out.get(table.part) or problem)
     if claim.holds is not None:
         value = row.value(claim.figure)
         here = f"{term_of(claim.figure).title} {_value_text(claim.figure, value)}"
@@ -200,7 +206,7 @@ def _value_text(name: str, value: float | None) -> str:
 def highest(table: StudyTable, rows: Sequence[MeasuredRow]) -> dict[tuple[str, str], float | None]:
     """Return the highest step of each variant and scenario up to which the table's condition holds; None: at no step."""
     condition = gate_grammar.parse(table.highest or "")
-    name = (table.highest or "").partition(condition.sign)[0].strip()
+    name = condition.name if condition.statistic is None else f"{condition.statistic}({condition.name})"
     found: dict[tuple[str, str], float | None] = {}
     broken: set[tuple[str, str]] = set()
     for each in sorted(rows, key=lambda each: each.row.load or 0.0):
@@ -212,6 +218,33 @@ def highest(table: StudyTable, rows: Sequence[MeasuredRow]) -> dict[tuple[str, s
         elif key not in broken:
             found[key] = each.row.load
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Rows of a table over a grid of two arguments: `down` with its values, and `across`."""
+
+    down: str
+    downs: tuple[str, ...]
+    across: str
+    acrosses: tuple[str, ...]
+    rows: Mapping[str, MeasuredRow]  # by the name of the combination
+
+    def values(self, name: str) -> list[list[float | None]]:
+        """Return a figure by `downs` and `acrosses`; None if it is unknown."""
+        points = [
+            [self.rows.get(grid_point({self.down: x, self.across: y})) for y in self.acrosses] for x in self.downs
+        ]
+        return [[None if row is None else row.value(name) for row in line] for line in points]
+
+
+def grid_of(table: StudyTable, plan: StudyPlan, rows: Sequence[MeasuredRow]) -> Grid | None:
+    """Return the grid of a table; None if its part has not two arguments."""
+    part = plan.parts.get(table.part)
+    if not table.grid or part is None or len(part.grid) != 2:
+        return None
+    (down, downs), (across, acrosses) = part.grid.items()
+    return Grid(down, downs, across, acrosses, {each.row.variant or "": each for each in rows})
 
 
 def front(rows: Sequence[MeasuredRow], names: Sequence[str]) -> set[str]:

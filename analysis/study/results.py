@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
 from inferload.results.documents import typed_documents
+from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results, Summary
 from inferload.results.study import STUDY, StudyPlan
 from inferload.scenario.files import catalog, typed_yaml
 
-from ..comparison.sides import Run, read_run
 from ..data.figures import value_of
+from ..pages.wording import stands_for
 
 FORMAT = 1
 
@@ -34,7 +37,7 @@ class StudyRun(Struct, frozen=True, kw_only=True):
 
 
 class StudyResults(Struct, frozen=True, kw_only=True):
-    """results.json. `server`: engine with its version and model; `stands_for`: of the simulator, None for other engines."""
+    """results.json. `server`: engine with its version; `stands_for`: of the simulator, None for other engines."""
 
     format: int = FORMAT
     started_at: str = ""
@@ -57,63 +60,44 @@ def read_results(path: Path) -> StudyResults:
 
 
 def collect(plan: StudyPlan, folder: Path) -> StudyResults:
-    """Read the finished runs of a study. Raise UsageError without any."""
+    """Read the finished runs of a study, without second cache arms. Raise UsageError without any."""
     found: list[StudyRun] = []
-    first: Run | None = None
+    manifests: list[Manifest] = []
     for part, planned in plan.parts.items():
         names = tuple(dict.fromkeys(name for table in plan.tables if table.part == part for name in table.figures))
-        for scenario in planned.scenarios:
-            for variant in planned.variants:
-                for path in sorted((folder / part / scenario / variant).glob("[0-9]*")):
-                    if not (path / rundir.SUMMARY).is_file():
-                        continue
-                    run = read_run(path, names)
-                    first = first or run
-                    found += _runs(run, part, scenario, variant, names)
-    if first is None:
+        for scenario, variant in product(planned.scenarios, planned.variants):
+            for path in sorted((folder / part / scenario / variant).glob("[0-9]*")):
+                if path.name.isdecimal() and (path / rundir.SUMMARY).is_file():
+                    place = StudyRun(part=part, variant=variant, scenario=scenario, pair=int(path.name))
+                    found += _runs(typed_documents.read(path / rundir.SUMMARY, Summary), place, names)
+                    manifests.append(typed_documents.read(path / rundir.MANIFEST, Manifest))
+    if not manifests:
         raise UsageError(f"{folder}: no finished run; continue with: inferload study --resume {folder}")
-    summary = typed_documents.read(first.path / rundir.SUMMARY, Summary)
+    first, versions = manifests[0], manifests[0].versions
+    stand_ins = dict.fromkeys(name for manifest in manifests for name in stands_for(manifest))
     return StudyResults(
         started_at=first.started_at,
-        server=" ".join(filter(None, (str(first.server.get("engine")), summary.run.versions.get("server")))),
-        stands_for=first.server.get("stands for"),
+        server=" ".join(filter(None, (first.engine, versions.get("server")))),
+        stands_for=" and ".join(stand_ins) or None,
         machine=_machine(first),
-        inferload=str(first.server.get("inferload")),
+        inferload=versions.get("inferload") or "",
         runs=found,
     )
 
 
-def _runs(run: Run, part: str, scenario: str, variant: str, names: tuple[str, ...]) -> list[StudyRun]:
-    """Return a run, and one for each step of its load."""
-    pair = int(run.path.name.partition("-")[0])
-    whole = StudyRun(
-        part=part,
-        variant=variant,
-        scenario=scenario,
-        pair=pair,
-        level=run.level,
-        reasons=list(run.reasons),
-        values=dict(run.figures),
+def _runs(summary: Summary, place: StudyRun, names: tuple[str, ...]) -> list[StudyRun]:
+    """Return a run, and one for each step of its load. `place`: its part, variant, scenario and pair."""
+    run = replace(
+        place, level=summary.verdict.measurement, reasons=[reason.text for reason in summary.verdict.deciding]
     )
-    steps = typed_documents.read(run.path / rundir.SUMMARY, Summary).steps
-    return [
-        whole,
-        *(
-            StudyRun(
-                part=part,
-                variant=variant,
-                scenario=scenario,
-                pair=pair,
-                load=step.sessions_per_s if step.users is None else float(step.users),
-                level=run.level,
-                values={name: value_of(name, Results.of_part(step)) for name in names},
-            )
-            for step in steps
-        ),
+    blocks: list[tuple[float | None, Results]] = [(None, summary)]
+    blocks += [
+        (step.sessions_per_s if step.users is None else float(step.users), Results.of_part(step))
+        for step in summary.steps
     ]
+    return [replace(run, load=load, values={name: value_of(name, part) for name in names}) for load, part in blocks]
 
 
-def _machine(run: Run) -> str:
-    machine = run.server.get("machine") or {}
-    cpus = machine.get("cpus")
-    return ", ".join(filter(None, (str(machine.get("system") or ""), cpus and plural(int(cpus), "CPU"))))
+def _machine(manifest: Manifest) -> str:
+    system, cpus = manifest.machine.get("system"), manifest.machine.get("cpus")
+    return ", ".join(filter(None, (str(system or ""), plural(int(cpus), "CPU") if cpus else "")))

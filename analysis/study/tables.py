@@ -12,12 +12,15 @@ from inferload.results.study import StudyPlan, StudyTable
 
 from .findings import (
     Finding,
+    Grid,
     MeasuredRow,
+    anchor,
     bases,
     direction,
     effect,
     effect_text,
     front,
+    grid_of,
     highest,
     published_change,
     spread,
@@ -36,8 +39,8 @@ def findings(found: Sequence[Finding]) -> Table:
 
 def of(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[Table]:
     """Return the tables of one table of the study."""
-    if table.grid:
-        return _grid(table, rows, plan)
+    if (grid := grid_of(table, plan, rows)) is not None:
+        return _grid(table, grid, rows)
     here = Table(
         table.key,
         table.title,
@@ -119,26 +122,14 @@ def _highest(table: StudyTable, rows: Sequence[MeasuredRow]) -> Table:
     return Table(f"{table.key}-highest", f"{table.title}: highest load", ("", "highest load"), lines, note)
 
 
-def _grid(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[Table]:
+def _grid(table: StudyTable, grid: Grid, rows: Sequence[MeasuredRow]) -> list[Table]:
     """Return a matrix for each figure, with the values of the first argument as rows, and the Pareto front."""
-    part = plan.parts.get(table.part)
-    if part is None or len(part.grid) != 2:
-        return []
-    (down, downs), (across, acrosses) = part.grid.items()
-    by_variant = {each.row.variant: each for each in rows}
-
-    def value(name: str, x: str, y: str) -> float | None:
-        found = by_variant.get(f"{down}-{x}.{across}-{y}")
-        return None if found is None else found.value(name)
-
     shown = []
+    columns = (f"{grid.down} (down), {grid.across}", *grid.acrosses)
     for name in table.figures:
-        term = term_of(name)
-        lines = [(x, *(value(name, x, y) for y in acrosses)) for x in downs]
-        columns = (f"{down} (down), {across}", *acrosses)
-        shown.append(
-            Table(f"{table.key}-{term.figure.key}", f"{table.title}: {term.head.text}", columns, lines, table.note)
-        )
+        head = term_of(name).head.text
+        lines = [(x, *values) for x, values in zip(grid.downs, grid.values(name), strict=True)]
+        shown.append(Table(anchor(table, name), f"{table.title}: {head}", columns, lines, table.note))
     best = front(rows, table.figures)
     lines = [(each.row.label, *(each.value(name) for name in table.figures)) for each in rows if each.row.label in best]
     note = "No other combination is better in one of the figures without being worse in another."

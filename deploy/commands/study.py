@@ -11,10 +11,10 @@ from typing import Any
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.campaign.signals import Terminated, signals_interrupt
 from inferload.results.study import STUDY, StudyPlan
 from inferload.scenario.files import catalog, typed_yaml
 
-from ..launcher.signals import Terminated, signals_interrupt
 from ..servers.engines import ENGINES
 from ..study import definition
 from ..sweep import definition as sweeps

@@ -15,13 +15,13 @@ from inferload.base.escaping import markdown
 from inferload.base.numbers import plural
 from inferload.campaign.journal import JOURNAL, alone
 from inferload.campaign.pairs import MAX_PAIRS
+from inferload.campaign.signals import Terminated, signals_interrupt
 from inferload.figures import table
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
 from inferload.scenario.files import typed_yaml
 
 from ..launcher.launch import to_stderr
-from ..launcher.signals import Terminated, signals_interrupt
 from ..servers.engines import ENGINES
 from ..sweep import definition, time_estimate
 from ..sweep.definition import Sweep

@@ -11,6 +11,7 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import percent
+from inferload.campaign.signals import Terminated
 from inferload.figures import table
 from inferload.figures.rate_figures import INPUT, OUTPUT, TURNS
 from inferload.results.documents import typed_documents
@@ -18,7 +19,6 @@ from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Summary
 
 from ..launcher import launch
-from ..launcher.signals import Terminated
 from ..servers.engines import ENGINES, ServerSpec
 from ..servers.offline_limit import OfflineLimit, OfflineLoad, measure
 from ..variants.variant import label

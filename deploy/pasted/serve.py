@@ -115,6 +115,10 @@ def _current(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if model is not None and "speculative-config" not in args:
         config = {"method": "draft_model", "model": model, "num_speculative_tokens": 5 if tokens is None else tokens}
         args["speculative-config"] = config
+        if tokens is None:
+            lines.append(
+                "--speculative-model without --num-speculative-tokens: 5 is assumed; set num_speculative_tokens"
+            )
         lines.append(f"written as --speculative-config '{json.dumps(config)}'")
     return args, lines
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.campaign.process import begin
+from inferload.campaign.signals import signals_interrupt
 
 from ..launcher import paths
 from ..launcher.launch import ProgressCallback, tail
-from ..launcher.signals import signals_interrupt
 from ..vllm.log_cause import one_line
 from .engines import Command, ServerSpec, command_of
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.results.study import PlannedPart, Row, StudyPlan, StudyTable, StudyText
+from inferload.results.study import PlannedPart, Row, StudyPlan, StudyTable, StudyText, grid_value
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.schema.base import ScenarioPart
 from inferload.scenario.schema.fields import Name
@@ -130,7 +130,7 @@ def _planned(title: str, sweep: Sweep) -> PlannedPart:
         title=title,
         variants=tuple(map(label, sweep.all_variants)),
         scenarios=tuple(sweep.loads()),
-        grid={flag: tuple(map(str, values)) for flag, values in sweep.grid.items()},
+        grid={flag: tuple(map(grid_value, values)) for flag, values in sweep.grid.items()},
     )
 
 

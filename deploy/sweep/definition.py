@@ -13,6 +13,7 @@ from inferload.base.errors import UsageError
 from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
 from inferload.figures.turn_figures import TTFT
 from inferload.results.cost import Prices
+from inferload.results.study import grid_point, grid_value
 from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog, typed_yaml
@@ -120,13 +121,12 @@ class Sweep(ScenarioPart):
 
     @property
     def grid_points(self) -> Mapping[str, tuple[str, ...]]:
-        """Settings of each combination of the grid by its name, such as `max-num-seqs-16.dtype-float16`."""
+        """Settings of each combination of the grid by its name (`grid_point`)."""
         if not self.grid:
             return {}
-        values = [[(flag, _yaml(value)) for value in values] for flag, values in self.grid.items()]
+        values = [[(flag, grid_value(value)) for value in values] for flag, values in self.grid.items()]
         return {
-            ".".join(f"{flag}-{value}" for flag, value in point): tuple(f"{flag}={value}" for flag, value in point)
-            for point in product(*values)
+            grid_point(dict(point)): tuple(f"{flag}={value}" for flag, value in point) for point in product(*values)
         }
 
     @property
@@ -198,7 +198,3 @@ def check(sweep: Sweep, where: str) -> None:
     for load in sweep.loads().values():
         if not load.scenario.ends_by_itself and sweep.measure_s is None:
             raise UsageError(f"{where}: scenario {load.source} has no end; set measure_s")
-
-
-def _yaml(value: str | int | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

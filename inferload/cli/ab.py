@@ -17,6 +17,7 @@ from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan, AbRun
 from inferload.campaign.journal import JOURNAL, Journal, alone
 from inferload.campaign.pairs import MAX_PAIRS
 from inferload.campaign.runner import Runner
+from inferload.campaign.signals import Terminated, signals_interrupt
 from inferload.cli import quick_options
 from inferload.scenario.files import typed_yaml
 
@@ -78,20 +79,15 @@ def run(arguments: argparse.Namespace) -> int:
         rundir.write_text(folder / ab.PLAN, typed_yaml.to_text(plan))
     except OSError as error:
         raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with alone(folder):
+        with alone(folder), signals_interrupt():
             failures = _make(plan, folder, list(arguments.header), retry=arguments.resume is not None)
     except KeyboardInterrupt as interrupt:
         print(f"interrupted; continue with: inferload ab --resume {folder}", file=sys.stderr)
-        return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
+        return 128 + (interrupt.args[0] if isinstance(interrupt, Terminated) else signal.SIGINT)
     code = _compare(plan, folder, arguments)
     print(f"{folder / 'comparison' / 'comparison.html'}")
     return code or (1 if failures else 0)
-
-
-def _interrupt(number: int, _frame: object) -> None:
-    raise KeyboardInterrupt(number)
 
 
 def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:

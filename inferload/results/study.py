@@ -27,6 +27,16 @@ def _condition(text: str) -> str:
     return text
 
 
+def grid_point(values: Mapping[str, str]) -> str:
+    """Return the name of a combination of a grid, such as `max-num-seqs-16.dtype-float16`."""
+    return ".".join(f"{flag}-{value}" for flag, value in values.items())
+
+
+def grid_value(value: str | int | float | bool) -> str:
+    """Format a value of a grid as in YAML."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 Term = Annotated[str, AfterValidator(_term)]
 
 

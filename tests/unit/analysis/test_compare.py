@@ -783,7 +783,7 @@ def test_the_difference_is_known_where_a_ratio_is_not(before: float | None, afte
     assert table.texts[0][list(table.columns).index("difference")] == shown
 
 
-@pytest.mark.parametrize("collapsed", ["overloaded", "40 % of the turns failed"])
+@pytest.mark.parametrize("collapsed", ["overloaded", "over 10 % of the turns failed"])
 def test_a_load_that_was_not_served_is_in_the_headline(collapsed: str) -> None:
     baseline, candidate = sides(1.2, 6)
     runs = tuple(replace(run, collapsed=collapsed if number < 4 else "") for number, run in enumerate(candidate.runs))
@@ -791,3 +791,13 @@ def test_a_load_that_was_not_served_is_in_the_headline(collapsed: str) -> None:
     assert f"new did not serve the load: {collapsed} in 4 of 6 runs" in output.headline(found)
     assert "did not serve the load" in output.brief(found)
     assert "did not serve" not in output.headline(compared(baseline, candidate))
+
+
+def test_each_way_in_which_a_load_was_not_served_is_counted() -> None:
+    ways = ("overloaded", "overloaded", "over 10 % of the turns failed", "", "", "")
+    baseline, candidate = sides(1.2, 6)
+    runs = tuple(replace(run, collapsed=how) for run, how in zip(candidate.runs, ways, strict=True))
+    assert replace(candidate, runs=runs).collapsed == (
+        "new did not serve the load: overloaded in 2 of 6 runs, over 10 % of the turns failed in 1 of 6 runs"
+    )
+    assert baseline.collapsed == ""

@@ -247,6 +247,9 @@ def test_an_invalid_locust_history_is_refused(tmp_path: Path, content: str, mess
         (["RUN", "--out", "x"], "require --locust-csv"),
         (["RUN", "RUN", "--vllm-bench", "x.json"], "a single run directory"),
         (["--locust-csv", "nowhere"], "no nowhere_stats_history.csv"),
+        (["--locust-csv", "x", "--as", "vllm-bench"], "--as vllm-bench prints run directories only"),
+        (["RUN", "--as", "vllm-bench", "--vllm-bench", "x.json"], "--as vllm-bench prints run directories only"),
+        (["RUN", "--as", "vllm-bench", "--junit", "x.xml"], "--as vllm-bench prints run directories only"),
     ],
 )
 def test_conflicting_report_options_are_a_usage_error(

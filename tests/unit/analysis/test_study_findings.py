@@ -190,5 +190,9 @@ def test_no_row_of_the_front_is_surpassed(values: list[tuple[int, int]]) -> None
     for label, found in by_label.items():
         surpassed = any(o != found and o[0] <= found[0] and o[1] <= found[1] for o in by_label.values())
         assert (label in front) == (not surpassed)
-    assert [table.key for table in tables.of(plan.tables[0], rows, plan)] == ["t-ttft_ms", "t-tpot_ms", "t-front"]
+    assert [table.key for table in tables.of(plan.tables[0], rows, plan)] == [
+        "t-mean-ttft_ms",
+        "t-mean-tpot_ms",
+        "t-front",
+    ]
     assert page.html(plan, results(*runs), plotly="").count('"heatmap"') == 2

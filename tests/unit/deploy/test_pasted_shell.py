@@ -5,7 +5,7 @@ import shlex
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.pasted.kinds import SERVE, recognised
+from inferload.deploy.pasted.kinds import BENCH, SERVE, THROUGHPUT, recognised
 from inferload.deploy.pasted.serve import translated
 from inferload.deploy.pasted.shell import commands
 
@@ -49,10 +49,18 @@ def test_a_server_is_the_same_in_any_notation(  # noqa: PLR0917
     assert document["variants"]["m"]["args"] == OPTIONS
 
 
+def test_an_assumed_value_is_marked() -> None:
+    words = ["M", "--speculative-model", "D"]
+    assert any("5 is assumed" in line for line in translated(words, {}).lines)
+    assert not any("assumed" in line for line in translated([*words, "--num-speculative-tokens", "3"], {}).lines)
+
+
 @given(st.text(alphabet="ab -'\"\\#|&;<>=\n$\u2013{}", max_size=60))
 def test_any_text_is_read(text: str) -> None:
     for command in commands(text):
-        recognised(command)
+        assert command.words
+        found = recognised(command)
+        assert found is None or found.kind in (BENCH, SERVE, THROUGHPUT)
 
 
 @pytest.mark.parametrize(

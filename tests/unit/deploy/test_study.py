@@ -1,7 +1,7 @@
 """Studies: bundled files, plans, command line, and the stored pages of docs/studies."""
 
 import re
-from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,16 +10,17 @@ from inferload.analysis.study.results import read_results
 from inferload.deploy.commands import study as command
 from inferload.deploy.study import definition
 from inferload.deploy.study.definition import Engine, Study
-from paths import ROOT
+from paths import DATA, ROOT
 
 from inferload import cli
 from inferload.base.errors import UsageError
-from inferload.results.study import StudyPlan
+from inferload.results.study import StudyPlan, grid_point
 from inferload.scenario.files import catalog, typed_yaml
 
 BUNDLED = sorted((catalog.folder() / "studies").glob("*.yaml"))
 ENGINES: tuple[Engine, ...] = ("simulator", "vllm", "vllm-cpu")
 NAMES = {"agents", "chat", "features", "matrix", "pressure", "riddle", "speculation", "throughput", "triangle", "users"}
+ARTICLES = DATA / "articles"
 STORED = sorted((ROOT / "docs" / "studies").glob("*.json"))
 SMALL = """\
 schema: 1
@@ -182,11 +183,28 @@ def test_no_run_behind_a_published_page_is_invalid(path: Path) -> None:
     assert {run.level for run in read_results(path).runs} <= {"valid", "suspect"}
 
 
-def published_numbers() -> Iterator[tuple[str, str]]:
-    for path in BUNDLED:
-        for number in re.findall(r"published: \[([^\]]*)\]", path.read_text()):
-            yield path.stem, number
+# Data of the sources; the two of the blog post have one file.
+SOURCES = {"agents": "000", "chat": "000", "matrix": "001", "throughput": "001", "riddle": "004"}
 
 
-def test_published_values_are_numbers_of_the_source() -> None:
-    assert {name for name, _ in published_numbers()} == {"agents", "chat", "matrix", "riddle", "throughput"}
+@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
+def test_published_values_stand_in_the_source(path: Path) -> None:
+    rows = [row for table in definition.load(path).tables for row in table.rows]
+    values = {value for row in rows for value in row.published if value is not None}
+    assert bool(values) == (path.stem in SOURCES)
+    if values:
+        texts = [file.read_text(encoding="utf-8") for file in ARTICLES.glob(f"{SOURCES[path.stem]}-*")]
+        printed = {float(number) for text in texts for number in re.findall(r"\d+(?:\.\d+)?", text)}
+        assert values <= printed
+
+
+def test_the_values_of_a_grid_name_its_variants() -> None:
+    text = SMALL.replace("variants: [tiny-all]", "grid: {enforce-eager: [true, false], max-num-seqs: [1, 2]}").replace(
+        "variant: tiny-all", "variant: enforce-eager-true.max-num-seqs-2"
+    )
+    study: Study = typed_yaml.from_text(text, "x", Study)
+    part = study.plan("simulator", False, "x").parts["only"]
+    points = {
+        grid_point({"enforce-eager": eager, "max-num-seqs": seqs}) for eager, seqs in product(*part.grid.values())
+    }
+    assert points == set(part.variants[1:])

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.commands.throughput import page, read_run
-from inferload.deploy.launcher.signals import Terminated
 from inferload.deploy.servers import offline_limit
 from inferload.deploy.servers.engines import Command, ServerSpec
 from inferload.deploy.servers.offline_limit import OfflineLimit, OfflineLoad
@@ -19,6 +18,7 @@ from inferload.deploy.variants.variant import named
 
 from inferload import cli
 from inferload.base.errors import UsageError
+from inferload.campaign.signals import Terminated
 
 
 def limit(name: str, load: OfflineLoad) -> OfflineLimit:
