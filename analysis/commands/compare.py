@@ -115,7 +115,8 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     from ..comparison.arms import by_arm
     from ..comparison.compare import compare, compare_with_occasions
     from ..comparison.labels import distinct
-    from ..comparison.sides import NAMES, expanded, named_side, of_class, priced
+    from ..comparison.side_names import expanded
+    from ..comparison.sides import NAMES, named_side, of_class, priced
     from ..data.figures import ALL, DEFAULT_PRIMARY, figure
 
     try:

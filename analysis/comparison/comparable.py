@@ -10,7 +10,7 @@ from inferload.scenario.schema.endpoints import names_of
 from inferload.scenario.schema.tasks import REACTING
 
 from ..data.figures import SLO_FIGURES
-from ..interop.imported import OUR_EXPORT
+from ..interop.clients import OUR_EXPORT
 from .sides import Run, Side
 
 _LENGTH_TOLERANCE = 0.02  # relative difference of mean token counts

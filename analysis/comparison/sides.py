@@ -24,13 +24,13 @@ from ..data.figures import ALL, steady_value_of, value_of
 from ..data.manifest import arrivals_of, scenario_of, slo_of
 from ..interop import imported
 from ..pages.wording import stands_for
+from .side_names import named_path, numbered, path_label
 
 NAMES = tuple(figure.name for figure in ALL)
 ARMS = ("cold", "warm")  # counted arms of a prefix cache, in the order of their runs
 WARMING = "warming"
 _ONLY = "workload.only"
 _MOST_FAILED = 0.1  # share of turns; with more, a run is called collapsed
-_MOST_DIGITS = 9  # of the number of a result in a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
 def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAMES) -> Side:
     """Read a run directory, a folder of run directories, or a result file of another client; UsageError if none of these."""
     cut_off: list[str] = []
-    file, number = _numbered(path)
+    file, number = numbered(path)
     if file.is_file():
         runs = _read_imported(file, number)
     elif (path / rundir.MANIFEST).is_file():
@@ -220,38 +220,6 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
         tuple(f"{reason}: {', '.join(names_of)}" for reason, names_of in left_out.items() if names_of),
         path,
     )
-
-
-def _numbered(path: Path) -> tuple[Path, int | None]:
-    """Split `FILE:N` into the file and the number of a result in it, from 1; an existing path may contain a colon."""
-    name, colon, number = path.name.rpartition(":")
-    if path.exists() or not colon or not number.isascii() or not number.isdecimal() or len(number) > _MOST_DIGITS:
-        return path, None
-    return path.with_name(name), int(number)
-
-
-def expanded(argument: str) -> list[str]:
-    """Return a side for each row of a table or block of a text without a number; the side itself of all else."""
-    label, path = named_path(argument)
-    if label is not None or not path.is_file():
-        return [argument]
-    try:
-        results = imported.read(path)
-    except UsageError:  # another kind of file, such as a baseline
-        return [argument]
-    numbered = [f"{path}:{number}" for number in range(1, len(results) + 1)]
-    return numbered if imported.are_configurations(results) else [argument]
-
-
-def path_label(path: Path) -> str:
-    """Return the name of a path; for `.` the name of the working directory."""
-    return path.name or path.resolve().name
-
-
-def named_path(argument: str) -> tuple[str | None, Path]:
-    """Split `[NAME=]PATH` into the name, if any, and the path; an existing path may contain an equals sign."""
-    label, sign, rest = argument.partition("=")
-    return (label, Path(rest)) if sign and not Path(argument).exists() else (None, Path(argument))
 
 
 def named_side(argument: str, names: tuple[str, ...]) -> Side:

@@ -21,7 +21,7 @@ from inferload.figures.rate_figures import ATTAINMENT
 from inferload.figures.turn_figures import E2E, FIRST_EVENT, LAG
 
 from ..data.frames import RunFrames
-from .imported import OUR_BACKEND
+from .clients import OUR_BACKEND
 
 Floats = npt.NDArray[np.float64]
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from inferload.analysis.comparison.sides import expanded, read_side
+from inferload.analysis.comparison.side_names import expanded
+from inferload.analysis.comparison.sides import read_side
 from paths import ROOT
 
 from inferload import cli
