@@ -15,7 +15,7 @@ from inferload.turns.tally import Tally
 # Output events arrive together if the gap between them is below this share of the mean gap, and below this time.
 _TOGETHER_SHARE, _TOGETHER_MS = 0.1, 1.0
 _LEAST_TOGETHER_MS = 0.1  # no server streams faster, so a whole answer with shorter gaps was held
-HELD_EVENTS = 2.0  # more events per arrival: the stream is held on its way
+HELD_EVENTS = 2.0  # more events joined on the way: the stream is held
 
 # What a figure is computed from that a run may lack: the server's counts of tokens, or an SLO.
 Needs = Literal["output_tokens", "input_tokens", "slo"]
@@ -31,6 +31,16 @@ class RateFigure(Figure):
     value: Callable[[Tally, float | None], float | None]
     needs: Needs | None = None
     compared: bool = False
+
+
+def joined_on_the_way(per_arrival: float | None, delay_p99_ms: float | None, gap_ms: float | None) -> float | None:
+    """Return the events per arrival that the client's own delay cannot have joined; None if one of these is not known.
+
+    A client that reads late by some time joins at most the events that the server sent in that time.
+    """
+    if per_arrival is None or delay_p99_ms is None or not gap_ms:
+        return None
+    return max(0.0, per_arrival - delay_p99_ms / gap_ms)
 
 
 def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:

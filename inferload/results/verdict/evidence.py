@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inferload.base.numbers import number
-from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
+from inferload.figures.client_figures import LEAST_DELAY_MS
+from inferload.figures.rate_figures import joined_on_the_way
 from inferload.results.statistics.overload import Growth
 from inferload.turns.record import Phase
 
@@ -93,18 +94,21 @@ def has_idle_workers(cpu_share: float | None) -> bool:
 
 def client_delay(e: Evidence) -> float | None:
     """p99 of the client delay over the median gap, 0 below 1 ms: chunks that wait together are read as one."""
-    if e.delay_p99_ms is None or e.itl_ms is None:
+    gap_ms = _gap_ms(e)
+    if e.delay_p99_ms is None or gap_ms is None:
         return None
-    gap_ms = max(e.itl_ms, e.server_itl_ms or 0.0)
     if e.delay_p99_ms < LEAST_DELAY_MS:
         return 0.0
     return e.delay_p99_ms / gap_ms if gap_ms else None
 
 
+def _gap_ms(e: Evidence) -> float | None:
+    return None if e.itl_ms is None else max(e.itl_ms, e.server_itl_ms or 0.0)
+
+
 def held_stream(e: Evidence) -> float | None:
-    """Output events per arrival; None if a late client may have joined them."""
-    late = client_delay(e)
-    return e.events_per_arrival if late is not None and late < LATE_CLIENT else None
+    """Output events per arrival, without those that a late client can have joined."""
+    return joined_on_the_way(e.events_per_arrival, e.delay_p99_ms, _gap_ms(e))
 
 
 def held_stream_text(e: Evidence) -> str:

@@ -119,10 +119,10 @@ RULES: tuple[Rule, ...] = (
         held_stream,
         HELD_EVENTS,
         None,
-        "output events per arrival",
+        "output events per arrival - p99 of the client delay / mean gap",
         held_stream_text,
         "TTFT and ITL are those of what holds the stream: the first token waits for later ones, and most gaps are 0. E2E, TPOT "
-        "and rates are correct. Not evaluated if the client itself was late",
+        "and rates are correct. Events that a late client can have joined are not counted",
         "turn off buffering on the way (docs/how-to/gateways.md); `inferload doctor` shows how a stream arrives",
         phases=("measure",),
     ),

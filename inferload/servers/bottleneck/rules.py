@@ -7,7 +7,7 @@ import numpy as np
 
 from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
-from inferload.figures.rate_figures import HELD_EVENTS
+from inferload.figures.rate_figures import HELD_EVENTS, joined_on_the_way
 from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
 from inferload.servers.bottleneck.evidence import WindowEvidence
@@ -64,8 +64,8 @@ def _is_late(evidence: WindowEvidence) -> bool:
 
 def is_held(evidence: WindowEvidence) -> bool:
     """Return True if events arrive together that a late client has not joined."""
-    together, known = evidence.events_per_arrival, evidence.client_delay_p99_ms is not None
-    return known and together is not None and together > HELD_EVENTS and not _is_late(evidence)
+    joined = joined_on_the_way(evidence.events_per_arrival, evidence.client_delay_p99_ms, _gap_ms(evidence))
+    return joined is not None and joined > HELD_EVENTS
 
 
 def _held(evidence: WindowEvidence) -> Finding | None:
@@ -267,7 +267,8 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "stream-held",
         "The stream is held on its way",
-        f"more than {HELD_EVENTS:g} output events per arrival, without a late client",
+        f"more than {HELD_EVENTS:g} output events per arrival, without those that a late client can have joined (p99 of its "
+        "delay / mean gap)",
         "a proxy, a gateway and a server that writes several events at once are not distinguished; of the whole run",
         _held,
     ),

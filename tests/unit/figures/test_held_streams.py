@@ -1,5 +1,6 @@
 """Events that arrive together: streams that something holds on their way, and those that nothing holds."""
 
+import random
 from array import array
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from records import MS, turn
 from turn_reference import count_turn
 
-from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, HELD_EVENTS, typical_gap_ms
+from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, HELD_EVENTS, joined_on_the_way, typical_gap_ms
 from inferload.figures.turn_figures import ITL
 from inferload.turns.record import PhaseWindow
 from inferload.turns.tally import Tally, TallySet
@@ -76,3 +77,33 @@ def test_stalls_of_a_server_are_no_held_stream(token_us: int, tokens: int, stall
 def test_turns_without_gaps_have_no_figure() -> None:
     assert EVENTS_PER_ARRIVAL.value(Tally(), 1.0) is None
     assert EVENTS_PER_ARRIVAL.value(Stream(()).tally(), 1.0) is None
+
+
+@given(st.floats(1.0, 100.0), st.floats(0.0, 500.0), st.integers(10, 200), st.randoms(use_true_random=False))
+def test_what_a_late_client_joins_is_not_joined_on_the_way(
+    gap_ms: float, delay_ms: float, events: int, order: random.Random
+) -> None:
+    """A client that reads a steady stream late, by up to `delay_ms` each time."""
+    arrivals, read_ms = 0, 0.0
+    sent = [index * gap_ms for index in range(events)]
+    while sent:
+        read_ms = max(read_ms, sent[0]) + order.uniform(0.0, delay_ms)
+        sent = [at_ms for at_ms in sent if at_ms > read_ms]
+        arrivals += 1
+    joined = joined_on_the_way(events / arrivals, delay_ms, gap_ms)
+    assert joined is not None
+    assert joined <= 1.0 + 1e-9
+
+
+@given(st.floats(3.1, 40.0), st.floats(1.0, 100.0), st.floats(0.0, 1.0))
+def test_what_a_proxy_joins_is_counted_if_the_client_is_on_time(held: float, gap_ms: float, late: float) -> None:
+    joined = joined_on_the_way(held, late * gap_ms, gap_ms)
+    assert joined is not None
+    assert joined > HELD_EVENTS
+
+
+def test_what_was_joined_is_not_known_without_the_delay_or_the_gap() -> None:
+    assert joined_on_the_way(None, 1.0, 1.0) is None
+    assert joined_on_the_way(9.0, None, 1.0) is None
+    assert joined_on_the_way(9.0, 1.0, None) is None
+    assert joined_on_the_way(9.0, 1.0, 0.0) is None

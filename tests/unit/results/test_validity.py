@@ -83,7 +83,13 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     # What joins events makes gaps short: the servers' own gaps bound them.
     ("client_delay", {"delay_p99_ms": 4.0, "itl_ms": 0.01, "server_itl_ms": 10.0}, None, None),
     ("client_delay", {"delay_p99_ms": 4.0, "itl_ms": 0.0}, None, None),
-    ("held_stream", {"events_per_arrival": 2.0}, {"events_per_arrival": 2.01}, None),
+    (
+        "held_stream",
+        {"events_per_arrival": 2.0, "delay_p99_ms": 0.0},
+        {"events_per_arrival": 2.01, "delay_p99_ms": 0.0},
+        None,
+    ),
+    ("held_stream", {"events_per_arrival": 2.3, "delay_p99_ms": 4.0, "itl_ms": 10.0}, None, None),
     ("held_stream", {"events_per_arrival": 20.0, "delay_p99_ms": None}, None, None),
     (
         "client_lag",
