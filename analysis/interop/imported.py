@@ -1,13 +1,14 @@
 """Results of other clients, printed blocks and tables from a file, for comparisons."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 
-from . import published
+from . import published, tables
 from .clients import READERS, REFUSED
 from .result import NO_TURNS, Imported, failed_note, ratio
 
@@ -21,7 +22,7 @@ def read(path: Path) -> list[Imported]:
     """Read the results of a file, in their order; UsageError for an unknown format."""
     try:
         text = rundir.read_text(path)
-        if texts := _published(path, text):
+        if (texts := _published(path, text)) is not None:
             return texts
         documents = list(_documents(text))
     except (OSError, ValueError, RecursionError) as error:
@@ -32,12 +33,17 @@ def read(path: Path) -> list[Imported]:
     return results
 
 
-def _published(path: Path, text: str) -> list[Imported]:
-    """Read the blocks that vLLM prints, or else the rows of tables; empty for a text without figures."""
+def _published(path: Path, text: str) -> list[Imported] | None:
+    """Read the blocks that vLLM prints, or else the rows of tables; None for JSON. UsageError for a text without figures."""
     if found := published.blocks(text):
         return [_block(block) for block in found]
-    is_table = path.suffix in (".md", ".csv", ".txt", ".log")
-    return [_row(row) for row in published.rows(text)] if is_table else []
+    if _JSON.match(text):
+        return None
+    if rows := tables.rows(text):
+        return [_row(row) for row in rows]
+    if path.suffix in _TEXTS:
+        raise UsageError(f"{path}: {_NO_FIGURE}")
+    return None
 
 
 def _block(block: published.Published) -> Imported:
@@ -56,7 +62,7 @@ def _block(block: published.Published) -> Imported:
 
 
 def _row(row: published.Published) -> Imported:
-    unread = (f"columns without a figure: {', '.join(row.unread)}",) if row.unread else ()
+    unread = (f"not read: {', '.join(row.unread)}",) if row.unread else ()
     return Imported(client="a table", figures=row.figures, label=row.label, notes=(published.ONE_FIGURE, *unread))
 
 
@@ -87,6 +93,12 @@ def _results(path: Path, document: object) -> list[Imported]:
     raise UsageError(f"{path}: {_EXPECTED} (its keys: {keys})")
 
 
+_JSON = re.compile(r"\ufeff?\s*\[?\s*\{")
+_TEXTS = (".md", ".csv", ".txt", ".log")
+_NO_FIGURE = (
+    "no table with a number for TTFT, TPOT, ITL, E2E, requests/s or tokens/s, and no block that vLLM prints; "
+    "name these figures in its header or its first column"
+)
 _EXPECTED = (
     "no result of vllm bench serve, SGLang bench_serving, AIPerf, GuideLLM or genai-bench; "
     "name a file that one of them wrote, a text with the block that vLLM prints, or a table as .md or .csv"

@@ -65,15 +65,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Translate each command in its order; exit code 2 if there is none that can be translated."""
     results: list[Translated] = []
     found = commands(_text(arguments.lines))
+    session = any(command.prompted for command in found)  # other lines are what its commands printed
     for command in found:
         try:
             result = _translated(command)
         except UsageError as error:
             print("\n".join(f"inferload: {line}" for line in str(error).splitlines()), file=sys.stderr)
             continue
-        if result is None:
+        if result is None and (command.prompted or not session):
             print(f"inferload: {_other(command)}", file=sys.stderr)
-        elif result not in results:
+        elif result is not None and result not in results:
             results.append(result)
     if not found:
         print("inferload: no command in it; paste a whole command line, in quotes", file=sys.stderr)
@@ -116,7 +117,7 @@ def _translated(command: Command) -> Translated | None:
 
 
 def _bench(found: VllmCommand) -> Translated:
-    bench = translate(shlex.join([*found.origin, *found.words]))
+    bench = translate(found)
     name = file_name(bench)
     lines = tuple(f"no equivalent: {line}" for line in bench.unsupported)
     text = as_text(bench, name)
@@ -147,7 +148,9 @@ def _throughput(found: VllmCommand) -> Translated:
 
 
 def _other(command: Command) -> str:
-    """Return the line on a command that is none of vLLM's; it shows no option, which may be a key."""
+    """Return the line on a command without a translation; it shows no option, which may be a key."""
+    if command.words[:2] == ("vllm", "bench"):
+        return f"{' '.join(command.words[:3])}: not translated; inferload sweep runs variants and loads"
     first = [without_userinfo(word) for word in command.words[:2] if not word.startswith("-")]
     text = " ".join(" ".join(first).split())[:100]
     chat = command.words[0].rpartition("/")[2] == "curl" and any("/completions" in word for word in command.words)

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from inferload.scenario.files.yaml_text import as_yaml
 
-from .bench import Translation
+from .bench_translation import Translation
 
 _SECRET = ("--header", "--api-key")
 _IN_NAME = (

@@ -37,7 +37,11 @@ class ServeVariant:
     @property
     def text(self) -> str:
         """The family file; comments state the lines and what to complete."""
-        head = ["Translated from a vllm serve command line. Set hardware to the GPU of your machine.", *self.lines]
+        head = [
+            "Translated from a vllm serve command line.",
+            "hardware and simulated_as are placeholders: a command line does not say on which GPU it ran. Set them.",
+            *self.lines,
+        ]
         return "".join(f"# {line}\n" for line in head) + as_yaml(dict(self.document))
 
 

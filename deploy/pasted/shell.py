@@ -28,17 +28,18 @@ _FENCE = re.compile(r"\s*(?:```|~~~)")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command. `environment`: assignments before it, on its own line or by `export`."""
+    """A command. `environment`: assignments before it, on its own line or by `export`. `prompted`: behind a shell's prompt."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    prompted: bool = False
 
 
 def commands(text: str) -> list[Command]:
     """Return the commands of a text, in order."""
     found: list[Command] = []
     exported: dict[str, str] = {}
-    for line in _logical_lines(text.translate(_ASCII)):
+    for line, prompted in _logical_lines(text.translate(_ASCII)):
         for words in _split(line):
             own = dict[str, str]()
             rest = list(words)
@@ -50,7 +51,7 @@ def commands(text: str) -> list[Command]:
             if exports or not rest:
                 exported |= own
             else:
-                found.append(Command(tuple(map(ascii_option, rest)), {**exported, **own}))
+                found.append(Command(tuple(map(ascii_option, rest)), {**exported, **own}, prompted))
     return found
 
 
@@ -62,21 +63,22 @@ def ascii_option(word: str) -> str:
     return "--" + _DASHES.sub("", name).replace("_", "-") + equals + value
 
 
-def _logical_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text with their continuations, and with all lines of a quotation."""
+def _logical_lines(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the lines of a text with their continuations, and with all lines of a quotation; whether a prompt is before each."""
     lines = [line for line in text.splitlines() if not _FENCE.match(line)]
     at = 0
     while at < len(lines):
+        prompted = _PROMPT.match(lines[at]) is not None
         line, at = _continued(_PROMPT.sub("", lines[at]), lines, at + 1)
         end = at
         whole = line
-        while _open_quote(whole) and end < len(lines):
+        while _open_quote(whole) and end < len(lines) and not _PROMPT.match(lines[end]):
             more, end = _continued(lines[end], lines, end + 1)
             whole += "\n" + more
         if whole != line and not _open_quote(whole):
             line, at = whole, end
         if line.strip():
-            yield line
+            yield line, prompted
 
 
 def _continued(line: str, lines: Sequence[str], at: int) -> tuple[str, int]:

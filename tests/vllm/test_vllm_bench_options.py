@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from inferload.deploy.launcher import paths
-from inferload.deploy.pasted.bench import OPTIONS
+from inferload.deploy.pasted.bench_options import OPTIONS
 
 pytestmark = pytest.mark.vllm
 

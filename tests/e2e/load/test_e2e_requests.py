@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
+from inferload.deploy.pasted import kinds
 from inferload.deploy.pasted.bench import translate
 from inferload.deploy.pasted.bench_text import as_text
+from inferload.deploy.pasted.shell import commands
 from recorded_server import recorded
 
 from inferload.run.worker.turn_dispatcher import server_of
@@ -116,10 +118,13 @@ def test_a_run_on_another_endpoint(run_pool: RunPool, run_case: RunCase) -> None
 
 def translated(sandbox: Sandbox) -> FinishedRun:
     simulator = sandbox.simulator()
-    bench = translate(
+    (command,) = commands(
         f"vllm bench serve --backend openai-chat --base-url {simulator.url} --random-input-len 30 --random-output-len 5 "
         "--random-range-ratio 0.2 --num-prompts 12 --max-concurrency 4 --goodput ttft:60000"
     )
+    recognised = kinds.recognised(command)
+    assert recognised is not None
+    bench = translate(recognised)
     file = sandbox.folder / "bench.yaml"
     file.write_text(as_text(bench, str(file)))
     fleet = sandbox.fleet("local", *bench.run, "--scenario", str(file))

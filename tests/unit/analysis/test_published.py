@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison.sides import read_side
-from inferload.analysis.interop import imported, published
+from inferload.analysis.interop import imported, published, tables
 from paths import DATA
 
 from inferload import cli
@@ -42,9 +42,61 @@ def test_the_rows_of_a_table_are_read(values: dict[str, float], bold: bool) -> N
     markdown = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     comma_separated = "\n".join(",".join(line) for line in lines)
     for text in (markdown, comma_separated):
-        read = published.rows(text)
+        read = tables.rows(text)
         assert [row.label for row in read] == ["a", "b"]
         assert all(list(row.figures.values()) == list(values.values()) for row in read)
+
+
+BORDERS = ("bars", "markdown", "frame", "ascii")
+
+
+def printed(lines: list[list[str]], border: str) -> str:
+    """Print a table as programs do."""
+    rows = [" | ".join(line) for line in lines]
+    if border == "bars":
+        return "\n".join(["=" * 40, "a title", "=" * 40, rows[0], "-" * 40, *rows[1:], "[an end]"])
+    if border == "markdown":
+        rows = [f"| {row} |" for row in rows]
+        return "\n".join([rows[0], "|" + ":---|" * len(lines[0]), *rows[1:]])
+    bar, rule = ("│", "├──┼──┤") if border == "frame" else ("|", "+--+--+")
+    rows = [f"{bar} {row.replace('|', bar)} {bar}" for row in rows]
+    return "\n".join([rule, rows[0], rule, *rows[1:], rule])
+
+
+@given(VALUES, VALUES, st.sampled_from(BORDERS), st.booleans())
+def test_the_columns_of_a_table_are_read_if_its_rows_are_figures(
+    first: dict[str, float], second: dict[str, float], border: str, changes: bool
+) -> None:
+    lines = [["Metric", "base", "tuned, 2"], *([name, f"**{first[name]}**", str(second[name])] for name in first)]
+    lines += [["GPU memory", "16GB", "5GB"]]
+    if changes:
+        lines[0] += ["Change", "gain"]
+        lines[1:] = [[*line, "+0.5", "-3 %"] for line in lines[1:]]
+    read = tables.rows(printed(lines, border))
+    assert [(side.label, list(side.figures.values())) for side in read] == [
+        ("base", list(first.values())),
+        ("tuned, 2", [second[name] for name in first]),
+    ]
+    assert all(side.unread == ("GPU memory",) for side in read)
+
+
+@pytest.mark.parametrize("border", BORDERS)
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [["Metric", "Meaning"], ["TTFT", "time from the request to the first token"], ["QPS", "requests completed"]],
+        [["Option", "Value"], ["--max-num-seqs", "256 (default)"], ["--kv-cache-dtype", "fp8"]],
+        [["Goal", "Gain"], ["lowest TTFT", "↓40-50%"], ["highest throughput", "2-3x"]],
+    ],
+)
+def test_a_table_without_a_figure_is_refused_in_one_line(
+    lines: list[list[str]], border: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "table.txt"
+    file.write_text(printed(lines, border))
+    assert cli.main(["compare", str(file), str(DATA / "articles" / "001-table.md:1")]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"inferload: {file}: no table with a number for TTFT")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +114,7 @@ def test_the_rows_of_a_table_are_read(values: dict[str, float], bold: bool) -> N
     ],
 )
 def test_columns_become_figures(header: str, cell: str, figure: str, value: float) -> None:
-    (row,) = published.rows(f"| Setup | {header} | VRAM |\n|:---|---|---|\n| a | {cell} | 16GB |")
+    (row,) = tables.rows(f"| Setup | {header} | VRAM |\n|:---|---|---|\n| a | {cell} | 16GB |")
     assert row.figures == {figure: pytest.approx(value)}
     assert row.unread == ("VRAM",)
 
@@ -72,7 +124,7 @@ def test_a_row_is_a_side_without_an_interval(tmp_path: Path) -> None:
     file.write_text("| Setup | TTFT P50 | VRAM |\n|---|---|---|\n| base | 450ms | 16GB |\n| awq | 280ms | 5GB |\n")
     side = read_side(Path(f"{file}:2"))
     assert (side.label, side.runs[0].value("p50(ttft_ms)")) == ("awq", 280.0)
-    assert side.runs[0].notes == (published.ONE_FIGURE, "columns without a figure: VRAM")
+    assert side.runs[0].notes == (published.ONE_FIGURE, "not read: VRAM")
 
 
 def test_throughput_files_of_both_formats_are_read(tmp_path: Path) -> None:

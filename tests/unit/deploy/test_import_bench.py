@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 from inferload.deploy.pasted.bench import ramp_rate, ramp_s, translate
+from inferload.deploy.pasted.bench_translation import Translation
+from inferload.deploy.pasted.kinds import recognised
+from inferload.deploy.pasted.shell import commands
 
 from inferload import cli
-from inferload.base.errors import UsageError
 from inferload.scenario.scenario import from_text, load
 
 # Command lines by name of the golden file.
@@ -71,6 +73,14 @@ LINES = {
 }
 
 
+def translation(line: str) -> Translation:
+    """Translate the only command of a text."""
+    (command,) = commands(line)
+    bench = recognised(command)
+    assert bench is not None
+    return translate(bench)
+
+
 @pytest.mark.parametrize("name", LINES)
 def test_a_command_line_becomes_a_scenario(
     name: str, golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -84,20 +94,20 @@ def test_a_command_line_becomes_a_scenario(
     assert all(f"#   {line}\n" in captured.out for line in lost)
     file = tmp_path / "a.yaml"
     assert cli.main(["import", LINES[name], "--into", str(file)]) == 0
-    assert load(str(file)).seed == translate(LINES[name]).document["seed"]
+    assert load(str(file)).seed == translation(LINES[name]).document["seed"]
     assert cli.main(["import", LINES[name], "--into", str(file)]) == 2  # nothing is overwritten
 
 
 @pytest.mark.parametrize(("length", "max_prompt"), [(200, 1024), (1500, 548)])
 def test_a_fixed_output_length_reduces_the_prompt_limit(length: int, max_prompt: int) -> None:
     line = f"vllm bench serve --dataset-name sharegpt --dataset-path a.json --sharegpt-output-len {length}"
-    filters = translate(line).document["workload"]["source"]["filters"]
+    filters = translation(line).document["workload"]["source"]["filters"]
     assert filters == {"min_prompt_tokens": 4, "max_prompt_tokens": max_prompt}
 
 
 def test_each_prefix_is_sent_equally_often() -> None:
     line = "vllm bench serve --dataset-name prefix_repetition --prefix-repetition-num-prefixes 4 --num-prompts 23"
-    document = translate(line).document
+    document = translation(line).document
     assert (document["phases"]["sessions"], document["arrivals"]["users"]) == (20, 20)
 
 
@@ -235,7 +245,7 @@ def test_an_option_without_an_equivalent_is_named_and_the_rest_written(
     ],
 )
 def test_a_url_as_endpoint_is_the_base_url(url: str, host: str) -> None:
-    assert translate(f"vllm bench serve --endpoint {url}").run[:2] == ["--host", host]
+    assert translation(f"vllm bench serve --endpoint {url}").run[:2] == ["--host", host]
 
 
 def test_all_options_without_an_equivalent_are_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,16 +268,23 @@ def test_all_options_without_an_equivalent_are_named(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("vllm bench throughput --model a", "inferload throughput"),
-        ("vllm bench sweep serve", "inferload sweep"),
-        ("python3 benchmark_throughput.py --model a", "benchmark_throughput.py: only serve .* inferload throughput"),
-        ("aiperf profile --model a", "no `vllm bench serve` and no benchmark_serving.py"),
-        ("vllm bench serve --label 'a", "cannot be read"),
+        ("vllm bench sweep serve", "vllm bench sweep: not translated; inferload sweep runs variants and loads"),
+        ("vllm bench latency --model a", "vllm bench latency: not translated; "),
+        ("python3 benchmark_latency.py --model a", "not a vLLM command: python3 benchmark_latency.py"),
+        ("aiperf profile --model a", "not a vLLM command: aiperf profile"),
     ],
 )
-def test_other_commands_are_refused(command: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        translate(command)
+def test_other_commands_are_refused(command: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["import", command]) == 2
+    assert capsys.readouterr().err.startswith(f"inferload: {message}")
+
+
+def test_a_session_has_its_commands_behind_prompts(capsys: pytest.CaptureFixture[str]) -> None:
+    session = "root@a:/b# vllm bench serve \\\n  --num-prompts 7\nINFO started; 3 | 4\nTTFT (ms): 5\nroot@a:/b#\n"
+    assert cli.main(["import", session]) == 0
+    captured = capsys.readouterr()
+    assert "sessions: 7" in captured.out
+    assert captured.err.splitlines() == ["next: inferload plan bench-random-num-prompts-7.yaml"]
 
 
 def test_the_command_line_can_be_read_from_stdin(
