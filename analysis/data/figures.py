@@ -96,6 +96,10 @@ def value_of(name: str, results: Results) -> float | None:
 
 def steady_value_of(name: str, results: Results) -> float | None:
     """Return a figure as `value_of`, but None for a percentile with fewer than 10 samples beyond it."""
+    return None if is_unsteady(name, results) else value_of(name, results)
+
+
+def is_unsteady(name: str, results: Results) -> bool:
+    """Return True for a percentile with fewer than 10 samples beyond it."""
     term = gate_grammar.parse(f"{name} < 0")
-    unsteady = term.q is not None and not steady(results.latency_of(term.name).count, term.q)
-    return None if unsteady else value_of(name, results)
+    return term.q is not None and not steady(results.latency_of(term.name).count, term.q)

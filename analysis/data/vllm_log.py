@@ -45,14 +45,7 @@ EXTERNAL_HIT_RATE = Figure(
     form="share",
     text="prompt tokens found in a cache outside the engine / tokens looked up there",
 )
-ACCEPTED_RATE = Figure(
-    key="accepted_tok_per_s",
-    title="accepted",
-    unit="tok/s",
-    text="draft tokens accepted per second, without the regular token of each step",
-)
-DRAFTED_RATE = Figure(key="drafted_tok_per_s", title="drafted", unit="tok/s", text="draft tokens proposed per second")
-LOG_FIGURES = (EXTERNAL_HIT_RATE, ACCEPTED_RATE, DRAFTED_RATE)  # that only a log has
+LOG_FIGURES = (EXTERNAL_HIT_RATE,)  # that only a log has
 
 
 def _field(figure: Figure, text: str, engines: Literal["sum", "max", "mean"] = "sum", mean: bool = False) -> LogField:
@@ -73,8 +66,8 @@ _THROUGHPUT = (
 )
 _SPECULATION = (
     _field(figures.ACCEPTANCE_LENGTH, rf"Mean acceptance length: {_NUMBER}", "mean", mean=True),
-    _field(ACCEPTED_RATE, rf"Accepted throughput: {_NUMBER} tokens/s", mean=True),
-    _field(DRAFTED_RATE, rf"Drafted throughput: {_NUMBER} tokens/s", mean=True),
+    _field(figures.ACCEPTED_RATE, rf"Accepted throughput: {_NUMBER} tokens/s", mean=True),
+    _field(figures.DRAFTED_RATE, rf"Drafted throughput: {_NUMBER} tokens/s", mean=True),
     _field(figures.ACCEPTED_TOKENS, rf"Accepted: {_NUMBER} tokens"),
     _field(figures.DRAFTED_TOKENS, rf"Drafted: {_NUMBER} tokens"),
     _field(figures.ACCEPTANCE_RATE, rf"[Aa]vg Draft acceptance rate: {_NUMBER}%", "mean", mean=True),

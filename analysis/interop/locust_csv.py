@@ -21,7 +21,7 @@ from inferload.figures.server_figures import KEPT_PREFIXES
 from inferload.figures.table import Table
 from inferload.results.documents.manifest_document import Manifest, ScenarioFile
 from inferload.results.documents.summary_document import OtherRequests, RequestName
-from inferload.results.run_tables import servers_table
+from inferload.results.run_tables import servers_tables
 from inferload.scenario.schema.arrivals import user_range
 from inferload.servers import window_figures
 from inferload.servers.scrapes_file import SCHEMA, ScrapeColumns
@@ -145,7 +145,7 @@ def tables(path: Path, run: RunFrames) -> tuple[Table, ...]:
         for _, server in sorted(run.servers.items())
     ]
     entries, group = window_figures.entries(windows), window_figures.together(windows)
-    shown = (_requests(path), *([servers_table(entries, group)] if entries else []))
+    shown = (_requests(path), *(servers_tables(entries, group) if entries else []))
     return tuple(table for table in shown if table.rows)
 
 

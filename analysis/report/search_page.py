@@ -37,7 +37,7 @@ def make_search(folder: Path) -> tuple[str, Path, Path]:
     document = typed_documents.read(folder / rundir.SEARCH, SearchDocument)
     text, page = folder / "search.md", folder / "search.html"
     try:
-        rundir.write_text(text, markdown(document))
+        rundir.write_text(text, markdown(document, folder))
         rundir.write_text(page, html(document, folder))
     except OSError as error:
         raise UsageError(f"page of {folder}: {error.strerror}; make the directory writable") from error
@@ -51,9 +51,10 @@ def headline(document: SearchDocument) -> str:
     return document.answer.text[:1].upper() + document.answer.text[1:]
 
 
-def markdown(document: SearchDocument) -> str:
-    """Render the page as Markdown, without charts."""
-    return shell.markdown("search.md.j2", **_model(document))
+def markdown(document: SearchDocument, folder: Path | None = None) -> str:
+    """Render the page as Markdown, without charts. `folder`: folder with the runs of the points."""
+    simulated = _first_screen(document, folder).simulated
+    return shell.markdown("search.md.j2", **_model(document), simulated=simulated)
 
 
 def html(document: SearchDocument, folder: Path | None = None, plotly: str | None = None) -> str:

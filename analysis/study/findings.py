@@ -19,7 +19,9 @@ from ..data import figures
 from ..data.figures import Term
 from .results import StudyResults, StudyRun
 
-Answer = Literal["holds here", "opposite here", "not found here", "smaller here", "not tested", "not measured"]
+Answer = Literal[
+    "holds here", "opposite here", "not found here", "no change found", "smaller here", "not tested", "not measured"
+]
 
 
 def term_of(name: str) -> Term:
@@ -49,6 +51,10 @@ class MeasuredRow:
     def value(self, name: str) -> float | None:
         """Return the mean of a figure over the counted runs; None if it is unknown in one of them."""
         return mean_over_runs([run.values.get(name) for run in self.counted])
+
+    def is_unsteady(self, name: str) -> bool:
+        """Return True if a figure is a percentile with fewer than 10 samples beyond it in one of the runs."""
+        return any(name in run.unsteady for run in self.counted)
 
     def by_pair(self, name: str) -> dict[int, float]:
         """Return the known values of a figure by pair."""
@@ -144,7 +150,7 @@ def finding(claim: Claim, plan: StudyPlan, results: StudyResults) -> Finding:
     rows = measured(table, plan, results)
     row = next((each for each in rows if each.row.label == claim.row), None)
     if row is None or not row.counted:
-        problem = "no valid run" if row is not None and row.runs else "not run"
+        problem = "no valid run" if row is not None and row.runs else "left out by --quick" if plan.quick else "not run"
         return Finding(claim, "not measured", "", plan.left_out.get(table.part) or problem)
     if claim.holds is not None:
         value = row.value(claim.figure)
@@ -172,7 +178,7 @@ def answer(claim: Claim, found: Effect) -> Answer:
         case "not tested":
             return "not tested"
         case "none":
-            return "holds here" if claim.expect == "no change" else "not found here"
+            return "no change found" if claim.expect == "no change" else "not found here"
         case way if way != claim.expect:
             return "opposite here"
     if claim.least is not None and abs(found.ratio - 1) < claim.least:

@@ -26,7 +26,7 @@ def is_study(folder: Path) -> bool:
 
 def make_study(folder: Path) -> tuple[str, Path, Path]:
     """Write results.json and the pages; return (headline, index.md, index.html). UsageError without a finished run."""
-    plan = read_plan(folder)
+    plan = read_plan(folder / STUDY)
     results = collect(plan, folder)
     text, page = folder / "index.md", folder / "index.html"
     try:
@@ -81,7 +81,9 @@ def _model(plan: StudyPlan, results: StudyResults) -> dict[str, Any]:
             for name, part in plan.parts.items()
         ],
         "left_out": list(plan.left_out.items()),
-        "invalid": [f"{run.part}/{run.scenario}/{run.variant}/{run.pair}: {'; '.join(run.reasons)}" for run in invalid],
+        "invalid": [
+            f"{run.part}/{run.scenario}/{run.variant}/{run.pair}: {'; '.join(run.reasons.values())}" for run in invalid
+        ],
     }
 
 
@@ -96,7 +98,7 @@ def main() -> None:
     parser.add_argument("--from", dest="source", type=Path, action="append", default=[], metavar="DIR")
     arguments = parser.parse_args()
     for source in arguments.source:
-        plan = read_plan(source)
+        plan = read_plan(source / STUDY)
         store = arguments.folder / f"{plan.name}-{plan.engine}"
         store.with_suffix(".yaml").write_bytes((source / STUDY).read_bytes())
         store.with_suffix(".json").write_bytes((source / RESULTS).read_bytes())

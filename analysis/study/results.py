@@ -14,17 +14,20 @@ from inferload.base.numbers import plural
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results, Summary
-from inferload.results.study import STUDY, StudyPlan
+from inferload.results.study import StudyPlan
 from inferload.scenario.files import catalog, typed_yaml
 
-from ..data.figures import value_of
+from ..data.figures import is_unsteady, value_of
 from ..pages.wording import stands_for
 
 FORMAT = 1
 
 
 class StudyRun(Struct, frozen=True, kw_only=True):
-    """A run, or one step of its load. `level`: verdict of the measurement; `values`: by figure, None if unknown."""
+    """A run, or one step of its load. `level`: verdict of the measurement, `reasons`: its reasons by code.
+
+    `values`: by figure, None if unknown; `unsteady`: percentiles among them with fewer than 10 samples beyond.
+    """
 
     part: str
     variant: str
@@ -32,8 +35,9 @@ class StudyRun(Struct, frozen=True, kw_only=True):
     pair: int
     load: float | None = None
     level: str = "not judged"
-    reasons: list[str] = []
+    reasons: dict[str, str] = {}
     values: dict[str, float | None] = {}
+    unsteady: list[str] = []
 
 
 class StudyResults(Struct, frozen=True, kw_only=True):
@@ -48,9 +52,8 @@ class StudyResults(Struct, frozen=True, kw_only=True):
     runs: list[StudyRun] = []
 
 
-def read_plan(folder: Path) -> StudyPlan:
-    """Read the plan of a study. Raise UsageError if it is invalid."""
-    path = folder / STUDY
+def read_plan(path: Path) -> StudyPlan:
+    """Read the plan of a study, STUDY in its folder. Raise UsageError if it is invalid."""
     return typed_yaml.from_text(catalog.read(path, "study ", "name the folder of a study"), str(path), StudyPlan)
 
 
@@ -77,7 +80,7 @@ def collect(plan: StudyPlan, folder: Path) -> StudyResults:
     stand_ins = dict.fromkeys(name for manifest in manifests for name in stands_for(manifest))
     return StudyResults(
         started_at=first.started_at,
-        server=" ".join(filter(None, (first.engine, versions.get("server")))),
+        server=_server(first),
         stands_for=" and ".join(stand_ins) or None,
         machine=_machine(first),
         inferload=versions.get("inferload") or "",
@@ -88,14 +91,30 @@ def collect(plan: StudyPlan, folder: Path) -> StudyResults:
 def _runs(summary: Summary, place: StudyRun, names: tuple[str, ...]) -> list[StudyRun]:
     """Return a run, and one for each step of its load. `place`: its part, variant, scenario and pair."""
     run = replace(
-        place, level=summary.verdict.measurement, reasons=[reason.text for reason in summary.verdict.deciding]
+        place,
+        level=summary.verdict.measurement,
+        reasons={reason.code: reason.text for reason in summary.verdict.deciding},
     )
     blocks: list[tuple[float | None, Results]] = [(None, summary)]
     blocks += [
         (step.sessions_per_s if step.users is None else float(step.users), Results.of_part(step))
         for step in summary.steps
     ]
-    return [replace(run, load=load, values={name: value_of(name, part) for name in names}) for load, part in blocks]
+    return [
+        replace(
+            run,
+            load=load,
+            values={name: value_of(name, part) for name in names},
+            unsteady=[name for name in names if is_unsteady(name, part)],
+        )
+        for load, part in blocks
+    ]
+
+
+def _server(manifest: Manifest) -> str:
+    """Return the engine with its version, which may be a part of its name."""
+    engine, version = manifest.engine or "", manifest.versions.get("server") or ""
+    return engine if version in engine else f"{engine} {version}".strip()
 
 
 def _machine(manifest: Manifest) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inferload.base.numbers import NOT_KNOWN, number, plural
+from inferload.base.numbers import NOT_KNOWN, number, percent, plural, short
 from inferload.figures.figure import Head
 from inferload.figures.table import Cell, Table
 from inferload.results.statistics.paired_runs import Effect
@@ -26,9 +26,10 @@ from .findings import (
     spread,
     term_of,
 )
-from .results import StudyResults
+from .results import StudyResults, StudyRun
 
 _NOT_PUBLISHED = "not published"
+_UNSTEADY = "~: in a run, fewer than 10 samples beyond the percentile."
 
 
 def findings(found: Sequence[Finding]) -> Table:
@@ -45,8 +46,8 @@ def of(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[
         table.key,
         table.title,
         ("", *(term_of(name).head for name in table.figures)),
-        [(each.row.label, *(each.value(name) for name in table.figures)) for each in rows],
-        table.note,
+        [(each.row.label, *(_value(each, name) for name in table.figures)) for each in rows],
+        " ".join(filter(None, (table.note, _UNSTEADY if _any_unsteady(table, rows) else ""))),
     )
     shown = [here]
     if table.highest:
@@ -56,6 +57,18 @@ def of(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[
     if table.has_changes:
         shown += [_changes(table, rows, plan)]
     return shown
+
+
+def _value(row: MeasuredRow, name: str) -> Cell:
+    """Return the mean of a figure over the runs, with a mark for a percentile of few samples."""
+    value = row.value(name)
+    if value is not None and term_of(name).figure.form == "share":
+        return percent(value)
+    return f"{short(value)} ~" if value is not None and row.is_unsteady(name) else value
+
+
+def _any_unsteady(table: StudyTable, rows: Sequence[MeasuredRow]) -> bool:
+    return any(row.is_unsteady(name) for row in rows for name in table.figures)
 
 
 def _published(table: StudyTable, plan: StudyPlan) -> Table:
@@ -131,17 +144,26 @@ def _grid(table: StudyTable, grid: Grid, rows: Sequence[MeasuredRow]) -> list[Ta
         lines = [(x, *values) for x, values in zip(grid.downs, grid.values(name), strict=True)]
         shown.append(Table(anchor(table, name), f"{table.title}: {head}", columns, lines, table.note))
     best = front(rows, table.figures)
-    lines = [(each.row.label, *(each.value(name) for name in table.figures)) for each in rows if each.row.label in best]
+    lines = [
+        (each.row.label, *(_value(each, name) for name in table.figures)) for each in rows if each.row.label in best
+    ]
     note = "No other combination is better in one of the figures without being worse in another."
     heads: list[str | Head] = ["", *(term_of(name).head for name in table.figures)]
     return [*shown, Table(f"{table.key}-front", f"{table.title}: Pareto front", heads, lines, note)]
 
 
+def _level(runs: Sequence[StudyRun], level: str) -> str:
+    """Return the number of runs of a level, and of those with each of its reasons."""
+    of_level = [run for run in runs if run.level == level]
+    codes = [code for run in of_level for code in run.reasons]
+    reasons = ", ".join(f"{code} {codes.count(code)}" for code in dict.fromkeys(codes))
+    return f"{len(of_level)} {level}" + (f" ({reasons})" if reasons else "")
+
+
 def facts(plan: StudyPlan, results: StudyResults) -> list[tuple[str, str]]:
     """Return the facts of the study."""
     runs = [run for run in results.runs if run.load is None]
-    levels = [run.level for run in runs]
-    counts = [plural(len(runs), "run"), *(f"{levels.count(level)} {level}" for level in dict.fromkeys(levels))]
+    counts = [plural(len(runs), "run"), *(_level(runs, level) for level in dict.fromkeys(run.level for run in runs))]
     shortened = ", shortened by --quick" if plan.quick else ""
     return [
         ("Source", f"{plan.source.title}, {plan.source.date}"),

@@ -13,6 +13,8 @@ from typing import Literal
 Better = Literal["lower", "higher", "none"]
 # How a value is printed: a number, a whole number, or a share (0..1) as a percentage.
 Form = Literal["number", "count", "share"]
+# What a figure is about: the users and their goals, the requests and machines, or what happens inside the engine.
+Layer = Literal["business", "system", "engine"]
 
 PEERS = ("vllm bench serve", "GuideLLM", "AIPerf", "genai-bench")
 
@@ -38,7 +40,8 @@ class Figure:
 
     `text`: definition, for the documentation and the glossary. `statistics`: of a distribution or a gauge; empty for a single
     number. `headline`: it is in short summaries, first tables and tables by class. `panel`: heading of its chart; figures with the
-    same heading share one. `called`: its name in other tools (PEERS), without those that lack it.
+    same heading share one. `layer`: the table of a run that has it. `called`: its name in other tools (PEERS), without those that
+    lack it.
     """
 
     key: str
@@ -50,6 +53,7 @@ class Figure:
     statistics: tuple[str, ...] = ()
     headline: bool = False
     panel: str | None = None
+    layer: Layer = "system"
     called: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property

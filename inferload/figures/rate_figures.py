@@ -118,6 +118,7 @@ _STARTS = "sessions and turns, /s"
 RATE_FIGURES: tuple[RateFigure, ...] = (
     RateFigure(
         key="offered_sessions_per_s",
+        layer="business",
         panel=_STARTS,
         title="Offered sessions",
         unit="sessions/s",
@@ -126,6 +127,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
     ),
     RateFigure(
         key="achieved_sessions_per_s",
+        layer="business",
         panel=_STARTS,
         title="Achieved sessions",
         unit="sessions/s",
@@ -135,6 +137,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
     ),
     RateFigure(
         key="turns_per_s",
+        layer="business",
         panel=_STARTS,
         title="Turns",
         unit="turns/s",
@@ -178,6 +181,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
     ),
     RateFigure(
         key="goodput_turns_per_s",
+        layer="business",
         title="Goodput",
         unit="turns/s",
         compared=True,
@@ -188,6 +192,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
     ),
     RateFigure(
         key="slo_attainment",
+        layer="business",
         title="SLO attainment",
         unit="",
         text="turns within all limits of the SLO / turns planned in the window, including dropped and failed ones. In an open "
@@ -199,6 +204,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
     ),
     RateFigure(
         key="failed_ratio",
+        layer="business",
         title="Failed turns",
         unit="",
         text="failed / ended turns (ok + failed) of the measure phase",
@@ -208,6 +214,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
     ),
     RateFigure(
         key="dropped_ratio",
+        layer="business",
         title="Dropped sessions",
         unit="",
         text="dropped / planned sessions of the measure phase",

@@ -17,7 +17,7 @@ from msgspec import Meta, defstruct
 from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
 from inferload.figures import metric_names as names
-from inferload.figures.figure import Figure
+from inferload.figures.figure import Figure, Layer
 from inferload.figures.server_entry import (
     EngineLabel,
     FigureValue,
@@ -47,12 +47,13 @@ from inferload.figures.server_formulas import (
 GPU = "gpu"
 SPEC_DECODE = "spec_decode"
 _BY_REASON = "waiting_by_reason"
-_KV, _OUTPUT, _PROMPT, _REQUESTS, _SPECULATION = (
+_KV, _OUTPUT, _PROMPT, _REQUESTS, _SPECULATION, _DRAFTS = (
     "KV cache and cache hits, %",
     "output, tok/s",
     "prompt, tok/s",
     "requests",
     "speculation",
+    "draft tokens, tok/s",
 )
 
 
@@ -65,6 +66,7 @@ class ServerFigure(Figure):
     """
 
     formula: Formula
+    layer: Layer = "engine"
     label: str = ""
     block: str | None = None
     entry_key: str = ""
@@ -216,6 +218,7 @@ MM_HIT_RATE = ServerFigure(
     text="multi-modal inputs found in the processor cache",
     better="higher",
     formula=Ratio(Reading(names.MM_HITS), Reading(names.MM_QUERIES)),
+    headline=True,
     panel=_KV,
 )
 PREEMPTIONS = ServerFigure(
@@ -321,6 +324,29 @@ ACCEPTED_TOKENS = ServerFigure(
     formula=Count(Reading(names.SPEC_ACCEPTED)),
     block=SPEC_DECODE,
 )
+DRAFTED_RATE = ServerFigure(
+    key="drafted_tok_per_s",
+    title="drafted",
+    unit="tok/s",
+    label="drafted tok/s",
+    text="draft tokens proposed per second",
+    formula=Rate(Reading(names.SPEC_DRAFT_TOKENS)),
+    block=SPEC_DECODE,
+    headline=True,
+    panel=_DRAFTS,
+)
+ACCEPTED_RATE = ServerFigure(
+    key="accepted_tok_per_s",
+    title="accepted",
+    unit="tok/s",
+    label="accepted tok/s",
+    text="draft tokens accepted per second, without the regular token of each step",
+    better="higher",
+    formula=Rate(Reading(names.SPEC_ACCEPTED)),
+    block=SPEC_DECODE,
+    headline=True,
+    panel=_DRAFTS,
+)
 ACCEPTANCE_RATE = ServerFigure(
     key="acceptance_rate",
     title="drafts accepted",
@@ -397,6 +423,7 @@ E2E = ServerFigure(
 )
 PROCESS_CPU = ServerFigure(
     key="process_cpu_share",
+    layer="system",
     title="front end CPU",
     unit="cores",
     text="CPU time per second of the process that serves the metrics",
@@ -411,6 +438,7 @@ GPU_USE = ServerFigure(
     text="DCGM_FI_DEV_GPU_UTIL: share of time in which a kernel ran on the GPU, not its load. Maximum over GPUs",
     formula=Gauge(Reading(names.GPU_USE, "highest"), scale=0.01),
     block=GPU,
+    layer="system",
     entry_key="use",
     headline=True,
     panel="GPU, %",
@@ -423,6 +451,7 @@ GPU_MEMORY = ServerFigure(
     text="DCGM_FI_DEV_FB_USED, summed over GPUs",
     formula=Gauge(Reading(names.GPU_MEMORY)),
     block=GPU,
+    layer="system",
     entry_key="memory_mib",
     panel="GPU memory, MiB",
 )
@@ -434,6 +463,7 @@ GPU_POWER = ServerFigure(
     text="DCGM_FI_DEV_POWER_USAGE, summed over GPUs",
     formula=Gauge(Reading(names.GPU_POWER)),
     block=GPU,
+    layer="system",
     entry_key="power_w",
     headline=True,
     panel="GPU power, W",
@@ -446,6 +476,7 @@ GPU_CLOCK = ServerFigure(
     text="DCGM_FI_DEV_SM_CLOCK, minimum over GPUs",
     formula=Gauge(Reading(names.GPU_SM_CLOCK, "lowest")),
     block=GPU,
+    layer="system",
     entry_key="sm_clock_mhz",
     panel="GPU clock, MHz",
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from inferload.base.numbers import NOT_KNOWN, number, percent, short
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
-from inferload.figures.figure import Head
+from inferload.figures.figure import Head, Layer
 from inferload.figures.limits.slo import LIMITS
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES, TURNS
 from inferload.figures.server_entry import Histogram, MeanAndMax
@@ -172,13 +172,35 @@ def _of_turns(block: Slo, turns: int) -> str | None:
     return _share(turns / block.turns if block.turns else None)
 
 
-def _rates(summary: Results) -> list[Table]:
-    rates, stalls = summary.rates, summary.stalls
-    rows: Rows = [
+def _business(summary: Results) -> list[Table]:
+    """Return what users and operators of a service ask for: load, rates of turns, goals and failures."""
+    users = sum(summary.users.by_class.values())
+    rows: Rows = [("users at the end of the load", users)] if users else []
+    rows += _rate_rows(summary, "business")
+    if block := summary.slo:
+        missed = [_missed_limit(block, name) for name, turns in block.missed.items() if turns]
+        rows.append((Head("limits missed", "slo missed"), "; ".join(missed) or "none"))
+    return [Table("business", "Business", ("", "measure phase"), rows)]
+
+
+def _missed_limit(block: Slo, name: str) -> str:
+    limit = block.limits.get(name)
+    title = LIMITS.get(name, name) + ("" if limit is None else f" {number(limit)} ms")
+    return f"{title} by {_of_turns(block, block.missed[name])}"
+
+
+def _rate_rows(summary: Results, layer: Layer) -> Rows:
+    rates = summary.rates
+    return [
         (figure.head(), _share(rates[figure.key]) if figure.form == "share" else rates[figure.key])
         for figure in RATE_FIGURES
-        if figure.key in rates
+        if figure.key in rates and figure.layer == layer
     ]
+
+
+def _rates(summary: Results) -> list[Table]:
+    stalls = summary.stalls
+    rows = _rate_rows(summary, "system")
     client = stalls.turns_with_client_stall
     blocked = f"; {number(client)} while the client was blocked" if client else ""
     stalled, none = stalls.turns_with_stall, stalls.longest_ms is None and stalls.turns_with_stall == 0
@@ -190,7 +212,7 @@ def _rates(summary: Results) -> list[Table]:
         ),
         ("tokens per event, mean", summary.tokens_per_event.mean),
     ]
-    return [Table("rates", "Rates", ("", "measure phase"), rows)]
+    return [Table("rates", "System", ("", "measure phase"), rows)]
 
 
 _TURN_COUNTS = ("sent", "ok", "cancelled", "failed", "unfinished")
@@ -323,25 +345,13 @@ def _others(summary: Results) -> list[Table]:
     ]
 
 
-def servers_table(servers: Sequence[Server], together: Mapping[str, float | None]) -> Table:
-    """Return the table of the scraped servers. `servers`: entries of `inferload.servers.window_figures`; `together`: of all."""
-    rows: Rows = [
-        (
-            row.head(),
-            *(_server_cell(row, server) for server in servers),
-            *([_together_cell(row, together)] if together else []),
-        )
-        for row in SERVER_FIGURES
-    ]
-    rows.append((OBSERVED, *(server.window_s for server in servers), *([""] if together else [])))
-    unknown = [all(cell is None for cell in cells) for _, *cells in rows]
+def servers_tables(servers: Sequence[Server], together: Mapping[str, float | None]) -> list[Table]:
+    """Return the tables of the scraped servers: engines, then their machines. `together`: values of all servers."""
     note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
-    always = [row.block is None for row in SERVER_FIGURES] + [True]
-    missing = [
-        row.heading if row else OBSERVED
-        for row, at_the_top, lacks in zip((*SERVER_FIGURES, None), always, unknown, strict=True)
-        if at_the_top and lacks
-    ]
+    engines, machines = (_server_rows(layer, servers, together) for layer in ("engine", "system"))
+    missing = [row.heading for row, cells in (*engines, *machines) if row.block is None and _unknown(cells)]
+    observed = (OBSERVED, *(server.window_s for server in servers), *([""] if together else []))
+    missing += [OBSERVED] if _unknown(observed) else []
     several = [left_out(server.target, server.replicas) for server in servers if server.replicas > 1]
     if missing and len(several) < len(servers):
         note += f" Not published: {'; '.join(missing)}."
@@ -349,9 +359,42 @@ def servers_table(servers: Sequence[Server], together: Mapping[str, float | None
     unusable = sum(server.samples_unusable for server in servers)
     if unusable:
         note += f" {unusable} samples were not numbers and are left out."
-    known = [row for row, lacks in zip(rows, unknown, strict=True) if not lacks]
+    positions = ("accepted by position", *map(_by_position, servers), *([""] if together else []))
     columns = ("", *(server.target for server in servers), *(["all servers"] if together else []))
-    return Table("servers", "Servers", columns, known, note)
+    shown = ([*(cells for _, cells in engines), positions, observed], [cells for _, cells in machines])
+    of_engines, of_machines = ([cells for cells in rows if not _unknown(cells)] for rows in shown)
+    return [
+        Table("servers", "Engine", columns, of_engines, note),
+        Table("machines", "Machines of the servers", columns, of_machines),
+    ]
+
+
+def _server_rows(
+    layer: Layer, servers: Sequence[Server], together: Mapping[str, float | None]
+) -> list[tuple[ServerFigure, Sequence[Cell]]]:
+    return [
+        (
+            row,
+            (
+                row.head(),
+                *(_server_cell(row, server) for server in servers),
+                *([_together_cell(row, together)] if together else []),
+            ),
+        )
+        for row in SERVER_FIGURES
+        if row.layer == layer
+    ]
+
+
+def _unknown(cells: Sequence[Cell]) -> bool:
+    """Return True if a row has no value."""
+    return all(cell is None or cell == "" for cell in cells[1:])
+
+
+def _by_position(server: Server) -> str | None:
+    """Return the accepted share of the drafts by their position, such as `92 %, 71 %, 48 %`."""
+    drafts = server.spec_decode
+    return None if drafts is None else ", ".join(map(percent, drafts.acceptance_by_position)) or None
 
 
 def _together_cell(row: ServerFigure, together: Mapping[str, float | None]) -> Cell:
@@ -490,6 +533,7 @@ _TABLES: tuple[Callable[[Results], list[Table]], ...] = (
     _gates,
     _latency,
     _slo,
+    _business,
     _rates,
     _counts,
     lambda summary: _split("target", summary.by_target),
@@ -497,7 +541,7 @@ _TABLES: tuple[Callable[[Results], list[Table]], ...] = (
     _tasks,
     _failures,
     _others,
-    lambda summary: [servers_table(summary.servers, summary.servers_together)] if summary.servers else [],
+    lambda summary: servers_tables(summary.servers, summary.servers_together) if summary.servers else [],
     _cache,
     _client,
     _steps,

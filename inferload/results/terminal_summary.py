@@ -20,6 +20,7 @@ from inferload.results.documents.summary_document import (
     OtherRequests,
     RequestName,
     Results,
+    Run,
     Slo,
     Summary,
 )
@@ -62,7 +63,7 @@ def details(summary: Summary, planned: str = "") -> str:
 def _judged(summary: Summary) -> list[str]:
     """Return outcome, verdict with its reasons, and what was measured."""
     run, verdict = summary.run, summary.verdict
-    simulated = " (of the simulator, not of a real server)" if run.engine == "simulator" else ""
+    simulated = f" ({_simulator(run)})" if run.engine == "simulator" else ""
     lines = [summary.outcome.headline, _VERDICTS.get(verdict.measurement, verdict.measurement) + simulated]
     for reason in verdict.reasons:
         where = "" if reason.decides else f" (in the {reason.phase} phase; does not affect the verdict)"
@@ -102,7 +103,7 @@ def diagnosis_line(cause: str, columns: int | None) -> str:
 def _head(summary: Summary, load: str) -> list[str]:
     run, verdict = summary.run, summary.verdict
     engine = run.engine
-    server = "simulator, not a real server" if engine == "simulator" else engine or "engine not known"
+    server = _simulator(run) if engine == "simulator" else engine or "engine not known"
     lines = [
         summary.outcome.headline,
         f"{run.scenario} on {run.target}, model {run.model} ({server}), "
@@ -112,6 +113,11 @@ def _head(summary: Summary, load: str) -> list[str]:
         codes = ", ".join(dict.fromkeys(reason.code for reason in verdict.deciding))
         lines.append(f"measurement {verdict.measurement.upper()}" + (f": {codes}" if codes else ""))
     return lines
+
+
+def _simulator(run: Run) -> str:
+    """Return that the server is simulated, and what it stands for."""
+    return "simulator, not a real server" + (f"; stands for {run.stands_for}" if run.stands_for else "")
 
 
 def _gates(gates: Sequence[GateResult]) -> list[str]:

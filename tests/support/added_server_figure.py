@@ -47,7 +47,7 @@ from inferload.figures.table import text  # noqa: E402
 from inferload.results import terminal_summary  # noqa: E402
 from inferload.results.documents.summary_document import Summary  # noqa: E402
 from inferload.results.documents.typed_documents import faults  # noqa: E402
-from inferload.results.run_tables import servers_table  # noqa: E402
+from inferload.results.run_tables import servers_tables  # noqa: E402
 from inferload.results.verdict import gates  # noqa: E402
 from inferload.run.live.document import series_document  # noqa: E402
 from inferload.run.live.recorder import Instant, Recorder  # noqa: E402
@@ -76,7 +76,7 @@ for second in range(2):
     line = {"up": True, "wall_ns": second * S, "gauges": readings(parse(page(7)))}
     recorder.close_second(second + 1.0, Instant(0, 0, second * S, {TARGET: line}))
 seconds = timeline._server(by_target(table)[TARGET], pd.Series(range(5), dtype=float).to_numpy(), 5)
-report = servers_table(servers, {})
+report = servers_tables(servers, {})[0]
 entries = msgspec.to_builtins(servers)
 summary = summaries.results({"servers": entries})
 bad = [{"target": TARGET, ROW.key: "many"}]

@@ -55,6 +55,7 @@ class Run(Struct, frozen=True, kw_only=True):
     target: Annotated[str | None, means("the server; several are separated by commas")] = None
     model: Annotated[str | None, means("the model; several are separated by commas")] = None
     engine: Annotated[str | None, means("`vllm`, `simulator`, `sglang`, ...")] = None
+    stands_for: Annotated[str | None, means("model and devices whose times the simulator has")] = None
     proxies: Annotated[
         dict[str, str], means("proxy of each server that was reached [through one](endpoints.md#proxies)")
     ] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from inferload.figures.figure import Figure
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES, TURNS
-from inferload.figures.server_figures import GPU, KV_CACHE_USAGE, SERVER_FIGURES, WAITING, ServerFigure
+from inferload.figures.server_figures import GPU, KV_CACHE_USAGE, SERVER_FIGURES, SPEC_DECODE, WAITING, ServerFigure
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results.documents.summary_document import Figures
 
@@ -48,7 +48,7 @@ def _charts() -> list[dict[str, Any]]:
                 [*load, *({"key": figure.key, "label": _label(figure)} for figure in figures)],
                 share=all(figure.form == "share" for figure in figures),
                 server=not load and len(servers) == len(figures),
-                optional=any(row.block == GPU for row in servers),
+                optional=any(row.block in (GPU, SPEC_DECODE) for row in servers),
             )
         )
     return [*charts, _chart("failed turns, /s", [], failures=True, optional=True)]

@@ -52,6 +52,7 @@ def started_at(run: MasterRun) -> str:
 def about(run: MasterRun) -> Run:
     """Return the `run` block of the summary."""
     scenario = run.spec.scenario
+    stand_ins = dict.fromkeys(server.stands_for for server in run.preflight.targets if server.stands_for)
     return Run(
         id=run.run_id,
         scenario=scenario.name,
@@ -60,6 +61,7 @@ def about(run: MasterRun) -> Run:
         target=", ".join(target.url for target in run.spec.targets),
         model=", ".join(models_of(run.spec, run.preflight)),
         engine=run.preflight.engine,
+        stands_for=" and ".join(stand_ins) or None,
         proxies={target.url: proxy.url for target in run.spec.targets if (proxy := Proxy.for_target(target))},
         started_at=started_at(run),
         versions=versions(run),

@@ -32,3 +32,23 @@ def test_a_server_that_is_slower_is_found_and_the_folder_can_be_resumed(
     comparison = json.loads((folder / "comparison" / "comparison.json").read_text())
     assert comparison["candidates"][0]["verdict"] == "worse"
     assert len(list(folder.glob("[AB]/00[0-2]/summary.json"))) == 6
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("slower", "code", "verdict"), [(1.0, 0, "no difference found"), (1.1, 4, "worse")])
+def test_a_server_that_is_slower_by_ten_percent_is_found_and_an_equal_one_is_not(
+    slower: float, code: int, verdict: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Eight pairs of short runs, for which the plan names a smaller change than ten percent."""
+    servers = [start("--ttft-ms", f"{200 * by:g}", "--itl-ms", f"{20 * by:g}") for by in (1.0, slower)]
+    try:
+        sides = [f"{name}=http://127.0.0.1:{server.port}" for name, server in zip("AB", servers, strict=True)]
+        words = ["--scenario", "smoke", "--pairs", "8", "--duration", "4s", "--on-invalid", "warn"]
+        assert cli.main(["ab", *sides, *words, "--into", str(tmp_path / "ab"), "--fail-on-regression"]) == code
+    finally:
+        for server in servers:
+            stop(server)
+    output = capfd.readouterr().out
+    assert "8 pairs detect a change of 6.2 %" in output
+    comparison = json.loads((tmp_path / "ab" / "comparison" / "comparison.json").read_text())
+    assert comparison["candidates"][0]["verdict"] == verdict, output

@@ -177,7 +177,7 @@ def test_a_report_of_locust_csv_files_names_the_missing_figures(
     ]
     assert rows[1]["locust_response_ms_p95"] == ""
     assert rows[3]["requests_running"] == "2.0"
-    servers = markdown.partition("## Servers\n")[2]
+    servers = markdown.partition("## Engine\n")[2]
     assert re.search(r"^\| requests running \| .*\d", servers, re.MULTILINE)
     page = (folder / rundir.REPORT_HTML).read_text()
     assert "Locust response, ms" in page

@@ -38,7 +38,7 @@ from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.window_counts import within
 from inferload.results.documents.manifest_document import Manifest, ScenarioFile
 from inferload.results.documents.typed_documents import typed
-from inferload.results.run_tables import run_tables, servers_table
+from inferload.results.run_tables import run_tables, servers_tables
 from inferload.results.summary import exact_block
 from inferload.results.verdict import failures
 from inferload.scenario import scenario as scenarios
@@ -311,7 +311,9 @@ def test_unknown_values_of_a_table_are_not_known() -> None:
     rows = {
         name: values
         for name, *values in rows_of(
-            servers_table([msgspec.convert({"target": "x", **figures}, Server) for figures in (known, unknown, {})], {})
+            servers_tables(
+                [msgspec.convert({"target": "x", **figures}, Server) for figures in (known, unknown, {})], {}
+            )[0]
         )
     }
     assert rows["requests running"] == ["2 (max 3)", NOT_KNOWN, NOT_KNOWN]
@@ -371,7 +373,7 @@ def test_a_stall_of_the_client_is_no_stall_of_the_server(server: int, client: in
         "turns_with_client_stall": client,
         "longest_ms": 300.0 if server else None,
     }
-    rows = dict(rows_of(titled_tables(stalls=stalls)["Rates"]))
+    rows = dict(rows_of(titled_tables(stalls=stalls)["System"]))
     assert (rows["turns with a stall (a gap over 250 ms)"], rows["longest gap, ms"]) == (turns, longest)
 
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from math import exp
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.study import findings, page, tables
-from inferload.analysis.study.results import StudyResults, StudyRun
+from inferload.analysis.study.results import StudyResults, StudyRun, read_results
+from msgspec import structs
+from paths import ROOT
 
 from inferload.results.study import StudyPlan
 from inferload.scenario.files import typed_yaml
@@ -106,7 +109,8 @@ def test_an_answer_follows_from_the_interval(shift: float, noise: float, expect:
     assert measured.low is not None
     assert measured.high is not None
     way = "no change" if measured.low <= 1 <= measured.high else "lower" if measured.high < 1 else "higher"
-    wanted = "holds here" if way == expect else "not found here" if way == "no change" else "opposite here"
+    absent = "no change found" if expect == "no change" else "not found here"
+    wanted = absent if way == "no change" else "holds here" if way == expect else "opposite here"
     assert found.answer == wanted
 
 
@@ -196,3 +200,22 @@ def test_no_row_of_the_front_is_surpassed(values: list[tuple[int, int]]) -> None
         "t-front",
     ]
     assert page.html(plan, results(*runs), plotly="").count('"heatmap"') == 2
+
+
+def test_a_percentile_of_few_samples_is_marked_and_suspect_runs_have_their_reasons() -> None:
+    short = [structs.replace(each, unsteady=[TTFT]) if each.pair == 3 else each for each in pairs(BEFORE, AFTER)]
+    runs = [
+        structs.replace(each, level="suspect", reasons={"steal": "8 %"}) if each.pair < 2 else each for each in short
+    ]
+    text = page.markdown(plan_of(), results(*runs))
+    assert "| old | 199.9 ~ | 50 | 0 % |" in text
+    assert "~: in a run, fewer than 10 samples beyond the percentile." in text
+    assert "| Runs | 12 runs, 4 suspect (steal 4), 8 valid |" in text
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/studies").glob("*.json")), ids=lambda path: path.stem)
+def test_a_stored_page_is_made_from_its_results_which_are_of_no_invalid_run(path: Path) -> None:
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == page.stored(path), (
+        "python -m inferload.analysis.study.page docs/studies"
+    )
+    assert not [run for run in read_results(path).runs if run.level == "invalid"]

@@ -33,8 +33,8 @@ def test_every_link_has_a_target(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{page.name}: {path}#{anchor}"
 
 
-def test_every_page_is_in_one_of_four_folders() -> None:
-    folders = {"start", "how-to", "reference", "background"}
+def test_every_page_is_in_one_of_five_folders() -> None:
+    folders = {"start", "how-to", "reference", "background", "studies"}
     assert {page.relative_to(DOCS).parts[0] for page in PAGES} == folders
 
 

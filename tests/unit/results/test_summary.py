@@ -664,7 +664,7 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
     assert headline.startswith("invalid: ")
     assert "INVALID" in measurement
     assert "simulator" in measurement
-    assert all("(INVALID)" in line for line in text.splitlines() if line.startswith(("Latency", "Rates")))
+    assert all("(INVALID)" in line for line in text.splitlines() if line.startswith(("Latency", "Business", "System")))
 
 
 def test_several_servers_behind_one_address_have_a_line_in_place_of_figures() -> None:

@@ -318,6 +318,8 @@ def test_speculation_is_counted_per_position() -> None:
         "drafts": 10,
         "draft_tokens": 30,
         "accepted_tokens": 15,
+        "drafted_tok_per_s": 30,
+        "accepted_tok_per_s": 15,
         "acceptance_rate": 0.5,
         "mean_acceptance_length": 2.5,
         "acceptance_by_position": [0.9, 0.5, 0.1],
