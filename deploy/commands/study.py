@@ -13,7 +13,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.campaign.signals import Terminated, signals_interrupt
 from inferload.results.study import STUDY, StudyPlan
-from inferload.scenario.files import catalog, typed_yaml
+from inferload.scenario.files import catalog, data_files, typed_yaml
 
 from ..servers.engines import ENGINES
 from ..study import definition
@@ -106,6 +106,8 @@ def _new(arguments: argparse.Namespace) -> tuple[StudyPlan, dict[str, Sweep], Pa
     folder = arguments.into or Path("runs") / rundir.default_name(study.name, datetime.now(UTC))
     if (folder / STUDY).exists():
         raise UsageError(f"{folder}: already contains a study; use --resume {folder}, or another folder with --into")
+    for file in study.missing_files(arguments.engine, arguments.quick):
+        print(f"inferload: {file}: not in the current folder; {data_files.remedy(Path(file))}", file=sys.stderr)
     return plan, study.sweeps(arguments.engine, arguments.quick), folder
 
 

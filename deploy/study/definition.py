@@ -24,6 +24,10 @@ class WithFile(ScenarioPart):
     path: str = Field(description="the file, below the current folder")
     sweep: Mapping[str, Any] = Field(description="keys of the sweep that replace those of the part")
 
+    def is_there(self) -> bool:
+        """Return True if the file exists."""
+        return Path(self.path).is_file()
+
 
 class OnEngine(ScenarioPart):
     """Changes to a part on one engine."""
@@ -46,6 +50,11 @@ class StudyPart(ScenarioPart):
     def on(self, engine: Engine) -> OnEngine:
         """Return the changes on an engine."""
         return self.engines.get(engine, OnEngine())
+
+    def replaced(self, engine: Engine, quick: bool) -> dict[str, Any]:
+        """Return the keys of the sweep that an engine and `--quick` replace."""
+        changes = self.on(engine)
+        return {**changes.sweep, **({**self.quick, **changes.quick} if quick else {})}
 
 
 class Study(StudyText):
@@ -80,11 +89,22 @@ class Study(StudyText):
             if not part.on(engine).left_out
         }
 
+    def missing_files(self, engine: Engine, quick: bool) -> list[str]:
+        """Return the data files that do not exist, and that parts which run on an engine would read."""
+        files = [
+            part.with_file
+            for part in self.parts.values()
+            if part.with_file is not None
+            and not part.on(engine).left_out
+            and not part.with_file.sweep.keys() <= part.replaced(engine, quick).keys()
+        ]
+        return [file.path for file in files if not file.is_there()]
+
     def _sweep(self, name: str, part: StudyPart, engine: Engine, quick: bool) -> Sweep:
         changes = part.on(engine)
-        found = part.with_file is not None and Path(part.with_file.path).is_file()
+        found = part.with_file is not None and part.with_file.is_there()
         data = part.with_file.sweep if part.with_file is not None and found else {}
-        keys = {**part.sweep, **data, **changes.sweep, **({**part.quick, **changes.quick} if quick else {})}
+        keys = {**part.sweep, **data, **part.replaced(engine, quick)}
         keys["baseline"] = changes.rename.get(keys.get("baseline", ""), keys.get("baseline"))
         keys["variants"] = [changes.rename.get(variant, variant) for variant in keys.get("variants", ())]
         where = f"study {self.name}, part {name}"

@@ -49,6 +49,20 @@ def tls_reason(error: ssl.SSLError) -> str:
     return getattr(error, "verify_message", None) or error.reason or str(error)
 
 
+def failure_text(error: Exception, timeout_s: float) -> str:
+    """Return why a request got no response, or not all of one, within its timeout."""
+    match error:
+        case TimeoutError():
+            return f"no answer within {timeout_s:g} s"
+        case ssl.SSLCertVerificationError():
+            return f"certificate: {error.verify_message}"
+        case ssl.SSLError():
+            return f"TLS: {tls_reason(error)}"
+        case OSError():
+            return error.strerror or str(error) or type(error).__name__
+    return str(error) or type(error).__name__
+
+
 def readable(body: str) -> str:
     """Return the text of an error page without its markup, each line once; other bodies as they are."""
     body = body.strip()

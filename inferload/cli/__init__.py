@@ -23,6 +23,7 @@ BUILT_IN = {
     "search": "inferload.cli.search_command",
     "ab": "inferload.cli.ab",
     **dict.fromkeys(("validate", "plan", "schema", "init"), "inferload.cli.scenario"),
+    "fetch": "inferload.cli.fetch",
     "doctor": "inferload.cli.doctor",
     "scrape": "inferload.cli.scrape",
     "calibrate": "inferload.cli.calibrate",
@@ -38,6 +39,7 @@ GROUPS = {
         "plan": "explain sessions, turns, tokens and load of a scenario",
         "schema": "print the JSON Schema of scenario files",
         "import": "translate command lines of vLLM",
+        "fetch": "download a data set",
     },
     "results": {
         "report": "write report.html, report.md and timeline.csv of a run",

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
-from inferload.base.http_status import status_text, tls_reason
+from inferload.base.http_status import failure_text, status_text
 from inferload.base.redaction import without_userinfo
 
 # vLLM's page with all histograms has about 150 KB; a page far above that is no metrics page.
@@ -163,15 +163,5 @@ def _limit(sock: socket.socket, timeout_s: float) -> Iterator[None]:
 
 
 def _message(error: Exception, timeout_s: float) -> str:
-    match error:
-        case http.client.IncompleteRead():
-            return "the page was cut off"
-        case TimeoutError():
-            return f"no answer within {timeout_s:g} s"
-        case ssl.SSLCertVerificationError():
-            return f"certificate: {error.verify_message}"
-        case ssl.SSLError():
-            return f"TLS: {tls_reason(error)}"
-        case OSError():
-            return error.strerror or str(error) or type(error).__name__
-    return str(error) or type(error).__name__
+    is_cut = isinstance(error, http.client.IncompleteRead)
+    return "the page was cut off" if is_cut else failure_text(error, timeout_s)

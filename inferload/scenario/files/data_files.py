@@ -2,11 +2,12 @@
 
 import hashlib
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from inferload.base.errors import UsageError
-from inferload.scenario.files import catalog
+from inferload.scenario.files import catalog, data_sets
 
 
 class Missing(UsageError):
@@ -27,7 +28,16 @@ def find(path: str, origin: str = "", or_folder: bool = False) -> Path:
     folders = " or ".join(str(candidate.parent.absolute()) for candidate in candidates)
     is_folder = any(candidate.is_dir() for candidate in candidates)
     problem = "is a directory, not a file" if is_folder else f"no such file in {folders}"
-    raise Missing(f"{path}: {problem}; paths are relative to the current directory, then to the scenario's folder")
+    raise Missing(f"{path}: {problem}; {remedy(name)}")
+
+
+def remedy(path: Path) -> str:
+    """Return what to do about a file that is missing."""
+    data_set = data_sets.name_of(path.name)
+    if data_set is None:
+        return "paths are relative to the current directory, then to the scenario's folder"
+    into = "" if path.parent == Path() else f" --into {shlex.quote(str(path.parent))}"
+    return f"inferload fetch {data_set}{into} downloads it"
 
 
 def _folder_of(origin: str) -> Path:
