@@ -10,10 +10,11 @@ import msgspec
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.base.numbers import plural
 from inferload.results.study import RESULTS, STUDY, StudyPlan
 
 from ..pages import shell
-from ..pages.wording import simulated
+from ..pages.wording import is_simulated, simulated
 from . import charts, tables
 from .findings import Finding, finding, measured
 from .results import StudyResults, collect, read_plan, read_results
@@ -42,7 +43,7 @@ def headline(plan: StudyPlan, results: StudyResults) -> str:
     """Return the answers to the claims in one line."""
     answers = [found.answer for found in _findings(plan, results)]
     counts = [f"{answers.count(answer)} {answer}" for answer in dict.fromkeys(answers)]
-    return f"{plan.title}: {len(answers)} claims: {', '.join(counts)}" if answers else plan.title
+    return f"{plan.title}: {plural(len(answers), 'claim')}: {', '.join(counts)}" if answers else plan.title
 
 
 def markdown(plan: StudyPlan, results: StudyResults) -> str:
@@ -68,7 +69,7 @@ def _model(plan: StudyPlan, results: StudyResults) -> dict[str, Any]:
     return {
         "plan": plan,
         "simulated": simulated([results.stands_for] if results.stands_for else [])
-        if "simulator" in plan.engine
+        if is_simulated(results.server)
         else "",
         "facts": tables.facts(plan, results),
         "findings": tables.findings(found) if found else None,

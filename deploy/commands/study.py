@@ -11,6 +11,8 @@ from typing import Any
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.base.numbers import plural
+from inferload.campaign.ab import sides_of
 from inferload.campaign.signals import Terminated, signals_interrupt
 from inferload.results.study import STUDY, StudyPlan
 from inferload.scenario.files import catalog, data_files, typed_yaml
@@ -21,7 +23,7 @@ from ..sweep import definition as sweeps
 from ..sweep import time_estimate
 from ..sweep.definition import Sweep
 from ..sweep.journal import SweepJournal
-from ..sweep.plan import starts
+from ..sweep.plan import servers_text, starts
 from ..sweep.runner import PLAN
 from .sweep import execute
 from .variants import prose
@@ -32,6 +34,7 @@ Examples:
   inferload study agents --dry-run             plan and duration
   inferload study agents --quick               a minute or two, without verdicts
   inferload study agents --engine vllm-cpu
+  inferload study agents --part long --host t4-baseline=http://a:8000 t4-prefix-caching=http://b:8000
   inferload study --resume runs/20261127T101500Z-agents
 Each part of a study is a sweep. The page (index.html, index.md) has the measured
 figures, the published ones beside them, and a finding on each claim. Exit codes:
@@ -48,7 +51,16 @@ def register(subparsers: Any) -> None:
     )
     add = parser.add_argument
     add("name", nargs="?", metavar="NAME", help="a bundled study, a study file, or list")
-    add("--engine", choices=list(ENGINES), default="simulator", help="engine of the servers (%(default)s)")
+    add("--engine", choices=list(ENGINES), help="engine of the servers that are started (default: simulator)")
+    add(
+        *("--host", "--hosts"),
+        metavar="VARIANT=URL",
+        dest="hosts",
+        action="extend",
+        nargs="+",
+        default=[],
+        help="running servers instead, by variant of the study; parts without their baseline are left out",
+    )
     add("--quick", action="store_true", help="fewer and shorter runs: a look at the page, no verdicts")
     add("--part", action="append", default=[], metavar="PART", help="run this part only; repeatable")
     add("--resume", type=Path, metavar="DIR", help="continue an interrupted study")
@@ -96,24 +108,43 @@ def _new(arguments: argparse.Namespace) -> tuple[StudyPlan, dict[str, Sweep], Pa
         raise UsageError(f"--part {unknown[0]}: {study.name} has the parts {', '.join(study.parts)}")
     if arguments.part:
         study = study.only(arguments.part)
-    words = ["inferload", "study", arguments.name, "--engine", arguments.engine]
+    if arguments.hosts and arguments.engine:
+        raise UsageError("--host: the servers run already; remove --engine")
+    hosts = sides_of(arguments.hosts)
+    engine = "running" if hosts else arguments.engine or "simulator"
+    words = ["inferload", "study", arguments.name]
+    words += [word for side in arguments.hosts for word in ("--host", side)] or ["--engine", engine]
     words += [word for part in arguments.part for word in ("--part", part)]
     command = shlex.join([*words, *(["--quick"] if arguments.quick else [])])
-    plan = study.plan(arguments.engine, arguments.quick, command)
+    plan = study.plan(engine, arguments.quick, command, hosts)
     if not plan.parts:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
-        raise UsageError(f"--engine {arguments.engine}: runs no part of {study.name}: {reasons}")
+        raise UsageError(f"{'--host' if hosts else f'--engine {engine}'}: runs no part of {study.name}: {reasons}")
+    sweeps_of = study.sweeps(engine, arguments.quick, hosts)
+    used = {name for sweep in sweeps_of.values() for name in sweep.hosts}
+    if unused := [name for name in hosts if name not in used]:
+        raise UsageError(
+            f"--host {unused[0]}: no variant of a part with its baseline; {study.name} has {_names(study)}"
+        )
     folder = arguments.into or Path("runs") / rundir.default_name(study.name, datetime.now(UTC))
     if (folder / STUDY).exists():
         raise UsageError(f"{folder}: already contains a study; use --resume {folder}, or another folder with --into")
-    for file in study.missing_files(arguments.engine, arguments.quick):
+    for file in study.missing_files(engine, arguments.quick, hosts):
         print(f"inferload: {file}: not in the current folder; {data_files.remedy(Path(file))}", file=sys.stderr)
-    return plan, study.sweeps(arguments.engine, arguments.quick), folder
+    return plan, sweeps_of, folder
+
+
+def _names(study: definition.Study) -> str:
+    """Return the variants of a study by part."""
+    return "; ".join(
+        f"{name}: {', '.join([part.sweep['baseline'], *part.sweep.get('variants', ())])}"
+        for name, part in study.parts.items()
+    )
 
 
 def _resumed(arguments: argparse.Namespace) -> tuple[StudyPlan, dict[str, Sweep], Path]:
     folder = arguments.resume
-    given = [name for name in ("into", "part", "quick") if getattr(arguments, name)]
+    given = [name for name in ("into", "part", "quick", "hosts", "engine") if getattr(arguments, name)]
     if given or arguments.name is not None:
         raise UsageError(
             f"--resume {folder}: the folder has its own plan; remove {'NAME' if not given else '--' + given[0]}"
@@ -144,7 +175,7 @@ def _summary_lines(plan: StudyPlan, planned: dict[str, Sweep], folder: Path, ret
         times = {scenario: time_estimate.planned(sweep, load) for scenario, load in loads.items()}
         remaining = time_estimate.remaining_text(server_starts, SweepJournal(folder / name), times, sweep.engine, retry)
         runs = sum(len(start.runs) for start in server_starts)
-        lines += prose(f"  {name}: ", f"{runs} runs on {len(server_starts)} starts of {sweep.engine}, {remaining}")
+        lines += prose(f"  {name}: ", f"{plural(runs, 'run')} on {servers_text(sweep, server_starts)}, {remaining}")
     return lines + [
         line for name, reason in plan.left_out.items() for line in prose(f"  {name}: ", f"left out: {reason}")
     ]

@@ -26,7 +26,7 @@ from ..servers.engines import ENGINES
 from ..sweep import definition, time_estimate
 from ..sweep.definition import Sweep
 from ..sweep.journal import SweepJournal, clear_up
-from ..sweep.plan import ServerStart, outlook, starts
+from ..sweep.plan import ServerStart, outlook, servers_text, starts
 from ..sweep.runner import PLAN, SweepRunner
 from ..variants.variant import label
 from .variants import prose
@@ -180,7 +180,7 @@ def _summary_lines(sweep: Sweep, plan: Sequence[ServerStart], names: Sequence[st
     runs = plural(sum(len(start.runs) for start in plan), "run")
     lines = [
         f"sweep {sweep.name}: {_sides(sweep)} on {', '.join(names)}",
-        *prose("  ", f"{runs} on {plural(len(plan), 'start')} of {sweep.engine}, {remaining}"),
+        *prose("  ", f"{runs} on {servers_text(sweep, plan)}, {remaining}"),
         *prose("  ", outlook(sweep)),
     ]
     for name in sweep.others:

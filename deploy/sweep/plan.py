@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from inferload.base.numbers import plural
 from inferload.campaign import pairs
 
 from ..variants.variant import check_name, label
@@ -47,6 +48,13 @@ def starts(sweep: Sweep, scenarios: Sequence[str]) -> list[ServerStart]:
     else:
         groups = [(variant, planned_runs(variant, pair)) for pair in drawn for variant in pair.order]
     return [ServerStart(number, variant, runs) for number, (variant, runs) in enumerate(groups)]
+
+
+def servers_text(sweep: Sweep, starts: Sequence[ServerStart]) -> str:
+    """Describe the servers of the runs, such as `4 starts of simulator`."""
+    if sweep.engine == "running":
+        return plural(len(starts), "running server")
+    return f"{plural(len(starts), 'start')} of {sweep.engine}"
 
 
 def outlook(sweep: Sweep) -> str:

@@ -1,7 +1,7 @@
 """Execution of a sweep: server starts and runs, each with an entry in the journal."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -64,6 +64,10 @@ class SweepRunner:
                 done += len(remaining)
 
     def _run_on_server(self, start: ServerStart, remaining: list[PlannedRun]) -> None:
+        if (url := self._sweep.hosts.get(start.variant)) is not None:
+            for run in remaining:
+                self._run(run, url)
+            return
         try:
             server = self._up(start)
         except UsageError as error:
@@ -77,7 +81,7 @@ class SweepRunner:
                     position and not self._sweep.keep_cache
                 ):  # cache salts also isolate runs, unless the scenario disables them
                     probe.empty_prefix_cache(server_state.reachable(server.host), server.port)
-                self._run(run, server)
+                self._run(run, server.url, lambda: _ended(server))
         finally:
             self._down(server)
 
@@ -107,23 +111,25 @@ class SweepRunner:
         launch.stop(server)
         self._journal.write(ServerDown(start_id=server.start_id))
 
-    def _run(self, run: PlannedRun, server: LocalServer) -> None:
-        def server_ended() -> str | None:
-            return None if server_state.group(server) else f"the server ended during the run: {launch.why(server)}"
-
+    def _run(self, run: PlannedRun, url: str, fault: Callable[[], str | None] = lambda: None) -> None:
         with launch.on_cores(self._client_cores):
-            entry = self._runner.run(run.folder, self._argv(run, server), fault=server_ended)
+            entry = self._runner.run(run.folder, self._argv(run, url), fault=fault)
         if entry.cause is not None:
             self._progress(f"  {run.folder}: {' '.join(entry.cause.split())}")
         elif entry.exit_code == 3:
             self._progress(f"  {run.folder}: the measurement is not valid; the run is kept but not compared")
 
-    def _argv(self, run: PlannedRun, server: LocalServer) -> list[str]:
+    def _argv(self, run: PlannedRun, url: str) -> list[str]:
         load = self._loads[run.scenario]
         options = {"seed": str(run.seed), "no_report": not self._sweep.reports, "set": list(load.settings)}
         seconds = self._sweep.measure_s
         extra = [] if seconds is None else ["--run-time", f"{seconds:g}"]
-        return runner.command(load.source, server.url, self._folder / run.folder, options, extra)
+        return runner.command(load.source, url, self._folder / run.folder, options, extra)
+
+
+def _ended(server: LocalServer) -> str | None:
+    """Return why a run failed, if its server ended."""
+    return None if server_state.group(server) else f"the server ended during the run: {launch.why(server)}"
 
 
 def _remaining(start_ns: int, done_before: int, done: int, total: int) -> str:

@@ -15,7 +15,7 @@ from .plan import PlannedRun, ServerStart
 
 # Estimates for a sweep without durations in its journal: start of an engine, time of a run outside its phases (processes,
 # preflight, drain, files), and time for its reports.
-START_S = {"simulator": 2.0, "vllm-cpu": 35.0, "vllm": 120.0}
+START_S = {"simulator": 2.0, "vllm-cpu": 35.0, "vllm": 120.0, "running": 0.0}
 RUN_S = 5.0
 PAGES_S = 3.0
 _SAMPLE = SampleSize(200, 2_000)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from simulator_process import start, stop
 
 from inferload import cli
 
@@ -41,7 +42,7 @@ def test_a_study_runs_shows_its_claims_and_continues(tmp_path: Path, capfd: pyte
     file, folder = tmp_path / "small.yaml", tmp_path / "out"
     file.write_text(STUDY)
     assert cli.main(["study", str(file), "--quick", "--into", str(folder)]) == 0
-    assert "A small study: 1 claims: 1 not tested" in capfd.readouterr().out
+    assert "A small study: 1 claim: 1 not tested" in capfd.readouterr().out
     page = (folder / "index.md").read_text()
     assert "**Simulated server: stands for " in page
     assert "| It does | +100 % |" in page
@@ -50,3 +51,21 @@ def test_a_study_runs_shows_its_claims_and_continues(tmp_path: Path, capfd: pyte
     before = (folder / "results.json").read_bytes()
     assert cli.main(["study", "--resume", str(folder)]) == 0  # all runs are done: the page is made again
     assert (folder / "results.json").read_bytes() == before
+
+
+def test_a_study_of_running_servers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file, folder = tmp_path / "small.yaml", tmp_path / "out"
+    file.write_text(STUDY)
+    servers = [start("--ttft-ms", ttft_ms, "--itl-ms", "5") for ttft_ms in ("20", "60")]
+    hosts = [
+        f"{name}=http://127.0.0.1:{at.port}" for name, at in zip(("tiny-all", "tiny-seqs-1"), servers, strict=True)
+    ]
+    try:
+        assert cli.main(["study", str(file), "--host", *hosts, "--into", str(folder)]) == 0
+    finally:
+        for server in servers:
+            stop(server)
+    assert "A small study: 1 claim: 1 holds here" in capfd.readouterr().out
+    page = (folder / "index.md").read_text()
+    assert "stands for no model: its TTFT and ITL are set" in page
+    assert f"inferload study {file} --host {hosts[0]} --host {hosts[1]}" in page

@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from math import exp
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.study import findings, page, tables
-from inferload.analysis.study.results import StudyResults, StudyRun, read_results
+from inferload.analysis.study.results import StudyResults, StudyRun
 from msgspec import structs
-from paths import ROOT
 
 from inferload.results.study import StudyPlan
 from inferload.scenario.files import typed_yaml
@@ -211,11 +209,3 @@ def test_a_percentile_of_few_samples_is_marked_and_suspect_runs_have_their_reaso
     assert "| old | 199.9 ~ | 50 | 0 % |" in text
     assert "~: in a run, fewer than 10 samples beyond the percentile." in text
     assert "| Runs | 12 runs, 4 suspect (steal 4), 8 valid |" in text
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "docs/studies").glob("*.json")), ids=lambda path: path.stem)
-def test_a_stored_page_is_made_from_its_results_which_are_of_no_invalid_run(path: Path) -> None:
-    assert path.with_suffix(".md").read_text(encoding="utf-8") == page.stored(path), (
-        "python -m inferload.analysis.study.page docs/studies"
-    )
-    assert not [run for run in read_results(path).runs if run.level == "invalid"]

@@ -131,6 +131,30 @@ def test_mistakes_on_the_command_line_are_one_line(
     assert error.count("\n") == 1
 
 
+def test_running_servers_replace_those_that_a_study_starts(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = ["--host", "tiny-baseline=http://a:1", "tiny-all=http://b:1"]
+    assert cli.main(["study", str(small), *hosts, "--dry-run"]) == 0
+    assert "only: 2 runs on 2 running servers, about" in capsys.readouterr().out
+    for words, problem in (
+        (["--host", "tiny-all=http://b:1"], "runs no part of small: only: no --host of its baseline, tiny-baseline"),
+        ([*hosts, "x=http://c:1"], "--host x: no variant of a part with its baseline; small has only: tiny-baseline, "),
+        ([*hosts, "--engine", "vllm"], "--host: the servers run already; remove --engine"),
+        (["--host", "http://a"], "http://a: write a side as NAME=URL"),
+    ):
+        assert cli.main(["study", str(small), *words, "--dry-run"]) == 2
+        assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
+def test_each_part_without_a_grid_runs_on_running_servers(path: Path) -> None:
+    study = definition.load(path)
+    names = {
+        name for part in study.parts.values() for name in (part.sweep["baseline"], *part.sweep.get("variants", ()))
+    }
+    plan = study.plan("running", False, "x", dict.fromkeys(names, "http://a:1"))
+    assert set(plan.left_out) == {name for name, part in study.parts.items() if part.sweep.get("grid")}
+
+
 def test_a_dry_run_shows_runs_and_duration_of_each_part(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["study", str(small), "--dry-run", "--into", str(small.parent / "out")]) == 0
     output = capsys.readouterr().out

@@ -459,7 +459,7 @@ def test_the_prefix_cache_is_reset_between_runs(
     body = {"model": "simulator", "prompt": "one two three four five six seven eight " * 40, "max_tokens": 1}
     cached: list[int] = []
 
-    def ask(_self: SweepRunner, run: sweep_plan.PlannedRun, _server: server_state.LocalServer) -> None:
+    def ask(_self: SweepRunner, run: sweep_plan.PlannedRun, *_server: object) -> None:
         usage = [probe.ask("127.0.0.1", port, "/v1/completions", body)["usage"] for _ in range(2)]
         cached.extend(each_usage["prompt_tokens_details"]["cached_tokens"] for each_usage in usage)
 
