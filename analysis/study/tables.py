@@ -144,12 +144,12 @@ def _grid(table: StudyTable, grid: Grid, rows: Sequence[MeasuredRow]) -> list[Ta
         lines = [(x, *values) for x, values in zip(grid.downs, grid.values(name), strict=True)]
         shown.append(Table(anchor(table, name), f"{table.title}: {head}", columns, lines, table.note))
     best = front(rows, table.figures)
-    lines = [
+    leading = [
         (each.row.label, *(_value(each, name) for name in table.figures)) for each in rows if each.row.label in best
     ]
     note = "No other combination is better in one of the figures without being worse in another."
     heads: list[str | Head] = ["", *(term_of(name).head for name in table.figures)]
-    return [*shown, Table(f"{table.key}-front", f"{table.title}: Pareto front", heads, lines, note)]
+    return [*shown, Table(f"{table.key}-front", f"{table.title}: Pareto front", heads, leading, note)]
 
 
 def _level(runs: Sequence[StudyRun], level: str) -> str:

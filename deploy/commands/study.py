@@ -111,7 +111,7 @@ def _new(arguments: argparse.Namespace) -> tuple[StudyPlan, dict[str, Sweep], Pa
     if arguments.hosts and arguments.engine:
         raise UsageError("--host: the servers run already; remove --engine")
     hosts = sides_of(arguments.hosts)
-    engine = "running" if hosts else arguments.engine or "simulator"
+    engine: definition.Engine = "running" if hosts else arguments.engine or "simulator"
     words = ["inferload", "study", arguments.name]
     words += [word for side in arguments.hosts for word in ("--host", side)] or ["--engine", engine]
     words += [word for part in arguments.part for word in ("--part", part)]

@@ -9,8 +9,8 @@ from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head, Layer
 from inferload.figures.limits.slo import LIMITS
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES, TURNS
-from inferload.figures.server_entry import Histogram, MeanAndMax
-from inferload.figures.server_figures import HIT_RATE, SERVER_FIGURES, Server, ServerFigure
+from inferload.figures.server_entry import Histogram, MeanAndMax, SpeculationByPosition
+from inferload.figures.server_figures import HIT_RATE, SERVER_FIGURES, SPEC_DECODE, Server, ServerFigure
 from inferload.figures.table import Cell, Detailed, Table
 from inferload.figures.turn_figures import ITL, TTFT, TURN_FIGURES
 from inferload.results.documents.summary_document import (
@@ -393,7 +393,7 @@ def _unknown(cells: Sequence[Cell]) -> bool:
 
 def _by_position(server: Server) -> str | None:
     """Return the accepted share of the drafts by their position, such as `92 %, 71 %, 48 %`."""
-    drafts = server.spec_decode
+    drafts: SpeculationByPosition | None = getattr(server, SPEC_DECODE)
     return None if drafts is None else ", ".join(map(percent, drafts.acceptance_by_position)) or None
 
 

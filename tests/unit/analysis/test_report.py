@@ -304,6 +304,17 @@ def test_the_command_prints_the_outcome_and_its_files(tmp_path: Path, capsys: py
     assert [Path(line.strip()).is_file() for line in lines[1:]] == [True] * 3
 
 
+def test_the_tables_of_servers_have_engines_drafts_and_machines() -> None:
+    drafts = {"drafts": 100, "accepted_tok_per_s": 21.0, "acceptance_by_position": [0.9, 0.5, None]}
+    servers = [{"spec_decode": drafts, "process_cpu_share": 0.5}, {"gpu": {"use": {"mean": 0.4, "max": 0.9}}}]
+    engine, machines = servers_tables([msgspec.convert({"target": "x", **entry}, Server) for entry in servers], {})
+    assert (engine.title, machines.title) == ("Engine", "Machines of the servers")
+    rows = {name: values for name, *values in rows_of(engine)}
+    assert rows["accepted, tok/s"] == ["21", NOT_KNOWN]
+    assert rows["accepted by position"] == [f"90 %, 50 %, {NOT_KNOWN}", NOT_KNOWN]
+    assert [name for name, *_ in rows_of(machines)] == ["front end CPU, cores", "GPU use"]
+
+
 def test_unknown_values_of_a_table_are_not_known() -> None:
     gauge, histogram = {"mean": None, "max": None}, {"mean": 96.5, "p50": [80.0, 100.0], "p99": [250.0, None]}
     known = {"requests_running": {"mean": 2.0, "max": 3.0}, "ttft_ms": histogram}
