@@ -10,6 +10,7 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import without_userinfo
+from inferload.scenario.files.data_sets import DATA_SETS
 from inferload.scenario.scenario import from_text
 
 from ..pasted.bench import translate
@@ -153,6 +154,9 @@ def _other(command: Command) -> str:
         return f"{' '.join(command.words[:3])}: not translated; inferload sweep runs variants and loads"
     first = [without_userinfo(word) for word in command.words[:2] if not word.startswith("-")]
     text = " ".join(" ".join(first).split())[:100]
+    for name, data_set in DATA_SETS.items():
+        if any(word.endswith(data_set.file) for word in command.words):
+            return f"not a vLLM command: {text}; inferload fetch {name} downloads this file"
     chat = command.words[0].rpartition("/")[2] == "curl" and any("/completions" in word for word in command.words)
     return f"not a vLLM command: {text}" + ("; inferload doctor checks a server" if chat else "")
 

@@ -1,14 +1,18 @@
 """What becomes of the command lines, results and tables of published articles (tests/data/articles)."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from inferload.analysis.comparison.side_names import expanded
 from inferload.analysis.comparison.sides import read_side
+from inferload.deploy.study import definition
+from inferload.deploy.variants import variant
 from paths import ROOT
 
 from inferload import cli
+from inferload.scenario.files import catalog
 
 ARTICLES = ROOT / "tests/data/articles"
 
@@ -36,3 +40,14 @@ def test_every_result_of_an_article_is_a_side(name: str, golden: Callable[[str, 
         for run in runs
     ]
     golden(f"article-{name}.txt", "\n".join(lines) + "\n")
+
+
+def test_the_page_of_the_articles_names_existing_variants_scenarios_studies_and_parts() -> None:
+    text = (ROOT / "docs/background/articles.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:t4|tiny|qwen\d+|llama\d+b?)-[\w-]+)`", text))
+    assert len(named) > 30
+    assert named <= set(variant.bundled())
+    studies = {path.stem: definition.load(path) for path in (catalog.folder() / "studies").glob("*.yaml")}
+    assert set(re.findall(r"`(?:inferload )?study (\w+)`", text)) == set(studies)
+    scenarios = set(re.findall(r"`((?:agent|chat)-[\w-]+)`", text))
+    assert scenarios <= set(catalog.names())
