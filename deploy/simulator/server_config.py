@@ -66,14 +66,8 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
     _check_values(arguments)
     paced = flags.is_paced(arguments)
     preset = find(arguments.hardware or DEFAULT_HARDWARE)
-    build = Build(
-        dtype=arguments.dtype,
-        quantization=arguments.quantization,
-        kv_cache_dtype=arguments.kv_cache_dtype,
-        tensor_parallel=arguments.tensor_parallel_size,
-        enforce_eager=arguments.enforce_eager,
-    )
-    limits, shown = _limits(arguments, preset, build, paced)
+    build = build_of(arguments)
+    limits, shown = limits_of(arguments, preset, build, paced)
     query_tokens = 1 + limits.speculative_tokens
     cost = None if paced else _cost(arguments, step_cost(preset, build, limits.max_num_seqs, query_tokens), limits)
     return ServerConfig(
@@ -91,6 +85,17 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
     )
 
 
+def build_of(arguments: argparse.Namespace) -> Build:
+    """Return the arguments that change size and speed of the model."""
+    return Build(
+        dtype=arguments.dtype,
+        quantization=arguments.quantization,
+        kv_cache_dtype=arguments.kv_cache_dtype,
+        tensor_parallel=arguments.tensor_parallel_size,
+        enforce_eager=arguments.enforce_eager,
+    )
+
+
 def _pace(arguments: argparse.Namespace) -> Pace:
     def option(name: str, default: Any) -> Any:
         value = getattr(arguments, name)
@@ -105,7 +110,8 @@ def _pace(arguments: argparse.Namespace) -> Pace:
     )
 
 
-def _limits(arguments: argparse.Namespace, preset: Preset, build: Build, paced: bool) -> tuple[SchedulerLimits, int]:
+def limits_of(arguments: argparse.Namespace, preset: Preset, build: Build, paced: bool) -> tuple[SchedulerLimits, int]:
+    """Return the limits of the scheduler, and the number of KV blocks that vLLM reports. UsageError if they do not fit."""
     size = arguments.block_size or (16 if paced else preset.block_size)
     blocks, shown = _blocks(arguments, preset, build, size, paced)
     length = _model_length(arguments, blocks * size, _PACED_LENGTH if paced else preset.model.max_model_len)

@@ -4,6 +4,7 @@ The constants are not fitted to a server. Values that are not published are mark
 magnitude and shape of a curve; a study that needs more has to fit its own constants.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -89,9 +90,17 @@ CPU = Device(
 )
 
 QWEN3_4B = ModelShape("Qwen3-4B", 4.02e9, 36, 32, 8, 128, 40_960)
+QWEN25_7B = ModelShape("Qwen2.5-7B", 7.62e9, 28, 28, 4, 128, 32_768)
+QWEN25_72B = ModelShape("Qwen2.5-72B", 72.7e9, 80, 64, 8, 128, 32_768)
+LLAMA2_70B = ModelShape("Llama-2-70B", 69.0e9, 80, 64, 8, 128, 4096)
+LLAMA3_0_8B = ModelShape("Llama-3-8B", 8.03e9, 32, 32, 8, 128, 8192)
+LLAMA31_70B = ModelShape("Llama-3.1-70B", 70.6e9, 80, 64, 8, 128, 131_072)
 LLAMA3_8B = ModelShape("Llama-3.1-8B", 8.03e9, 32, 32, 8, 128, 131_072)
 QWEN3_32B = ModelShape("Qwen3-32B", 32.8e9, 64, 64, 8, 128, 40_960)
 TINY = ModelShape("a tiny model of 6.3 M parameters", 6.3e6, 2, 4, 2, 64, 32_768)
+
+# Shapes of models by name, for sizes; step times exist for the presets only.
+_NAMED = (QWEN3_4B, QWEN3_32B, QWEN25_7B, QWEN25_72B, LLAMA2_70B, LLAMA3_0_8B, LLAMA3_8B, LLAMA31_70B)
 
 _GPU_FRONT = FrontEnd(request_s=0.001, prompt_token_s=1e-6, event_s=15e-6)  # assumed
 
@@ -140,6 +149,17 @@ def find(name: str) -> Preset:
     return preset
 
 
+def shape_of(model: str) -> ModelShape | None:
+    """Return the shape of a model by its name, such as `meta-llama/Llama-3.1-70B-Instruct`; None if it is not known."""
+    if model == "tiny":
+        return TINY
+    name = model.rpartition("/")[2].lower()
+    matches = (
+        shape for shape in _NAMED if re.search(rf"(?<![a-z0-9.]){re.escape(shape.name.lower())}(?![a-z0-9.])", name)
+    )
+    return next(matches, None)
+
+
 def weight_bytes(preset: Preset, build: Build) -> float:
     """Bytes of all weights. Raise UsageError for an unknown data type."""
     if build.quantization is not None:
@@ -153,7 +173,7 @@ def weight_bytes(preset: Preset, build: Build) -> float:
 
 
 def kv_bytes_per_token(preset: Preset, build: Build) -> float:
-    """KV-cache bytes per token, over all devices."""
+    """KV-cache bytes per token, over all devices. Each device holds at least one KV head."""
     if build.kv_cache_dtype != "auto" and build.kv_cache_dtype in _DTYPE_BYTES:
         size = _DTYPE_BYTES[build.kv_cache_dtype]
     elif build.kv_cache_dtype.startswith("fp8"):
@@ -164,7 +184,8 @@ def kv_bytes_per_token(preset: Preset, build: Build) -> float:
         raise UsageError(
             f"--kv-cache-dtype {build.kv_cache_dtype}: unknown; choose auto, fp8, fp8_e4m3, fp8_e5m2 or a dtype"
         )
-    return preset.model.kv_values_per_token * size
+    copies = max(1.0, build.tensor_parallel / preset.model.kv_heads)
+    return preset.model.kv_values_per_token * size * copies
 
 
 def kv_blocks(preset: Preset, build: Build, utilization: float, block_size: int) -> int:

@@ -1,0 +1,112 @@
+"""Sizes of a variant: weights, KV cache, and how many tokens and sequences fit. Computed from the model's shape; no I/O.
+
+The rules are those of the simulator, with the variant's own model where its shape is known, and the memory of its card.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from inferload.base.errors import UsageError
+
+from ..simulator import flags, server_config
+from ..simulator.core import hardware
+from ..simulator.core.hardware import GIB, Preset
+from ..variants.variant import Variant
+
+# Length of a typical sequence: a prompt and an answer.
+TYPICAL_INPUT, TYPICAL_OUTPUT = 512, 128
+# Quantisation that vLLM reads from the files of a model, by the mark in its name.
+_MARKS = ("awq", "gptq", "fp8")
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What fits into the KV cache beside the weights, over all devices."""
+
+    tokens: int
+    block_size: int
+    max_model_len: int
+    max_num_seqs: int
+
+    def sequences(self, length: int) -> int:
+        """Return the sequences of a length that fit, in whole blocks and without common prefixes."""
+        return self.tokens // self.block_size // math.ceil(length / self.block_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """Sizes in bytes, over all devices. `capacity` None: `problem` says why."""
+
+    devices: int
+    placed: str  # model and devices
+    stand_in: str  # the model whose shape is used, if the variant's is not known
+    weight_bytes: float
+    kv_bytes_per_token: float
+    capacity: Capacity | None
+    problem: str
+
+
+def sizing_of(variant: Variant) -> Sizing:
+    """Return the sizes of a variant. Raise UsageError for an argument that the simulator does not have."""
+    arguments = flags.read(("--hardware", variant.simulated_as, *variant.argv))
+    flags.without_effect(arguments)
+    if arguments.quantization is None:
+        arguments.quantization = next((mark for mark in _MARKS if mark in variant.model.lower()), None)
+    preset, build = _placed(variant), server_config.build_of(arguments)
+    weight_bytes, kv_bytes = hardware.weight_bytes(preset, build), hardware.kv_bytes_per_token(preset, build)
+    capacity, problem = None, ""
+    try:
+        limits, _ = server_config.limits_of(arguments, preset, build, False)
+        capacity = Capacity(
+            limits.blocks * limits.block_size, limits.block_size, limits.max_model_len, limits.max_num_seqs
+        )
+    except UsageError as error:
+        problem = str(error)
+    return Sizing(
+        devices=build.tensor_parallel,
+        placed=preset.stands_for(build.tensor_parallel),
+        stand_in="" if hardware.shape_of(variant.model) else preset.model.name,
+        weight_bytes=weight_bytes,
+        kv_bytes_per_token=kv_bytes,
+        capacity=capacity,
+        problem=problem,
+    )
+
+
+def _placed(variant: Variant) -> Preset:
+    """Return the variant's preset with its own model, if known, and no more memory than its card has."""
+    preset = hardware.find(variant.simulated_as)
+    memory_bytes = min(preset.device.memory_bytes, variant.hardware.memory_gib * GIB)
+    return replace(
+        preset,
+        model=hardware.shape_of(variant.model) or preset.model,
+        device=replace(preset.device, memory_bytes=memory_bytes),
+    )
+
+
+def lines(sizing: Sizing) -> list[str]:
+    """Describe the sizes: weights, KV cache, what fits."""
+    each = f" on each of {sizing.devices} GPUs" if sizing.devices > 1 else ""
+    of = f" (of the stand-in model {sizing.stand_in})" if sizing.stand_in else ""
+    weights, per_token = sizing.weight_bytes / sizing.devices, sizing.kv_bytes_per_token / sizing.devices
+    described = [
+        f"weights: {_size(weights)}{each}, {round(sizing.weight_bytes):,} bytes in all{of}",
+        f"KV cache: {round(per_token):,} bytes per token{each}, {round(sizing.kv_bytes_per_token):,} in all{of}",
+    ]
+    capacity = sizing.capacity
+    if capacity is None:
+        return [*described, f"what fits: not known: {sizing.problem}"]
+    longest, typical = capacity.max_model_len, TYPICAL_INPUT + TYPICAL_OUTPUT
+    fits = [
+        f"{capacity.sequences(length):,} sequences of {length:,} tokens ({_size(length * sizing.kv_bytes_per_token)}; {name})"
+        for length, name in ((longest, "max-model-len"), (typical, f"{TYPICAL_INPUT} in, {TYPICAL_OUTPUT} out"))
+        if length <= longest
+    ]
+    return [
+        *described,
+        f"fits: {capacity.tokens:,} tokens, which are {' or '.join(fits)}; max-num-seqs {capacity.max_num_seqs:,}",
+    ]
+
+
+def _size(size_bytes: float) -> str:
+    return f"{size_bytes / GIB:.2f} GiB" if size_bytes >= GIB / 100 else f"{size_bytes / 2**20:.2f} MiB"
