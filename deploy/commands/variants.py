@@ -5,10 +5,12 @@ import json
 import shlex
 import textwrap
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from inferload.base.errors import UsageError
 
+from ..servers import sizing
 from ..servers.engines import LINES, CommandLine, ServerSpec, is_generated, line_of
 from ..variants.settings import changed
 from ..variants.variant import Variant, base_of, bundled, document, named, stand_in
@@ -29,7 +31,9 @@ def add_list(actions: Any) -> None:
 
 def add_show(actions: Any) -> None:
     """Add `show`."""
-    parser = actions.add_parser("show", help="show a variant's command line, environment and difference from its base")
+    parser = actions.add_parser(
+        "show", help="show a variant's command line, environment, sizes and difference from its base"
+    )
     add_variant(parser)
     parser.add_argument(
         "--engine", choices=list(LINES), help="command line of this engine (default: vLLM without address)"
@@ -118,11 +122,25 @@ def show(arguments: argparse.Namespace) -> int:
         command = (
             {} if line is None else {"engine": arguments.engine, "command": line.argv, "defaults": dict(line.defaults)}
         )
-        print(json.dumps({**document(variant), **command}, indent=1))
+        print(json.dumps({**document(variant), "sizes": _sizes(variant), **command}, indent=1))
         return 0
     base = base_of(variant, arguments.variant)
     print("\n".join(_page(variant, base, *_command(variant, arguments.engine, line))))
     return 0
+
+
+def _sizes(variant: Variant) -> dict[str, Any]:
+    try:
+        return asdict(sizing.sizing_of(variant))
+    except UsageError as error:
+        return {"problem": str(error)}
+
+
+def _size_rows(variant: Variant) -> list[tuple[str, str]]:
+    try:
+        return sizing.rows(sizing.sizing_of(variant))
+    except UsageError as error:  # such as an option of vLLM that the simulator lacks
+        return [("sizes", f"not known: {error}")]
 
 
 def _command(variant: Variant, engine: str | None, line: CommandLine | None) -> tuple[str, list[str]]:
@@ -139,6 +157,7 @@ def _page(variant: Variant, base: Variant | None, title: str, command: Sequence[
     lines = prose(f"{variant.name}: ", variant.purpose)
     lines += [f"  hardware   {variant.hardware}", *prose("  source     ", variant.source)]
     lines += prose("  simulated  ", f"step times of {stand_in(variant)}")
+    lines += [line for name, text in _size_rows(variant) for line in prose(f"  {name:<11}", text)]
     if base is not None:
         lines += prose("  base       ", f"{base.name}, differs in: {variant.factor}")
         lines += [f"             {line}" for line in variant.difference(base)]

@@ -13,8 +13,8 @@ from ..simulator.core import hardware
 from ..simulator.core.hardware import GIB, Preset
 from ..variants.variant import Variant
 
-# Length of a typical sequence: a prompt and an answer.
-TYPICAL_INPUT, TYPICAL_OUTPUT = 512, 128
+TYPICAL_TOKENS = 640  # of a sequence: 512 of a prompt, 128 of an answer
+EXAMPLE_TOKENS = 4096
 # Quantisation that vLLM reads from the files of a model, by the mark in its name.
 _MARKS = ("awq", "gptq", "fp8")
 
@@ -38,12 +38,12 @@ class Sizing:
     """Sizes in bytes, over all devices. `capacity` None: `problem` says why."""
 
     devices: int
-    placed: str  # model and devices
     stand_in: str  # the model whose shape is used, if the variant's is not known
     weight_bytes: float
     kv_bytes_per_token: float
     capacity: Capacity | None
     problem: str
+    draft: str = ""  # model that drafts tokens, whose weights and KV cache are not counted
 
 
 def sizing_of(variant: Variant) -> Sizing:
@@ -64,12 +64,12 @@ def sizing_of(variant: Variant) -> Sizing:
         problem = str(error)
     return Sizing(
         devices=build.tensor_parallel,
-        placed=preset.stands_for(build.tensor_parallel),
         stand_in="" if hardware.shape_of(variant.model) else preset.model.name,
         weight_bytes=weight_bytes,
         kv_bytes_per_token=kv_bytes,
         capacity=capacity,
         problem=problem,
+        draft=str((variant.args.get("speculative-config") or {}).get("model", "")),
     )
 
 
@@ -84,28 +84,27 @@ def _placed(variant: Variant) -> Preset:
     )
 
 
-def lines(sizing: Sizing) -> list[str]:
-    """Describe the sizes: weights, KV cache, what fits."""
-    each = f" on each of {sizing.devices} GPUs" if sizing.devices > 1 else ""
-    of = f" (of the stand-in model {sizing.stand_in})" if sizing.stand_in else ""
-    weights, per_token = sizing.weight_bytes / sizing.devices, sizing.kv_bytes_per_token / sizing.devices
+def rows(sizing: Sizing) -> list[tuple[str, str]]:
+    """Describe the sizes: weights, KV cache, what fits, each with its heading."""
+    devices, per_token, capacity = sizing.devices, sizing.kv_bytes_per_token, sizing.capacity
+    weights, tokens = _size(sizing.weight_bytes), f"{round(per_token):,} bytes per token"
+    if devices > 1:
+        weights += f", {_size(sizing.weight_bytes / devices)} on each of {devices} GPUs"
+        tokens += f", {round(per_token / devices):,} on each of {devices} GPUs"
+    of = f" (of the stand-in model, {sizing.stand_in})" if sizing.stand_in else ""
     described = [
-        f"weights: {_size(weights)}{each}, {round(sizing.weight_bytes):,} bytes in all{of}",
-        f"KV cache: {round(per_token):,} bytes per token{each}, {round(sizing.kv_bytes_per_token):,} in all{of}",
+        ("weights", weights + of),
+        ("KV cache", f"{tokens}; {EXAMPLE_TOKENS:,} tokens take {_size(EXAMPLE_TOKENS * per_token)}"),
     ]
-    capacity = sizing.capacity
     if capacity is None:
-        return [*described, f"what fits: not known: {sizing.problem}"]
-    longest, typical = capacity.max_model_len, TYPICAL_INPUT + TYPICAL_OUTPUT
-    fits = [
-        f"{capacity.sequences(length):,} sequences of {length:,} tokens ({_size(length * sizing.kv_bytes_per_token)}; {name})"
-        for length, name in ((longest, "max-model-len"), (typical, f"{TYPICAL_INPUT} in, {TYPICAL_OUTPUT} out"))
-        if length <= longest
-    ]
-    return [
-        *described,
-        f"fits: {capacity.tokens:,} tokens, which are {' or '.join(fits)}; max-num-seqs {capacity.max_num_seqs:,}",
-    ]
+        return [*described, ("fits", f"not known: {sizing.problem}")]
+    sequences = " or ".join(
+        f"{capacity.sequences(length):,} sequences of {length:,} tokens ({_size(length * per_token)} each)"
+        for length in (capacity.max_model_len, TYPICAL_TOKENS)
+        if length <= capacity.max_model_len
+    )
+    without = f", without the draft model, {sizing.draft}" if sizing.draft else ""
+    return [*described, ("fits", f"{capacity.tokens:,} tokens of KV cache{without}: {sequences}")]
 
 
 def _size(size_bytes: float) -> str:

@@ -1,0 +1,95 @@
+"""Sizes of variants: weights, KV cache, and what fits."""
+
+import json
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.deploy.servers import sizing
+from inferload.deploy.simulator.core import hardware
+from inferload.deploy.simulator.core.hardware import GIB
+from inferload.deploy.variants.settings import changed
+from inferload.deploy.variants.variant import bundled, named
+
+from inferload import cli
+
+CONTEXT_TOO_LONG = {"qwen36-mtp", "qwen36-no-mtp"}  # for the stand-in of this model
+
+
+@pytest.mark.parametrize("name", list(bundled()))
+def test_each_variant_is_shown_with_its_sizes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["deploy", "show", name]) == 0
+    shown = capsys.readouterr().out
+    assert "\n  weights    " in shown
+    assert (" tokens of KV cache" in shown) == (name not in CONTEXT_TOO_LONG)
+    assert cli.main(["deploy", "show", name, "--json"]) == 0
+    sizes = json.loads(capsys.readouterr().out)["sizes"]
+    assert (sizes["capacity"] is None) == (name in CONTEXT_TOO_LONG) == bool(sizes["problem"])
+
+
+def test_the_kv_cache_of_a_sequence_has_the_size_of_the_formula() -> None:
+    """2 x layers x KV heads x head size x 2 bytes per token: an article has 10 GB for 4,096 tokens of Llama-3.1-70B."""
+    found = sizing.sizing_of(named("llama70-base"))
+    assert found.kv_bytes_per_token == 2 * 80 * 8 * 128 * 2
+    assert found.kv_bytes_per_token * 4096 == 1.25 * GIB
+    assert (
+        sizing.sizing_of(changed(named("llama70-base"), ["kv-cache-dtype=fp8"])).kv_bytes_per_token == 2 * 80 * 8 * 128
+    )
+    assert "4,096 tokens take 1.25 GiB" in dict(sizing.rows(found))["KV cache"]
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        ("meta-llama/Meta-Llama-3-8B-Instruct", hardware.LLAMA3_0_8B),
+        ("/data/models/Qwen2.5-72B", hardware.QWEN25_72B),
+        ("Qwen/Qwen2.5-7B-Instruct-AWQ", hardware.QWEN25_7B),
+        ("TheBloke/Llama-2-70B-Chat-AWQ", hardware.LLAMA2_70B),
+        ("Qwen/Qwen3.6-27B", None),
+        ("a/Qwen3-4B-Base", hardware.QWEN3_4B),
+        ("a/Qwen3-40B", None),
+        ("a/xQwen3-4B", None),
+    ],
+)
+def test_a_shape_is_found_by_the_name_of_its_model(model: str, shape: hardware.ModelShape | None) -> None:
+    assert hardware.shape_of(model) == shape
+
+
+@given(
+    st.sampled_from([name for name in bundled() if name not in CONTEXT_TOO_LONG]),
+    st.integers(1, 100_000),
+    st.integers(1, 100_000),
+)
+def test_what_fits_is_in_the_memory_of_the_card(name: str, length: int, longer: int) -> None:
+    variant = named(name)
+    found = sizing.sizing_of(variant)
+    capacity = found.capacity
+    assert capacity is not None
+    used_bytes = found.weight_bytes + capacity.tokens * found.kv_bytes_per_token
+    assert used_bytes <= found.devices * variant.hardware.memory_gib * GIB
+    sequences = capacity.sequences(length)
+    assert sequences * ceil(length / capacity.block_size) * capacity.block_size <= capacity.tokens
+    assert capacity.sequences(length + longer) <= sequences
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8, 16])
+def test_tensor_parallelism_divides_the_weights_and_copies_kv_heads_above_their_number(gpus: int) -> None:
+    one, several = (
+        sizing.sizing_of(changed(named("llama3-baseline"), [f"tensor-parallel-size={count}"])) for count in (1, gpus)
+    )
+    assert several.weight_bytes == one.weight_bytes
+    assert several.kv_bytes_per_token == one.kv_bytes_per_token * max(1, gpus / 8)
+
+
+def test_an_option_that_the_simulator_lacks_leaves_the_sizes_open(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["deploy", "show", "t4-baseline", "--set", "kv-cache-dtype=int3"]) == 0
+    shown = capsys.readouterr().out
+    assert "  sizes      not known: --kv-cache-dtype int3: unknown; choose auto" in shown
+    assert "vllm serve Qwen/Qwen3-4B" in shown
+
+
+def test_a_draft_model_is_named_as_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["deploy", "show", "llama70-draft"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "tokens of KV cache, without the draft model, meta-llama/Llama-3.1-8B-Instruct: " in shown
