@@ -9,9 +9,11 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
-from inferload.results import ci
+from inferload.results import ci, prices
 from inferload.results.documents import typed_documents
 from inferload.results.documents.summary_document import Summary
+
+_PRICES = ("gpu_hour_price", "gpus", "cached_price_ratio")
 
 
 def register(subparsers: Any) -> None:
@@ -66,6 +68,7 @@ def register(subparsers: Any) -> None:
         "--out", type=Path, metavar="DIR", help="with --locust-csv: output directory (default: PREFIX-report)"
     )
     ci.add_options(parser)
+    prices.add_options(parser)
     parser.add_argument("--together", type=Path, metavar="DIR", help="also write a page of all runs to DIR/index.html")
     parser.set_defaults(run=run)
 
@@ -77,7 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     if arguments.form is not None:
         return _print_blocks(arguments.run_dirs)
-    options = ReportOptions(arguments.minute, arguments.server_log, arguments.vllm_bench)
+    options = ReportOptions(
+        arguments.minute, arguments.server_log, arguments.vllm_bench, prices.from_options(arguments)
+    )
     if arguments.locust_csv is not None:
         reports = [make_of_locust(arguments.locust_csv, arguments.scrape, arguments.out, options)]
     else:
@@ -170,6 +175,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("report: name either run directories or --locust-csv PREFIX")
     if not locust and (arguments.scrape or arguments.out is not None):
         raise UsageError("report: --scrape and --out require --locust-csv")
+    if locust and (given := [name for name in _PRICES if getattr(arguments, name) is not None]):
+        raise UsageError(f"report: --{given[0].replace('_', '-')} requires run directories")
     if locust and ci.Outputs.of(arguments).wanted:
         raise UsageError(
             "report: --junit, --markdown and --github require run directories; plain Locust has no outcome"
@@ -185,13 +192,16 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _reported(arguments: argparse.Namespace) -> bool:
     """Return True if an option of the reports is given."""
-    given = (arguments.minute, arguments.server_log, arguments.vllm_bench, arguments.together)
+    given = (
+        *(arguments.minute, arguments.server_log, arguments.vllm_bench, arguments.together),
+        *(getattr(arguments, name) for name in _PRICES),
+    )
     return any(value is not None for value in given) or ci.Outputs.of(arguments).wanted
 
 
 def _check_kinds(arguments: argparse.Namespace) -> None:
     """Raise UsageError for an option of run directories with the folder of a search, a sweep or runs."""
-    of_runs = ("minute", "server_log", "vllm_bench", "together", "junit", "markdown", "github")
+    of_runs = ("minute", "server_log", "vllm_bench", "together", "junit", "markdown", "github", *_PRICES)
     values = {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in of_runs}
     options = [name for name, value in values.items() if value is not None and value is not False]
     folders = [folder for folder in arguments.run_dirs if options and _kind(folder) != "run"]

@@ -12,7 +12,6 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import percent, plural
 from inferload.figures.metric_names import PROCESS_START
 from inferload.figures.rate_figures import FAILED_RATIO
-from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
@@ -22,6 +21,7 @@ from inferload.servers.scrapes_file import read_scrapes
 from ..charts.load import FIGURES
 from ..data.figures import ALL, steady_value_of, value_of
 from ..data.manifest import arrivals_of, scenario_of, slo_of
+from ..data.recorded_prices import recorded_prices, with_gpus
 from ..interop import imported
 from ..pages.wording import stands_for
 from .side_names import named_path, numbered, path_label
@@ -149,15 +149,11 @@ def mean_over_runs(values: Sequence[float | None]) -> float | None:
 def priced(side: Side, overrides: Prices) -> Side:
     """Return the side with prices that override those of its runs."""
     return replace(
-        side, runs=tuple(replace(run, prices=_with_gpus(overrides.over(run.prices), run)) for run in side.runs)
+        side,
+        runs=tuple(
+            replace(run, prices=with_gpus(overrides.over(run.prices), run.server.get("variant"))) for run in side.runs
+        ),
     )
-
-
-def _with_gpus(prices_of: Prices, run: Run) -> Prices:
-    """Count a priced server without GPUs as a single GPU."""
-    hardware = (run.server.get("variant") or {}).get("hardware") or {}
-    on_cpu = prices_of.gpu_hour is not None and hardware.get("gpus") == 0
-    return prices_of.over(Prices(gpus=1)) if on_cpu else prices_of
 
 
 def of_class(side: Side, name: str, names: tuple[str, ...] = NAMES) -> Side:
@@ -267,7 +263,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         input_tokens=_per_turn(measured.input_tokens, measured.input_tokens_from),
         # vLLM reports cached tokens only if there are any.
         cached_tokens=_per_turn(measured.cached_tokens, measured.input_tokens_from),
-        prices=_prices(manifest, path),
+        prices=recorded_prices(manifest, path),
         window_s=summary.window_s,
         started_at=manifest.started_at,
         lasted_s=_lasted_s(manifest),
@@ -308,12 +304,6 @@ def _loads(manifest: Manifest, summary: Summary) -> tuple[LoadFigures, ...]:
         for load, unit in ((users, "users"), (sessions_per_s, "sessions/s"))
         if isinstance(load, int | float)
     )
-
-
-def _prices(manifest: Manifest, path: Path) -> Prices:
-    """Prices of the variant; without a number of GPUs, those that the variant requires."""
-    deployed = manifest.deployed
-    return prices.from_document(deployed.prices, f"{path}: prices").over(Prices(gpus=deployed.gpus or None))
 
 
 def _per_turn(total: int | None, reported: int | None) -> float | None:

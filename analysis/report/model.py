@@ -13,6 +13,7 @@ from typing import Any
 from inferload.base.marks import Mark
 from inferload.base.numbers import NOT_KNOWN, duration
 from inferload.figures.table import Table
+from inferload.results.cost import UNPRICED, Prices
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import OtherRequests, Results, Run, Summary, Turns, Verdict
 from inferload.results.documents.typed_documents import document_of
@@ -24,6 +25,7 @@ from ..data.partial_run import Notes
 from ..diagnosis.advice import Cause
 from ..interop.locust_csv import LIMITATION
 from ..pages.wording import is_simulated
+from .cost_rows import with_cost
 from .first_screen import FirstScreen, of_run
 
 _LEVELS = {
@@ -95,9 +97,10 @@ def build(
     cause: str = "",
     marks: Sequence[Mark] = (),
     others: OtherRequests | None = None,
+    prices: Prices = UNPRICED,
 ) -> ReportModel:
     """Build the model of a run directory. `notes`: data that could not be read; `cause`: in a sentence;
-    `marks`: events of the run; `others`: of imported results, which have no summary.
+    `marks`: events of the run; `others`: of imported results, which have no summary; `prices`: override those of the run.
     """
     run = manifest.run if summary is None else manifest.known_of(summary.run)
     level = _level(summary) if others is None else "foreign"
@@ -119,7 +122,7 @@ def build(
         "load": load,
         "first": readable("the headline figures", lambda: of_run(manifest, shown, load, cause))
         or of_run(Manifest(), None, load, cause),
-        "tables": () if summary is None else run_tables(summary),
+        "tables": () if summary is None else _tables(path, manifest, summary, prices, unreadable),
     }
     reasons = () if summary is None else _reasons(summary.verdict)
     state = level if outcome is None else outcome.state
@@ -138,6 +141,11 @@ def build(
         manifest="" if others is not None or manifest == Manifest() else _json_text(manifest),
         **parts,
     )
+
+
+def _tables(path: Path, manifest: Manifest, summary: Summary, prices: Prices, notes: Notes) -> tuple[Table, ...]:
+    tables = run_tables(summary)
+    return notes.unless_damaged("the prices", lambda: with_cost(tables, manifest, summary, path, prices)) or tables
 
 
 def _json_text(manifest: Manifest) -> str:

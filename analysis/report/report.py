@@ -11,6 +11,7 @@ from inferload.base.errors import UsageError
 from inferload.base.marks import Mark
 from inferload.figures.figure import Head
 from inferload.figures.table import Table
+from inferload.results.cost import UNPRICED, Prices
 
 from ..charts.charts import Pictures, pictures
 from ..data import frames, timeline, vllm_log
@@ -47,6 +48,7 @@ class ReportOptions:
     minute: int | None = None  # minute of the chart of turns
     server_log: Path | None = None  # vLLM's log
     vllm_bench: Path | None = None  # file to write in the format of `vllm bench serve --save-result`
+    prices: Prices = UNPRICED  # override those of the run
 
 
 def make(run_dir: Path, options: ReportOptions = ReportOptions()) -> ReportFiles:
@@ -96,6 +98,7 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
         cause=document(diagnoses)["brief"],
         marks=run.marks,
         others=run.others,
+        prices=options.prices,
     )
     model = replace(model, tables=(*tables, *model.tables, *(table for table in more if table is not None)))
     report = ReportFiles(

@@ -304,6 +304,20 @@ def test_the_command_prints_the_outcome_and_its_files(tmp_path: Path, capsys: py
     assert [Path(line.strip()).is_file() for line in lines[1:]] == [True] * 3
 
 
+def test_a_price_adds_costs_to_the_business_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = synthetic.write(tmp_path / "run")
+    assert main(["report", str(path)]) == 0
+    assert "Cost of" not in (path / "report.md").read_text()
+    output = json.loads((path / "summary.json").read_text())["rates"]["output_tok_per_s"]
+    assert main(["report", str(path), "--gpu-hour-price", "3.6", "--gpus", "2"]) == 0
+    business = (path / "report.md").read_text().partition("## Business")[2].partition("## ")[0]
+    cost = next(line for line in business.splitlines() if "Cost of a million output tokens" in line).split("|")[2]
+    assert float(cost) == pytest.approx(0.002 / output * 1e6, rel=1e-3)
+    capsys.readouterr()
+    assert main(["report", "--locust-csv", str(tmp_path / "x"), "--gpus", "2"]) == 2
+    assert "--gpus requires run directories" in capsys.readouterr().err
+
+
 def test_the_tables_of_servers_have_engines_drafts_and_machines() -> None:
     drafts = {"drafts": 100, "accepted_tok_per_s": 21.0, "acceptance_by_position": [0.9, 0.5, None]}
     servers = [{"spec_decode": drafts, "process_cpu_share": 0.5}, {"gpu": {"use": {"mean": 0.4, "max": 0.9}}}]
