@@ -359,7 +359,7 @@ def servers_tables(servers: Sequence[Server], together: Mapping[str, float | Non
     unusable = sum(server.samples_unusable for server in servers)
     if unusable:
         note += f" {unusable} samples were not numbers and are left out."
-    positions = ("accepted by position", *map(_by_position, servers), *([""] if together else []))
+    positions = ("accepted by position", *map(by_position, servers), *([""] if together else []))
     columns = ("", *(server.target for server in servers), *(["all servers"] if together else []))
     shown = ([*(cells for _, cells in engines), positions, observed], [cells for _, cells in machines])
     of_engines, of_machines = ([cells for cells in rows if not _unknown(cells)] for rows in shown)
@@ -391,7 +391,7 @@ def _unknown(cells: Sequence[Cell]) -> bool:
     return all(cell is None or cell == "" for cell in cells[1:])
 
 
-def _by_position(server: Server) -> str | None:
+def by_position(server: Server) -> str | None:
     """Return the accepted share of the drafts by their position, such as `92 %, 71 %, 48 %`."""
     drafts: SpeculationByPosition | None = getattr(server, SPEC_DECODE)
     return None if drafts is None else ", ".join(map(percent, drafts.acceptance_by_position)) or None

@@ -11,7 +11,15 @@ from inferload.figures import table
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.limits.slo import LIMITS, limit_text
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TURNS
-from inferload.figures.server_figures import GPU, SERVER_FIGURES, Server, ServerFigure, has_gpu, statistic_of
+from inferload.figures.server_figures import (
+    GPU,
+    SERVER_FIGURES,
+    SPEC_DECODE,
+    Server,
+    ServerFigure,
+    has_gpu,
+    statistic_of,
+)
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results.documents.summary_document import (
     Client,
@@ -24,7 +32,7 @@ from inferload.results.documents.summary_document import (
     Slo,
     Summary,
 )
-from inferload.results.run_tables import run_tables, statistic, statistic_head
+from inferload.results.run_tables import by_position, run_tables, statistic, statistic_head
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import interval_and_note
 from inferload.servers.replicas import left_out
@@ -202,10 +210,12 @@ def _client(client: Client) -> str:
 def _server_rows(servers: Sequence[Server]) -> list[tuple[str, str]]:
     shown = servers if len(servers) <= _SERVERS else servers[: _SERVERS - 1]
     named = len(servers) > 1
-    rows = [
-        ("server", (f"{server.target}: " if named and server.replicas == 1 else "") + _server(server))
-        for server in shown
-    ]
+    rows = []
+    for server in shown:
+        prefix = f"{server.target}: " if named and server.replicas == 1 else ""
+        rows.append(("server", prefix + _server(server)))
+        if drafts := _drafts(server):
+            rows.append(("drafts", prefix + drafts))
     if len(servers) > len(shown):
         rows.append(("server", f"{len(servers) - len(shown)} more"))
     return rows or [("server", "no metrics were scraped")]
@@ -215,7 +225,11 @@ def _server(server: Server) -> str:
     """Return the known figures of a server, in the order of the table, as many as fit into the line."""
     if server.replicas > 1:
         return left_out(server.target, server.replicas)
-    shown = [row for row in SERVER_FIGURES if row.headline and (row.block == GPU) == has_gpu(server)]
+    shown = [
+        row
+        for row in SERVER_FIGURES
+        if row.headline and row.block != SPEC_DECODE and (row.block == GPU) == has_gpu(server)
+    ]
     line = ""
     for row in shown:
         value = _server_value(row, server)
@@ -226,6 +240,17 @@ def _server(server: Server) -> str:
             break
         line += f", {text}" if line else text
     return f"{line} (gauges: mean/max)" if line else "no figures are known"
+
+
+def _drafts(server: Server) -> str:
+    """Return the known figures of speculative decoding; empty without drafts."""
+    texts = [
+        f"{row.label.removesuffix(', %')} {value}{' %' if row.form == 'share' else ''}"
+        for row in SERVER_FIGURES
+        if row.block == SPEC_DECODE and row.panel and any(map(str.isdigit, value := _server_value(row, server)))
+    ]
+    positions = by_position(server)
+    return ", ".join([*texts, *([f"accepted by position {positions}"] if positions else [])])
 
 
 def _server_value(row: ServerFigure, server: Server) -> str:

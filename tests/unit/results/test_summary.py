@@ -680,3 +680,14 @@ def test_several_servers_behind_one_address_have_a_line_in_place_of_figures() ->
     }
     rows = [row for row in brief(both).splitlines() if row.startswith("server ")]
     assert rows == [f"server  {several}", "server  http://i:8000: running 1.8/4 (gauges: mean/max)"]
+
+
+def test_a_server_with_speculation_has_a_line_of_its_drafts() -> None:
+    document = build(SummaryInput(msgspec.convert(RUN, Run), TallySet(), HealthSet(), {}, VALID, "user"))
+    drafts = {"accepted_tok_per_s": 219.0, "acceptance_rate": 0.327, "acceptance_by_position": [0.6, 0.25]}
+    document |= {
+        "servers": [{"target": "http://h:8000", "requests_waiting": {"mean": 1, "max": 2}, "spec_decode": drafts}]
+    }
+    lines = brief(document).splitlines()
+    assert "server  waiting 1/2 (gauges: mean/max)" in lines
+    assert "drafts  accepted tok/s 219, drafts accepted 32.7 %, accepted by position 60 %, 25 %" in lines
