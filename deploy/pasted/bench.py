@@ -40,6 +40,11 @@ def translate(command: VllmCommand) -> Translation:
             bench.note("schema", f"--{name}: {option.not_needed}")
         if option.unsupported:
             bench.unsupported.append(f"--{name}: {option.unsupported}")
+    if bench.script:
+        bench.note(
+            "phases",
+            "benchmark_serving.py sends its first prompt as a test before, so that the prefix cache has it; here it is not sent.",
+        )
     _add_warmup(bench)
     _add_request(bench)
     _add_target(bench)
