@@ -7,9 +7,9 @@ from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, pe
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ATTAINMENT, GOODPUT, OUTPUT, TURNS
 from inferload.figures.turn_figures import ITL, TTFT, TurnFigure
+from inferload.results.cells import bounds_text
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Distribution, GateResult, Results
-from inferload.results.run_tables import bounds_text
 from inferload.workload.plan.load_text import LoadText
 
 from ..pages.wording import is_simulated, simulated, stands_for

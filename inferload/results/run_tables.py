@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from inferload.base.numbers import NOT_KNOWN, number, percent, short
+from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
-from inferload.figures.figure import Head, Layer
-from inferload.figures.limits.slo import LIMITS
-from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES, TURNS
-from inferload.figures.server_entry import Histogram, MeanAndMax, SpeculationByPosition
-from inferload.figures.server_figures import HIT_RATE, SERVER_FIGURES, SPEC_DECODE, Server, ServerFigure
-from inferload.figures.table import Cell, Detailed, Table
+from inferload.figures.figure import Head
+from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TURNS
+from inferload.figures.server_figures import HIT_RATE
+from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import ITL, TTFT, TURN_FIGURES
+from inferload.results import rate_tables
+from inferload.results.cells import marks_note, share, statistic, statistic_head, step_level
 from inferload.results.documents.summary_document import (
     Cache,
     Distribution,
-    Figures,
     FirstError,
     Results,
-    Slo,
     Split,
     Task,
     TaskSteps,
     TurnCounts,
 )
+from inferload.results.server_tables import servers_tables
 from inferload.results.verdict.failures import counts_by_name
 from inferload.results.verdict.gate_text import error_text, gate_mark, interval_and_note
-from inferload.servers.replicas import left_out
 
 Rows = list[Sequence[Cell]]
 Columns = Sequence[str | Head]
@@ -43,7 +41,6 @@ TASK_ROWS = {
     "first_call_s": "first call",
     "steps": "steps",
 }
-OBSERVED = "observed, s"
 
 
 def run_tables(summary: Results) -> tuple[Table, ...]:
@@ -51,50 +48,9 @@ def run_tables(summary: Results) -> tuple[Table, ...]:
     return tuple(table for make in _TABLES for table in make(summary) if table.rows)
 
 
-def statistic_head(name: str) -> Head:
-    """Return the head of a column of one statistic."""
-    return Head(name.replace("p999", "p99.9"), "p50" if name.startswith("p") else name)
-
-
-def statistic(block: Distribution, name: str) -> Cell:
-    """Return one statistic; a percentile with fewer than 10 samples beyond it has a mark, and its interval as a detail."""
-    value = block.statistic(name)
-    if not block.is_marked(name):
-        return value
-    interval = block.intervals.get(name)
-    return Detailed(f"{short(value)} ~", f"({bounds_text(*interval)})" if interval else "")
-
-
-def bounds_text(low: float | None, high: float | None) -> str:
-    """Format an interval; unknown ends are open."""
-    if low is None and high is None:
-        return "open"
-    if low is None or high is None:
-        return f"under {number(high)}" if low is None else f"over {number(low)}"
-    return f"{number(low)} to {number(high)}"
-
-
-def step_level(users: float | None = None, sessions_per_s: float | None = None) -> str:
-    """Return the planned load of a step: users, or sessions per second."""
-    if users is not None:
-        return "1 user" if users == 1 else f"{users} users"
-    return f"{short(sessions_per_s)} sessions/s"
-
-
-def _share(value: float | None) -> str | None:
-    return None if value is None else percent(value)
-
-
-def _marks_note(rows: Iterable[Sequence[Cell]]) -> str:
-    """Explain `~` if a cell has it."""
-    marked = any(isinstance(cell, Detailed) for row in rows for cell in row)
-    text = " ~: fewer than 10 samples beyond the percentile; a page has its 95 % interval, for independent samples, in brackets."
-    return text if marked else ""
-
-
 def _folded(key: str, title: str, heads: Columns, rows: Sequence[Sequence[Cell]]) -> Table:
     """Return a table of latencies that a page shows on request."""
-    return Table(key, title, heads, rows, "In milliseconds." + _marks_note(rows), folded=True)
+    return Table(key, title, heads, rows, "In milliseconds." + marks_note(rows), folded=True)
 
 
 def _gates(summary: Results) -> list[Table]:
@@ -124,95 +80,9 @@ def _latency(summary: Results) -> list[Table]:
     exact = summary.percentiles_from == "records"
     note = f"In milliseconds; successful turns of the measure phase. Percentiles {'are exact' if exact else 'within 0.25 %'}."
     return [
-        Table("latency", "Latency", heads, rows, note + _marks_note(rows)),
+        Table("latency", "Latency", heads, rows, note + marks_note(rows)),
         _folded("other-latency", "Other latency measures", heads, others),
     ]
-
-
-_SLO_NOTE = (
-    "A turn meets the SLO if it succeeds within every limit. Each cell: the limit, and the share of the turns that missed it; "
-    "a turn can miss several. The p99 of the gaps is that of one turn. In an open loop TTFT and E2E count from the planned "
-    "start. The SLO does not decide whether the run passes; a gate on slo_attainment does."
-)
-
-
-def _slo(summary: Results) -> list[Table]:
-    """Limits of one turn, and the share of the turns that missed each, for all turns and each of several classes."""
-    classes = summary.by_class
-    parts: list[tuple[str, Figures]] = [("all", summary), *(classes.items() if len(classes) > 1 else ())]
-    blocks = [(name, block) for name, part in parts if (block := part.slo)]
-    known = dict.fromkeys(name for _, block in blocks for name in (*block.limits, *block.missed))
-    shown = [*(name for name in LIMITS if name in known), *(name for name in known if name not in LIMITS)]
-    columns: Columns = [
-        "class",
-        Head("turns", ATTAINMENT.key),
-        Head("met all", ATTAINMENT.key),
-        *(Head(f"{LIMITS[name]}, ms" if name in LIMITS else name, "slo missed") for name in shown),
-    ]
-    rows: Rows = [
-        (name, block.turns, _of_turns(block, block.met), *(_missed(block, limit) for limit in shown))
-        for name, block in blocks
-    ]
-    return [Table("slo", "SLO: limits of one turn", columns, rows, _SLO_NOTE)]
-
-
-def _missed(block: Slo, name: str) -> Cell:
-    """Return limit and share, as `1,000: missed by 3 %`; of failed and dropped turns the share."""
-    share, limits = _of_turns(block, block.missed.get(name, 0)), block.limits
-    if name not in LIMITS:
-        return share
-    if name not in limits:
-        return "no limit"
-    if limits[name] is None:
-        return "by class"  # turns of classes without the limit could not miss it, so that a share of all turns says nothing
-    return None if share is None else f"{number(limits[name])}: missed by {share}"
-
-
-def _of_turns(block: Slo, turns: int) -> str | None:
-    return _share(turns / block.turns if block.turns else None)
-
-
-def _business(summary: Results) -> list[Table]:
-    """Return what users and operators of a service ask for: load, rates of turns, goals and failures."""
-    users = sum(summary.users.by_class.values())
-    rows: Rows = [("users at the end of the load", users)] if users else []
-    rows += _rate_rows(summary, "business")
-    if block := summary.slo:
-        missed = [_missed_limit(block, name) for name, turns in block.missed.items() if turns]
-        rows.append((Head("limits missed", "slo missed"), "; ".join(missed) or "none"))
-    return [Table("business", "Business", ("", "measure phase"), rows)]
-
-
-def _missed_limit(block: Slo, name: str) -> str:
-    limit = block.limits.get(name)
-    title = LIMITS.get(name, name) + ("" if limit is None else f" {number(limit)} ms")
-    return f"{title} by {_of_turns(block, block.missed[name])}"
-
-
-def _rate_rows(summary: Results, layer: Layer) -> Rows:
-    rates = summary.rates
-    return [
-        (figure.head(), _share(rates[figure.key]) if figure.form == "share" else rates[figure.key])
-        for figure in RATE_FIGURES
-        if figure.key in rates and figure.layer == layer
-    ]
-
-
-def _rates(summary: Results) -> list[Table]:
-    stalls = summary.stalls
-    rows = _rate_rows(summary, "system")
-    client = stalls.turns_with_client_stall
-    blocked = f"; {number(client)} while the client was blocked" if client else ""
-    stalled, none = stalls.turns_with_stall, stalls.longest_ms is None and stalls.turns_with_stall == 0
-    rows += [
-        ("turns with a stall (a gap over 250 ms)", None if stalled is None else number(stalled) + blocked),
-        (
-            "longest gap, ms",
-            f"none over 250{' by the server' if client else ''}" if none else stalls.longest_ms,
-        ),
-        ("tokens per event, mean", summary.tokens_per_event.mean),
-    ]
-    return [Table("rates", "System", ("", "measure phase"), rows)]
 
 
 _TURN_COUNTS = ("sent", "ok", "cancelled", "failed", "unfinished")
@@ -253,7 +123,7 @@ def _split(column: str, blocks: Mapping[str, Split]) -> list[Table]:
         for name, block in blocks.items()
     ]
     note = f"Turns planned in the measure phase. All turns of a session use one {column}."
-    return [Table(f"by-{column}", f"By {column}", columns, rows, note + _marks_note(rows))]
+    return [Table(f"by-{column}", f"By {column}", columns, rows, note + marks_note(rows))]
 
 
 def _tasks(summary: Results) -> list[Table]:
@@ -275,7 +145,7 @@ def _tasks(summary: Results) -> list[Table]:
             f"{percent(block.cached_share)} of the input cached."
         )
         heads: Columns = ["", *map(statistic_head, _TASK_STATISTICS)]
-        shares: Rows = [(_step_range(row), row.turns, _share(row.share)) for row in block.cached_share_by_step]
+        shares: Rows = [(_step_range(row), row.turns, share(row.share)) for row in block.cached_share_by_step]
         title = f"Cached share of the prompt by step: {name}"
         tables += [
             Table(f"tasks-{name}", f"Tasks: {name}", heads, rows, note),
@@ -345,79 +215,11 @@ def _others(summary: Results) -> list[Table]:
     ]
 
 
-def servers_tables(servers: Sequence[Server], together: Mapping[str, float | None]) -> list[Table]:
-    """Return the tables of the scraped servers: engines, then their machines. `together`: values of all servers."""
-    note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
-    engines, machines = (_server_rows(layer, servers, together) for layer in ("engine", "system"))
-    missing = [row.heading for row, cells in (*engines, *machines) if row.block is None and _unknown(cells)]
-    observed = (OBSERVED, *(server.window_s for server in servers), *([""] if together else []))
-    missing += [OBSERVED] if _unknown(observed) else []
-    several = [left_out(server.target, server.replicas) for server in servers if server.replicas > 1]
-    if missing and len(several) < len(servers):
-        note += f" Not published: {'; '.join(missing)}."
-    note += "".join(f" {text}." for text in several)
-    unusable = sum(server.samples_unusable for server in servers)
-    if unusable:
-        note += f" {unusable} samples were not numbers and are left out."
-    positions = ("accepted by position", *map(by_position, servers), *([""] if together else []))
-    columns = ("", *(server.target for server in servers), *(["all servers"] if together else []))
-    shown = ([*(cells for _, cells in engines), positions, observed], [cells for _, cells in machines])
-    of_engines, of_machines = ([cells for cells in rows if not _unknown(cells)] for rows in shown)
-    return [
-        Table("servers", "Engine", columns, of_engines, note),
-        Table("machines", "Machines of the servers", columns, of_machines),
-    ]
-
-
-def _server_rows(
-    layer: Layer, servers: Sequence[Server], together: Mapping[str, float | None]
-) -> list[tuple[ServerFigure, Sequence[Cell]]]:
-    return [
-        (
-            row,
-            (
-                row.head(),
-                *(_server_cell(row, server) for server in servers),
-                *([_together_cell(row, together)] if together else []),
-            ),
-        )
-        for row in SERVER_FIGURES
-        if row.layer == layer
-    ]
-
-
-def _unknown(cells: Sequence[Cell]) -> bool:
-    """Return True if a row has no value."""
-    return all(cell is None or cell == "" for cell in cells[1:])
-
-
-def by_position(server: Server) -> str | None:
-    """Return the accepted share of the drafts by their position, such as `92 %, 71 %, 48 %`."""
-    drafts: SpeculationByPosition | None = getattr(server, SPEC_DECODE)
-    return None if drafts is None else ", ".join(map(percent, drafts.acceptance_by_position)) or None
-
-
-def _together_cell(row: ServerFigure, together: Mapping[str, float | None]) -> Cell:
-    value = together.get(row.key)
-    return None if value is None else (percent if row.form == "share" else short)(value)
-
-
-def _server_cell(row: ServerFigure, server: Server) -> Cell:
-    """Return the figure of a server: a number, mean and maximum of a gauge, or mean and buckets of a histogram."""
-    value, form = row.in_entry(server), percent if row.form == "share" else short
-    if isinstance(value, MeanAndMax):
-        return None if value.mean is None else f"{form(value.mean)} (max {form(value.max)})"
-    if isinstance(value, Histogram):
-        p50, p99 = (bounds_text(*bounds) if bounds else NOT_KNOWN for bounds in (value.p50, value.p99))
-        return Detailed(value.mean, f"(p50 {p50}, p99 {p99})")
-    return None if value is None else form(value)
-
-
 def _cache(summary: Results) -> list[Table]:
     """Expected and counted prefix-cache hits, and the same turns in the run before, whose cache this one began with."""
     cache = summary.cache
     rows: Rows = [
-        ("expected, unlimited cache" if name == "expected" else name, tokens, cached, _share(rate))
+        ("expected, unlimited cache" if name == "expected" else name, tokens, cached, share(rate))
         for name, tokens, cached, rate in cache.known
     ]
     note = f"Tokens of all phases; blocks of {cache.block_size} tokens."
@@ -485,7 +287,7 @@ def _steps(summary: Results) -> list[Table]:
         )
         for step in summary.steps
     ]
-    return [Table("steps", "Steps", columns, rows, _marks_note(rows).strip())]
+    return [Table("steps", "Steps", columns, rows, marks_note(rows).strip())]
 
 
 def _classes(summary: Results) -> list[Table]:
@@ -516,7 +318,7 @@ def _classes(summary: Results) -> list[Table]:
     )
     heads: Columns = ["", "class", *map(statistic_head, STATISTICS)]
     return [
-        Table("classes", "Latency by class", heads, first, note + _marks_note(first)),
+        Table("classes", "Latency by class", heads, first, note + marks_note(first)),
         _folded("other-classes", "Other latency measures by class", heads, others),
     ]
 
@@ -532,9 +334,9 @@ def _all_equal(blocks: Sequence[Distribution]) -> bool:
 _TABLES: tuple[Callable[[Results], list[Table]], ...] = (
     _gates,
     _latency,
-    _slo,
-    _business,
-    _rates,
+    rate_tables.slo,
+    rate_tables.business,
+    rate_tables.rates,
     _counts,
     lambda summary: _split("target", summary.by_target),
     lambda summary: _split("model", summary.by_model),

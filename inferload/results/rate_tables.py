@@ -1,0 +1,101 @@
+"""Tables of a run's goals and rates: SLO, business and system."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inferload.base.numbers import number
+from inferload.figures.figure import Head, Layer
+from inferload.figures.limits.slo import LIMITS
+from inferload.figures.rate_figures import ATTAINMENT, RATE_FIGURES
+from inferload.figures.table import Cell, Table
+from inferload.results.cells import share
+from inferload.results.documents.summary_document import Figures, Results, Slo
+
+Rows = list[Sequence[Cell]]
+Columns = Sequence[str | Head]
+
+_SLO_NOTE = (
+    "A turn meets the SLO if it succeeds within every limit. Each cell: the limit, and the share of the turns that missed it; "
+    "a turn can miss several. The p99 of the gaps is that of one turn. In an open loop TTFT and E2E count from the planned "
+    "start. The SLO does not decide whether the run passes; a gate on slo_attainment does."
+)
+
+
+def slo(summary: Results) -> list[Table]:
+    """Limits of one turn, and the share of the turns that missed each, for all turns and each of several classes."""
+    classes = summary.by_class
+    parts: list[tuple[str, Figures]] = [("all", summary), *(classes.items() if len(classes) > 1 else ())]
+    blocks = [(name, block) for name, part in parts if (block := part.slo)]
+    known = dict.fromkeys(name for _, block in blocks for name in (*block.limits, *block.missed))
+    shown = [*(name for name in LIMITS if name in known), *(name for name in known if name not in LIMITS)]
+    columns: Columns = [
+        "class",
+        Head("turns", ATTAINMENT.key),
+        Head("met all", ATTAINMENT.key),
+        *(Head(f"{LIMITS[name]}, ms" if name in LIMITS else name, "slo missed") for name in shown),
+    ]
+    rows: Rows = [
+        (name, block.turns, _of_turns(block, block.met), *(_missed(block, limit) for limit in shown))
+        for name, block in blocks
+    ]
+    return [Table("slo", "SLO: limits of one turn", columns, rows, _SLO_NOTE)]
+
+
+def _missed(block: Slo, name: str) -> Cell:
+    """Return limit and share, as `1,000: missed by 3 %`; of failed and dropped turns the share."""
+    share, limits = _of_turns(block, block.missed.get(name, 0)), block.limits
+    if name not in LIMITS:
+        return share
+    if name not in limits:
+        return "no limit"
+    if limits[name] is None:
+        return "by class"  # turns of classes without the limit could not miss it, so that a share of all turns says nothing
+    return None if share is None else f"{number(limits[name])}: missed by {share}"
+
+
+def _of_turns(block: Slo, turns: int) -> str | None:
+    return share(turns / block.turns if block.turns else None)
+
+
+def business(summary: Results) -> list[Table]:
+    """Return what users and operators of a service ask for: load, rates of turns, goals and failures."""
+    users = sum(summary.users.by_class.values())
+    rows: Rows = [("users at the end of the load", users)] if users else []
+    rows += _rate_rows(summary, "business")
+    if block := summary.slo:
+        missed = [_missed_limit(block, name) for name, turns in block.missed.items() if turns]
+        rows.append((Head("limits missed", "slo missed"), "; ".join(missed) or "none"))
+    return [Table("business", "Business", ("", "measure phase"), rows)]
+
+
+def _missed_limit(block: Slo, name: str) -> str:
+    limit = block.limits.get(name)
+    title = LIMITS.get(name, name) + ("" if limit is None else f" {number(limit)} ms")
+    return f"{title} by {_of_turns(block, block.missed[name])}"
+
+
+def _rate_rows(summary: Results, layer: Layer) -> Rows:
+    rates = summary.rates
+    return [
+        (figure.head(), share(rates[figure.key]) if figure.form == "share" else rates[figure.key])
+        for figure in RATE_FIGURES
+        if figure.key in rates and figure.layer == layer
+    ]
+
+
+def rates(summary: Results) -> list[Table]:
+    stalls = summary.stalls
+    rows = _rate_rows(summary, "system")
+    client = stalls.turns_with_client_stall
+    blocked = f"; {number(client)} while the client was blocked" if client else ""
+    stalled, none = stalls.turns_with_stall, stalls.longest_ms is None and stalls.turns_with_stall == 0
+    rows += [
+        ("turns with a stall (a gap over 250 ms)", None if stalled is None else number(stalled) + blocked),
+        (
+            "longest gap, ms",
+            f"none over 250{' by the server' if client else ''}" if none else stalls.longest_ms,
+        ),
+        ("tokens per event, mean", summary.tokens_per_event.mean),
+    ]
+    return [Table("rates", "System", ("", "measure phase"), rows)]

@@ -1,0 +1,83 @@
+"""Tables of the scraped servers: engines and their machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from inferload.base.numbers import NOT_KNOWN, percent, short
+from inferload.figures.figure import Layer
+from inferload.figures.server_entry import Histogram, MeanAndMax, SpeculationByPosition
+from inferload.figures.server_figures import SERVER_FIGURES, SPEC_DECODE, Server, ServerFigure
+from inferload.figures.table import Cell, Detailed, Table
+from inferload.results.cells import bounds_text
+from inferload.servers.replicas import left_out
+
+OBSERVED = "observed, s"
+
+
+def servers_tables(servers: Sequence[Server], together: Mapping[str, float | None]) -> list[Table]:
+    """Return the tables of the scraped servers: engines, then their machines. `together`: values of all servers."""
+    note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
+    engines, machines = (_server_rows(layer, servers, together) for layer in ("engine", "system"))
+    missing = [row.heading for row, cells in (*engines, *machines) if row.block is None and _unknown(cells)]
+    observed = (OBSERVED, *(server.window_s for server in servers), *([""] if together else []))
+    missing += [OBSERVED] if _unknown(observed) else []
+    several = [left_out(server.target, server.replicas) for server in servers if server.replicas > 1]
+    if missing and len(several) < len(servers):
+        note += f" Not published: {'; '.join(missing)}."
+    note += "".join(f" {text}." for text in several)
+    unusable = sum(server.samples_unusable for server in servers)
+    if unusable:
+        note += f" {unusable} samples were not numbers and are left out."
+    positions = ("accepted by position", *map(by_position, servers), *([""] if together else []))
+    columns = ("", *(server.target for server in servers), *(["all servers"] if together else []))
+    shown = ([*(cells for _, cells in engines), positions, observed], [cells for _, cells in machines])
+    of_engines, of_machines = ([cells for cells in rows if not _unknown(cells)] for rows in shown)
+    return [
+        Table("servers", "Engine", columns, of_engines, note),
+        Table("machines", "Machines of the servers", columns, of_machines),
+    ]
+
+
+def _server_rows(
+    layer: Layer, servers: Sequence[Server], together: Mapping[str, float | None]
+) -> list[tuple[ServerFigure, Sequence[Cell]]]:
+    return [
+        (
+            row,
+            (
+                row.head(),
+                *(_server_cell(row, server) for server in servers),
+                *([_together_cell(row, together)] if together else []),
+            ),
+        )
+        for row in SERVER_FIGURES
+        if row.layer == layer
+    ]
+
+
+def _unknown(cells: Sequence[Cell]) -> bool:
+    """Return True if a row has no value."""
+    return all(cell is None or cell == "" for cell in cells[1:])
+
+
+def by_position(server: Server) -> str | None:
+    """Return the accepted share of the drafts by their position, such as `92 %, 71 %, 48 %`."""
+    drafts: SpeculationByPosition | None = getattr(server, SPEC_DECODE)
+    return None if drafts is None else ", ".join(map(percent, drafts.acceptance_by_position)) or None
+
+
+def _together_cell(row: ServerFigure, together: Mapping[str, float | None]) -> Cell:
+    value = together.get(row.key)
+    return None if value is None else (percent if row.form == "share" else short)(value)
+
+
+def _server_cell(row: ServerFigure, server: Server) -> Cell:
+    """Return the figure of a server: a number, mean and maximum of a gauge, or mean and buckets of a histogram."""
+    value, form = row.in_entry(server), percent if row.form == "share" else short
+    if isinstance(value, MeanAndMax):
+        return None if value.mean is None else f"{form(value.mean)} (max {form(value.max)})"
+    if isinstance(value, Histogram):
+        p50, p99 = (bounds_text(*bounds) if bounds else NOT_KNOWN for bounds in (value.p50, value.p99))
+        return Detailed(value.mean, f"(p50 {p50}, p99 {p99})")
+    return None if value is None else form(value)
