@@ -217,7 +217,7 @@ def _server_rows(servers: Sequence[Server]) -> list[tuple[str, str]]:
         prefix = f"{server.target}: " if named and server.replicas == 1 else ""
         rows.append(("server", prefix + _server(server)))
         if drafts := _drafts(server):
-            rows.append(("drafts", prefix + drafts))
+            rows.append(("speculation", prefix + drafts))
     if len(servers) > len(shown):
         rows.append(("server", f"{len(servers) - len(shown)} more"))
     return rows or [("server", "no metrics were scraped")]

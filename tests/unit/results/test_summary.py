@@ -689,5 +689,5 @@ def test_a_server_with_speculation_has_a_line_of_its_drafts() -> None:
         "servers": [{"target": "http://h:8000", "requests_waiting": {"mean": 1, "max": 2}, "spec_decode": drafts}]
     }
     lines = brief(document).splitlines()
-    assert "server  waiting 1/2 (gauges: mean/max)" in lines
-    assert "drafts  accepted tok/s 219, drafts accepted 32.7 %, accepted by position 60 %, 25 %" in lines
+    assert "server       waiting 1/2 (gauges: mean/max)" in lines
+    assert "speculation  accepted tok/s 219, drafts accepted 32.7 %, accepted by position 60 %, 25 %" in lines
