@@ -43,13 +43,14 @@ class Sizing:
     kv_bytes_per_token: float
     capacity: Capacity | None
     problem: str
+    quantized: bool = False  # all weights are counted at the bits of the quantisation
     draft: str = ""  # model that drafts tokens, whose weights and KV cache are not counted
 
 
 def sizing_of(variant: Variant) -> Sizing:
     """Return the sizes of a variant. Raise UsageError for an argument that the simulator does not have."""
     arguments = flags.read(("--hardware", variant.simulated_as, *variant.argv))
-    flags.without_effect(arguments)
+    server_config.check_values(arguments)
     if arguments.quantization is None:
         arguments.quantization = next((mark for mark in _MARKS if mark in variant.model.lower()), None)
     preset, build = _placed(variant), server_config.build_of(arguments)
@@ -69,6 +70,7 @@ def sizing_of(variant: Variant) -> Sizing:
         kv_bytes_per_token=kv_bytes,
         capacity=capacity,
         problem=problem,
+        quantized=build.quantization is not None,
         draft=str((variant.args.get("speculative-config") or {}).get("model", "")),
     )
 
@@ -92,6 +94,7 @@ def rows(sizing: Sizing) -> list[tuple[str, str]]:
         weights += f", {_size(sizing.weight_bytes / devices)} on each of {devices} GPUs"
         tokens += f", {round(per_token / devices):,} on each of {devices} GPUs"
     of = f" (of the stand-in model, {sizing.stand_in})" if sizing.stand_in else ""
+    of += ", plus embeddings and output head, which are often left at 16 bit" if sizing.quantized else ""
     described = [
         ("weights", weights + of),
         ("KV cache", f"{tokens}; {EXAMPLE_TOKENS:,} tokens take {_size(EXAMPLE_TOKENS * per_token)}"),
@@ -104,7 +107,8 @@ def rows(sizing: Sizing) -> list[tuple[str, str]]:
         if length <= capacity.max_model_len
     )
     without = f", without the draft model, {sizing.draft}" if sizing.draft else ""
-    return [*described, ("fits", f"{capacity.tokens:,} tokens of KV cache{without}: {sequences}")]
+    most = "at most " if sizing.quantized else ""
+    return [*described, ("fits", f"{most}{capacity.tokens:,} tokens of KV cache{without}: {sequences}")]
 
 
 def _size(size_bytes: float) -> str:

@@ -63,7 +63,7 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
         raise UsageError(
             f"{arguments.model_tag}: no flag takes this value, and --model already names the model; a switch takes no value"
         )
-    _check_values(arguments)
+    check_values(arguments)
     paced = flags.is_paced(arguments)
     preset = find(arguments.hardware or DEFAULT_HARDWARE)
     build = build_of(arguments)
@@ -233,7 +233,8 @@ _RANGES: Mapping[str, tuple[int, float]] = {
 }
 
 
-def _check_values(arguments: argparse.Namespace) -> None:
+def check_values(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for a value out of its range."""
     for name, (lower, upper) in _RANGES.items():
         _check_range(name, getattr(arguments, name), lower, upper)
     if arguments.max_model_len != -1:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from inferload.base.numbers import listed
 from inferload.results.study import PlannedPart, Row, StudyPlan, StudyTable, StudyText, grid_value
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.schema.base import ScenarioPart
@@ -156,7 +157,15 @@ class Study(StudyText):
             variant = part.variants[0] if row.variant is None else label(rename.get(row.variant, row.variant))
             return row.model_copy(update={"variant": variant, "scenario": row.scenario or part.scenarios[0]})
 
-        return table.model_copy(update={"rows": tuple(map(resolved, table.rows))})
+        variants = [self.parts[table.part].sweep["baseline"], *self.parts[table.part].sweep.get("variants", ())]
+        instead = [
+            f"{old} is {rename[old]}"
+            for old in variants
+            if label(rename.get(old, old)) in part.variants and old in rename
+        ]
+        here = f"On this engine, {listed(instead)}." if instead else ""
+        note = " ".join(filter(None, (table.note, here)))
+        return table.model_copy(update={"rows": tuple(map(resolved, table.rows)), "note": note})
 
 
 def _planned(title: str, sweep: Sweep) -> PlannedPart:

@@ -93,3 +93,30 @@ def test_a_draft_model_is_named_as_not_counted(capsys: pytest.CaptureFixture[str
     assert cli.main(["deploy", "show", "llama70-draft"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "tokens of KV cache, without the draft model, meta-llama/Llama-3.1-8B-Instruct: " in shown
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "max-model-len=0",
+        "max-model-len=-2",
+        "num-gpu-blocks-override=1",
+        "gpu-memory-utilization=2",
+        "gpu-memory-utilization=0",
+        "max-num-seqs=0",
+        "block-size=0",
+        "unknown-flag=1",
+    ],
+)
+def test_a_value_out_of_range_leaves_the_sizes_open(setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["deploy", "show", "llama3-baseline", "--set", setting]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "sizes not known: " in shown or "fits not known: " in shown
+    assert cli.main(["deploy", "show", "llama3-baseline", "--set", setting, "--json"]) == 0
+
+
+def test_weights_that_quantisation_leaves_out_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["deploy", "show", "qwen25-awq"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "GiB, plus embeddings and output head, which are often left at 16 bit" in shown
+    assert "fits at most" in shown
