@@ -36,11 +36,14 @@ class _Socket:
 
 
 class InMemoryServer:
-    """Server with the command line of `inferload simulator`. Raise UsageError for an invalid one."""
+    """Server with the command line of `inferload simulator`. Raise UsageError for an invalid one.
 
-    def __init__(self, argv: Sequence[str], clock: Clock) -> None:
+    `seed`: of the noise of step times and of accepted drafts. Two starts on one clock would otherwise have the same noise.
+    """
+
+    def __init__(self, argv: Sequence[str], clock: Clock, seed: int) -> None:
         arguments = flags.read(argv)
-        config = resolve(arguments)
+        config = replace(resolve(arguments), seed=seed)
         options = options_of(arguments, config)
         self.stands_for = f"{config.stands_for}, on a virtual clock"
         self.model = options.model.name

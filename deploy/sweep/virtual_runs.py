@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from inferload.base import clock, rundir
@@ -37,7 +38,8 @@ class VirtualRuns:
             try:
                 if server is None:
                     variant = self.sweep.variant(start.variant)
-                    server = VirtualStart(variant, self.sweep.prices.over(variant.prices))
+                    seed = Random(f"{self.sweep.seed}/start/{start.number}").getrandbits(32)
+                    server = VirtualStart(variant, self.sweep.prices.over(variant.prices), seed)
                 elif not self.sweep.keep_cache:
                     server.empty_prefix_cache()
                 code = self._run(run, server)

@@ -167,6 +167,7 @@ def _counts(run: EndedRun, records: Sequence[TurnRecord]) -> Counts:
 def _manifest(run: EndedRun, counts: Counts) -> Manifest:
     start, scenario, written = run.start, run.scenario, len(run.results)
     turns = counts.tallies.total()
+    anchor = manifests.Anchor(wall_ns=run.anchor.wall_ns, mono_ns=run.anchor.mono_ns)
     return Manifest(
         id=run.run_id,
         scenario=ScenarioFile(
@@ -199,7 +200,7 @@ def _manifest(run: EndedRun, counts: Counts) -> Manifest:
         hosts=[socket.gethostname()],
         machine={"system": platform.system(), "release": platform.release(), "cpus": os.cpu_count()},
         started_at=run.started_at,
-        anchor=manifests.Anchor(wall_ns=run.anchor.wall_ns, mono_ns=run.anchor.mono_ns),
+        anchor=anchor,
         phases=[
             manifests.Phase(
                 phase=window.phase,
@@ -208,7 +209,18 @@ def _manifest(run: EndedRun, counts: Counts) -> Manifest:
             )
             for window in counts.windows
         ],
-        workers=[manifests.Worker(name=WORKER, stripe=0, turns=written, written=written, at_hand=written)],
+        workers=[
+            manifests.Worker(
+                name=WORKER,
+                stripe=0,
+                anchor=anchor,
+                clock_offset_ns=0,
+                one_clock=True,
+                turns=written,
+                written=written,
+                at_hand=written,
+            )
+        ],
         metrics_urls=[f"{URL}/metrics"],
         cache_isolation={"isolate": scenario.cache.isolate, "by": "salt"},
         workload={

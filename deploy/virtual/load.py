@@ -9,6 +9,7 @@ from math import floor
 from greenlet import getcurrent
 
 from inferload.base.clock import NS_PER_S
+from inferload.base.errors import UsageError
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import request_of
 from inferload.scenario.scenario import Scenario
@@ -43,21 +44,25 @@ class Slots:
         self._clock = clock
         self._free = most
         self._waiting: deque[Callable[[], object]] = deque()
+        self._closed = False
 
     def try_enter(self) -> bool:
         """Take a slot if one is free and no turn waits for it."""
         if self._free is None:
             return True
-        if self._waiting or not self._free:
+        if self._closed or self._waiting or not self._free:
             return False
         self._free -= 1
         return True
 
-    def enter(self) -> None:
-        """Take a slot; block the calling greenlet until one is free."""
-        if not self.try_enter():
+    def enter(self) -> bool:
+        """Block the calling greenlet until it has a slot; False if the slots were closed meanwhile."""
+        if self.try_enter():
+            return True
+        if not self._closed:
             self._waiting.append(getcurrent().switch)
             wait()
+        return not self._closed
 
     def leave(self) -> None:
         """Release a slot, to the turn that has waited longest if any waits."""
@@ -65,6 +70,12 @@ class Slots:
             self._clock.at(self._clock.now_ns(), self._waiting.popleft())
         elif self._free is not None:
             self._free += 1
+
+    def close(self) -> None:
+        """Admit no more turns, and resume those that wait."""
+        self._closed = True
+        while self._waiting:
+            self._clock.at(self._clock.now_ns(), self._waiting.popleft())
 
 
 class Load:
@@ -97,6 +108,11 @@ class Load:
         for user in range(users):
             at_ns = start_ns + round(user // at_once * at_once / spawn_per_s * NS_PER_S)
             self.clock.spawn(self._user, at_ns)
+
+    def close(self) -> None:
+        """Begin nothing more; turns in flight go on."""
+        self.open = False
+        self.slots.close()
 
     def takes(self, window: PhaseWindow) -> bool:
         """Return True if a session or turn planned in the window may begin."""
@@ -145,9 +161,17 @@ class Load:
 
     def _run_session(self, index: int, planned_ns: int, *, admitted: bool) -> int:
         """Run a session; return the instant from which its user is free."""
-        session, window = self.part.sessions.begin(index), self.windows.at(planned_ns)
-        if not admitted:
-            self.enter(session, window)
+        try:
+            return self._ended_session(self.part.sessions.begin(index), planned_ns, admitted)
+        finally:
+            self._running -= 1
+            self._check_spent()
+
+    def _ended_session(self, session: Session, planned_ns: int, admitted: bool) -> int:
+        window = self.windows.at(planned_ns)
+        if not admitted and not self.enter(session, window):
+            self.tallies.session_dropped(window.phase, session.class_name, step=window.step, at_limit=True)
+            return planned_ns
         self.tallies.session_started(window.phase, session.class_name, step=window.step)
         if self.windows.at(self.clock.now_ns()).phase != window.phase:
             self.tallies.session_postponed(window.phase, session.class_name, step=window.step)
@@ -155,17 +179,18 @@ class Load:
         ended = interpret(session.script, _TurnSink(run, ""), planned_ns)
         if ended.complete:
             self.tallies.session_completed(window.phase, session.class_name, step=window.step)
-        self._running -= 1
-        self._check_spent()
         return ended.at
 
-    def enter(self, session: Session, window: PhaseWindow) -> None:
-        """Wait for a slot in flight, and count the wait."""
-        if not self.slots.try_enter():
-            since_ns = self.clock.now_ns()
-            self.slots.enter()
+    def enter(self, session: Session, window: PhaseWindow) -> bool:
+        """Wait for a slot in flight, and count the wait; False if the run takes no more turns."""
+        if self.slots.try_enter():
+            return True
+        since_ns = self.clock.now_ns()
+        admitted = self.slots.enter()
+        if admitted:
             waited_ns = self.clock.now_ns() - since_ns
             self.tallies.turn_delayed(window.phase, session.class_name, waited_ns, step=window.step)
+        return admitted
 
     def _check_spent(self) -> None:
         over = self.quota.spent or self._exhausted
@@ -199,13 +224,12 @@ class _SessionRun:
         counted, self._counted = self._counted, False
         if self._first:
             self._first = False
-        elif not load.takes(window) or not (counted or load.quota.take_turn(window.phase)):
+        elif (
+            not load.takes(window)
+            or not (counted or load.quota.take_turn(window.phase))
+            or not load.enter(self._session, window)
+        ):
             return EffectResult(load.clock.now_ns())
-        else:
-            load.enter(self._session, window)
-            if not load.open:
-                load.slots.leave()
-                return EffectResult(load.clock.now_ns())
         request = request_of(
             self._session,
             ask,
@@ -247,6 +271,9 @@ class _TurnSink(Sink[int]):
 
     def ask(self, ask: Ask, number: int, at: int) -> EffectResult[int]:
         return self._run.turn(ask, self._path, number, at, self._bodies)
+
+    def raised(self, error: Exception, number: int, at: int) -> int:
+        raise UsageError(f"turn {number} of a session could not be made: {type(error).__name__}: {error}") from error
 
     def child(self, name: str) -> "_TurnSink":
         return _TurnSink(self._run, f"{self._path}/{name}")

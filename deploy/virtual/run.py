@@ -31,8 +31,6 @@ from .load import Load, LoadPart
 from .scrapes import Scrapes
 from .server import URL, VirtualStart
 
-_LEAD_NS = NS_PER_S // 5  # before the load
-
 
 @dataclass(frozen=True, slots=True)
 class VirtualRun:
@@ -57,8 +55,10 @@ class VirtualRun:
         part = LoadPart(scenario, sessions, Texts(start.vocabulary, scenario.seed), start.server.model, salt)
         load = Load(part, clock, client)
         begun_ns = clock.now_ns()
-        scrapes = Scrapes(start.server, clock, URL, round(scenario.server.interval_s * NS_PER_S))
-        phases, complete = self._conduct(load)
+        interval_ns = round(scenario.server.interval_s * NS_PER_S)
+        scrapes = Scrapes(start.server, clock, URL, interval_ns)
+        # A scrape at the very start of the load has the counters without its first requests.
+        phases, complete = self._conduct(load, begun_ns + interval_ns)
         self._until(lambda: start.server.next_due_ns is None, None)
         scrapes.stop(folder)
         clock.clear()  # of sessions that pause
@@ -107,10 +107,9 @@ class VirtualRun:
             finish_reasons=True,
         )
 
-    def _conduct(self, load: Load) -> tuple[tuple[PhaseWindow, ...], bool]:
+    def _conduct(self, load: Load, start_ns: int) -> tuple[tuple[PhaseWindow, ...], bool]:
         """Run the phases to the end of the drain. Return them, and True if no turn was given up."""
         phases, clock, client = self.scenario.phases, load.clock, load.client
-        start_ns = clock.now_ns() + _LEAD_NS
         measure_ns = start_ns + round(phases.warmup_s * NS_PER_S)
         planned_ns = None if phases.measure_s is None else measure_ns + round(phases.measure_s * NS_PER_S)
         bounds_s = self.scenario.arrivals.step_bounds_s
@@ -120,7 +119,7 @@ class VirtualRun:
         end_ns = clock.now_ns() if load.spent_ns is None else load.spent_ns
         windows = phase_windows(start_ns, min(measure_ns, end_ns), end_ns)
         load.windows.set(stepped(windows, bounds_s))
-        load.open = False
+        load.close()
         self._until(lambda: not client.in_flight, end_ns + round(phases.drain_s * NS_PER_S))
         complete = not client.in_flight
         client.give_up_all()

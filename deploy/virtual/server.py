@@ -24,12 +24,12 @@ URL = "http://simulator"
 
 
 class VirtualStart:
-    """A server start with its clock. Raise UsageError for arguments that the simulator refuses."""
+    """A server start with its clock. Raise UsageError for arguments that the simulator refuses. `seed`: of its noise."""
 
-    def __init__(self, variant: Variant, prices: Prices) -> None:
+    def __init__(self, variant: Variant, prices: Prices, seed: int = 0) -> None:
         self.clock = VirtualClock(Anchor.take())
         argv = simulator_line(ServerSpec(model=variant.model, variant=variant)).argv
-        self.server = InMemoryServer(argv[3:], self.clock)
+        self.server = InMemoryServer(argv[3:], self.clock, seed)
         self.version = str(self._json("/version")["version"])
         self.deployment = _deployment(variant, argv, prices, self)
         self.vocabulary: Vocabulary = calibrate(self.tokens)
