@@ -20,13 +20,13 @@ from inferload.client.endpoints.table import DIALECTS
 from inferload.client.turn_record import TurnResult
 from inferload.figures.counting import count_delays, count_turns
 from inferload.results import summary as summaries
-from inferload.results.class_slos import Slos
 from inferload.results.documents import manifest_document as manifests
 from inferload.results.documents.manifest_document import Manifest, ScenarioFile, TargetServer
 from inferload.results.documents.summary_document import Run, Summary
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.summarise.counts import Counts, EndedWorker, Others
 from inferload.results.summarise.summarise import summarise
+from inferload.results.verdict.class_slos import Slos
 from inferload.results.verdict.first_errors import FirstErrors
 from inferload.results.verdict.outcome import Policy
 from inferload.scenario.scenario import Scenario

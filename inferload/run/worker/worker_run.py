@@ -8,7 +8,7 @@ from gevent.threadpool import ThreadPool
 
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
 from inferload.locust_adapters.statistics import LocustStats
-from inferload.results.class_slos import Slos
+from inferload.results.verdict.class_slos import Slos
 from inferload.run.process import protocol
 from inferload.run.process.protocol import Assignment, WorkerReport
 from inferload.run.process.settings import ProcessSettings
