@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     engine = config.engine()
     tls = tls_context(arguments.tls_cert, arguments.tls_key) if arguments.tls_cert else None
     server = Server(engine, arguments.host, arguments.port, tls)
-    api = Api(_options(arguments, config), engine, server)
+    api = Api(options_of(arguments, config), engine, lambda: server.connections)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         server.stop()
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _options(arguments: argparse.Namespace, config: ServerConfig) -> Options:
+def options_of(arguments: argparse.Namespace, config: ServerConfig) -> Options:
     key = arguments.api_key if arguments.api_key is not None else os.environ.get("VLLM_API_KEY", "")
     limits = config.limits
     return Options(

@@ -23,6 +23,7 @@ from inferload.scenario.schema.fields import Name
 
 from ..variants.settings import changed
 from ..variants.variant import Variant, label, named
+from ..virtual import refused
 
 MAX_POINTS = 100  # of a grid
 _GRID_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -71,6 +72,10 @@ class Sweep(ScenarioPart):
     )
     hosts: Mapping[str, str] = Field(
         default={}, description="URL of the running server of each variant, for engine running: {old: http://a:8000}"
+    )
+    clock: Literal["real", "virtual"] = Field(
+        default="real",
+        description="virtual: the runs take seconds, on a clock that jumps to the next event; engine simulator only",
     )
     baseline: str = Field(description="variant that all others are compared with")
     variants: Annotated[tuple[str, ...], Field(strict=False)] = Field(default=(), description="other variants")
@@ -204,9 +209,13 @@ def load(path: Path) -> Sweep:
 
 
 def check(sweep: Sweep, where: str) -> None:
-    """Raise UsageError for unknown variants and scenarios, and for a scenario without an end."""
+    """Raise UsageError for unknown variants and scenarios, a scenario without an end, and what the clock cannot honour."""
     for name in sweep.all_variants:
         sweep.variant(name)
+    if sweep.clock == "virtual" and sweep.engine != "simulator":
+        raise UsageError(f"{where}: clock virtual needs engine simulator, not {sweep.engine}; remove clock")
     for load in sweep.loads().values():
+        if sweep.clock == "virtual":
+            refused.check(load.scenario, f"{where}: scenario {load.source}")
         if not load.scenario.ends_by_itself and sweep.measure_s is None:
             raise UsageError(f"{where}: scenario {load.source} has no end; set measure_s")

@@ -20,6 +20,7 @@ from ..servers.engines import ServerSpec, command_of
 from .definition import Load, Sweep
 from .journal import PortChosen, ServerDown, ServerReady, ServerStarting, SweepJournal
 from .plan import PlannedRun, ServerStart
+from .virtual_runs import VirtualRuns
 
 PLAN = "sweep.yaml"
 
@@ -60,7 +61,8 @@ class SweepRunner:
                 self._progress(
                     f"{done}/{total} runs{_remaining(start_ns, done_before, done, total)}; starting {start.variant}"
                 )
-                self._run_on_server(start, remaining)
+                perform = self._run_on_server if self._sweep.clock == "real" else self._run_on_clock
+                perform(start, remaining)
                 done += len(remaining)
 
     def _run_on_server(self, start: ServerStart, remaining: list[PlannedRun]) -> None:
@@ -84,6 +86,11 @@ class SweepRunner:
                 self._run(run, server.url, lambda: _ended(server))
         finally:
             self._down(server)
+
+    def _run_on_clock(self, start: ServerStart, remaining: list[PlannedRun]) -> None:
+        runs = VirtualRuns(self._sweep, self._folder, self._loads, self._journal)
+        for entry in runs.perform(start, remaining):
+            self._report(entry)
 
     def _up(self, start: ServerStart) -> LocalServer:
         variant = self._sweep.variant(start.variant)
@@ -114,10 +121,13 @@ class SweepRunner:
     def _run(self, run: PlannedRun, url: str, fault: Callable[[], str | None] = lambda: None) -> None:
         with launch.on_cores(self._client_cores):
             entry = self._runner.run(run.folder, self._argv(run, url), fault=fault)
+        self._report(entry)
+
+    def _report(self, entry: RunEnded) -> None:
         if entry.cause is not None:
-            self._progress(f"  {run.folder}: {' '.join(entry.cause.split())}")
+            self._progress(f"  {entry.folder}: {' '.join(entry.cause.split())}")
         elif entry.exit_code == 3:
-            self._progress(f"  {run.folder}: the measurement is not valid; the run is kept but not compared")
+            self._progress(f"  {entry.folder}: the measurement is not valid; the run is kept but not compared")
 
     def _argv(self, run: PlannedRun, url: str) -> list[str]:
         load = self._loads[run.scenario]

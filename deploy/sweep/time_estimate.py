@@ -18,6 +18,7 @@ from .plan import PlannedRun, ServerStart
 START_S = {"simulator": 2.0, "vllm-cpu": 35.0, "vllm": 120.0, "running": 0.0}
 RUN_S = 5.0
 PAGES_S = 3.0
+VIRTUAL_S = 2.0  # of a run on a virtual clock, whose duration depends on its tokens
 _SAMPLE = SampleSize(200, 2_000)
 
 
@@ -36,6 +37,8 @@ class RunTime:
 def planned(sweep: Sweep, load: Load) -> RunTime:
     """Estimate the duration of a run from its scenario."""
     scenario = load.scenario
+    if sweep.clock == "virtual":
+        return RunTime(VIRTUAL_S + (PAGES_S if sweep.reports else 0.0), 0.0)
     if sweep.measure_s is not None:
         scenario = scenario.changed({"phases.measure_s": sweep.measure_s})
     phases, passes = scenario.phases, 2 if scenario.cache.twice else 1

@@ -71,6 +71,8 @@ class ClientSettings:
 class Client:
     """Client of one target. `on_turn` is called in the event loop with the result of each turn, and must not block."""
 
+    now_ns = staticmethod(now_ns)
+
     def __init__(self, settings: ClientSettings, on_turn: Callable[[TurnResult], None]) -> None:
         self.target = settings.target
         self.model = settings.model

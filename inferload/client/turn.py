@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import gevent
 from gevent.event import Event
 
-from inferload.base.clock import NS_PER_S, now_ns
+from inferload.base.clock import NS_PER_S
 from inferload.client.answers.answer import Answer
 from inferload.client.answers.event_stream import ReplyParser, Scan
 from inferload.client.answers.sse import SseError
 from inferload.client.connection.connect import DialError
-from inferload.client.connection.deferred_parser import ParseQueue
+from inferload.client.connection.deferred_parser import ParseJob
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.connection.http1 import Http1Error
 from inferload.client.connection.reply import AnyConnection, ConnectionLost, HttpReply
@@ -51,6 +51,12 @@ class TurnState(Enum):
     RECORDED = "recorded"  # the result is available
 
 
+class Jobs(Protocol):
+    """Queue of parse jobs."""
+
+    def add(self, job: ParseJob, /) -> None: ...
+
+
 class TurnHost(Protocol):
     """The client as seen by its turns."""
 
@@ -63,7 +69,9 @@ class TurnHost(Protocol):
     @property
     def timeouts(self) -> TurnTimeouts: ...
     @property
-    def parse_queue(self) -> ParseQueue: ...
+    def parse_queue(self) -> Jobs: ...
+    @property
+    def now_ns(self) -> Callable[[], int]: ...
     @property
     def without_secrets(self) -> Callable[[str], str]: ...
     @property
@@ -92,7 +100,7 @@ class Turn:
         self.request = request
         self.state = TurnState.CONNECTING
         self.result: TurnResult | None = None
-        self.started_ns = now_ns()
+        self.started_ns = client.now_ns()
         self.next_check_ns = 0  # time of the next check for timeouts
         self.queued = False  # the turn is in the parse queue
         self._was_overdue = False  # at the latest check
@@ -116,7 +124,7 @@ class Turn:
 
     def wait_until(self, at_ns: int) -> bool:
         """Block until the turn is recorded, or until `at_ns`; return True if it is recorded."""
-        return bool(self._recorded.wait(max(0, at_ns - now_ns()) / NS_PER_S))
+        return bool(self._recorded.wait(max(0, at_ns - self._client.now_ns()) / NS_PER_S))
 
     def cancel(self) -> None:
         """End the turn as cancelled, which is no failure. No effect on a turn that has ended."""
@@ -197,7 +205,7 @@ class Turn:
 
     def _abort(self) -> None:
         """Stop sending and receiving."""
-        self._ended_ns = now_ns()
+        self._ended_ns = self._client.now_ns()
         if self._sender is not None:
             self._sender.kill(block=False)
         self._reply.finish(complete=False)
@@ -218,14 +226,14 @@ class Turn:
             self._send(connection)
 
     def _dial(self, reply: HttpReply) -> None:
-        begun_ns = now_ns()
+        begun_ns = self._client.now_ns()
         try:
             connection = self._client.dial()
         except DialError as error:
             self._parser.fail(error.failure, error.why)
             reply.finish(complete=False)
             return
-        self._connect_ns = now_ns() - begun_ns
+        self._connect_ns = self._client.now_ns() - begun_ns
         if reply.done:  # the turn was ended during the connect
             connection.close()
         else:
@@ -238,7 +246,7 @@ class Turn:
         self._round_trip_ns = connection.round_trip_ns
         request = self._client.request_bytes(self.request.body, self.request.headers)
         self._reply = reply = connection.expect(self._on_reply_done, self.queue_parsing)
-        reply.floor_ns = self._sent_ns = now_ns()
+        reply.floor_ns = self._sent_ns = self._client.now_ns()
         try:
             rest = connection.offer(request)
         except OSError as error:  # an error reply that has arrived already takes precedence
@@ -247,7 +255,7 @@ class Turn:
         if rest:
             self._sender = gevent.spawn(self._send_rest, connection, rest, reply)
         else:
-            self._written_ns = now_ns()
+            self._written_ns = self._client.now_ns()
 
     def _send_rest(self, connection: AnyConnection, rest: bytes | memoryview, reply: HttpReply) -> None:
         try:
@@ -256,7 +264,7 @@ class Turn:
             reply.finish(complete=False, error=error)
         else:
             if reply is self._reply:  # else the request is being sent again
-                self._written_ns = now_ns()
+                self._written_ns = self._client.now_ns()
 
     # -- end of the reply, in the event loop
 
@@ -278,7 +286,7 @@ class Turn:
                 self._begin_attempt(on_new_connection=True)
                 return
         if self._ended_ns is None:
-            self._ended_ns = reply.last_ns if reply.complete and not reply.left_open else now_ns()
+            self._ended_ns = reply.last_ns if reply.complete and not reply.left_open else self._client.now_ns()
         self.state = TurnState.ENDED
         self.queue_parsing()
 
@@ -321,7 +329,7 @@ class Turn:
         parser, answer = self._parser, self._parser.answer
         if not parser.stream.is_closing:
             return
-        quiet_ns = now_ns() - _BODY_END_NS
+        quiet_ns = self._client.now_ns() - _BODY_END_NS
         if not answer.closed and parser.arrived_ns is not None and parser.arrived_ns <= quiet_ns:
             self._parse(parser.stream.close_if_whole, parser.arrived_ns)
         if not answer.closed or (answer.last_event_ns or 0) > quiet_ns:
@@ -340,7 +348,7 @@ class Turn:
         if answer.failure is not None:  # it explains what a timeout after it shows
             parser.fail(answer.failure, answer.detail)
         if not self._cancelled:
-            self._parse(parser.stream.finish, parser.arrived_ns or now_ns())
+            self._parse(parser.stream.finish, parser.arrived_ns or self._client.now_ns())
         if self._given_up is not None and not (answer.closed and self._given_up[0] is Failure.UNFINISHED):
             parser.fail(*self._given_up)
         if reply.error is not None and not answer.closed:
@@ -371,7 +379,7 @@ class Turn:
         answer = parser.answer
         is_whole = reply.complete and not reply.left_open
         over_ns = parser.arrived_ns if is_whole and parser.arrived_ns is not None else self._ended_ns
-        over_ns = now_ns() if over_ns is None else over_ns
+        over_ns = self._client.now_ns() if over_ns is None else over_ns
         # What follows the end marker is no part of the answer.
         closed_ns = over_ns if not answer.closed or answer.last_event_ns is None else answer.last_event_ns
         attempt = Attempt(

@@ -8,10 +8,15 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from inferload.base.clock import NS_PER_S
 from inferload.client.answers.answer import Answer
-from inferload.turns.record import CANCELLED, Failure, Phase, TurnRecord
+from inferload.turns.record import CANCELLED, Failure, Phase, PhaseWindow, TurnRecord
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import ToolCall
+from inferload.workload.content.script import Ask, Session, TurnReply
+
+# Delay after a failed turn: without it, closed-loop users would send to a server that is down in a tight loop.
+AFTER_FAILURE_NS = NS_PER_S
 
 MOST_MAX_TOKENS = 2**31 - 1  # sums of any number of turns fit into 64 bits
 
@@ -53,6 +58,56 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
     examples: dict[Remark, str] = {}  # of each remark of the record
     over_ns: int = (
         0  # end of the body, or of the wait for it, which may follow the end of the answer: the session goes on
+    )
+
+    @property
+    def free_ns(self) -> int:
+        """Instant from which the session goes on: a failed turn delays it by AFTER_FAILURE_NS."""
+        record = self.record
+        return max(record.closed_ns, self.over_ns) if record.ok else record.closed_ns + AFTER_FAILURE_NS
+
+    def reply(self) -> TurnReply:
+        """Return the answer for the session's script."""
+        return TurnReply(
+            self.text,
+            self.record.output_tokens,
+            reasoning=self.reasoning,
+            tool_calls=self.tool_calls,
+            finish_reason=self.record.finish_reason,
+        )
+
+
+def request_of(
+    session: Session,
+    ask: Ask | None,
+    path: str,
+    number: int,
+    *,
+    window: PhaseWindow,
+    planned_ns: int,
+    body: bytes,
+    model: str,
+    headers: tuple[tuple[str, str], ...],
+) -> TurnRequest:
+    """Return the request of turn `number` of a session. `path`: names of its forks; `ask` None: it could not be built.
+
+    `model`, `headers`: of the session.
+    """
+    first = not path and not number
+    return TurnRequest(
+        body=body,
+        turn_id=f"s{session.index}{path}.{number}",
+        session_id=f"s{session.index}{path}",
+        turn_index=number,
+        class_name=session.class_name,
+        phase=window.phase,
+        planned_ns=planned_ns,
+        step=window.step,
+        max_tokens=None if ask is None else ask.output_tokens,
+        pause=None if first or ask is None else ask.pause,
+        final=False if ask is None else ask.final,
+        model=(None if ask is None else ask.model) or model,
+        headers=(*headers, *(() if ask is None else ask.headers)),
     )
 
 

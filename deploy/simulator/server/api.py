@@ -4,8 +4,6 @@ import hmac
 from collections.abc import Callable
 from http import HTTPStatus
 
-from inferload.base import clock
-
 from ..engine.chaos import Chaos, ChaosError, Faults, parse_plan
 from ..engine.engine import Engine
 from ..metrics.exposition import CONTENT_TYPE, render
@@ -20,7 +18,6 @@ from ..protocol.text import token_ids
 from . import server_info
 from .completions import CHAT, ENDPOINTS, Completions
 from .connection import Connection
-from .loop import Server
 from .server_info import Options
 
 _GUARDED = "/v1"  # paths for which vLLM requires the key
@@ -30,16 +27,19 @@ _HTML = b"<!doctype html><html><head><title>Sign in</title></head><body><h1>Sign
 class Api:
     """Answers requests; completions become streams of the engine."""
 
-    def __init__(self, options: Options, engine: Engine, server: Server) -> None:
+    def __init__(self, options: Options, engine: Engine, connections: Callable[[], int]) -> None:
         self._options = options
         self._engine = engine
-        self._server = server
+        self._connections = connections
+        self._clock = engine.clock
         self._chaos = Chaos()
-        self._started_wall_s = clock.wall_ns() / 1e9
-        self._stats_since_ns = clock.now_ns()
+        self._started_wall_s = self._clock.wall_ns() / 1e9
+        self._stats_since_ns = self._clock.now_ns()
         self._completions = Completions(options, engine)
         self._routes: dict[tuple[str, str], Callable[[HttpRequest], HttpResponse]] = {
-            ("GET", "/v1/models"): lambda _request: json_reply(server_info.models(options.model)),
+            ("GET", "/v1/models"): lambda _request: json_reply(
+                server_info.models(options.model, self._clock.wall_ns())
+            ),
             ("GET", "/health"): lambda _request: HttpResponse(200, b"", ""),
             ("GET", "/version"): lambda _request: json_reply(server_info.version(options)),
             ("GET", "/metrics"): self._metrics,
@@ -69,6 +69,10 @@ class Api:
             return json_reply({"error": "Unauthorized"}, 401)
         if request.method == "POST" and request.path in ENDPOINTS:
             return self._complete(connection, request)
+        return self.page(request)
+
+    def page(self, request: HttpRequest) -> HttpResponse:
+        """Answer a request that is no completion. Raise ApiError if it is refused."""
         handler = self._routes.get((request.method, request.path))
         if handler is None:
             known = request.path in ENDPOINTS or any(path == request.path for _method, path in self._routes)
@@ -84,7 +88,7 @@ class Api:
         return scheme.lower() == "bearer" and matches
 
     def _complete(self, connection: Connection, request: HttpRequest) -> HttpResponse | None:
-        arrived_ns, document = clock.now_ns(), parse_json(_json_body(request))
+        arrived_ns, document = self._clock.now_ns(), parse_json(_json_body(request))
         faults = self._chaos.draw()
         completion = parse_completion(document, request.path == CHAT, self._options.model)
         if faults is not None and (replacement := _replacement(faults)) is not None:
@@ -107,7 +111,7 @@ class Api:
             raise ApiError(str(error)) from None
         if plan.kind == "restart_counters":
             self._engine.metrics = self._engine.metrics.restarted(self._engine.gauges())
-            self._started_wall_s = clock.wall_ns() / 1e9
+            self._started_wall_s = self._clock.wall_ns() / 1e9
         else:
             self._chaos.add(plan)
         return json_reply({"active": self._chaos.active()})
@@ -124,7 +128,7 @@ class Api:
             engine.lateness,
             cache=self._options.cache,
             model=self._options.model.name,
-            cpu_s=clock.cpu_ns() / 1e9,
+            cpu_s=self._clock.cpu_ns() / 1e9,
             started_wall_s=self._started_wall_s,
         )
         return HttpResponse(200, text.encode(), CONTENT_TYPE)
@@ -135,7 +139,7 @@ class Api:
             {
                 "lateness_ms": engine.lateness.summary(),
                 "blocked_events": engine.lateness.blocked,
-                "since_s": (clock.now_ns() - self._stats_since_ns) / 1e9,
+                "since_s": (self._clock.now_ns() - self._stats_since_ns) / 1e9,
                 "requests": {
                     "started": engine.started,
                     "finished": engine.finished,
@@ -143,20 +147,19 @@ class Api:
                     "running": gauges.running,
                     "waiting": gauges.waiting,
                 },
-                "connections": self._server.connections,
-                **_cpu_times(),
+                "connections": self._connections(),
+                **self._cpu_times(),
             }
         )
 
     def _reset_stats(self, _request: HttpRequest) -> HttpResponse:
         self._engine.lateness.reset()
-        self._stats_since_ns = clock.now_ns()
-        return json_reply({"reset": True, **_cpu_times()})
+        self._stats_since_ns = self._clock.now_ns()
+        return json_reply({"reset": True, **self._cpu_times()})
 
-
-def _cpu_times() -> dict[str, float | None]:
-    """Seconds since the start: CPU time, and time ready to run without a core (None if unknown)."""
-    return {"cpu_s": clock.cpu_ns() / 1e9, "cpu_wait_s": cpu_wait_s()}
+    def _cpu_times(self) -> dict[str, float | None]:
+        """Seconds since the start: CPU time, and time ready to run without a core (None if unknown)."""
+        return {"cpu_s": self._clock.cpu_ns() / 1e9, "cpu_wait_s": cpu_wait_s()}
 
 
 def _json_body(request: HttpRequest) -> bytes:

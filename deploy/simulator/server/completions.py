@@ -3,8 +3,6 @@
 import itertools
 import secrets
 
-from inferload.base import clock
-
 from ..answers.completion_events import CompletionEvents
 from ..core.request import Request
 from ..engine.chaos import Faults
@@ -41,7 +39,7 @@ class Completions:
             completion,
             self._options.usage_options,
             request_id=f"{'chatcmpl' if completion.chat else 'cmpl'}-{number}",
-            created_s=clock.wall_ns() // 1_000_000_000,
+            created_s=self._engine.clock.wall_ns() // 1_000_000_000,
             model=self._options.model.name,
         )
         stream = Stream(completion, _request(completion), events, connection, request.keep_alive, faults)

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from inferload.base import clock
-
 from ..answers.usage import UsageOptions
 from ..core.queues import SchedulerLimits
 from ..metrics.exposition import CacheInfo
@@ -29,9 +27,9 @@ def version(options: Options) -> dict[str, object]:
     return {"version": VERSION, "engine": "simulator", "stands_for": options.stands_for}
 
 
-def models(model: Model) -> dict[str, object]:
+def models(model: Model, wall_ns: int) -> dict[str, object]:
     """Document of /v1/models: one card per name."""
-    now_s = clock.wall_ns() // 1_000_000_000
+    now_s = wall_ns // 1_000_000_000
     cards: list[dict[str, object]] = []
     for name in (model.name, *model.aliases):
         card: dict[str, object] = {"id": name, "object": "model", "created": now_s, "owned_by": "vllm"}

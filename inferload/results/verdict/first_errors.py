@@ -6,7 +6,7 @@ order of the errors nor on the workers that had them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
@@ -16,7 +16,8 @@ from inferload.base.clock import NS_PER_S
 from inferload.results.documents import summary_document
 from inferload.results.documents.summary_document import FirstExample
 from inferload.results.verdict.failures import message
-from inferload.turns.remarks import MEANINGS
+from inferload.turns.record import TurnRecord
+from inferload.turns.remarks import MEANINGS, Remark
 
 MOST_KINDS = 30  # more than there are classes of failure and remarks
 
@@ -57,6 +58,13 @@ class FirstErrors:
     def __init__(self) -> None:
         self._tables: tuple[dict[tuple[object, ...], FirstError], ...] = ({}, {}, {})
         self._taken: set[FirstError] = set()
+
+    def add_ended(self, record: TurnRecord, detail: str, examples: Mapping[Remark, str]) -> None:
+        """Add the failure of an ended turn with its text, and the examples of its remarks."""
+        if record.failure is not None and record.finished:
+            self.add(_error(record, record.failure, record.status, record.class_name, detail))
+        for remark in record.remarks:
+            self.add(_error(record, remark, None, "", examples[remark]))
 
     def add(self, error: FirstError) -> None:
         """Store an error if it is the earliest of its kind."""
@@ -123,3 +131,7 @@ class FirstErrors:
 
 def _at_s(error: FirstError, start_ns: int) -> float:
     return round((error.at_ns - start_ns) / NS_PER_S, 3)
+
+
+def _error(record: TurnRecord, failure: str, status: int | None, turn_class: str, text: str) -> FirstError:
+    return FirstError(str(failure), status, turn_class, text, record.closed_ns, record.worker)

@@ -3,8 +3,8 @@
 from inferload.base.clock import NS_PER_S
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.workers import Member
-from inferload.run.worker.limits import Quota
 from inferload.workload.arrivals import schedule_of
+from inferload.workload.quota import Quota
 
 
 def count_lost_arrivals(run: MasterRun) -> int:

@@ -10,8 +10,8 @@ import gevent
 from inferload.base import clock
 from inferload.base.clock import NS_PER_MS, NS_PER_S, now_ns
 from inferload.client.client import Client
-from inferload.run.worker.run_windows import RunWindows
 from inferload.turns.client_health import Beat, HealthSet
+from inferload.turns.run_windows import RunWindows
 
 SWITCH_S = 0.001
 COLLECT_S = 0.1  # between two steps of garbage collection

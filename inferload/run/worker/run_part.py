@@ -11,11 +11,12 @@ from inferload.base.errors import UsageError
 from inferload.client.connection import descriptors
 from inferload.client.requests.bodies import Texts
 from inferload.run.process.protocol import Assignment
-from inferload.run.worker.limits import InFlightLimiter, Quota
+from inferload.run.worker.limits import InFlightLimiter
 from inferload.scenario import scenario as scenarios
 from inferload.workload.arrivals import share
 from inferload.workload.content.data import DataContext
 from inferload.workload.content.prompts import Vocabulary
+from inferload.workload.quota import Quota
 from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)

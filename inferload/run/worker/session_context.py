@@ -9,9 +9,9 @@ from typing import Any
 from inferload.base.clock import now_ns
 from inferload.run.worker.limits import InFlightLimiter
 from inferload.run.worker.run_part import RunPart
-from inferload.run.worker.run_windows import RunWindows
 from inferload.run.worker.turn_dispatcher import TurnDispatcher
 from inferload.turns.record import PhaseWindow
+from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
 
 

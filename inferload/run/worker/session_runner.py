@@ -13,7 +13,7 @@ import gevent
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client.requests.bodies import BodySettings, BodyWriter
-from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.client.turn_record import AFTER_FAILURE_NS, TurnRequest, TurnResult, request_of
 from inferload.run.process.greenlets import sleep_until
 from inferload.run.worker.session_context import SessionContext, TurnPermit, entered
 from inferload.workload.content.script import (
@@ -22,7 +22,6 @@ from inferload.workload.content.script import (
     ScriptEnd,
     Session,
     Sink,
-    TurnReply,
     Work,
     Worked,
     interpret,
@@ -31,9 +30,6 @@ from inferload.workload.isolation import Isolation
 from inferload.workload.sessions import model_of
 
 logger = logging.getLogger(__name__)
-
-# Delay after a failed turn: without it, closed-loop users would send to a server that is down in a tight loop.
-AFTER_FAILURE_NS = NS_PER_S
 
 
 class SessionRunner:
@@ -80,7 +76,7 @@ class SessionRunner:
 
     def turn(self, ask: Ask, path: str, number: int, at_ns: int, bodies: BodyWriter) -> EffectResult[int]:
         """Send one turn at its planned time and wait for its answer."""
-        planned_ns = self._planned(ask, at_ns)
+        planned_ns = ask.planned_ns(at_ns, self._arrived_ns)
         admitted = self._admitted(planned_ns)
         if admitted is None:
             return EffectResult(now_ns())
@@ -92,10 +88,7 @@ class SessionRunner:
             return EffectResult(self.unmade(error, path, number, planned_ns))
         finally:
             admitted.leave()
-        record = result.record
-        if record.failure is not None:
-            return EffectResult(record.closed_ns + AFTER_FAILURE_NS)
-        return EffectResult(max(record.closed_ns, result.over_ns), _reply(result))
+        return EffectResult(result.free_ns, result.reply() if result.record.ok else None)
 
     def work(self, work: Work, path: str, number: int, at_ns: int) -> EffectResult[int]:
         """Execute a session's own code in a thread."""
@@ -148,12 +141,6 @@ class SessionRunner:
         self._run.turns.fail(request, self._session.index, f"{type(error).__name__}: {error}")
         return now_ns() + AFTER_FAILURE_NS
 
-    def _planned(self, ask: Ask, at_ns: int) -> int:
-        """Return the planned instant of a turn: after the previous answer and a pause, or a trace's instant if that is later."""
-        if ask.due_s is not None:
-            return max(at_ns, self._arrived_ns + round(ask.due_s * NS_PER_S))
-        return at_ns + round(ask.pause_s * NS_PER_S)
-
     def _admitted(self, planned_ns: int) -> TurnPermit | None:
         """Wait for a turn's planned instant and its slot; None if the run takes no more turns. The first turn is always sent."""
         run = self._run
@@ -178,23 +165,16 @@ class SessionRunner:
 
     def _request(self, ask: Ask | None, path: str, number: int, planned_ns: int, body: bytes = b"") -> TurnRequest:
         """Return the request of a turn. `ask` None: of a turn that could not be built."""
-        session = self._session
-        window = self._run.windows.at(planned_ns)
-        first = not path and not number
-        return TurnRequest(
-            body=body,
-            turn_id=f"s{session.index}{path}.{number}",
-            session_id=f"s{session.index}{path}",
-            turn_index=number,
-            class_name=session.class_name,
-            phase=window.phase,
+        return request_of(
+            self._session,
+            ask,
+            path,
+            number,
+            window=self._run.windows.at(planned_ns),
             planned_ns=planned_ns,
-            step=window.step,
-            max_tokens=None if ask is None else ask.output_tokens,
-            pause=None if first or ask is None else ask.pause,
-            final=False if ask is None else ask.final,
-            model=(None if ask is None else ask.model) or self._settings.model,
-            headers=(*self._headers, *(() if ask is None else ask.headers)),
+            body=body,
+            model=self._settings.model,
+            headers=self._headers,
         )
 
     def _ask(self, request: TurnRequest, ask: Ask) -> TurnResult:
@@ -253,14 +233,3 @@ def _outcome(call: Callable[[], Any]) -> _Outcome:
     except Exception as error:  # noqa: BLE001  user code may raise anything
         outcome.error = error
     return outcome
-
-
-def _reply(result: TurnResult) -> TurnReply:
-    record = result.record
-    return TurnReply(
-        result.text,
-        record.output_tokens,
-        reasoning=result.reasoning,
-        tool_calls=result.tool_calls,
-        finish_reason=record.finish_reason,
-    )

@@ -12,38 +12,17 @@ from inferload.client.turn_record import TurnResult
 from inferload.figures.counting import count_delays, count_turns
 from inferload.figures.limits.slo import Slo
 from inferload.locust_adapters.statistics import LocustStats
-from inferload.results.verdict.first_errors import FirstError, FirstErrors
+from inferload.results.verdict.first_errors import FirstErrors
 from inferload.run.worker.process_health import LoopMonitor
-from inferload.run.worker.run_windows import RunWindows
-from inferload.scenario import scenario as scenarios
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import TurnRecord
+from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
 
 if TYPE_CHECKING:
     from inferload.run.worker.turn_tracer import TurnTracer
 
 logger = logging.getLogger(__name__)
-
-
-def slo_of(scenario: scenarios.Scenario, class_name: str) -> Slo | None:
-    """Return the SLO limits of a class; None if it has none. In an open loop, times count from the planned instant."""
-    limits = scenario.slo_of(class_name)
-    if (limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms) == (None, None, None, None):
-        return None
-    return Slo(limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms, from_plan=scenario.open_loop)
-
-
-class Slos(dict[str, Slo | None]):
-    """SLO limits by class; those of a class that a task names during the run are added at its first turn."""
-
-    def __init__(self, scenario: scenarios.Scenario) -> None:
-        super().__init__()
-        self._scenario = scenario
-
-    def __missing__(self, class_name: str) -> Slo | None:
-        self[class_name] = slo = slo_of(self._scenario, class_name)
-        return slo
 
 
 class TurnCounter:
@@ -86,11 +65,7 @@ class TurnCounter:
         ended_ns = max((record.closed_ns for record in records), default=0)
         self._windows.latest_ns = max(self._windows.latest_ns, ended_ns)
         for result in results:
-            record = result.record
-            if record.failure is not None and record.finished:
-                self.errors.add(_error(record, record.failure, record.status, record.class_name, result.detail))
-            for remark in record.remarks:
-                self.errors.add(_error(record, remark, None, "", result.examples[remark]))
+            self.errors.add_ended(result.record, result.detail, result.examples)
         if self.tracer is not None:
             self.tracer.add(client.endpoint, results)
 
@@ -116,7 +91,3 @@ class TurnCounter:
         if kind not in self._logged:
             self._logged.add(kind)
             logger.warning("turn failed (%s): %s; further ones of this kind are only counted", kind, result.detail)
-
-
-def _error(record: TurnRecord, failure: str, status: int | None, turn_class: str, text: str) -> FirstError:
-    return FirstError(str(failure), status, turn_class, text, record.closed_ns, record.worker)

@@ -19,11 +19,11 @@ from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.run.process.greenlets import DrainedGreenlet
 from inferload.run.process.protocol import Assignment
 from inferload.run.process.settings import ProcessSettings, client_settings
-from inferload.run.worker.run_windows import RunWindows
 from inferload.run.worker.turn_counter import TurnCounter
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import Failure
+from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
 
 GATHER_S = 0.1  # turns that end within this time are counted together

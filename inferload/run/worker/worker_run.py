@@ -8,19 +8,20 @@ from gevent.threadpool import ThreadPool
 
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
 from inferload.locust_adapters.statistics import LocustStats
+from inferload.results.verdict.class_slos import Slos
 from inferload.run.process import protocol
 from inferload.run.process.protocol import Assignment, WorkerReport
 from inferload.run.process.settings import ProcessSettings
 from inferload.run.worker.load_loops import ClosedLoop, OpenLoop
 from inferload.run.worker.process_health import HealthReports, InterpreterSettings, LoopMonitor
 from inferload.run.worker.run_part import RunPart
-from inferload.run.worker.run_windows import RunWindows
 from inferload.run.worker.session_context import SessionContext
-from inferload.run.worker.turn_counter import Slos, TurnCounter
+from inferload.run.worker.turn_counter import TurnCounter
 from inferload.run.worker.turn_dispatcher import TurnClients, TurnDispatcher
 from inferload.run.worker.turn_writer import TurnWriter
 from inferload.run.worker.user_turns import TaskContext
 from inferload.turns.record import PhaseWindow
+from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
 
 REPORT_S = 1.0

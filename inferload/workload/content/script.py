@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from inferload.base.clock import NS_PER_S
 from inferload.turns.record import CANCELLED
 from inferload.workload.content.messages import Message, Piece, ToolCall, tokens_of
 from inferload.workload.content.tool_text import json_tokens
@@ -37,6 +38,12 @@ class Ask(msgspec.Struct, frozen=True):
     final: bool | None = False  # whether the session ends with the answer; None: unless the answer calls a tool
     extra_body: Mapping[str, Any] = msgspec.field(default_factory=dict)  # in addition to the scenario's
     headers: tuple[tuple[str, str], ...] = ()
+
+    def planned_ns(self, after_ns: int, arrived_ns: int) -> int:
+        """Return the planned instant: after the previous answer and the pause, or the instant of a trace if that is later."""
+        if self.due_s is not None:
+            return max(after_ns, arrived_ns + round(self.due_s * NS_PER_S))
+        return after_ns + round(self.pause_s * NS_PER_S)
 
 
 class TurnReply(msgspec.Struct, frozen=True):

@@ -13,12 +13,12 @@ from inferload.base.errors import UsageError
 from inferload.client.endpoints.table import DIALECTS
 from inferload.client.requests.call_checks import OWN, CallError
 from inferload.client.requests.calls import call_of, check_conversation
-from inferload.run.worker.run_windows import RunWindows
 from inferload.run.worker.session_context import SessionContext
 from inferload.run.worker.user_turns import TaskContext, TaskSession
 from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.turns.record import PhaseWindow
+from inferload.turns.run_windows import RunWindows
 
 PLAIN = RequestOptions(ignore_eos=False)
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

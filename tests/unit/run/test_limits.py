@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.run.worker.limits import InFlightLimiter, Quota
+from inferload.run.worker.limits import InFlightLimiter
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import from_text
 from inferload.workload.arrivals import share
+from inferload.workload.quota import Quota
 
 HEAD = """schema: 1
 name: p

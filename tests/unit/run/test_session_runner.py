@@ -10,21 +10,23 @@ import pytest
 from inferload.base.clock import now_ns
 from inferload.client.requests.bodies import Texts
 from inferload.client.requests.calls import call_of
+from inferload.client.turn_record import TurnResult
 from inferload.run.worker import load_loops
-from inferload.run.worker.limits import InFlightLimiter, Quota
+from inferload.run.worker.limits import InFlightLimiter
 from inferload.run.worker.load_loops import run_session
-from inferload.run.worker.run_windows import RunWindows
 from inferload.run.worker.session_context import SessionContext
 from inferload.run.worker.session_runner import SessionRunner
 from inferload.run.worker.turn_dispatcher import TurnDispatcher
 from inferload.run.worker.user_turns import TaskContext, TaskSession
 from inferload.scenario.scenario import from_text
-from inferload.turns.record import Phase, PhaseWindow
+from inferload.turns.record import Phase, PhaseWindow, TurnRecord
+from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
 from inferload.workload.content.messages import Message, Piece, text_message
 from inferload.workload.content.prompts import approximate
 from inferload.workload.content.script import Ask, Fork, Script, Session, Work
 from inferload.workload.isolation import Isolation
+from inferload.workload.quota import Quota
 
 SCENARIO = from_text(
     "schema: 1\nname: p\nworkload: {kind: chat, prompt_tokens: 10, output_tokens: 5}\n"
@@ -79,11 +81,9 @@ class Turns:
         self.sent += 1
         self.planned_ns.append(request.planned_ns)
         self.headers.append(request.headers)
-        record = SimpleNamespace(failure=None, closed_ns=self.closed_ns, output_tokens=2, finish_reason="stop")
+        record = TurnRecord("", "", 0, "", "", "measure", 0, self.closed_ns, output_tokens=2, finish_reason="stop")
         token = f"t{self.sent}" if self.sent != 2 else ""  # the second answer has none
-        result = SimpleNamespace(
-            record=record, text="a", reasoning="", tool_calls=(), over_ns=self.closed_ns, session_token=token
-        )
+        result = TurnResult(record, "a", "", over_ns=self.closed_ns, session_token=token)
         return SimpleNamespace(wait=lambda: result)
 
 

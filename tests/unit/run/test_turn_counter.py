@@ -14,10 +14,10 @@ from inferload.client.answers.number_bounds import MAX_MS, MAX_OUTPUT_TOKENS, MA
 from inferload.client.turn_record import MOST_MAX_TOKENS, TurnRequest, TurnResult
 from inferload.figures.counting import count_delays, count_turns
 from inferload.run.worker.process_health import LoopMonitor
-from inferload.run.worker.run_windows import RunWindows
 from inferload.run.worker.turn_counter import TurnCounter
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import SERVER_TIMES, PhaseWindow, TurnRecord
+from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
 from inferload.turns.turn_columns import TurnColumns
 

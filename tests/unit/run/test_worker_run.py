@@ -18,13 +18,13 @@ from inferload.run.process.protocol import WorkerReport
 from inferload.run.worker import load_loops, turn_dispatcher, worker_run
 from inferload.run.worker.load_loops import OpenLoop
 from inferload.run.worker.process_health import HealthReports, LoopMonitor
-from inferload.run.worker.run_windows import RunWindows
 from inferload.run.worker.session_context import SessionContext
 from inferload.run.worker.turn_counter import TurnCounter
 from inferload.run.worker.turn_dispatcher import TurnDispatcher
 from inferload.run.worker.worker import Worker
 from inferload.run.worker.worker_run import WorkerRun
 from inferload.turns.record import Failure, PhaseWindow, TurnRecord
+from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
 from inferload.workload.arrivals import Arrival
 

@@ -12,7 +12,6 @@ from paths import ROOT
 from inferload.campaign import search_plan
 from inferload.run.master.lifecycle import load_steps
 from inferload.run.process.run_spec import RunOptions, resolve
-from inferload.run.worker.limits import Quota
 from inferload.scenario import overrides, reference, scenario
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
@@ -22,6 +21,7 @@ from inferload.workload.arrivals import schedule_of
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.describe import describe
 from inferload.workload.plan.load_text import load_text
+from inferload.workload.quota import Quota
 from inferload.workload.sessions import Sessions
 
 TEXT = """\

@@ -14,6 +14,7 @@ from inferload.results.abort_conditions import AbortReached
 from inferload.run.master.lifecycle.marks import Marks
 from inferload.run.master.lifecycle.workers import Roster
 from inferload.turns.record import Phase, PhaseWindow, stepped
+from inferload.turns.run_windows import phase_windows
 
 
 class RunPhases:
@@ -26,12 +27,7 @@ class RunPhases:
 
     def set(self, start_ns: int, measure_ns: int | None, end_ns: int | None) -> None:
         """Set the starts of load, measure phase and drain; None: not known yet."""
-        windows = [PhaseWindow("warmup", start_ns, measure_ns)] if measure_ns is None or measure_ns > start_ns else []
-        if measure_ns is not None and (end_ns is None or end_ns > measure_ns):
-            windows.append(PhaseWindow("measure", measure_ns, end_ns))
-        if end_ns is not None:
-            windows.append(PhaseWindow("drain", end_ns))
-        self.windows = tuple(windows)
+        self.windows = phase_windows(start_ns, measure_ns, end_ns)
 
     def mark(self, marks: Marks) -> None:
         """Mark each phase that has begun, once."""

@@ -1,8 +1,18 @@
-"""Phases of a run on a worker's clock."""
+"""Phases of a run: their windows on one clock."""
 
 from collections.abc import Sequence
 
 from inferload.turns.record import PhaseWindow
+
+
+def phase_windows(start_ns: int, measure_ns: int | None, end_ns: int | None) -> tuple[PhaseWindow, ...]:
+    """Return the phases by the starts of load, measure phase and drain; None: not known yet."""
+    windows = [PhaseWindow("warmup", start_ns, measure_ns)] if measure_ns is None or measure_ns > start_ns else []
+    if measure_ns is not None and (end_ns is None or end_ns > measure_ns):
+        windows.append(PhaseWindow("measure", measure_ns, end_ns))
+    if end_ns is not None:
+        windows.append(PhaseWindow("drain", end_ns))
+    return tuple(windows)
 
 
 class RunWindows:

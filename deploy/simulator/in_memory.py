@@ -1,0 +1,113 @@
+"""Server of the simulator without sockets, on any clock: bytes of HTTP requests in, bytes of replies out.
+
+The caller advances the clock to `next_due_ns` and calls `pump`, which writes the events that are due at that instant.
+"""
+
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
+
+from . import flags
+from .command import options_of
+from .engine.engine import Clock
+from .protocol.http import HttpRequest, HttpResponse
+from .server.api import Api
+from .server.connection import Connection, Hooks
+from .server_config import resolve
+
+
+class _Socket:
+    """Stand-in for the socket of a connection. `send` passes all bytes on at once."""
+
+    def __init__(self, receive: Callable[[bytes], None]) -> None:
+        self.inbox = b""
+        self._receive = receive
+
+    def recv(self, _size: int) -> bytes:
+        """Return the bytes that the client sent."""
+        data, self.inbox = self.inbox, b""
+        return data
+
+    def send(self, data: bytes) -> int:
+        """Pass bytes to the client."""
+        self._receive(data)
+        return len(data)
+
+
+class InMemoryServer:
+    """Server with the command line of `inferload simulator`. Raise UsageError for an invalid one.
+
+    `seed`: of the noise of step times and of accepted drafts. Two starts on one clock would otherwise have the same noise.
+    """
+
+    def __init__(self, argv: Sequence[str], clock: Clock, seed: int) -> None:
+        arguments = flags.read(argv)
+        config = replace(resolve(arguments), seed=seed)
+        options = options_of(arguments, config)
+        self.stands_for = f"{config.stands_for}, on a virtual clock"
+        self.model = options.model.name
+        self.max_model_len = options.model.max_model_len
+        self._engine = config.engine(clock)
+        self._connections = 0
+        options = replace(options, stands_for=self.stands_for, api_key="")
+        self._api = Api(options, self._engine, lambda: self._connections)
+        self._hooks = Hooks(self._api.handle, lambda _connection: None, self._lost)
+
+    def connect(self, receive: Callable[[bytes], None], closed: Callable[[], None]) -> "ServerEnd":
+        """Open a connection. `receive`: takes the bytes of replies; `closed`: called when the server closes it."""
+        self._connections += 1
+        return ServerEnd(_Socket(receive), self._hooks, closed)
+
+    def get(self, path: str) -> HttpResponse:
+        """Return the reply to a GET request that is answered at once."""
+        return self._ask(HttpRequest("GET", path, {}, {}, True))
+
+    def post(self, path: str, body: bytes = b"") -> HttpResponse:
+        """Return the reply to a POST request with a JSON body that is answered at once."""
+        return self._ask(HttpRequest("POST", path, {}, {"content-type": "application/json"}, True, body))
+
+    @property
+    def next_due_ns(self) -> int | None:
+        """Due time of the next work; None if nothing is planned."""
+        return self._engine.next_due_ns()
+
+    def pump(self, now_ns: int) -> None:
+        """Do all work that is due now."""
+        self._engine.pump(now_ns, now_ns + 1)
+
+    def _ask(self, request: HttpRequest) -> HttpResponse:
+        return self._api.page(request)
+
+    def _lost(self, connection: Connection) -> None:
+        self._connections -= 1
+        if connection.stream is not None:
+            self._engine.abort(connection.stream)
+        cast(_Closing, connection).closed()
+
+
+class _Closing(Connection):
+    """Connection that reports its end."""
+
+    __slots__ = ("closed",)
+
+    closed: Callable[[], None]
+
+
+class ServerEnd:
+    """Server's end of a connection in memory."""
+
+    def __init__(self, sock: _Socket, hooks: Hooks, closed: Callable[[], None]) -> None:
+        self._sock = sock
+        self.connection = _Closing(cast(socket.socket, sock), hooks)
+        self.connection.closed = closed
+
+    def send(self, data: bytes) -> None:
+        """Pass bytes of requests to the server."""
+        if not self.connection.dead:
+            self._sock.inbox += data
+            self.connection.readable()
+
+    def close(self) -> None:
+        """Close the connection at the client: an answer in progress is aborted."""
+        self.connection.lose()
