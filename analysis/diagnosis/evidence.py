@@ -77,7 +77,7 @@ def collect(
         round_trip_ms=client_view.round_trip_ms,
         client_gap_ms=_typical_gap_ms(gaps_ms),
         events_per_arrival=None if summary is None else summary.rates.get(EVENTS_PER_ARRIVAL.key),
-        client_delay_p99_ms=None if summary is None else summary.client.samples(DELAY).p99,
+        client_delay_p99_ms=None if summary is None else summary.client.samples(DELAY).certain("p99"),
         client_cpu_share=None if summary is None else summary.client.number(CPU_SHARE),
         client_reasons=() if summary is None else _client_reasons(summary),
         tokens_per_event=None if summary is None else summary.tokens_per_event.mean,

@@ -261,6 +261,10 @@ class Distribution(Struct, frozen=True, kw_only=True):
         q = QUANTILES.get(name)
         return q is not None and self.statistic(name) is not None and not steady(self.count, q)
 
+    def certain(self, name: str) -> float | None:
+        """Return a percentile, as the verdict uses it: of too few samples the lower end of its 95 % interval; None if open."""
+        return self.intervals.get(name, [None])[0] if self.is_marked(name) else self.statistic(name)
+
 
 NO_SAMPLES = Distribution()
 

@@ -17,10 +17,11 @@ from locust_process import ROOT
 from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN
 
-# With 300 ms, delays of a busy machine are below a tenth of TTFT, where no rule applies; with gaps of 40 ms, they join fewer
-# events than a proxy that holds them.
-TTFT_MS, ITL_MS, SLOW_TTFT_MS = 300, 40, 1500
+TTFT_MS, ITL_MS, SLOW_TTFT_MS = 300, 10, 1500
 PACE = ("--ttft-ms", str(TTFT_MS), "--itl-ms", str(ITL_MS))
+# With 1,000 ms, delays of a busy machine are below a tenth of TTFT, where no rule applies; with gaps of 40 ms, they join fewer
+# events than a proxy that holds them.
+SLOW_PACE = ("--ttft-ms", "1000", "--itl-ms", "40")
 LOAD = {
     "workload__prompt_tokens": 20,
     "workload__output_tokens": 48,
@@ -74,7 +75,7 @@ def run(sandbox: Sandbox, host: str, pages: list[str], users: int = 6) -> Finish
 
 @mostly_idle
 def behind(sandbox: Sandbox, name: str) -> FinishedRun:
-    server = sandbox.simulator(*PACE, paced=False)
+    server = sandbox.simulator(*SLOW_PACE, paced=False)
     with CASES[name][0](sandbox.folder / "gateway", [server.port]) as gateway:
         return run(sandbox, gateway.url, [server.url])
 

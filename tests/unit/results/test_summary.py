@@ -28,7 +28,7 @@ from inferload.figures.turn_values import ExactValues
 from inferload.results import run_tables as of_run
 from inferload.results import summary as summaries_of
 from inferload.results import terminal_summary
-from inferload.results.documents.summary_document import QUANTILES, FirstExample, Run, Verdict, steady
+from inferload.results.documents.summary_document import QUANTILES, Distribution, FirstExample, Run, Verdict, steady
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.summary import SummaryInput, Values, exact_block
 from inferload.results.verdict.phase_evidence import RunFacts, evidence_by_phase
@@ -691,3 +691,10 @@ def test_a_server_with_speculation_has_a_line_of_its_drafts() -> None:
     lines = brief(document).splitlines()
     assert "server       waiting 1/2 (gauges: mean/max)" in lines
     assert "speculation  accepted tok/s 219, drafts accepted 32.7 %, accepted by position 60 %, 25 %" in lines
+
+
+def test_a_percentile_of_few_samples_counts_with_the_lower_end_of_its_interval() -> None:
+    few, many = (Distribution(count=count, p99=61.0, intervals={"p99": [12.0, None]}) for count in (800, 1000))
+    assert (few.certain("p99"), many.certain("p99")) == (12.0, 61.0)
+    assert Distribution(count=5, p99=61.0).certain("p99") is None
+    assert Distribution().certain("p99") is None
