@@ -4,10 +4,13 @@ from collections.abc import Iterator
 
 from inferload.base.errors import UsageError
 from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.tasks import REACTING
 from inferload.scenario.schema.workloads import Mix
 
-_ENDPOINTS = ("chat", "completions")  # of the simulator
+from ..simulator.server.completions import CHAT, TEXT
+
+_SIMULATED = [name for name, endpoint in ENDPOINTS.items() if f"/v1{endpoint.path}" in (CHAT, TEXT)]
 
 
 def check(scenario: Scenario, where: str) -> None:
@@ -29,8 +32,8 @@ def _refused(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "abort_on", "the run is judged at its end"
     if scenario.cache.twice:
         yield f"cache.arm {scenario.cache.arm}", "each run is one pass"
-    if request.endpoint not in _ENDPOINTS:
-        yield f"request.endpoint {request.endpoint}", f"the simulator has {' and '.join(_ENDPOINTS)}"
+    if request.endpoint not in _SIMULATED:
+        yield f"request.endpoint {request.endpoint}", f"the simulator has {' and '.join(_SIMULATED)}"
     if request.models:
         yield "request.models", "the simulator has one model"
     if request.session_token_header or request.server_header:
