@@ -35,6 +35,7 @@ def test_a_server_that_is_slower_is_found_and_the_folder_can_be_resumed(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("slower", "code", "verdict"), [(1.0, 0, "no difference found"), (1.1, 4, "worse")])
 def test_a_server_that_is_slower_by_ten_percent_is_found_and_an_equal_one_is_not(
     slower: float, code: int, verdict: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
