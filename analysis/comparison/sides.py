@@ -23,7 +23,6 @@ from ..data.figures import ALL, steady_value_of, value_of
 from ..data.manifest import arrivals_of, scenario_of, slo_of
 from ..data.recorded_prices import recorded_prices, with_gpus
 from ..interop import imported
-from ..pages.wording import stands_for
 from .side_names import named_path, numbered, path_label
 
 NAMES = tuple(figure.name for figure in ALL)
@@ -254,7 +253,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
             "model": manifest.model,
             "engine": manifest.engine,
             "variant": None if manifest.variant is None else typed_documents.document_of(manifest.variant),
-            "stands for": " and ".join(stands_for(manifest)) or None,
+            "stands for": " and ".join(manifest.stand_ins) or None,
             "target": manifest.target,
             "machine": manifest.machine,
             "inferload": manifest.versions.get("inferload"),

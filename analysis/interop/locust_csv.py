@@ -21,7 +21,7 @@ from inferload.figures.server_figures import KEPT_PREFIXES
 from inferload.figures.table import Table
 from inferload.results.documents.manifest_document import Manifest, ScenarioFile
 from inferload.results.documents.summary_document import OtherRequests, RequestName
-from inferload.results.server_tables import servers_tables
+from inferload.results.tables.server_tables import servers_tables
 from inferload.scenario.schema.arrivals import user_range
 from inferload.servers import window_figures
 from inferload.servers.scrapes_file import SCHEMA, ScrapeColumns

@@ -6,7 +6,7 @@ from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.rate_figures import RATE_FIGURES
 from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.figures.turn_figures import TURN_FIGURES
-from inferload.results.server_tables import OBSERVED
+from inferload.results.tables.server_tables import OBSERVED
 from inferload.results.verdict import reasons
 from inferload.servers.bottleneck import rules as causes
 

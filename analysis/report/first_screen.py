@@ -7,12 +7,12 @@ from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, pe
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ATTAINMENT, GOODPUT, OUTPUT, TURNS
 from inferload.figures.turn_figures import ITL, TTFT, TurnFigure
-from inferload.results.cells import bounds_text
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Distribution, GateResult, Results
+from inferload.results.tables.cells import bounds_text
 from inferload.workload.plan.load_text import LoadText
 
-from ..pages.wording import is_simulated, simulated, stands_for
+from ..pages.wording import is_simulated, simulated
 
 _SHOWN_GATES = 2
 
@@ -41,7 +41,7 @@ def of_run(manifest: Manifest, results: Results | None, load: LoadText | None, c
     """Return the first screen of a run. `cause`: of the diagnosis."""
     run = manifest.run if results is None else manifest.known_of(results.run)
     engine, version = run.engine, run.versions.get("server")
-    names = stands_for(manifest)
+    names = manifest.stand_ins
     if engine and version and version not in engine:
         engine = f"{engine} {version}"
     if names:
@@ -58,7 +58,7 @@ def of_run(manifest: Manifest, results: Results | None, load: LoadText | None, c
         failed_gates=() if results is None else _failed_gates(results.verdict.gates),
         tiles=() if results is None else _tiles(results),
         cause=cause or f"not known: {_why_unknown(results)}",
-        simulated=simulated(stands_for(manifest)) if is_simulated(engine) else "",
+        simulated=simulated(manifest.stand_ins) if is_simulated(engine) else "",
     )
 
 

@@ -18,7 +18,6 @@ from inferload.results.study import StudyPlan
 from inferload.scenario.files import catalog, typed_yaml
 
 from ..data.figures import is_unsteady, value_of
-from ..pages.wording import stands_for
 
 FORMAT = 1
 
@@ -77,7 +76,7 @@ def collect(plan: StudyPlan, folder: Path) -> StudyResults:
     if not manifests:
         raise UsageError(f"{folder}: no finished run; continue with: inferload study --resume {folder}")
     first, versions = manifests[0], manifests[0].versions
-    stand_ins = dict.fromkeys(name for manifest in manifests for name in stands_for(manifest))
+    stand_ins = dict.fromkeys(name for manifest in manifests for name in manifest.stand_ins)
     return StudyResults(
         started_at=first.started_at,
         server=_server(first),

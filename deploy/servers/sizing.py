@@ -21,7 +21,7 @@ _MARKS = ("awq", "gptq", "fp8")
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What fits into the KV cache beside the weights, over all devices."""
+    """Size of the KV cache beside the weights, over all devices, and limits of the scheduler."""
 
     tokens: int
     block_size: int

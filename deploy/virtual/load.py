@@ -28,7 +28,7 @@ from .clock import VirtualClock, wait
 
 @dataclass(frozen=True, slots=True)
 class LoadPart:
-    """What a run sends. `salt`: separates its prompts from those of other runs."""
+    """Load of a run. `salt`: separates its prompts from those of other runs."""
 
     scenario: Scenario
     sessions: Sessions

@@ -26,7 +26,7 @@ class Scrapes:
         self._tick()
 
     def stop(self, run_dir: Path) -> None:
-        """Scrape once more, and write the file of a run directory."""
+        """Take the last scrape, and write the file of a run directory."""
         self._ended = True
         self._scrape()
         folder = run_dir / rundir.SERVER_METRICS

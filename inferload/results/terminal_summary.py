@@ -21,7 +21,6 @@ from inferload.figures.server_figures import (
     statistic_of,
 )
 from inferload.figures.turn_figures import HEADLINES
-from inferload.results.cells import statistic, statistic_head
 from inferload.results.documents.summary_document import (
     Client,
     EarlierRun,
@@ -33,8 +32,9 @@ from inferload.results.documents.summary_document import (
     Slo,
     Summary,
 )
-from inferload.results.run_tables import run_tables
-from inferload.results.server_tables import by_position
+from inferload.results.tables.cells import statistic, statistic_head
+from inferload.results.tables.run_tables import run_tables
+from inferload.results.tables.server_tables import by_position
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import interval_and_note
 from inferload.servers.replicas import left_out

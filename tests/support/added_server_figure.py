@@ -47,7 +47,7 @@ from inferload.figures.table import text  # noqa: E402
 from inferload.results import terminal_summary  # noqa: E402
 from inferload.results.documents.summary_document import Summary  # noqa: E402
 from inferload.results.documents.typed_documents import faults  # noqa: E402
-from inferload.results.server_tables import servers_tables  # noqa: E402
+from inferload.results.tables.server_tables import servers_tables  # noqa: E402
 from inferload.results.verdict import gates  # noqa: E402
 from inferload.run.live.document import series_document  # noqa: E402
 from inferload.run.live.recorder import Instant, Recorder  # noqa: E402

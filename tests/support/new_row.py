@@ -51,8 +51,8 @@ def places(folder: Path) -> dict[str, object]:
     from inferload.figures import measures_page
     from inferload.results import terminal_summary
     from inferload.results.documents.typed_documents import document_of
-    from inferload.results.run_tables import run_tables
     from inferload.results.summarise.summarise import summarise
+    from inferload.results.tables.run_tables import run_tables
     from inferload.run.exporter import metrics
     from inferload.run.live import panels
 

@@ -130,6 +130,11 @@ class Manifest(Struct, frozen=True, kw_only=True):
         return self.variant or Deployment()
 
     @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """What the simulated servers stand for; empty for other servers and runs that do not record it."""
+        return tuple(dict.fromkeys(target.stands_for for target in self.targets if target.stands_for))
+
+    @property
     def run(self) -> Run:
         """The identity of the run."""
         return Run(
@@ -140,6 +145,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
             target=self.target,
             model=self.model,
             engine=self.engine,
+            stands_for=" and ".join(self.stand_ins) or None,
             started_at=self.started_at or None,
             versions=self.versions,
         )

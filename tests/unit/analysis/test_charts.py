@@ -26,7 +26,7 @@ from inferload.figures.limits import gate_grammar
 from inferload.figures.turn_figures import TTFT
 from inferload.results.documents.summary_document import Step
 from inferload.results.latency_limits import IN_RANGE, LatencyLimit, latency_limits
-from inferload.results.run_tables import TASK_ROWS
+from inferload.results.tables.run_tables import TASK_ROWS
 
 
 @pytest.fixture(scope="module")

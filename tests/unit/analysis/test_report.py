@@ -38,9 +38,9 @@ from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.window_counts import within
 from inferload.results.documents.manifest_document import Manifest, ScenarioFile
 from inferload.results.documents.typed_documents import typed
-from inferload.results.run_tables import run_tables
-from inferload.results.server_tables import servers_tables
 from inferload.results.summary import exact_block
+from inferload.results.tables.run_tables import run_tables
+from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict import failures
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files.mistakes import ScenarioError

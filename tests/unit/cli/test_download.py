@@ -27,7 +27,7 @@ OTHER = b"x" * SIZE
 
 
 class Notes:
-    """Watch that keeps what it is told."""
+    """Watch that records the reports of a download."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []

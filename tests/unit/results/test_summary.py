@@ -25,12 +25,12 @@ from inferload.figures.server_figures import Server
 from inferload.figures.table import Table, head_of
 from inferload.figures.turn_figures import BY_KEY, HEADLINES, TURN_FIGURES
 from inferload.figures.turn_values import ExactValues
-from inferload.results import run_tables as of_run
 from inferload.results import summary as summaries_of
 from inferload.results import terminal_summary
 from inferload.results.documents.summary_document import QUANTILES, Distribution, FirstExample, Run, Verdict, steady
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.summary import SummaryInput, Values, exact_block
+from inferload.results.tables import run_tables as of_run
 from inferload.results.verdict.phase_evidence import RunFacts, evidence_by_phase
 from inferload.results.verdict.validity import judge
 from inferload.turns.client_health import Beat, HealthSet

@@ -7,7 +7,7 @@ import gevent
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
-from inferload.results.cells import step_level
+from inferload.results.tables.cells import step_level
 from inferload.run.master.lifecycle.marks import Marks
 from inferload.run.master.lifecycle.workers import Member
 from inferload.scenario.scenario import Scenario

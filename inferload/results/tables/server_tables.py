@@ -9,7 +9,7 @@ from inferload.figures.figure import Layer
 from inferload.figures.server_entry import Histogram, MeanAndMax, SpeculationByPosition
 from inferload.figures.server_figures import SERVER_FIGURES, SPEC_DECODE, Server, ServerFigure
 from inferload.figures.table import Cell, Detailed, Table
-from inferload.results.cells import bounds_text
+from inferload.results.tables.cells import bounds_text
 from inferload.servers.replicas import left_out
 
 OBSERVED = "observed, s"

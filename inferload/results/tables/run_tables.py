@@ -11,8 +11,6 @@ from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TURNS
 from inferload.figures.server_figures import HIT_RATE
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import ITL, TTFT, TURN_FIGURES
-from inferload.results import rate_tables
-from inferload.results.cells import marks_note, share, statistic, statistic_head, step_level
 from inferload.results.documents.summary_document import (
     Cache,
     Distribution,
@@ -23,7 +21,9 @@ from inferload.results.documents.summary_document import (
     TaskSteps,
     TurnCounts,
 )
-from inferload.results.server_tables import servers_tables
+from inferload.results.tables import rate_tables
+from inferload.results.tables.cells import marks_note, share, statistic, statistic_head, step_level
+from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict.failures import counts_by_name
 from inferload.results.verdict.gate_text import error_text, gate_mark, interval_and_note
 

@@ -9,8 +9,8 @@ from inferload.figures.figure import Head, Layer
 from inferload.figures.limits.slo import LIMITS
 from inferload.figures.rate_figures import ATTAINMENT, RATE_FIGURES
 from inferload.figures.table import Cell, Table
-from inferload.results.cells import share
 from inferload.results.documents.summary_document import Figures, Results, Slo
+from inferload.results.tables.cells import share
 
 Rows = list[Sequence[Cell]]
 Columns = Sequence[str | Head]
