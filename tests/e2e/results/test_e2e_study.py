@@ -56,7 +56,7 @@ def test_a_study_runs_shows_its_claims_and_continues(tmp_path: Path, capfd: pyte
 def test_a_study_of_running_servers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file, folder = tmp_path / "small.yaml", tmp_path / "out"
     file.write_text(STUDY)
-    servers = [start("--ttft-ms", ttft_ms, "--itl-ms", "5") for ttft_ms in ("20", "60")]
+    servers = [start("--ttft-ms", ttft_ms, "--itl-ms", "40") for ttft_ms in ("200", "600")]
     hosts = [
         f"{name}=http://127.0.0.1:{at.port}" for name, at in zip(("tiny-all", "tiny-seqs-1"), servers, strict=True)
     ]
