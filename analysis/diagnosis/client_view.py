@@ -47,6 +47,44 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class Lowest:
+    """Second of the run with the lowest mean ITL."""
+
+    itl_ms: float
+    decoding: float  # mean number of requests that decoded then
+    scale: float  # all turns over those of the sample
+
+    @classmethod
+    def of(cls, events: Events, scale: float) -> "Lowest | None":
+        """Return the second with the lowest mean ITL of those with at least ten gaps; None if there are few gaps."""
+        gaps = ~np.isnan(events.gap_ms)
+        if gaps.sum() < 30:
+            return None
+        seconds = np.floor(events.at_s[gaps]).astype(int)
+        first = int(seconds.min())
+        counts = np.bincount(seconds - first)
+        sums = np.bincount(seconds - first, weights=events.gap_ms[gaps])
+        full = counts >= 10
+        if not full.any():
+            return None
+        at = int(np.argmin(np.where(full, sums / np.maximum(counts, 1), np.inf)))
+        start_s = float(first + at)
+        decoding = scale * decoding_requests(
+            events.where(gaps & (np.floor(events.at_s) == start_s)), start_s, start_s + 1
+        )
+        return cls(float(sums[at] / counts[at]), decoding, scale)
+
+    def load_ratio(self, events: Events, start_s: float, end_s: float) -> float:
+        """Return the mean number of decoding requests in a window over that in this second, which counts as at least one."""
+        return self.scale * decoding_requests(events, start_s, end_s) / max(self.decoding, 1.0)
+
+
+def decoding_requests(events: Events, start_s: float, end_s: float) -> float:
+    """Return the mean number of requests between two of these events: the part of their gaps in the window over its length."""
+    return float(np.nansum(np.minimum(events.gap_ms / 1000, events.at_s - start_s))) / (end_s - start_s)
+
+
+@dataclass(frozen=True, slots=True)
 class ClientView:
     """Turns of a server by time of the first token, and their output events by time."""
 
@@ -57,7 +95,7 @@ class ClientView:
     behind: bool  # they were sent to another address than that of the server's page
     attributed: bool  # the turns are those of this server; else of all servers
     head_tokens: Floats  # of the head of the queue, at each scrape of the server
-    itl_alone_ms: float | None  # lowest mean ITL of a second
+    alone: Lowest | None
     slo: Mapping[str, float]
 
     @classmethod
@@ -85,7 +123,7 @@ class ClientView:
             head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens, scale).heads(
                 run.since_start_s(server.wall_ns), capacity(server)
             ),
-            itl_alone_ms=_itl_alone(events),
+            alone=Lowest.of(events, scale),
             slo=slo_of(run.manifest),
         )
 
@@ -129,14 +167,3 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 def _median(values: Floats) -> float | None:
     known = values[~np.isnan(values)]
     return float(np.median(known)) if len(known) else None
-
-
-def _itl_alone(events: Events) -> float | None:
-    gaps = ~np.isnan(events.gap_ms)
-    if gaps.sum() < 30:
-        return None
-    second = np.floor(events.at_s[gaps]).astype(int)
-    counts = np.bincount(second - second.min())
-    sums = np.bincount(second - second.min(), weights=events.gap_ms[gaps])
-    full = counts >= 10
-    return float((sums[full] / counts[full]).min()) if full.any() else None

@@ -126,6 +126,7 @@ class WindowEvidence:
     # Mean ITL at the lowest and the highest third of running requests.
     itl_by_running: tuple[float, float] | None = None
     itl_alone_ms: float | None = None  # lowest mean ITL of a second of the run
+    load_ratio: float | None = None  # mean number of decoding requests over that in this second
     # Prefix-cache hits of all servers over the whole run.
     expected_hit_rate: float | None = None
     counted_hit_rate: float | None = None

@@ -148,7 +148,10 @@ def _decode(evidence: WindowEvidence) -> Finding | None:
         return None
     itl, limit = evidence.server_itl_ms, evidence.slo.get(TPOT.key) or evidence.slo.get(ITL.key)
     rises = evidence.itl_by_running is not None and evidence.itl_by_running[1] > 1.15 * evidence.itl_by_running[0]
-    slow = itl is not None and evidence.itl_alone_ms is not None and itl > 1.3 * evidence.itl_alone_ms
+    more = (
+        evidence.load_ratio is not None and evidence.load_ratio > 1.3
+    )  # else a slow ITL is not the effect of the load
+    slow = more and itl is not None and evidence.itl_alone_ms is not None and itl > 1.3 * evidence.itl_alone_ms
     over = itl is not None and limit is not None and itl > limit
     if not (over or rises or slow):
         return None
@@ -396,7 +399,7 @@ class WindowDiagnosis:
 def judge(evidence: WindowEvidence) -> WindowDiagnosis:
     """Apply all rules to a window. Gaps of a held stream, and of the turns of other servers, say nothing about the server."""
     if is_held(evidence) or not evidence.attributed:
-        evidence = replace(evidence, itl_by_running=None, itl_alone_ms=None)
+        evidence = replace(evidence, itl_by_running=None, itl_alone_ms=None, load_ratio=None)
     findings = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
     causes = [finding for finding in findings if finding.code != KEPT_UP]
     return WindowDiagnosis(evidence, tuple(sorted(causes or findings, key=lambda finding: -finding.weight)))

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.data import timeline
 from inferload.analysis.data.frames import RunFrames, load
-from inferload.analysis.data.turn_frames import address_named
+from inferload.analysis.data.turn_frames import Events, address_named
 from inferload.analysis.diagnosis.advice import ADVICE
-from inferload.analysis.diagnosis.client_view import same_address
+from inferload.analysis.diagnosis.client_view import Lowest, same_address
 from inferload.analysis.diagnosis.diagnose import Diagnoses, causes, diagnose, document, run_sentences, sentences, table
 from inferload.analysis.diagnosis.server_diagnosis import Diagnosis
 from msgspec import structs
@@ -106,7 +106,16 @@ def test_each_rule_is_the_primary_cause_of_its_own_case_only(code: str) -> None:
 # Each threshold of a rule: a change that reaches it, and one just short of it.
 THRESHOLDS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("decode-bound", {"itl_by_running": (10.0, 11.6)}, {"itl_by_running": (10.0, 11.5)}),
-    ("decode-bound", {"server_itl_ms": 13.1, "itl_alone_ms": 10.0}, {"server_itl_ms": 13.0, "itl_alone_ms": 10.0}),
+    (
+        "decode-bound",
+        {"server_itl_ms": 13.1, "itl_alone_ms": 10.0, "load_ratio": 1.4},
+        {"server_itl_ms": 13.0, "itl_alone_ms": 10.0, "load_ratio": 1.4},
+    ),
+    (
+        "decode-bound",
+        {"server_itl_ms": 20.0, "itl_alone_ms": 10.0, "load_ratio": 1.4},
+        {"server_itl_ms": 20.0, "itl_alone_ms": 10.0, "load_ratio": 1.3},
+    ),
     (
         "decode-bound",
         {"server_itl_ms": 10.1, "slo": {"itl_ms": 10.0}},
@@ -590,3 +599,31 @@ def test_names_of_one_address_are_the_same(server: str, target: str, same: bool)
 )
 def test_a_header_names_the_server_of_a_turn(named: str, address: str) -> None:
     assert address_named(named) == address
+
+
+def streams(slowness: list[float], users: list[int], gap_s: float = 0.02) -> Events:
+    """Events of users that stream all the time. `slowness`, `users`: of each of as many periods of two seconds."""
+    at_s: list[float] = []
+    for period, (factor, number_of_users) in enumerate(zip(slowness, users, strict=True)):
+        times = np.arange(2 * period, 2 * period + 2, gap_s * factor)[1:]
+        at_s += [at for at in times for _ in range(number_of_users)]
+    gaps_ms = [1000 * gap_s * slowness[min(int(at // 2), len(slowness) - 1)] for at in at_s]
+    return Events(np.array(at_s), np.ones(len(at_s)), np.array(gaps_ms), np.zeros(len(at_s), dtype=np.int32))
+
+
+@given(st.lists(st.floats(1, 4), min_size=2, max_size=6), st.integers(1, 20))
+def test_a_slow_second_of_a_constant_load_is_not_the_effect_of_the_load(slowness: list[float], users: int) -> None:
+    events = streams(slowness, [users] * len(slowness))
+    lowest = Lowest.of(events, 1.0)
+    assert lowest is not None
+    assert lowest.itl_ms == pytest.approx(20 * min(slowness), rel=0.01)
+    for start_s in range(2 * len(slowness)):
+        assert lowest.load_ratio(events.between(start_s, start_s + 1), start_s, start_s + 1) < 1.3
+
+
+@given(st.integers(1, 10), st.integers(2, 8))
+def test_a_slow_second_of_a_higher_load_is_its_effect(users: int, factor: int) -> None:
+    events = streams([1, 3], [users, factor * users])
+    lowest = Lowest.of(events, 1.0)
+    assert lowest is not None
+    assert lowest.load_ratio(events.between(2, 4), 2, 4) == pytest.approx(factor, rel=0.15)
