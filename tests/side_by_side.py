@@ -12,13 +12,13 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 # Files with run cases (tests/support/e2e_runs.py), which are executed concurrently within one pytest.
-RUN_FILES = ("test_e2e_*.py", "test_live_agent.py")
+RUN_CASES = "run_cases("
 # Files that start programs or are time-critical, long ones first. They run before CPU-bound tests, which have a lower priority.
 STARTING_FILES = (
     *("test_live_browser.py", "test_sweep.py", "test_*browser*.py", "test_search_command.py", "test_calibration.py"),
     *("unit/client/**/test_*.py", "test_launch.py", "test_live_display.py", "test_progress_lines.py"),
     *("test_benchmarks.py", "test_containers_side_by_side.py", "unit/deploy/simulator/test_*.py"),
-    *("test_workers.py", "test_worker_run.py"),
+    *("test_workers.py", "test_worker_run.py", "e2e/**/test_e2e_*.py"),
 )
 # Files of tests with real vLLM that share a server or are time-critical.
 VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_live.py", "test_vllm_server.py")
@@ -31,8 +31,10 @@ NO_TESTS = 5  # pytest's exit code if no test is selected
 
 def groups() -> tuple[list[Path], list[Path], list[Path]]:
     """Return the test files by group: run cases, starting programs, CPU-bound."""
-    run_files, starting = files(*RUN_FILES), files(*STARTING_FILES)
-    return run_files, starting, [file for file in files("test_*.py") if file not in {*run_files, *starting}]
+    everything = files("test_*.py")
+    run_files = [file for file in everything if RUN_CASES in file.read_text(encoding="utf-8")]
+    starting = [file for file in files(*STARTING_FILES) if file not in run_files]
+    return run_files, starting, [file for file in everything if file not in {*run_files, *starting}]
 
 
 def vllm_groups() -> tuple[list[Path], list[Path]]:

@@ -9,6 +9,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -98,7 +99,7 @@ class Sample:
 _ALL_COUNTED, _FEW_TURNS = 0.8, 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunFrames:
     """Frames of one run. `turns`: one row per turn with INSTANTS as `<name>_s` and MEASURES; `events`: in time order.
 
@@ -135,7 +136,7 @@ class RunFrames:
         else:
             yield from (turn_events(table, shift_ns) for table, shift_ns in self.sample.tables(EVENT_COLUMNS))
 
-    @property
+    @cached_property
     def workers(self) -> pd.DataFrame:
         """First and last planned time, last end and longest turn of each worker; empty without turns."""
         return workers_of([self.turns]) if self.sample is None else self.sample.workers

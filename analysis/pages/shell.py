@@ -56,6 +56,7 @@ def markdown(template: str, **context: Any) -> str:
     return environment(escape=False).get_template(template).render(context)
 
 
+@functools.cache
 def environment(escape: bool) -> jinja2.Environment:
     """Return the template environment. Filters for Markdown: `table`, `text` (escaped), `code` (a code span), `ours` (trusted)."""
     templates = jinja2.Environment(

@@ -20,7 +20,15 @@ from ..data.figures import Term
 from .results import StudyResults, StudyRun
 
 Answer = Literal[
-    "holds here", "opposite here", "not found here", "no change found", "smaller here", "not tested", "not measured"
+    "holds here",
+    "opposite here",
+    "smaller here",
+    "not found here",
+    "no change found",
+    "change found",
+    "does not hold here",
+    "not tested",
+    "not measured",
 ]
 
 
@@ -156,7 +164,8 @@ def finding(claim: Claim, plan: StudyPlan, results: StudyResults) -> Finding:
         value = row.value(claim.figure)
         here = f"{term_of(claim.figure).title} {_value_text(claim.figure, value)}"
         holds = gate_grammar.parse(claim.holds).holds(value)
-        return Finding(claim, "not measured" if value is None else "holds here" if holds else "opposite here", "", here)
+        answered: Answer = "not measured" if value is None else "holds here" if holds else "does not hold here"
+        return Finding(claim, answered, "", here)
     base = bases(table, plan, rows).get(claim.row)
     found = None if base is None else effect(base, row, claim.figure)
     published = "" if base is None else _change_text(published_change(table, base.row, row.row, claim.figure))
@@ -180,7 +189,7 @@ def answer(claim: Claim, found: Effect) -> Answer:
         case "none":
             return "no change found" if claim.expect == "no change" else "not found here"
         case way if way != claim.expect:
-            return "opposite here"
+            return "change found" if claim.expect == "no change" else "opposite here"
     if claim.least is not None and abs(found.ratio - 1) < claim.least:
         return "smaller here"
     return "holds here"

@@ -45,7 +45,7 @@ class InMemoryServer:
         arguments = flags.read(argv)
         config = replace(resolve(arguments), seed=seed)
         options = options_of(arguments, config)
-        self.stands_for = f"{config.stands_for}, on a virtual clock"
+        self.stands_for = f"{config.stands_for} (virtual clock)"
         self.model = options.model.name
         self.max_model_len = options.model.max_model_len
         self._engine = config.engine(clock)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Whole
-from inferload.scenario.schema.distributions import Constant, Count, Duration, NonNegative
+from inferload.scenario.schema.distributions import Constant, Count, Duration, NonNegative, greatest
 from inferload.scenario.schema.sources import Source, Synthetic
 
 ZERO = Constant(value=0.0)
@@ -125,4 +125,20 @@ class Chat(ScenarioPart):
                     raise ValueError(
                         f"{name} is set, but source {kind} consists of single requests with their own lengths; remove it"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _first_message_fits(self) -> "Chat":
+        """Check that each first message of generated text fits in the context: a session without one sends no turn."""
+        if self.context is None or self.prompt_tokens is None or self.output_tokens is None:
+            return self
+        added = self.documents.per_turn * round(greatest(self.documents.tokens)) if self.documents else 0
+        lengths = max(1, round(greatest(self.prompt_tokens))), max(1, round(greatest(self.output_tokens)))
+        first = self.system_prompt_tokens + added + sum(lengths)
+        if first > self.context.limit_tokens:
+            raise ValueError(
+                f"a first message and its answer can have {first:,} tokens, system prompt and documents included, more than "
+                f"context.limit_tokens {self.context.limit_tokens:,}, and would not be sent; set a max for prompt_tokens and "
+                "output_tokens, or raise the limit"
+            )
         return self

@@ -25,6 +25,8 @@ parts:
       measure_s: 2
       restart: once
       reports: false
+    engines:
+      simulator: {sweep: {clock: virtual}}
     quick: {pairs: 1}
 tables:
   - key: t
@@ -41,13 +43,13 @@ claims:
 def test_a_study_runs_shows_its_claims_and_continues(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file, folder = tmp_path / "small.yaml", tmp_path / "out"
     file.write_text(STUDY)
-    assert cli.main(["study", str(file), "--quick", "--into", str(folder)]) == 0
-    assert "A small study: 1 claim: 1 not tested" in capfd.readouterr().out
+    assert cli.main(["study", str(file), "--into", str(folder)]) == 0
+    assert "A small study: 1 claim: 1 holds here" in capfd.readouterr().out
     page = (folder / "index.md").read_text()
     assert "**Simulated server: stands for " in page
     assert "| It does | +100 % |" in page
     assert "<h1>A small study</h1>" in (folder / "index.html").read_text()
-    assert len(json.loads((folder / "results.json").read_text())["runs"]) == 2
+    assert len(json.loads((folder / "results.json").read_text())["runs"]) == 6
     before = (folder / "results.json").read_bytes()
     assert cli.main(["study", "--resume", str(folder)]) == 0  # all runs are done: the page is made again
     assert (folder / "results.json").read_bytes() == before
@@ -61,11 +63,11 @@ def test_a_study_of_running_servers(tmp_path: Path, capfd: pytest.CaptureFixture
         f"{name}=http://127.0.0.1:{at.port}" for name, at in zip(("tiny-all", "tiny-seqs-1"), servers, strict=True)
     ]
     try:
-        assert cli.main(["study", str(file), "--host", *hosts, "--into", str(folder)]) == 0
+        assert cli.main(["study", str(file), "--quick", "--host", *hosts, "--into", str(folder)]) == 0
     finally:
         for server in servers:
             stop(server)
-    assert "A small study: 1 claim: 1 holds here" in capfd.readouterr().out
+    assert "A small study: 1 claim: 1 not tested" in capfd.readouterr().out
     page = (folder / "index.md").read_text()
     assert "stands for no model: its TTFT and ITL are set" in page
-    assert f"inferload study {file} --host {hosts[0]} --host {hosts[1]}" in page
+    assert f"inferload study {file} --quick --host {hosts[0]} --host {hosts[1]}" in page

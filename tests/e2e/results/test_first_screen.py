@@ -14,7 +14,7 @@ FACTS = {"target", "model", "engine", "started", "load"}
 FIGURES = {"TTFT p95, ms", "ITL p95, ms", "Failed"}
 ALL = {"outcome", *FACTS, *FIGURES, "cause"}
 WITHOUT_FIGURES = ALL - FIGURES  # a killed run has no summary
-SCREENS = [(*size, colours) for size in ((1280, 720), (390, 844)) for colours in ("light", "dark")]
+SCREENS = [(1280, 720, "light"), (390, 844, "dark")]
 KINDS = tuple(run_kinds.KINDS)
 SIMULATED = {"passed", "search", "several runs", "long texts"}
 

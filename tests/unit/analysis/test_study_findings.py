@@ -108,7 +108,8 @@ def test_an_answer_follows_from_the_interval(shift: float, noise: float, expect:
     assert measured.high is not None
     way = "no change" if measured.low <= 1 <= measured.high else "lower" if measured.high < 1 else "higher"
     absent = "no change found" if expect == "no change" else "not found here"
-    wanted = absent if way == "no change" else "holds here" if way == expect else "opposite here"
+    other = "change found" if expect == "no change" else "opposite here"
+    wanted = absent if way == "no change" else "holds here" if way == expect else other
     assert found.answer == wanted
 
 
@@ -130,7 +131,7 @@ def test_a_smaller_change_than_claimed_is_named() -> None:
 def test_a_condition_holds_or_not_or_is_not_measured() -> None:
     claim = plan_of().claims[2]
     assert findings.finding(claim, plan_of(), results(*pairs(BEFORE, AFTER))).answer == "holds here"
-    assert findings.finding(claim, plan_of(), results(run("b", 0, hits=0.1))).answer == "opposite here"
+    assert findings.finding(claim, plan_of(), results(run("b", 0, hits=0.1))).answer == "does not hold here"
     assert findings.finding(claim, plan_of(), results(run("b", 0, hits=None))).answer == "not measured"
     assert findings.finding(claim, plan_of(), results(run("b", 0, level="invalid", hits=1.0))).answer == "not measured"
 

@@ -132,7 +132,7 @@ def test_the_summary_is_that_of_the_turns(tmp_path: Path) -> None:
     manifest = rundir.read_object(tmp_path / "run" / rundir.MANIFEST)
     recomputed.check(summary, manifest, turns_of(tmp_path / "run"), {})
     assert summary["verdict"]["measurement"] == "valid"
-    assert summary["run"]["stands_for"] == "Qwen3-4B on NVIDIA T4, on a virtual clock"
+    assert summary["run"]["stands_for"] == "Qwen3-4B on NVIDIA T4 (virtual clock)"
     assert manifest["targets"][0]["stands_for"] == summary["run"]["stands_for"]
 
 
@@ -288,7 +288,7 @@ def test_a_sweep_on_a_virtual_clock_has_the_runs_of_its_plan(tmp_path: Path) -> 
     assert all(run["window_s"] == 3 and run["turns"]["failed"] == 0 for run in runs)
     report = [sys.executable, "-m", "inferload", "report", str(tmp_path / "sweep" / journal.runs[0].folder)]
     assert subprocess.run(report, capture_output=True, check=False).returncode == 0
-    assert "on a virtual clock" in (tmp_path / "sweep" / journal.runs[0].folder / rundir.REPORT_HTML).read_text()
+    assert "(virtual clock)" in (tmp_path / "sweep" / journal.runs[0].folder / rundir.REPORT_HTML).read_text()
 
 
 def test_arguments_that_the_simulator_refuses_are_the_cause_of_each_run(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import re
 import subprocess
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -37,16 +38,19 @@ def longest(module: str, names: Iterable[str]) -> str | None:
     return max((name for name in names if module == name or module.startswith(f"{name}.")), key=len, default=None)
 
 
-def imports_of(source: str, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """Yield (line, absolute module or module.name) for every import in a source text."""
+@cache
+def imports_of(source: str, module: str, is_package: bool) -> list[tuple[int, str]]:
+    """Return (line, absolute module or module.name) for every import in a source text."""
+    found: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             parts = module.split(".")
             base = parts[: len(parts) - node.level + is_package] if node.level else []
             origin = ".".join([*base, *([node.module] if node.module else [])])
-            yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+            found += ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+    return found
 
 
 def source_name(name: str) -> str:

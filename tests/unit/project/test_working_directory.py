@@ -38,8 +38,6 @@ def output(folder: Path, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("-m", "inferload", "--version"), "inferload 0"),
-        (("-m", "inferload", "plan", "smoke"), "smoke"),
         (("-m", "inferload", "deploy", "show", "tiny-all"), "tiny-all"),
         (("-m", "locust", "-f", "mine.py", "--list"), "Asks"),
     ],

@@ -62,12 +62,12 @@ def test_the_greatest_numbers_of_a_record_fit_counts_messages_and_columns() -> N
         **dict.fromkeys(SERVER_TIMES, MAX_MS),
     )
     for _ in range(3):
-        counter.count(CLIENT, results([record] * 64))
+        counter.count(CLIENT, results([record] * 2))
     tallies = counter.tallies.take()
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(tallies.to_wire()))
     assert TallySet.from_wire(sent) == tallies
-    assert tallies.total().answer_limit_tokens == 192 * MOST_MAX_TOKENS
-    assert columns.arrays(0)["max_tokens"].to_pylist() == [MOST_MAX_TOKENS] * 192
+    assert tallies.total().answer_limit_tokens == 6 * MOST_MAX_TOKENS
+    assert columns.arrays(0)["max_tokens"].to_pylist() == [MOST_MAX_TOKENS] * 6
 
 
 @pytest.mark.parametrize("limit", [MOST_MAX_TOKENS + 1, -1, 1.5, "5"])

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.base.errors import UsageError
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.scenario.schema.chat import ContextLimit, Documents
@@ -239,6 +240,35 @@ def test_a_conversation_grows_to_its_limit(then: str, turns: int, notes: dict[st
     assert len(plan) == turns
     assert max(turn.input_tokens or 0 for turn in plan) == longest
     assert sessions.notes == notes
+
+
+lengths = st.one_of(
+    st.integers(1, 60),
+    st.builds(
+        lambda low, more: {"dist": "uniform", "min": low, "max": low + more}, st.integers(1, 60), st.integers(0, 60)
+    ),
+    st.builds(
+        lambda mean, most: {"dist": "exponential", "mean": mean, "max": most}, st.integers(1, 60), st.integers(1, 90)
+    ),
+)
+
+
+@given(lengths, lengths, st.integers(0, 40), st.integers(1, 200), st.sampled_from(["stop", "truncate", "compact"]))
+def test_each_session_of_a_scenario_sends_a_turn(prompt: Any, output: Any, system: int, limit: int, then: str) -> None:
+    workload = {"prompt_tokens": prompt, "output_tokens": output, "system_prompt_tokens": system}
+    try:
+        loaded = scenario(**workload, context={"limit_tokens": limit, "then": then})
+    except UsageError:
+        return
+    sessions = Sessions(loaded)
+    assert all(plan_of(sessions, number) for number in range(20))
+
+
+def test_the_documents_of_a_first_message_count_for_the_limit() -> None:
+    documents = {"count": 3, "tokens": 20, "per_turn": 2}
+    scenario(documents=documents, context={"limit_tokens": 55})
+    with pytest.raises(UsageError, match=r"a first message and its answer can have 55 tokens.*limit_tokens 54"):
+        scenario(documents=documents, context={"limit_tokens": 54})
 
 
 def test_truncation_is_described_in_the_plan() -> None:
