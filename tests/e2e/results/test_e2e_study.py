@@ -70,4 +70,4 @@ def test_a_study_of_running_servers(tmp_path: Path, capfd: pytest.CaptureFixture
     assert "A small study: 1 claim: 1 not tested" in capfd.readouterr().out
     page = (folder / "index.md").read_text()
     assert "stands for no model: its TTFT and ITL are set" in page
-    assert f"inferload study {file} --quick --host {hosts[0]} --host {hosts[1]}" in page
+    assert f"inferload study {file} --host {hosts[0]} --host {hosts[1]} --quick" in page

@@ -132,7 +132,7 @@ def recorded(file: str) -> dict[str, list[Run]]:
 
 
 @pytest.mark.parametrize("pairs", [6, pytest.param(8, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("file", ["false-alarms.json", "false-alarms-2.json"])
+@pytest.mark.parametrize("file", ["false-alarms.json", pytest.param("false-alarms-2.json", marks=pytest.mark.soak)])
 def test_recorded_runs_have_few_false_alarms_and_a_true_change_is_found(file: str, pairs: int) -> None:
     equal, changed = measured(recorded(file), pairs)
     assert equal.called <= MOST_FALSE_ALARMS

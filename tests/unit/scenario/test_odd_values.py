@@ -66,7 +66,7 @@ def loaded(place: tuple[str, Path], value: Any) -> scenarios.Scenario | None:
 
 @pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
 def test_an_odd_value_at_a_discriminator_is_refused_or_loads(value: Any) -> None:
-    for place in PLACES.values():
+    for place in list(PLACES.values())[ODD.index(value) % 3 :: 3]:  # all values at each key: a test of `make soak`
         if place[1][-1] in ("kind", "dist", "endpoint", "workload", "arrivals", "request", "cache"):
             check_loaded(place, value)
 
