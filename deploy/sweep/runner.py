@@ -9,7 +9,7 @@ from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.base.numbers import duration
 from inferload.campaign import runner
-from inferload.campaign.journal import RunEnded
+from inferload.campaign.journal import RunEnded, RunRetried
 from inferload.campaign.runner import Runner
 
 from ..launcher import launch, probe, server_state
@@ -53,17 +53,30 @@ class SweepRunner:
     def perform(self, plan: list[ServerStart]) -> None:
         """Execute the runs in order. Completed runs are kept on Ctrl-C."""
         total = sum(len(start.runs) for start in plan)
-        done = sum(self._journal.outcome(run.folder) is not None for start in plan for run in start.runs)
+        done = total - sum(len(self._remaining(start)) for start in plan)
         start_ns, done_before = clock.now_ns(), done
         for start in plan:
-            remaining = [run for run in start.runs if self._journal.outcome(run.folder) is None]
-            if remaining:
+            if remaining := self._remaining(start):
+                self._repeat(remaining)
                 self._progress(
                     f"{done}/{total} runs{_remaining(start_ns, done_before, done, total)}; starting {start.variant}"
                 )
                 perform = self._run_on_server if self._sweep.clock == "real" else self._run_on_clock
                 perform(start, remaining)
                 done += len(remaining)
+
+    def _remaining(self, start: ServerStart) -> list[PlannedRun]:
+        """Return the runs to be made: all of a start if a later one depends on the earlier ones by the server's state."""
+        remaining = [run for run in start.runs if self._journal.outcome(run.folder) is None]
+        of_one_server = self._sweep.keep_cache and start.variant not in self._sweep.hosts
+        # The noise of a virtual server continues over the runs of its start.
+        return list(start.runs) if remaining and (of_one_server or self._sweep.clock == "virtual") else remaining
+
+    def _repeat(self, runs: Sequence[PlannedRun]) -> None:
+        """Mark those of the runs that have ended to be made again."""
+        for run in runs:
+            if self._journal.outcome(run.folder) is not None:
+                self._journal.write(RunRetried(folder=run.folder))
 
     def _run_on_server(self, start: ServerStart, remaining: list[PlannedRun]) -> None:
         if (url := self._sweep.hosts.get(start.variant)) is not None:

@@ -1,19 +1,14 @@
 """Run directory of a run on a virtual clock: the files of a run, written at its end."""
 
 import json
-import os
-import platform
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from inferload import __version__
 from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, Anchor
 from inferload.client.endpoints.table import DIALECTS
@@ -61,21 +56,6 @@ class EndedRun:
     anchor: Anchor  # its start
     phases: tuple[PhaseWindow, ...]
     complete: bool
-
-    @property
-    def started_at(self) -> str:
-        """Start of the run in UTC, in ISO 8601."""
-        return datetime.fromtimestamp(self.anchor.wall_ns / NS_PER_S, UTC).isoformat(timespec="milliseconds")
-
-    @property
-    def versions(self) -> dict[str, str | None]:
-        """Versions of inferload, Locust, Python and the server."""
-        return {
-            "inferload": __version__,
-            "locust": version("locust"),
-            "python": platform.python_version(),
-            "server": self.start.version,
-        }
 
 
 def write(folder: Path, run: EndedRun) -> Summary:
@@ -131,8 +111,8 @@ def _counts(run: EndedRun, records: Sequence[TurnRecord]) -> Counts:
             model=start.server.model,
             engine="simulator",
             stands_for=start.server.stands_for,
-            started_at=run.started_at,
-            versions=run.versions,
+            started_at=manifests.started_at(run.anchor),
+            versions=manifests.versions(run.start.version),
         ),
         scenario_text=scenario.resolved_text(),
         origin=run.origin,
@@ -170,13 +150,7 @@ def _manifest(run: EndedRun, counts: Counts) -> Manifest:
     anchor = manifests.Anchor(wall_ns=run.anchor.wall_ns, mono_ns=run.anchor.mono_ns)
     return Manifest(
         id=run.run_id,
-        scenario=ScenarioFile(
-            name=scenario.name,
-            origin=run.origin,
-            digest=scenario.digest,
-            text=counts.scenario_text,
-            overrides=run.overrides,
-        ),
+        scenario=ScenarioFile.of(scenario, run.origin, run.overrides),
         seed=scenario.seed,
         target=URL,
         targets=[
@@ -196,19 +170,12 @@ def _manifest(run: EndedRun, counts: Counts) -> Manifest:
         engine="simulator",
         variant=start.deployment,
         max_model_len=start.server.max_model_len,
-        versions=run.versions,
+        versions=manifests.versions(run.start.version),
         hosts=[socket.gethostname()],
-        machine={"system": platform.system(), "release": platform.release(), "cpus": os.cpu_count()},
-        started_at=run.started_at,
+        machine=manifests.machine(),
+        started_at=manifests.started_at(run.anchor),
         anchor=anchor,
-        phases=[
-            manifests.Phase(
-                phase=window.phase,
-                start_wall_ns=run.anchor.to_wall_ns(window.start_ns),
-                end_wall_ns=None if window.end_ns is None else run.anchor.to_wall_ns(window.end_ns),
-            )
-            for window in counts.windows
-        ],
+        phases=[manifests.Phase.of(window, run.anchor) for window in counts.windows],
         workers=[
             manifests.Worker(
                 name=WORKER,

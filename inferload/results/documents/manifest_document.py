@@ -1,14 +1,21 @@
 """Types of run.json, the manifest: the master writes it, all pages read it."""
 
+import os
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
-from inferload.base import rundir
+from inferload import __version__
+from inferload.base import clock, rundir
 from inferload.base.deployments import Deployment
 from inferload.base.json_text import Count, Instant, Number, Seed
 from inferload.results.documents.summary_document import Run
+from inferload.scenario.scenario import Scenario
+from inferload.turns.record import PhaseWindow
 from inferload.workload.plan.load_text import LoadText
 
 Offset = Annotated[int, Meta(ge=-(1 << 61), le=1 << 61)]
@@ -22,6 +29,12 @@ class ScenarioFile(Struct, frozen=True, kw_only=True):
     digest: str | None = None
     text: str = ""
     overrides: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, scenario: Scenario, origin: str | None, overrides: dict[str, Any]) -> "ScenarioFile":
+        """Describe a loaded scenario."""
+        text = scenario.resolved_text()
+        return cls(name=scenario.name, origin=origin, digest=scenario.digest, text=text, overrides=overrides)
 
 
 class Anchor(Struct, frozen=True, kw_only=True):
@@ -37,6 +50,12 @@ class Phase(Struct, frozen=True, kw_only=True):
     phase: str = ""
     start_wall_ns: Instant | None = None
     end_wall_ns: Instant | None = None
+
+    @classmethod
+    def of(cls, window: PhaseWindow, anchor: clock.Anchor) -> "Phase":
+        """Convert a phase from the monotonic clock."""
+        end_wall_ns = None if window.end_ns is None else anchor.to_wall_ns(window.end_ns)
+        return cls(phase=window.phase, start_wall_ns=anchor.to_wall_ns(window.start_ns), end_wall_ns=end_wall_ns)
 
 
 class Worker(Struct, frozen=True, kw_only=True):
@@ -154,3 +173,23 @@ class Manifest(Struct, frozen=True, kw_only=True):
         """Return a summary's identity of the run; what it lacks is from the manifest."""
         known = {name: value for name, value in msgspec.structs.asdict(run).items() if value not in (None, {})}
         return msgspec.structs.replace(self.run, **known)
+
+
+def versions(server: str | None) -> dict[str, str | None]:
+    """Return the versions of inferload, Locust, Python and the server."""
+    return {
+        "inferload": __version__,
+        "locust": version("locust"),
+        "python": platform.python_version(),
+        "server": server,
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Describe this machine."""
+    return {"system": platform.system(), "release": platform.release(), "cpus": os.cpu_count()}
+
+
+def started_at(anchor: clock.Anchor) -> str:
+    """Return the start of a run in UTC, in ISO 8601."""
+    return datetime.fromtimestamp(anchor.wall_ns / clock.NS_PER_S, UTC).isoformat(timespec="milliseconds")

@@ -1,16 +1,10 @@
 """`run.json`: the manifest, with everything that is needed to reproduce a run."""
 
-import os
-import platform
 import socket
 from dataclasses import asdict
-from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
-from inferload import __version__
 from inferload.base import deployments
-from inferload.base.clock import NS_PER_S
 from inferload.base.redaction import without_userinfo
 from inferload.client.connection.proxies import Proxy
 from inferload.client.endpoints.table import DIALECTS
@@ -21,6 +15,9 @@ from inferload.results.documents.manifest_document import (
     ScenarioFile,
     SentBeforeLoad,
     TargetServer,
+    machine,
+    started_at,
+    versions,
 )
 from inferload.results.documents.summary_document import Run
 from inferload.run.master.lifecycle.master_run import MasterRun
@@ -32,21 +29,6 @@ from inferload.workload.plan.load_text import LoadText
 def models_of(spec: RunSpec, preflight: Preflight) -> list[str]:
     """Return the names of the run's models: those of the scenario, or the single one."""
     return [model.name for model in spec.scenario.request.models] or [preflight.facts.model]
-
-
-def versions(run: MasterRun) -> dict[str, str | None]:
-    """Return the versions of inferload, Locust, Python and the server."""
-    return {
-        "inferload": __version__,
-        "locust": version("locust"),
-        "python": platform.python_version(),
-        "server": run.preflight.facts.version,
-    }
-
-
-def started_at(run: MasterRun) -> str:
-    """Return the start of the run in UTC, in ISO 8601."""
-    return datetime.fromtimestamp(run.anchor.wall_ns / NS_PER_S, UTC).isoformat(timespec="milliseconds")
 
 
 def about(run: MasterRun) -> Run:
@@ -63,8 +45,8 @@ def about(run: MasterRun) -> Run:
         engine=run.preflight.engine,
         stands_for=" and ".join(stand_ins) or None,
         proxies={target.url: proxy.url for target in run.spec.targets if (proxy := Proxy.for_target(target))},
-        started_at=started_at(run),
-        versions=versions(run),
+        started_at=started_at(run.anchor),
+        versions=versions(run.preflight.facts.version),
     )
 
 
@@ -73,13 +55,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
     spec, facts, vocabulary = run.spec, run.preflight.facts, run.preflight.vocabulary
     return Manifest(
         id=run.run_id,
-        scenario=ScenarioFile(
-            name=spec.scenario.name,
-            origin=spec.origin,
-            digest=spec.scenario.digest,
-            text=spec.scenario.resolved_text(),
-            overrides=spec.overrides,
-        ),
+        scenario=ScenarioFile.of(spec.scenario, spec.origin, spec.overrides),
         seed=spec.scenario.seed,
         target=spec.target.url,
         targets=_targets(run),
@@ -90,13 +66,13 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
         engine=run.preflight.engine,
         variant=deployments.of_target(spec.target.url),
         max_model_len=facts.max_model_len,
-        versions=versions(run),
+        versions=versions(run.preflight.facts.version),
         adaptations_left_out=[adaptation.to_dict() for adaptation in run.left_out],
         hosts=sorted({socket.gethostname(), *(str(m.facts.get("host")) for m in run.roster.members if m.facts)}),
-        machine={"system": platform.system(), "release": platform.release(), "cpus": os.cpu_count()},
-        started_at=started_at(run),
+        machine=machine(),
+        started_at=started_at(run.anchor),
         anchor=Anchor(wall_ns=run.anchor.wall_ns, mono_ns=run.anchor.mono_ns),
-        phases=_phases(run),
+        phases=[Phase.of(window, run.anchor) for window in run.windows],
         steady_s=run.steadiness.since_s,
         workers=[member.manifest() for member in run.roster.members],
         metrics_urls=[without_userinfo(url) for url in run.preflight.metrics_urls],
@@ -134,15 +110,4 @@ def _targets(run: MasterRun) -> list[TargetServer]:
             before_load=SentBeforeLoad(**asdict(server.sent)),
         )
         for target, server in zip(run.spec.targets, run.preflight.targets, strict=True)
-    ]
-
-
-def _phases(run: MasterRun) -> list[Phase]:
-    return [
-        Phase(
-            phase=window.phase,
-            start_wall_ns=run.anchor.to_wall_ns(window.start_ns),
-            end_wall_ns=None if window.end_ns is None else run.anchor.to_wall_ns(window.end_ns),
-        )
-        for window in run.windows
     ]

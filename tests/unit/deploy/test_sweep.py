@@ -475,6 +475,36 @@ def test_the_prefix_cache_is_reset_between_runs(
     assert not probe.empty_prefix_cache("127.0.0.1", unused_port())
 
 
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [
+        ({}, [1, 3]),
+        ({"keep_cache": True}, [0, 1, 2, 3]),
+        (
+            {"keep_cache": True, "engine": "running", "hosts": {"tiny-baseline": "http://a", "tiny-all": "http://b"}},
+            [1, 3],
+        ),
+    ],
+)
+def test_runs_that_depend_on_earlier_ones_of_their_start_are_resumed_with_them(
+    changes: dict[str, Any], again: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run of a start was not made, the last one failed and is retried."""
+    made: list[sweep_plan.PlannedRun] = []
+    monkeypatch.setattr(SweepRunner, "_run_on_server", lambda _self, _start, runs: made.extend(runs))
+    planned = small(restart="once", variants=("tiny-all",), **changes)
+    start = sweep_plan.starts(planned, ["smoke"])[0]
+    journal = SweepJournal(tmp_path)
+    for number in (0, 2, 3):
+        journal.write(RunEnded(folder=start.runs[number].folder, exit_code=0, cause="failed" if number == 3 else None))
+    journal.retry()
+    SweepRunner(planned, tmp_path, {}, journal, print).perform([start])
+    assert [start.runs.index(run) for run in made] == again
+    assert [entry.folder for entry in SweepJournal(tmp_path).runs] == [
+        start.runs[number].folder for number in (0, 2) if number not in again
+    ]
+
+
 def servers_of(out: Path) -> list[server_state.LocalServer]:
     """Return the known servers at the port of the sweep."""
     return [server for server in server_state.remembered() if server.port == SweepJournal(out).port]

@@ -27,6 +27,7 @@ from locust_process import summary_of, turns_of
 from inferload.base import rundir
 from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
+from inferload.campaign.journal import Entry, RunEnded
 from inferload.figures import metric_names as names
 from inferload.results.cost import Prices
 from inferload.results.summarise.counts import read_counts
@@ -289,6 +290,36 @@ def test_a_sweep_on_a_virtual_clock_has_the_runs_of_its_plan(tmp_path: Path) -> 
     report = [sys.executable, "-m", "inferload", "report", str(tmp_path / "sweep" / journal.runs[0].folder)]
     assert subprocess.run(report, capture_output=True, check=False).returncode == 0
     assert "(virtual clock)" in (tmp_path / "sweep" / journal.runs[0].folder / rundir.REPORT_HTML).read_text()
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_sweep_that_was_interrupted_has_the_results_of_one_that_was_not(keep: bool, tmp_path: Path) -> None:
+    """The second run of a start depends on the first one by the prefix cache, which starts anew with the server."""
+    same = {"scenario": "smoke", "set": ["phases={measure_s: 3}", "gates=[]", "cache.isolate=none"]}
+    planned = sweep(clock="virtual", scenarios=[same], restart="once", keep_cache=keep)
+    whole = performed(planned, tmp_path / "whole")
+    folder = tmp_path / "interrupted"
+    folder.mkdir()
+    loads, journal = planned.loads(), InterruptedJournal(folder)
+    runner = SweepRunner(planned, folder, loads, journal, lambda text: None)
+    with pytest.raises(KeyboardInterrupt):
+        runner.perform(starts(planned, list(loads)))
+    again = SweepJournal(folder)
+    assert len(again.runs) == 1
+    SweepRunner(planned, folder, loads, again, lambda text: None).perform(starts(planned, list(loads)))
+    assert [entry.folder for entry in again.runs] == [entry.folder for entry in whole.runs]
+    for entry in whole.runs:
+        one, other = (summary_of(tmp_path / name / entry.folder) for name in ("whole", "interrupted"))
+        assert (one["latency"], one["servers"]) == (other["latency"], other["servers"])
+
+
+class InterruptedJournal(SweepJournal):
+    """Journal of a sweep that the user interrupts after its first run."""
+
+    def write(self, entry: Entry) -> None:
+        super().write(entry)
+        if isinstance(entry, RunEnded):
+            raise KeyboardInterrupt
 
 
 def test_arguments_that_the_simulator_refuses_are_the_cause_of_each_run(tmp_path: Path) -> None:
