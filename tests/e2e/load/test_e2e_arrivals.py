@@ -198,7 +198,6 @@ def test_sessions_delayed_or_dropped_by_max_in_flight_are_counted(run_pool: RunP
     assert "at_limit" in ended.codes
     assert 0 <= late <= 10
     assert ("dropped_sessions" in ended.codes) == (late > 0)
-    assert late or "offered_vs_achieved" not in ended.codes
     reason = next(reason for reason in summary["verdict"]["reasons"] if reason["code"] == "at_limit")
     assert "because max_in_flight was reached" in reason["text"]
     if run_case.arguments[0] == "delay":

@@ -98,7 +98,8 @@ def test_what_is_between_is_named_and_the_client_is_not_blamed(run_pool: RunPool
 
 def busy(ended: FinishedRun) -> set[str]:
     """Return the cause of a busy test machine, if the verdict says that it was one."""
-    return {"client-bound"} if ended.codes & {"cpu", "client_lag", "client_delay", "loop_lag"} else set()
+    codes = {reason["code"] for reason in ended.summary["verdict"]["reasons"] if reason["phase"] == "measure"}
+    return {"client-bound"} if codes & {"cpu", "client_lag", "client_delay", "loop_lag"} else set()
 
 
 @mostly_idle
