@@ -22,6 +22,7 @@ _SHORT = {
     "-dp": "data-parallel-size",
     "-q": "quantization",
 }
+_BOOLEANS = {"true": True, "false": False}
 _NEGATIVE_NUMBER = re.compile(r"-\d")
 _SPECULATIVE = ("speculative-model", "num-speculative-tokens")
 
@@ -57,14 +58,15 @@ def translated(words: Sequence[str], environment: Mapping[str, str]) -> ServeVar
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rstrip("/").rpartition("/")[2]).strip("-._")[:64].lower() or "pasted"
     variant: dict[str, Any] = {"purpose": "translated from a command line"}
     variant |= {key: value for key, value in (("args", args), ("environment", kept)) if value}
-    document = {
+    document: dict[str, Any] = {
         "source": "a vllm serve command line",
         "model": model,
         "hardware": dict(_GPU),
         "simulated_as": "tiny",
         "variants": {name: variant},
     }
-    family_of(document, Path(f"{name}.yaml"))
+    family = family_of(document, Path(f"{name}.yaml"))
+    document["hardware"]["gpus"] = family[name].hardware.gpus
     return ServeVariant(name, document, (*lines, *outdated, *variables))
 
 
@@ -86,9 +88,11 @@ def _options(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def _value(name: str, words: Sequence[str]) -> Any:
-    """Return the value of an option: True without a word, a list for several, numbers and JSON objects as such."""
+    """Return the value of an option: True without a word, a list for several; numbers, JSON objects and booleans as such."""
     if len(words) != 1:
         return True if not words else list(words)
+    if (word := words[0].lower()) in _BOOLEANS:  # as older versions took them
+        return _BOOLEANS[word]
     if words[0].startswith(("{", "[")):
         try:
             return json.loads(words[0])
@@ -111,8 +115,8 @@ def _current(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             lines.append(f"{flag}: {REFUSED[flag]}")
         elif isinstance(value, str) and (reason := REFUSED_VALUES.get((name, value.lower()))):
             lines.append(f"{flag} {value}: {reason}")
-        elif name.startswith("no-") and value is True:
-            args[name.removeprefix("no-")] = False
+        elif name.startswith("no-") and isinstance(value, bool):
+            args[name.removeprefix("no-")] = not value
         else:
             args[name] = value
     model, tokens = (options.get(name) for name in _SPECULATIVE)

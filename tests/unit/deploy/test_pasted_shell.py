@@ -49,6 +49,22 @@ def test_a_server_is_the_same_in_any_notation(  # noqa: PLR0917
     assert document["variants"]["m"]["args"] == OPTIONS
 
 
+@pytest.mark.parametrize("word", ["", "True", "true", "False", "FALSE"])
+@pytest.mark.parametrize("negative", ["", "no-"])
+@pytest.mark.parametrize("equals", [True, False])
+def test_a_flag_has_its_boolean_in_any_notation(word: str, negative: str, equals: bool) -> None:
+    flag = f"--{negative}enable-prefix-caching"
+    words = [f"{flag}={word}"] if equals and word else [flag, *filter(None, [word])]
+    document = translated(["M", *words, "-tp", "2", "--max-model-len", "8192"], {}).document
+    wanted = (word.lower() != "false") != bool(negative)
+    assert document["variants"]["m"]["args"] == {
+        "enable-prefix-caching": wanted,
+        "tensor-parallel-size": 2,
+        "max-model-len": 8192,
+    }
+    assert document["hardware"]["gpus"] == 2
+
+
 def test_an_assumed_value_is_marked() -> None:
     words = ["M", "--speculative-model", "D"]
     assert any("5 is assumed" in line for line in translated(words, {}).lines)
