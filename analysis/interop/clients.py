@@ -276,8 +276,12 @@ class _Reader:
     results: Callable[[Document, str], Iterator[Imported]]
 
 
+OFFLINE = "vllm bench throughput"
+WITHOUT_SERVER = f"{published.ONE_FIGURE}; without a server: the engine's limit"
+
+
 def _throughput_name(document: Document) -> str | None:
-    return "vllm bench throughput" if published.throughput(document) is not None else None
+    return OFFLINE if published.throughput(document) is not None else None
 
 
 def _throughput(document: Document, name: str) -> Iterator[Imported]:
@@ -287,7 +291,7 @@ def _throughput(document: Document, name: str) -> Iterator[Imported]:
         model=text_of(document.get("model")),
         input_tokens=number_of(document.get("prompt_tokens_per_req")),
         output_tokens=number_of(document.get("generation_tokens_per_req")),
-        notes=(f"{published.ONE_FIGURE}; without a server: the engine's limit",),
+        notes=(WITHOUT_SERVER,),
     )
 
 

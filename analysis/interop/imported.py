@@ -9,7 +9,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 
 from . import published, tables
-from .clients import READERS, REFUSED
+from .clients import OFFLINE, READERS, REFUSED, WITHOUT_SERVER
 from .result import NO_TURNS, Imported, failed_note, ratio
 
 
@@ -34,9 +34,11 @@ def read(path: Path) -> list[Imported]:
 
 
 def _published(path: Path, text: str) -> list[Imported] | None:
-    """Read the blocks that vLLM prints, or else the rows of tables; None for JSON. UsageError for a text without figures."""
+    """Read what vLLM prints, or else the rows of tables; None for JSON. UsageError for a text without figures."""
     if found := published.blocks(text):
         return [_block(block) for block in found]
+    if lines := published.throughput_lines(text):
+        return [Imported(client=OFFLINE, figures=line, notes=(WITHOUT_SERVER,)) for line in lines]
     if _JSON.match(text):
         return None
     if rows := tables.rows(text):

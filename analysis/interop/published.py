@@ -1,4 +1,4 @@
-"""Readers of published figures: the block that vLLM prints, and its JSON of `vllm bench throughput`.
+"""Readers of published figures: what `vllm bench serve` and `throughput` print, and the JSON of the latter.
 
 A published figure stands for one run without samples, so a comparison has no interval for it.
 """
@@ -14,7 +14,10 @@ from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 ONE_FIGURE = "one published figure, no interval"
 
 _BLOCK = re.compile(r"=+ *Serving Benchmark Result *=+")
-_LINE = re.compile(r"\s*([A-Za-z][^:=|]*?)\s*:\s*(-?\d[\d.eE+-]*|nan|inf)\s*")
+_LINE = re.compile(r"[\s#>|*]*([A-Za-z][^:=|]*?)\s*:\s*(-?\d[\d.eE+-]*|nan|inf)\s*")
+_THROUGHPUT = re.compile(
+    r"\bThroughput: ([\d.]+) requests/s, ([\d.]+) (?:total )?tokens/s(?:, ([\d.]+) output tokens/s)?", re.I
+)
 _MEASURES = {"TTFT": TTFT.key, "TPOT": TPOT.key, "ITL": ITL.key, "E2EL": E2E.key}
 _STATISTIC = re.compile(r"(Mean|Median|P\d+(?:\.\d+)?) (TTFT|TPOT|ITL|E2EL) \(ms\)", re.I)
 _RATES = {
@@ -46,7 +49,7 @@ def _block(label: str, text: str) -> Published:
     figures: dict[str, float | None] = {}
     counts: dict[str, float] = {}
     for line in text.splitlines():
-        if re.fullmatch(r"\s*={20,}\s*", line):
+        if re.fullmatch(r"[\s#>|*]*={20,}[\s|]*", line):
             break
         if (match := _LINE.fullmatch(line)) is None:
             continue
@@ -58,6 +61,15 @@ def _block(label: str, text: str) -> Published:
         elif value is not None:
             counts[name.lower()] = value
     return Published(label, figures, counts=counts)
+
+
+def throughput_lines(text: str) -> list[Mapping[str, float | None]]:
+    """Return the figures of each line of `vllm bench throughput` in a text."""
+    found = [
+        dict(zip((TURNS.key, TOTAL.key, OUTPUT.key), match.groups(), strict=True))
+        for match in _THROUGHPUT.finditer(text)
+    ]
+    return [{key: finite(value) for key, value in each.items() if value is not None} for each in found]
 
 
 def finite(text: str) -> float | None:

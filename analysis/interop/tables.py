@@ -13,9 +13,15 @@ from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 from .published import Published, finite
 
 _RULE = re.compile(r"\s*:?-{2,}:?\s*")
-_BARS = str.maketrans("│┃║", "|||")
+_NORMAL = str.maketrans("│┃║\uff08\uff09\u3010\u3011", "|||()[]")
 _FRAME = re.compile(r"[\s|:+=\-\u2500-\u257f]*[+=\-\u2500-\u257f]{2,}[\s|:+=\-\u2500-\u257f]*")
-_CELL = re.compile(r"[~≈]?\s*([+-]?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(ms|s|us|µs|[A-Za-z/%]+)?", re.I)
+# A number with its unit, and behind it a remark: in brackets, an arrow, or what follows "±".
+_CELL = re.compile(
+    r"[~≈]?\s*([+-]?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(ms|s|us|µs|[A-Za-z/%]+)?"
+    r"\s*(?:\([^()]*\)|\[[^\[\]]*\]|[↑↓▲▼*†]+|±.*)?",
+    re.I,
+)
+_EMPTY = re.compile(r"[-\u2013\u2014/\s]*|n/?a|nan|none|null", re.I)  # of a figure that the source does not have
 _UNIT_MS = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 _QUANTILE = re.compile(r"p\s*(50|90|95|99)\b|(50|90|95|99)\s*(?:th|分位)", re.I)
 _MEDIAN = re.compile(r"median|中位", re.I)
@@ -39,7 +45,7 @@ _OF_RATE = (
 
 def rows(text: str) -> list[Published]:
     """Return the configurations of the tables of a text, in order; CSV is read only if no line has bars."""
-    lines = text.lstrip("\ufeff").translate(_BARS).splitlines()
+    lines = text.lstrip("\ufeff").translate(_NORMAL).splitlines()
     tables = list(_barred(lines)) or [[row for row in csv.reader(lines) if row]]
     return [side for table in tables if len(table) > 1 for side in _sides(table)]
 
@@ -82,6 +88,7 @@ def _of_rows(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[P
         ][:2]
         used = [name for name, _ in words]
         unread = [name for name, column in zip(header, columns, strict=True) if column is None and name not in used]
+        unread += [lost for name, column, cell in named if column is not None and (lost := _lost(name, column, cell))]
         if figures:
             yield Published(" ".join(cell for _, cell in words) or "row", figures, tuple(unread))
 
@@ -100,12 +107,18 @@ def _of_columns(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterato
             for name, figure, cell in zip(names, figures, cells, strict=True)
             if figure is not None and (value := _value(name, figure, cell)) is not None
         }
+        lost = [
+            text
+            for name, figure, cell in zip(names, figures, cells, strict=True)
+            if figure is not None and (text := _lost(name, figure, cell))
+        ]
         if values:
-            yield Published(label or f"column {position}", values, unread)
+            yield Published(label or f"column {position}", values, (*unread, *lost))
 
 
 def _plain(cell: str) -> str:
-    return re.sub(r"\*\*|__|`", "", cell).strip()
+    """Return a cell without emphasis and marks of code; a star behind a number is a remark."""
+    return re.sub(r"\*(\S[^*]*)\*", r"\1", re.sub(r"\*\*|__|`", "", cell)).strip()
 
 
 def figure_of(header: str) -> str | None:
@@ -121,6 +134,12 @@ def figure_of(header: str) -> str | None:
     return next((key or None for pattern, key in _OF_RATE if pattern.search(header)), None)
 
 
+def _lost(header: str, figure: str, cell: str) -> str:
+    """Return the column and the text of a cell that has no number; empty if it was read, or is empty."""
+    read = _EMPTY.fullmatch(cell) is not None or _value(header, figure, cell) is not None
+    return "" if read else f"{header} ({cell})"
+
+
 def _value(header: str, figure: str, cell: str) -> float | None:
     """Return the number of a cell; a latency in ms, from the unit of the cell or of the header."""
     match = _CELL.fullmatch(cell)
@@ -129,6 +148,6 @@ def _value(header: str, figure: str, cell: str) -> float | None:
     number = finite(match[1].replace(",", ""))
     if number is None or "(" not in figure:
         return number
-    in_header = re.search(r"[(\[\uff08](ms|s|us|µs)[)\]\uff09]", header, re.I)
+    in_header = re.search(r"[(\[](ms|s|us|µs)[)\]]", header, re.I)
     unit = (match[2] or (in_header[1] if in_header else "ms")).lower()
     return number * _UNIT_MS[unit] if unit in _UNIT_MS else None

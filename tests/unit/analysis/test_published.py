@@ -28,10 +28,11 @@ def block(values: dict[str, float], width: int = 40) -> str:
     return "\n".join(["============ Serving Benchmark Result ============", *lines, ENDING])
 
 
-@given(st.lists(VALUES, min_size=1, max_size=4), st.sampled_from((1, 40)))
-def test_the_blocks_of_a_log_are_read_in_order(runs: list[dict[str, float]], width: int) -> None:
+@given(st.lists(VALUES, min_size=1, max_size=4), st.sampled_from((1, 40)), st.sampled_from(("", "# ", "> ", "  # ")))
+def test_the_blocks_of_a_log_are_read_in_order(runs: list[dict[str, float]], width: int, before: str) -> None:
     noise = "INFO 06-12 05:09:59 started\n100%|####| 10/10 [00:31<00:00, 3.13s/it]\n"
-    read = published.blocks(noise + noise.join(f"{block(run, width)}\n" for run in runs))
+    text = noise + noise.join(f"{block(run, width)}\n" for run in runs)
+    read = published.blocks("".join(f"{before}{line}\n" for line in text.splitlines()))
     assert [list(result.figures.values()) for result in read] == [list(run.values()) for run in runs]
 
 
@@ -111,6 +112,7 @@ def test_a_table_without_a_figure_is_refused_in_one_line(
         ("输出 Token 吞吐量 (tok/s)", "858.57", "output_tok_per_s", 858.57),
         ("总 Token 吞吐量 (tok/s)", "611.47", "total_tok_per_s", 611.47),
         ("Throughput", "1200 t/s", "output_tok_per_s", 1200.0),
+        ("QPS", "1.38*", "turns_per_s", 1.38),
     ],
 )
 def test_columns_become_figures(header: str, cell: str, figure: str, value: float) -> None:
@@ -119,12 +121,59 @@ def test_columns_become_figures(header: str, cell: str, figure: str, value: floa
     assert row.unread == ("VRAM",)
 
 
+@pytest.mark.parametrize("number", ["1.38", "1,380.5", "42"])
+@pytest.mark.parametrize("unit", ["", "ms", " s"])
+@pytest.mark.parametrize("remark", ["", " (+15%)", "\uff08提升 15%\uff09", " [3]", " ↑", "↓", " ± 0.2", "†", " (best)"])
+@pytest.mark.parametrize("mark", ["", "**", "*", "`"])
+def test_a_number_is_read_with_its_unit_and_without_a_remark(number: str, unit: str, remark: str, mark: str) -> None:
+    (row,) = tables.rows(f"| Setup | TTFT |\n|---|---|\n| a | {mark}{number}{unit}{mark}{remark} |")
+    value = float(number.replace(",", "")) * (1000 if unit == " s" else 1)
+    assert row.figures == {"mean(ttft_ms)": pytest.approx(value)}
+    assert row.unread == ()
+
+
+@pytest.mark.parametrize("cell", ["2-3x", "<500", "450-520 ms", "about 3", "1 234", "3 min"])
+def test_a_cell_of_a_figure_that_is_not_read_is_named(cell: str) -> None:
+    by_row = f"| Setup | TTFT | QPS |\n|---|---|---|\n| a | {cell} | 3 |"
+    by_column = f"| Metric | a |\n|---|---|\n| QPS | 3 |\n| TTFT | {cell} |"
+    for text in (by_row, by_column):
+        (side,) = tables.rows(text)
+        assert side.figures == {"turns_per_s": 3}
+        assert side.unread == (f"TTFT ({cell})",)
+
+
+@pytest.mark.parametrize("cell", ["", "-", "—", "N/A", "n/a", "nan", "/"])
+def test_an_empty_cell_is_not_named(cell: str) -> None:
+    (side,) = tables.rows(f"| Setup | TTFT | QPS |\n|---|---|---|\n| a | {cell} | 3 |")
+    assert (side.figures, side.unread) == ({"turns_per_s": 3}, ())
+
+
 def test_a_row_is_a_side_without_an_interval(tmp_path: Path) -> None:
     file = tmp_path / "table.md"
     file.write_text("| Setup | TTFT P50 | VRAM |\n|---|---|---|\n| base | 450ms | 16GB |\n| awq | 280ms | 5GB |\n")
     side = read_side(Path(f"{file}:2"))
     assert (side.label, side.runs[0].value("p50(ttft_ms)")) == ("awq", 280.0)
     assert side.runs[0].notes == (published.ONE_FIGURE, "not read: VRAM")
+
+
+@given(st.lists(st.tuples(*[st.integers(1, 10**7)] * 3), min_size=1, max_size=3), st.booleans())
+def test_the_lines_of_an_offline_benchmark_are_read(runs: list[tuple[int, int, int]], old: bool) -> None:
+    """Older versions print all tokens only."""
+    text = ""
+    for requests, total, output in runs:
+        rest = "tokens/s" if old else f"total tokens/s, {output / 100:.2f} output tokens/s"
+        text += f"Processed prompts: 100%\nThroughput: {requests / 100:.2f} requests/s, {total / 100:.2f} {rest}\n"
+    found = [dict(line) for line in published.throughput_lines(text)]
+    names = ("turns_per_s", "total_tok_per_s", "output_tok_per_s")[: 2 if old else 3]
+    assert found == [{name: value / 100 for name, value in zip(names, run, strict=False)} for run in runs]
+
+
+def test_the_line_of_an_offline_benchmark_is_a_side(tmp_path: Path) -> None:
+    file = tmp_path / "log.txt"
+    file.write_text("INFO start\nThroughput: 76.73 requests/s, 12277.60 total tokens/s, 2455.52 output tokens/s\n")
+    (result,) = imported.read(file)
+    assert result.client == "vllm bench throughput"
+    assert "the engine's limit" in result.notes[0]
 
 
 def test_throughput_files_of_both_formats_are_read(tmp_path: Path) -> None:
