@@ -81,7 +81,8 @@ class SweepRunner:
     def _run_on_server(self, start: ServerStart, remaining: list[PlannedRun]) -> None:
         if (url := self._sweep.hosts.get(start.variant)) is not None:
             for run in remaining:
-                self._run(run, url)
+                entry = self._run(run, url)
+                runner.stop_if_refused(entry, start.variant, self._journal.beside(run.folder))
             return
         try:
             server = self._up(start)
@@ -131,10 +132,11 @@ class SweepRunner:
         launch.stop(server)
         self._journal.write(ServerDown(start_id=server.start_id))
 
-    def _run(self, run: PlannedRun, url: str, fault: Callable[[], str | None] = lambda: None) -> None:
+    def _run(self, run: PlannedRun, url: str, fault: Callable[[], str | None] = lambda: None) -> RunEnded:
         with launch.on_cores(self._client_cores):
             entry = self._runner.run(run.folder, self._argv(run, url), fault=fault)
         self._report(entry)
+        return entry
 
     def _report(self, entry: RunEnded) -> None:
         if entry.cause is not None:

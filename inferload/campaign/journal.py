@@ -87,6 +87,11 @@ class Journal:
         """Entry of a run that ended; None if it did not, or is to be retried."""
         return self._ended.get(folder)
 
+    def beside(self, folder: str) -> list[RunEnded]:
+        """Runs that ended, of the same side: with directories in the same folder as that of a run."""
+        side = folder.rpartition("/")[0]
+        return [entry for entry in self.runs if entry.folder.rpartition("/")[0] == side]
+
     @property
     def failures(self) -> list[RunEnded]:
         """Runs that failed, with their causes."""

@@ -3,17 +3,18 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from inferload.base import clock, run_options, rundir
+from inferload.base.errors import UsageError
 from inferload.campaign import process
 from inferload.campaign.journal import Journal, RunBegun, RunEnded, RunStopped
 
-USAGE = 2
+USAGE = 2  # exit code of a run that did not begin: usage, configuration, or the check of the server before the load
 MADE = (0, 1, 3)  # exit codes of a run with a result: passed, a gate failed, not valid
 _POLL_S = 0.5
 _LOG_BYTES = 65_536
@@ -124,3 +125,12 @@ def last_line(log: Path) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     own = [line for line in lines if "inferload" in line or "ERROR" in line]
     return _PREFIX.sub("", (own or lines or ["no reason given"])[-1])
+
+
+def stop_if_refused(entry: RunEnded, server: str, earlier: Iterable[RunEnded]) -> None:
+    """Raise UsageError if a running server refused a run and has had none yet: it would refuse the others too.
+
+    `earlier`: entries of its other runs.
+    """
+    if entry.exit_code == USAGE and not any(other.cause is None for other in earlier):
+        raise UsageError(f"{server}: {' '.join((entry.cause or 'refused').split())}; then continue with --resume")

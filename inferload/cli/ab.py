@@ -86,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"interrupted; continue with: inferload ab --resume {folder}", file=sys.stderr)
         return 128 + (interrupt.args[0] if isinstance(interrupt, Terminated) else signal.SIGINT)
     code = _compare(plan, folder, arguments)
-    print(f"{folder / 'comparison' / 'comparison.html'}")
+    if (page := folder / "comparison" / "comparison.html").exists():
+        print(page)
     return code or (1 if failures else 0)
 
 
@@ -166,6 +167,7 @@ def _make(plan: AbPlan, folder: Path, headers: list[str], retry: bool) -> int:
             continue
         print(f"{number}/{len(runs)}: {each.side} ({each.url})", file=sys.stderr, flush=True)
         entry = maker.run(each.folder, _argv(plan, each, folder, headers))
+        runner.stop_if_refused(entry, each.side, journal.beside(each.folder))
         if entry.cause is not None:
             print(f"  {each.folder}: {' '.join(entry.cause.split())}", file=sys.stderr, flush=True)
         elif entry.exit_code == 3:

@@ -1,5 +1,6 @@
 """Comparisons of running servers: plan and command line."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from inferload import cli
 from inferload.base.errors import UsageError
 from inferload.campaign import ab, pairs
 from inferload.campaign.ab import AbPlan
+from inferload.campaign.journal import Journal, RunEnded
+from inferload.campaign.runner import MADE, USAGE, stop_if_refused
 from inferload.scenario.files import typed_yaml
 
 
@@ -87,3 +90,29 @@ def test_the_plan_states_the_detectable_change_and_what_the_verdict_holds_for(
         == 0
     )
     assert "cache.isolate is none" in capsys.readouterr().out
+
+
+def test_a_server_that_refuses_its_first_run_ends_the_comparison(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sides = ["A=http://127.0.0.1:9", "B=http://127.0.0.1:9"]
+    folder = tmp_path / "ab"
+    assert cli.main(["ab", *sides, "--scenario", "smoke", "--pairs", "4", "--into", str(folder)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[-1].endswith(
+        ": no connection to http://127.0.0.1:9: Connection refused; is the server started, and the host right?; "
+        "then continue with --resume"
+    )
+    assert "comparison.html" not in captured.out
+    assert len(Journal(folder).failures) == 1
+
+
+@given(st.lists(st.sampled_from([0, 1, 2, 3, None]), max_size=4), st.sampled_from([0, 1, 2, 3, None]))
+def test_later_refusals_do_not_end_a_campaign(earlier: list[int | None], code: int | None) -> None:
+    def entry(number: int, exit_code: int | None) -> RunEnded:
+        return RunEnded(folder=f"A/{number}", exit_code=exit_code, cause=None if exit_code in MADE else "why")
+
+    entries = [entry(number, each) for number, each in enumerate(earlier)]
+    stops = code == USAGE and not set(earlier) & set(MADE)
+    with pytest.raises(UsageError, match=r"^A: why; then") if stops else contextlib.nullcontext():
+        stop_if_refused(entry(9, code), "A", entries)

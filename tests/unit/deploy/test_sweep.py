@@ -505,6 +505,15 @@ def test_runs_that_depend_on_earlier_ones_of_their_start_are_resumed_with_them(
     ]
 
 
+def test_a_running_server_that_refuses_its_first_run_ends_the_sweep(tmp_path: Path) -> None:
+    hosts = dict.fromkeys(("tiny-baseline", "tiny-all"), "http://127.0.0.1:9")
+    planned = small(restart="once", variants=("tiny-all",), engine="running", hosts=hosts, reports=False)
+    loads, journal = planned.loads(), SweepJournal(tmp_path)
+    with pytest.raises(UsageError, match=r"no connection to http://127\.0\.0\.1:9"):
+        SweepRunner(planned, tmp_path, loads, journal, print).perform(sweep_plan.starts(planned, list(loads)))
+    assert len(journal.runs) == len(journal.failures) == 1
+
+
 def servers_of(out: Path) -> list[server_state.LocalServer]:
     """Return the known servers at the port of the sweep."""
     return [server for server in server_state.remembered() if server.port == SweepJournal(out).port]
