@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from turn_reference import count_turn
+from turn_reference import count_all
 
 from inferload.base import rundir
 from inferload.base.clock import Anchor
@@ -261,9 +261,10 @@ def _joined(prefix: str, numbers: npt.NDArray[np.int64]) -> pa.Array:
 def _tallies(size: Size, group: _Group, windows: tuple[PhaseWindow, ...]) -> TallySet:
     """Counts of all turns: those of a row group, as often as there are row groups."""
     one = TallySet()
-    for record in _records(group):
+    records = list(_records(group))
+    for record in records:
         one.turn_begun(record.phase, record.class_name)
-        count_turn(one, record, windows, None)
+    count_all(one, records, windows, None)
     tallies = TallySet()
     for _ in range(size.groups * size.workers):
         tallies.absorb(one)

@@ -26,6 +26,13 @@ def count_turn(
     count_turns(tallies, [record], windows, {record.class_name: slo}, pauses)
 
 
+def count_all(
+    tallies: TallySet, records: Sequence[TurnRecord], windows: Sequence[PhaseWindow], slo: Slo | None
+) -> None:
+    """Count turns as one batch."""
+    count_turns(tallies, list(records), windows, {record.class_name: slo for record in records})
+
+
 def span(start_ns: int | None, end_ns: int | None) -> list[float]:
     return [] if start_ns is None or end_ns is None else [(end_ns - start_ns) / MS]
 

@@ -1,6 +1,8 @@
 """First screen of each kind of page in a real browser: what a reader needs first is visible without scrolling."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import chromium
@@ -14,7 +16,8 @@ FACTS = {"target", "model", "engine", "started", "load"}
 FIGURES = {"TTFT p95, ms", "ITL p95, ms", "Failed"}
 ALL = {"outcome", *FACTS, *FIGURES, "cause"}
 WITHOUT_FIGURES = ALL - FIGURES  # a killed run has no summary
-SCREENS = [(1280, 720, "light"), (390, 844, "dark")]
+Screen = tuple[int, int, str]  # width, height, colours
+SCREENS: list[Screen] = [(1280, 720, "light"), (390, 844, "dark")]
 KINDS = tuple(run_kinds.KINDS)
 SIMULATED = {"passed", "search", "several runs", "long texts"}
 
@@ -38,34 +41,49 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield started
 
 
-def shown(browser: Browser, page: Path, screen: tuple[int, int, str]) -> dict[str, float | None]:
+@dataclass(frozen=True)
+class Shown:
+    """A page on a screen. `bottoms`: of the elements of the first screen; `badges`: words beside the verdict."""
+
+    bottoms: dict[str, float | None]
+    width: int
+    badges: list[str]
+
+
+@pytest.fixture(scope="module")
+def show(browser: Browser, pages: dict[str, Path]) -> Callable[[str, Screen], Shown]:
+    """A function that opens the page of a kind on a screen, once."""
+    return cache(lambda kind, screen: shown(browser, pages[kind], screen))
+
+
+def shown(browser: Browser, page: Path, screen: Screen) -> Shown:
     width, height, colours = screen
     chromium.resize(browser, width, height)
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": colours}]}
     )
     browser.get(page.as_uri())
-    bottoms: dict[str, float | None] = browser.execute_script(BOTTOMS)
-    return bottoms
+    return Shown(
+        browser.execute_script(BOTTOMS),
+        browser.execute_script("return document.documentElement.scrollWidth"),
+        [badge.text for badge in browser.find_elements("css selector", ".verdict .badge")],
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("screen", SCREENS)
 def test_what_a_reader_needs_first_is_on_the_first_screen(
-    browser: Browser, pages: dict[str, Path], kind: str, screen: tuple[int, int, str]
+    show: Callable[[str, Screen], Shown], kind: str, screen: Screen
 ) -> None:
-    bottoms = shown(browser, pages[kind], screen)
-    width, height, _ = screen
+    page, (width, height, _) = show(kind, screen), screen
     expected = {"several runs": {"outcome"}, "killed": WITHOUT_FIGURES}.get(kind, ALL)
-    assert {name: bottom for name in expected if (bottom := bottoms.get(name)) is None or bottom > height} == {}
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert {name: bottom for name in expected if (bottom := page.bottoms.get(name)) is None or bottom > height} == {}
+    assert page.width <= width
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_page_of_a_simulated_server_says_so_at_its_top(browser: Browser, pages: dict[str, Path], kind: str) -> None:
-    shown(browser, pages[kind], SCREENS[-1])
-    badges = [badge.text for badge in browser.find_elements("css selector", ".verdict .badge")]
-    assert badges == (["simulator"] if kind in SIMULATED else [])
+def test_a_page_of_a_simulated_server_says_so_at_its_top(show: Callable[[str, Screen], Shown], kind: str) -> None:
+    assert show(kind, SCREENS[-1]).badges == (["simulator"] if kind in SIMULATED else [])
 
 
 @pytest.mark.parametrize("kind", sorted(SIMULATED - {"long texts"}))

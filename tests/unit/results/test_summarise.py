@@ -19,7 +19,7 @@ import summary_reference
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from summaries import summarised
-from turn_reference import count_turn
+from turn_reference import count_all
 
 from inferload import cli
 from inferload.base import rundir
@@ -72,7 +72,7 @@ def counts(turns: list[TurnRecord], **changes: Any) -> Counts:
     tallies, windows = TallySet(), (PhaseWindow("measure", 0, 10_000_000_000),)
     for turn in turns:
         tallies.turn_begun(turn.phase, turn.class_name)
-        count_turn(tallies, turn, windows, None)
+    count_all(tallies, turns, windows, None)
     worker = EndedWorker("w0", turns=len(turns), at_hand=len(turns), written=len(turns))
     scenario = scenarios.from_text(SCENARIO, "small.yaml")
     ended = ended_counts.ended({"id": RUN, "scenario": "small"}, scenario, tallies, windows, (worker,))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from records import MS, S, turn
-from turn_reference import count_turn
+from turn_reference import count_all, count_turn
 
 from inferload.base.clock import Anchor
 from inferload.figures.counting import count_delays
@@ -116,8 +116,8 @@ def given_by(records: list[TurnRecord], slo: Slo | None = None, **changes: Any) 
             tallies.session_planned(record.phase, record.class_name)
             tallies.session_started(record.phase, record.class_name)
         tallies.turn_begun(record.phase, record.class_name)
-        count_turn(tallies, record, WINDOWS, slo)
-        count_delays(health, [record], [0])
+    count_all(tallies, records, WINDOWS, slo)
+    count_delays(health, records, [0] * len(records))
     health.at("w1", "measure").beat(Beat([0.1, 0.2], [], 15.0, 60.0, 0.0))
     health.at("w2", "measure").beat(Beat([0.1, 0.4], [], 18.0, 60.0, 0.0))
     plain = SummaryInput(

@@ -15,7 +15,7 @@ from paths import ROOT
 from ports import unused_port
 from prometheus_client.parser import text_string_to_metric_families
 from records import merged, turn, turns
-from turn_reference import count_turn
+from turn_reference import count_all
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
@@ -54,11 +54,11 @@ def state(tallies: TallySet, **changes: Any) -> RunState:
     return RunState(**values | changes)
 
 
-def tallies_of(records: Iterable[TurnRecord]) -> TallySet:
-    tallies = TallySet()
+def tallies_of(turns: Iterable[TurnRecord]) -> TallySet:
+    tallies, records = TallySet(), list(turns)
     for record in records:
         tallies.turn_begun(record.phase, record.class_name, record.step)
-        count_turn(tallies, record, WINDOWS, None)
+    count_all(tallies, records, WINDOWS, None)
     return tallies
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from records import S, turn, turns
-from turn_reference import count_turn
+from turn_reference import count_all
 
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
@@ -40,7 +40,7 @@ def delta_of(records: list[TurnRecord]) -> TallySet:
         tallies.session_planned(record.phase, record.class_name)
         tallies.session_started(record.phase, record.class_name)
         tallies.turn_begun(record.phase, record.class_name)
-        count_turn(tallies, record, WINDOWS, Slo(ttft_ms=100.0))
+    count_all(tallies, records, WINDOWS, Slo(ttft_ms=100.0))
     return tallies
 
 
