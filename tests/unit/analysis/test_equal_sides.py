@@ -66,7 +66,7 @@ def comparison(number: int, pairs: int, slower: float = 0.0) -> Comparison:
     return compare(Side("A", tuple(before)), Side("B", tuple(after)), figure(DEFAULT_PRIMARY), ALL)
 
 
-@pytest.mark.parametrize("pairs", [6, 8])
+@pytest.mark.parametrize("pairs", [pytest.param(6, marks=pytest.mark.soak), 8])
 def test_at_most_one_in_twenty_comparisons_of_equal_sides_is_a_false_alarm(pairs: int) -> None:
     found = [comparison(number, pairs) for number in range(COMPARISONS)]
     alarms = sum(each.regressed for each in found)  # exit code 4 of --fail-on-regression
