@@ -47,7 +47,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Lowest:
+class FastestSecond:
     """Second of the run with the lowest mean ITL."""
 
     itl_ms: float
@@ -55,7 +55,7 @@ class Lowest:
     scale: float  # all turns over those of the sample
 
     @classmethod
-    def of(cls, events: Events, scale: float) -> "Lowest | None":
+    def of(cls, events: Events, scale: float) -> "FastestSecond | None":
         """Return the second with the lowest mean ITL of those with at least ten gaps; None if there are few gaps."""
         gaps = ~np.isnan(events.gap_ms)
         if gaps.sum() < 30:
@@ -74,8 +74,13 @@ class Lowest:
         )
         return cls(float(sums[at] / counts[at]), decoding, scale)
 
-    def load_ratio(self, events: Events, start_s: float, end_s: float) -> float:
-        """Return the mean number of decoding requests in a window over that in this second, which counts as at least one."""
+    def load_ratio(self, events: Events, start_s: float, end_s: float) -> float | None:
+        """Return the mean number of decoding requests in a window over that in this second, which counts as at least one.
+
+        None of a window without a length.
+        """
+        if end_s <= start_s:
+            return None
         return self.scale * decoding_requests(events, start_s, end_s) / max(self.decoding, 1.0)
 
 
@@ -95,7 +100,7 @@ class ClientView:
     behind: bool  # they were sent to another address than that of the server's page
     attributed: bool  # the turns are those of this server; else of all servers
     head_tokens: Floats  # of the head of the queue, at each scrape of the server
-    alone: Lowest | None
+    fastest: FastestSecond | None
     slo: Mapping[str, float]
 
     @classmethod
@@ -123,7 +128,7 @@ class ClientView:
             head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens, scale).heads(
                 run.since_start_s(server.wall_ns), capacity(server)
             ),
-            alone=Lowest.of(events, scale),
+            fastest=FastestSecond.of(events, scale),
             slo=slo_of(run.manifest),
         )
 

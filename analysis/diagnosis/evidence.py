@@ -50,7 +50,7 @@ def collect(
     gaps_ms = events.gap_ms[~np.isnan(events.gap_ms)]
     firsts = client_view.firsts(start_s, end_s)
     ttft_ms = client_view.ttft_ms[firsts]
-    config, alone = _cache_config(server), client_view.alone
+    config, fastest = _cache_config(server), client_view.fastest
     return WindowEvidence(
         start_s=start_s,
         end_s=end_s,
@@ -82,8 +82,8 @@ def collect(
         client_reasons=() if summary is None else _client_reasons(summary),
         tokens_per_event=None if summary is None else summary.tokens_per_event.mean,
         itl_by_running=_itl_by_running(run, events, window),
-        itl_alone_ms=None if alone is None else alone.itl_ms,
-        load_ratio=None if alone is None else alone.load_ratio(events, start_s, end_s),
+        itl_alone_ms=None if fastest is None else fastest.itl_ms,
+        load_ratio=None if fastest is None else fastest.load_ratio(events, start_s, end_s),
         expected_hit_rate=None if expected is None else _expected_rate(expected.hit_rate, summary),
         counted_hit_rate=None if counted is None else counted.hit_rate,
         slo=client_view.slo,

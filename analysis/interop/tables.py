@@ -5,7 +5,7 @@ A row is a configuration and a column a figure, or the other way round: then the
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
@@ -78,19 +78,14 @@ def _of_rows(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[P
     columns = [figure_of(name) for name in header]
     for cells in body:
         named = list(zip(header, columns, cells, strict=False))
-        figures = {
-            column: value
-            for name, column, cell in named
-            if column is not None and (value := _value(name, column, cell)) is not None
-        }
+        figures, lost = _read(named)
         words = [
             (name, cell) for name, column, cell in named if column is None and cell and _CELL.fullmatch(cell) is None
         ][:2]
         used = [name for name, _ in words]
         unread = [name for name, column in zip(header, columns, strict=True) if column is None and name not in used]
-        unread += [lost for name, column, cell in named if column is not None and (lost := _lost(name, column, cell))]
         if figures:
-            yield Published(" ".join(cell for _, cell in words) or "row", figures, tuple(unread))
+            yield Published(" ".join(cell for _, cell in words) or "row", figures, (*unread, *lost))
 
 
 def _of_columns(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[Published]:
@@ -102,16 +97,7 @@ def _of_columns(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterato
         cells = [row[position] if position < len(row) else "" for row in body]
         if _CHANGE.search(label) or any(cell.startswith("+") for cell in cells):
             continue
-        values = {
-            figure: value
-            for name, figure, cell in zip(names, figures, cells, strict=True)
-            if figure is not None and (value := _value(name, figure, cell)) is not None
-        }
-        lost = [
-            text
-            for name, figure, cell in zip(names, figures, cells, strict=True)
-            if figure is not None and (text := _lost(name, figure, cell))
-        ]
+        values, lost = _read(zip(names, figures, cells, strict=True))
         if values:
             yield Published(label or f"column {position}", values, (*unread, *lost))
 
@@ -134,10 +120,18 @@ def figure_of(header: str) -> str | None:
     return next((key or None for pattern, key in _OF_RATE if pattern.search(header)), None)
 
 
-def _lost(header: str, figure: str, cell: str) -> str:
-    """Return the column and the text of a cell that has no number; empty if it was read, or is empty."""
-    read = _EMPTY.fullmatch(cell) is not None or _value(header, figure, cell) is not None
-    return "" if read else f"{header} ({cell})"
+def _read(cells: Iterable[tuple[str, str | None, str]]) -> tuple[dict[str, float], list[str]]:
+    """Return the numbers of the cells of a side by figure, and the cells without one. `cells`: header, figure, text."""
+    values: dict[str, float] = {}
+    lost: list[str] = []
+    for header, figure, cell in cells:
+        if figure is None or _EMPTY.fullmatch(cell):
+            continue
+        if (value := _value(header, figure, cell)) is None:
+            lost.append(f"{header} ({cell})")
+        else:
+            values[figure] = value
+    return values, lost
 
 
 def _value(header: str, figure: str, cell: str) -> float | None:

@@ -53,10 +53,10 @@ class SweepRunner:
     def perform(self, plan: list[ServerStart]) -> None:
         """Execute the runs in order. Completed runs are kept on Ctrl-C."""
         total = sum(len(start.runs) for start in plan)
-        done = total - sum(len(self._remaining(start)) for start in plan)
+        done = total - sum(len(self._to_make(start)) for start in plan)
         start_ns, done_before = clock.now_ns(), done
         for start in plan:
-            if remaining := self._remaining(start):
+            if remaining := self._to_make(start):
                 self._repeat(remaining)
                 self._progress(
                     f"{done}/{total} runs{_remaining(start_ns, done_before, done, total)}; starting {start.variant}"
@@ -65,7 +65,7 @@ class SweepRunner:
                 perform(start, remaining)
                 done += len(remaining)
 
-    def _remaining(self, start: ServerStart) -> list[PlannedRun]:
+    def _to_make(self, start: ServerStart) -> list[PlannedRun]:
         """Return the runs to be made: all of a start if a later one depends on the earlier ones by the server's state."""
         remaining = [run for run in start.runs if self._journal.outcome(run.folder) is None]
         of_one_server = self._sweep.keep_cache and start.variant not in self._sweep.hosts

@@ -150,7 +150,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
-        """What the simulated servers stand for; empty for other servers and runs that do not record it."""
+        """Models and devices whose times the simulated servers have; empty without such servers, or without a record of it."""
         return tuple(dict.fromkeys(target.stands_for for target in self.targets if target.stands_for))
 
     @property
