@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base import rundir
+from inferload.base.arrow import pa, pc
 from inferload.base.errors import UsageError
 from inferload.base.numbers import percent, plural
 from inferload.figures.metric_names import PROCESS_START
@@ -330,11 +331,13 @@ def _flat(data: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
 def _server_start(path: Path) -> str | None:
     """Start times of the servers from their metrics; None if not published."""
     unreadable: list[str] = []
-    started = read_scrapes(path, [PROCESS_START], unreadable=unreadable)
-    if unreadable or not len(started):
+    started = set()
+    for table in read_scrapes(path, unreadable):
+        of_starts = table.filter(pc.equal(table["metric"].cast(pa.string()), PROCESS_START))
+        started |= {(str(row["target"]), round(row["value"], 1)) for row in of_starts.to_pylist()}
+    if unreadable or not started:
         return None
-    stamps = sorted({(str(row["target"]), round(row["value"], 1)) for row in started.to_pylist()})
-    return "; ".join(f"{target} at {value}" for target, value in stamps)
+    return "; ".join(f"{target} at {value}" for target, value in sorted(started))
 
 
 def _read_imported(path: Path, number: int | None = None) -> list[Run]:

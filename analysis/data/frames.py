@@ -331,11 +331,11 @@ def _servers(run_dir: Path, notes: list[str]) -> dict[str, ServerSeries]:
     unreadable: list[str] = []
     _note_irregular(run_dir / rundir.SERVER_METRICS, notes)
     try:
-        servers = by_target(read_scrapes(run_dir, without=_NOT_READ, unreadable=unreadable))
+        servers = by_target(read_scrapes(run_dir, unreadable), without=_NOT_READ)
     except ValueError:  # labels that are no JSON object
         notes.append(f"{rundir.SERVER_METRICS} has unreadable labels and is left out")
         servers = {}
-    notes += [f"{rundir.SERVER_METRICS}/{name} cannot be read and is left out" for name in unreadable]
+    notes += [f"{rundir.SERVER_METRICS}/{name} cannot be read to its end; the rest is left out" for name in unreadable]
     return servers
 
 

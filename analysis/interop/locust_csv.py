@@ -3,7 +3,7 @@
 Locust records requests and response times only. Their definition depends on the locustfile, so they are not TTFT, ITL or E2E.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 from prometheus_client.parser import text_string_to_metric_families
 
 from inferload.base.clock import NS_PER_S
@@ -23,8 +22,8 @@ from inferload.results.documents.manifest_document import Manifest, ScenarioFile
 from inferload.results.documents.summary_document import OtherRequests, RequestName
 from inferload.results.tables.server_tables import servers_tables
 from inferload.scenario.schema.arrivals import user_range
-from inferload.servers import window_figures
-from inferload.servers.scrapes_file import SCHEMA, ScrapeColumns
+from inferload.servers import scrapes_file, window_figures
+from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import ServerSeries, by_target
 from inferload.workload.plan.load_text import LoadText
 
@@ -202,23 +201,26 @@ def _known(value: object) -> float | None:
 
 def read_pages(paths: Sequence[Path]) -> dict[str, ServerSeries]:
     """Read scrapes by target: Parquet files or folders of `inferload scrape`, or saved /metrics pages dated by their file times."""
-    tables = [table for path in paths for table in _tables(path)]
-    return by_target(pa.concat_tables(tables).unify_dictionaries().sort_by("wall_ns")) if tables else {}
+    return by_target(table for path in paths for table in _tables(path))
 
 
-def _tables(path: Path) -> list[pa.Table]:
+def _tables(path: Path) -> Iterator[pa.Table]:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise UsageError(
             f"--scrape {path}: not found, or a folder without *.parquet; name a file of scrapes or a saved page"
         )
-    return [_parquet(file) if file.suffix == ".parquet" else _page(file) for file in files]
+    for file in files:
+        if file.suffix == ".parquet":
+            yield from _parquet(file)
+        else:
+            yield _page(file)
 
 
-def _parquet(path: Path) -> pa.Table:
+def _parquet(path: Path) -> Iterator[pa.Table]:
     try:
-        return pq.read_table(path, columns=SCHEMA.names).cast(SCHEMA).replace_schema_metadata(None)
-    except (pa.ArrowInvalid, pa.ArrowKeyError, OSError) as error:
+        yield from scrapes_file.tables(path)
+    except scrapes_file.UNREADABLE as error:
         raise UsageError(f"--scrape {path}: not a complete Parquet file of scrapes ({error})") from error
 
 

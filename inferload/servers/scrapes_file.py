@@ -8,7 +8,8 @@ the removal of the parts.
 import json
 import re
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ _PART = re.compile(r"part-(\d{5,9})\.parquet")
 _PARTS_KEY = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' names
 
 # Exceptions of a file that is incomplete or has other columns.
-_UNREADABLE = (pa.ArrowException, ValueError, LookupError, OSError)
+UNREADABLE = (pa.ArrowException, ValueError, LookupError, OSError)
 
 
 def labels_json(labels: Iterable[tuple[str, str]]) -> str:
@@ -106,60 +107,42 @@ def join_parts(folder: Path, on_write: Callable[[], None] = lambda: None) -> Non
     joined_names = sorted(_joined_names(folder) | {path.name for path in files if path.name != JOINED})
     schema = SCHEMA.with_metadata({_PARTS_KEY: json.dumps(joined_names).encode()})
     with whole_file(folder / JOINED, on_write) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for path in files:
-            with pq.ParquetFile(path) as source:
-                for group in range(source.num_row_groups):
-                    writer.write_table(
-                        _as_scrapes(source.read_row_group(group)).replace_schema_metadata(schema.metadata)
-                    )
+        for table in (table for path in files for table in tables(path)):
+            writer.write_table(table.replace_schema_metadata(schema.metadata))
     for path in _files(folder):
         if path.name in joined_names and _PART.fullmatch(path.name):
             path.unlink(missing_ok=True)
             on_write()
 
 
-def read_scrapes(
-    run_dir: Path,
-    metrics: Iterable[str] | None = None,
-    without: tuple[str, ...] = (),
-    unreadable: list[str] | None = None,
-) -> pa.Table:
-    """Return all scrapes of a run with the columns of SCHEMA, sorted by time; an empty table if there are none.
+def read_scrapes(run_dir: Path, unreadable: list[str] | None = None) -> Iterator[pa.Table]:
+    """Yield all scrapes of a run as tables with the columns of SCHEMA, a part of a file at a time; nothing if there are none.
 
-    `metrics`: names to read (default: all). `without`: suffixes of names to skip (buckets of histograms are most of a page).
-    `unreadable`: list that receives the names of incomplete files, which are skipped; without it they raise UsageError.
+    `unreadable`: list that receives the names of incomplete files, whose rest is skipped; without it they raise UsageError.
     """
-    names = None if metrics is None else frozenset(metrics)
-    tables = []
     for path in _files_to_read(run_dir / SERVER_METRICS, unreadable):
         try:
-            tables.append(_read(path, names, without))
-        except _UNREADABLE as error:
+            yield from tables(path)
+        except UNREADABLE as error:
             if unreadable is None:
                 raise UsageError(f"{path}: cannot be read as scrapes; remove it to go on without them") from error
             unreadable.append(path.name)
-    if not tables:
-        return SCHEMA.empty_table()
-    table = pa.concat_tables(tables).unify_dictionaries()
-    instants = table["wall_ns"].to_numpy()
-    return table if np.all(instants[1:] >= instants[:-1]) else table.sort_by("wall_ns")
 
 
-def _read(path: Path, names: frozenset[str] | None, without: tuple[str, ...]) -> pa.Table:
-    """Read the selected metrics of one file, a row group at a time: they are a small part of an hour of pages."""
-    groups = [SCHEMA.empty_table()]
+def samples(run_dir: Path) -> int:
+    """Return the number of samples in the complete files of a run."""
+    count = 0
+    for path in _files_to_read(run_dir / SERVER_METRICS, []):
+        with suppress(*UNREADABLE):
+            count += pq.read_metadata(path).num_rows
+    return count
+
+
+def tables(path: Path) -> Iterator[pa.Table]:
+    """Yield the row groups of one file with the columns of SCHEMA. One of `UNREADABLE` for a file that holds no scrapes."""
     with pq.ParquetFile(path) as source:
-        for number in range(source.num_row_groups):
-            group = _as_scrapes(source.read_row_group(number)).replace_schema_metadata(None)
-            for batch in group.to_batches():
-                metric = batch.column("metric")
-                mask = [
-                    (names is None or name in names) and not name.endswith(without)
-                    for name in metric.dictionary.to_pylist()
-                ]
-                rows = np.flatnonzero(np.array(mask, dtype=np.bool_)[metric.indices.to_numpy()]) if mask else ()
-                groups.append(pa.Table.from_batches([batch if all(mask) else batch.take(pa.array(rows, pa.int64()))]))
-    return pa.concat_tables(groups)
+        for group in range(source.num_row_groups):
+            yield _as_scrapes(source.read_row_group(group)).replace_schema_metadata(None)
 
 
 def _as_scrapes(table: pa.Table) -> pa.Table:
@@ -190,7 +173,7 @@ def _files_to_read(folder: Path, unreadable: list[str] | None = None) -> list[Pa
     """Return the files to read: the joined file, and the parts that are not in it."""
     try:
         joined_names = _joined_names(folder)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         if unreadable is None:
             joined = folder / JOINED
             raise UsageError(f"{joined}: cannot be read as scrapes; remove it to go on without them") from error

@@ -1,24 +1,19 @@
 """Scrapes of one server as series on one grid of scrape instants. Restarts of the server are detected and bridged."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
 
-import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from inferload.base import json_text
-from inferload.base.arrow import pa, pc
+from inferload.base.arrow import pa
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
 from inferload.figures.server_formulas import Floats, Reading
 from inferload.servers import parts, replicas
-from inferload.servers.exposition import TOO_LARGE, Labels
-
-Instants = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from inferload.servers.exposition import Labels
+from inferload.servers.scrape_store import Bools, Instants, Recent, ScrapeStore
 
 # Metrics with one part per engine: a page with several parts of one of them combines several engines.
 _PER_ENGINE = (
@@ -29,6 +24,14 @@ _PER_ENGINE = (
     names.PROMPT_TOKENS,
     names.GENERATION_TOKENS,
 )
+
+
+_Series = Recent[tuple[str, str], tuple["MetricSeries", ...]]  # by target and name on its page
+_Growths = Recent[tuple[str, str, Labels], Floats | None]  # by target, metric and labels
+
+
+def _no_growths() -> _Growths:
+    return Recent(lambda grown: 0 if grown is None else len(grown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class MetricSeries:
         return all(self.labels.get(name) == value for name, value in labels.items())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServerSeries:
     """Scrapes of one target. Metrics have vLLM 0.32's names; `restarted[i]`: it restarted since scrape i - 1.
 
@@ -66,7 +69,7 @@ class ServerSeries:
     restarted: Bools
     engine: str | None = None
     replicas: int = 1
-    _grown: dict[Any, Floats | None] = field(default_factory=dict, repr=False, compare=False)  # cache of `grown`
+    _grown: _Growths = field(default_factory=_no_growths, repr=False, compare=False)  # latest results of `grown`
 
     def series(self, metric: str, **labels: str) -> tuple[MetricSeries, ...]:
         """Return the series of a metric with these labels; empty if the server does not publish it."""
@@ -128,8 +131,11 @@ class ServerSeries:
         if starts:
             gaps = [gap for start in starts if len(starts) == 1 or series.fits(start.labels) for gap in _changes(start)]
             return _mask(len(self.wall_ns), gaps)
-        single = all(self._parts(metric) < 2 for metric in _PER_ENGINE)
-        return self.restarted if single else _mask(len(self.wall_ns), ())
+        return self.restarted if self._of_one_engine else _mask(len(self.wall_ns), ())
+
+    @cached_property
+    def _of_one_engine(self) -> bool:
+        return all(self._parts(metric) < 2 for metric in _PER_ENGINE)
 
     def _growth(self, copies: Sequence[MetricSeries]) -> parts.Growth:
         values, restarted = copies[0].values, self.resets(copies[0])
@@ -148,12 +154,14 @@ class ServerSeries:
         None if not published, or if a part has no usable value. Counts between a server's last scrape and its restart are
         lost, so the growth is a lower bound.
         """
-        key = (metric, *sorted(labels.items()))
-        if key not in self._grown:
-            every = self.series(metric, **labels)
-            keys = [series.key for series in every]
-            self._grown[key] = parts.grown(keys, lambda part: self._growth([every[n] for n in part])) if every else None
-        return self._grown[key]
+        return self._grown.get(
+            (self.target, metric, tuple(sorted(labels.items()))), lambda: self._growths(metric, labels)
+        )
+
+    def _growths(self, metric: str, labels: Mapping[str, str]) -> Floats | None:
+        every = self.series(metric, **labels)
+        keys = [series.key for series in every]
+        return parts.grown(keys, lambda part: self._growth([every[n] for n in part])) if every else None
 
 
 def _usable(values: Floats, of: Iterable[MetricSeries]) -> Floats:
@@ -199,33 +207,56 @@ def growth(values: Floats, restarted: Bools) -> Floats:
     return np.cumsum(steps)
 
 
-def by_target(table: pa.Table, metrics: Iterable[str] | None = None) -> dict[str, ServerSeries]:
-    """Return each target's series from a table of scrapes (columns wall_ns, target, metric, labels, value), targets sorted.
+def by_target(
+    tables: Iterable[pa.Table], metrics: Iterable[str] | None = None, without: tuple[str, ...] = ()
+) -> dict[str, ServerSeries]:
+    """Return each target's series from tables of scrapes (columns wall_ns, target, metric, labels, value), targets sorted.
 
-    `metrics`: names to read, besides those that show restarts and replicas; None: all. The instants of all scrapes are included.
+    `metrics`: names to read, besides those that show restarts and replicas; None: all. `without`: suffixes of names to skip
+    (buckets of histograms are most of a page). The instants of all scrapes are included. ValueError for malformed labels.
     """
-    servers: dict[str, ServerSeries] = {}
-    for target in sorted(value for value in pc.unique(table["target"]).to_pylist() if value is not None):
-        of_target = table.filter(pc.equal(table["target"].cast(pa.string()), target))
-        instants = np.unique(of_target["wall_ns"].to_numpy()).astype(np.int64)
-        if metrics is not None:
-            published = names.names_on_pages([*metrics, *replicas.READ])
-            of_target = of_target.filter(pc.is_in(of_target["metric"].cast(pa.string()), pa.array(sorted(published))))
-        servers[target] = _server(target, instants, of_target)
-    return servers
+    read = None if metrics is None else names.names_on_pages([*metrics, *replicas.READ])
+    store = ScrapeStore(lambda metric: (read is None or metric in read) and not metric.endswith(without))
+    for table in tables:
+        store.add(table)
+    store.flush()
+    series, grown = _Series(lambda several: sum(len(series.values) for series in several)), _no_growths()
+    return {target: _server(store, target, series, grown) for target in store.targets()}
 
 
-def _server(target: str, instants: Instants, table: pa.Table) -> ServerSeries:
-    by_metric: dict[str, list[MetricSeries]] = {}
-    for (metric, labels), (values, unusable) in _on_grid(instants, table).items():
-        by_metric.setdefault(metric, []).append(MetricSeries(_labels(labels), values, unusable))
-    meaning = names.current_names(by_metric)
-    metrics = {now: tuple(by_metric[was]) for was, now in meaning.items() if now is not None}
-    engine, restarted = names.engine_of(by_metric), _restarts(len(instants), metrics)
+class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):
+    """Metrics of one target, which are read when they are used. `on_page`: the page's name of each."""
+
+    def __init__(self, store: ScrapeStore, target: str, on_page: Mapping[str, str], recent: _Series) -> None:
+        self._store, self._target, self._on_page, self._recent = store, target, on_page, recent
+
+    def __getitem__(self, metric: str) -> tuple[MetricSeries, ...]:
+        name = self._on_page[metric]
+        return self._recent.get((self._target, name), lambda: self._read(name))
+
+    def __contains__(self, metric: object) -> bool:
+        return metric in self._on_page
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._on_page)
+
+    def __len__(self) -> int:
+        return len(self._on_page)
+
+    def _read(self, name: str) -> tuple[MetricSeries, ...]:
+        grids = self._store.grids(self._target, name)
+        return tuple(MetricSeries(labels, values, unusable) for labels, (values, unusable) in grids)
+
+
+def _server(store: ScrapeStore, target: str, recent: _Series, grown: _Growths) -> ServerSeries:
+    on_page, instants = store.metrics(target), store.instants(target)
+    meaning = {now: was for was, now in names.current_names(on_page).items() if now is not None}
+    metrics = _StoredMetrics(store, target, meaning, recent)
+    engine, restarted = names.engine_of(on_page), _restarts(len(instants), metrics)
     count = _replicas(instants, metrics, restarted)
     if count > 1:
         return ServerSeries(target, instants, {}, np.zeros_like(restarted), engine, count)
-    return ServerSeries(target, instants, metrics, restarted, engine)
+    return ServerSeries(target, instants, metrics, restarted, engine, _grown=grown)
 
 
 def _replicas(instants: Instants, metrics: Mapping[str, tuple[MetricSeries, ...]], restarted: Bools) -> int:
@@ -238,41 +269,6 @@ def _replicas(instants: Instants, metrics: Mapping[str, tuple[MetricSeries, ...]
         known = [(metric, labels, float(values[scrape])) for metric, labels, values in read]
         seen.add(int(at_ns) / NS_PER_S, (each for each in known if not math.isnan(each[2])))
     return seen.count
-
-
-def _labels(text: str | None) -> dict[str, str]:
-    """Parse the column `labels`; ValueError if it is no JSON object of texts."""
-    return msgspec.convert(json_text.parse(text or ""), dict[str, str])
-
-
-def _on_grid(instants: Instants, table: pa.Table) -> dict[tuple[str, str], tuple[Floats, Bools | None]]:
-    """Return per (metric, labels) the value at each instant, NaN without a usable one, and the mask of unusable values."""
-    metric, labels = (_encoded(table[column]) for column in ("metric", "labels"))
-    codes = metric[0] * max(1, len(labels[1])) + labels[0]
-    positions = np.searchsorted(instants, table["wall_ns"].to_numpy())
-    values = table["value"].to_numpy()
-    usable = np.abs(values) < TOO_LARGE  # NaN is not
-    values = np.where(usable, values, np.nan)
-    order = np.argsort(codes, kind="stable")
-    starts = np.flatnonzero(np.r_[True, np.diff(codes[order]) != 0]) if len(order) else np.array([], dtype=np.int64)
-    grids: dict[tuple[str, str], tuple[Floats, Bools | None]] = {}
-    for rows in np.split(order, starts[1:]) if len(order) else ():
-        grid = np.full(len(instants), np.nan)
-        grid[positions[rows]] = values[rows]
-        number_metric, number_labels = divmod(int(codes[rows[0]]), max(1, len(labels[1])))
-        unusable = None
-        if not usable[rows].all():
-            unusable = np.zeros(len(instants), dtype=np.bool_)
-            unusable[positions[rows[~usable[rows]]]] = True
-        grids[metric[1][number_metric], labels[1][number_labels]] = grid, unusable
-    return grids
-
-
-def _encoded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]:
-    words = column.combine_chunks()
-    if not pa.types.is_dictionary(words.type):
-        words = words.dictionary_encode()
-    return words.indices.to_numpy(zero_copy_only=False).astype(np.int64), words.dictionary.to_pylist()
 
 
 def _restarts(scrapes: int, metrics: Mapping[str, tuple[MetricSeries, ...]]) -> Bools:

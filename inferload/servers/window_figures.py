@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from inferload.base.arrow import pa
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
@@ -39,7 +38,8 @@ from inferload.figures.server_formulas import (
     known,
 )
 from inferload.servers.exposition import TOO_LARGE
-from inferload.servers.series import Instants, ServerSeries, by_target
+from inferload.servers.scrape_store import Instants
+from inferload.servers.series import ServerSeries
 from inferload.servers.servers_window import ServersWindow
 
 # Metrics to read for an entry.
@@ -87,9 +87,8 @@ class PrefixCache:
         return gaps
 
 
-def prefix_cache(table: pa.Table) -> PrefixCache:
+def prefix_cache(servers: Sequence[ServerSeries]) -> PrefixCache:
     """Sum over all targets, from the first scrape to the last. Tokens are counted at admission."""
-    servers = list(by_target(table, [names.PREFIX_QUERIES, names.PREFIX_HITS, names.CACHE_CONFIG]).values())
     configs = [series.labels for server in servers for series in server.series(names.CACHE_CONFIG)]
     sizes = {labels.get("block_size", "") for labels in configs}
     switches = {labels.get("enable_prefix_caching", "") for labels in configs}
@@ -129,25 +128,23 @@ def gap_limit_s(interval_s: float) -> float:
 
 
 def windows_of(
-    table: pa.Table, start_wall_ns: int, end_wall_ns: int, targets: Sequence[str] = (), interval_s: float | None = None
+    servers: Mapping[str, ServerSeries],
+    start_wall_ns: int,
+    end_wall_ns: int,
+    targets: Sequence[str] = (),
+    interval_s: float | None = None,
 ) -> list["ServerWindow"]:
     """Return the half-open window at each target.
 
     `targets`: configured targets; one that never answered has a window without values. `interval_s`: configured interval
     of the scrapes; None: their median interval.
     """
-    servers = by_target(table, USED)
-    for target in targets:
-        silent = ServerSeries(target, np.array([], dtype=np.int64), {}, np.array([], dtype=np.bool_))
-        servers.setdefault(target, silent)
-    return [ServerWindow.of(server, start_wall_ns, end_wall_ns, interval_s) for _, server in sorted(servers.items())]
-
-
-def servers_block(
-    table: pa.Table, start_wall_ns: int, end_wall_ns: int, targets: Sequence[str] = (), interval_s: float | None = None
-) -> list[Server]:
-    """Return one entry per target, of the windows of `windows_of`."""
-    return entries(windows_of(table, start_wall_ns, end_wall_ns, targets, interval_s))
+    silent = {
+        target: ServerSeries(target, np.array([], dtype=np.int64), {}, np.array([], dtype=np.bool_))
+        for target in targets
+    }
+    of_all = sorted((silent | dict(servers)).items())
+    return [ServerWindow.of(server, start_wall_ns, end_wall_ns, interval_s) for _, server in of_all]
 
 
 def entries(windows: Iterable["ServerWindow"]) -> list[Server]:

@@ -55,7 +55,7 @@ from inferload.servers.exposition import parse  # noqa: E402
 from inferload.servers.scraper import readings  # noqa: E402
 from inferload.servers.scrapes_file import ScrapeColumns  # noqa: E402
 from inferload.servers.series import by_target  # noqa: E402
-from inferload.servers.window_figures import servers_block  # noqa: E402
+from inferload.servers.window_figures import USED, entries, windows_of  # noqa: E402
 
 S = 1_000_000_000
 TARGET = "http://server:8000"
@@ -70,12 +70,12 @@ for second in range(5):
     for sample in parse(page(second), server_figures.KEPT_PREFIXES):
         columns.append(second * S, TARGET, sample.metric, sample.labels, sample.value)
 table = columns.to_table()
-servers = servers_block(table, 0, 4 * S)
+servers = entries(windows_of(by_target([table], USED), 0, 4 * S))
 recorder = Recorder()
 for second in range(2):
     line = {"up": True, "wall_ns": second * S, "gauges": readings(parse(page(7)))}
     recorder.close_second(second + 1.0, Instant(0, 0, second * S, {TARGET: line}))
-seconds = timeline._server(by_target(table)[TARGET], pd.Series(range(5), dtype=float).to_numpy(), 5)
+seconds = timeline._server(by_target([table])[TARGET], pd.Series(range(5), dtype=float).to_numpy(), 5)
 report = servers_tables(servers, {})[0]
 entries = msgspec.to_builtins(servers)
 summary = summaries.results({"servers": entries})

@@ -68,7 +68,7 @@ class LongRun:
 def write(folder: Path, size: LongRun, **changes: Any) -> Path:
     """Write turn files, manifest and counts. `changes`: of the counts."""
     (folder / rundir.TURNS).mkdir(parents=True)
-    (folder / rundir.SERVER_METRICS).mkdir()
+    (folder / rundir.SERVER_METRICS).mkdir(exist_ok=True)
     rundir.write_json(folder / rundir.MANIFEST, {"id": RUN})
     tallies, workers = TallySet(), []
     for worker in range(size.workers):

@@ -4,13 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
+from inferload.figures.server_figures import Server
 from inferload.results.documents.summary_document import Outcome, Results, Summary
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.summarise.counts import Counts
 from inferload.results.summarise.summarise import summarise
 from inferload.results.verdict import outcome
-from inferload.servers.window_figures import servers_block
+from inferload.servers.series import by_target
+from inferload.servers.window_figures import USED, entries, windows_of
 
 NO_TURNS = {"sent": 0, "ok": 0, "failed": 0, "unfinished": 0}
 
@@ -36,10 +39,15 @@ def summary(document: dict[str, Any]) -> Summary:
     return Summary.of(known, outcome.judge(known) if stated is None else msgspec.convert(stated, Outcome))
 
 
-def server_documents(*scraped: Any, **options: Any) -> list[dict[str, Any]]:
+def server_entries(table: pa.Table, *window: Any, **options: Any) -> list[Server]:
+    """Return the entries of `servers` of scrapes. `window`, `options`: of `windows_of`."""
+    return entries(windows_of(by_target([table], USED), *window, **options))
+
+
+def server_documents(table: pa.Table, *window: Any, **options: Any) -> list[dict[str, Any]]:
     """Return the entries of `servers` as in the file."""
-    entries: list[dict[str, Any]] = msgspec.to_builtins(servers_block(*scraped, **options))
-    return entries
+    documents: list[dict[str, Any]] = msgspec.to_builtins(server_entries(table, *window, **options))
+    return documents
 
 
 def summarised(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ports import unused_port
 from test_vllm_server import metrics
 
 from inferload.figures.server_figures import FINISHED, GENERATION_TOKENS, PROMPT_TOKENS
-from inferload.servers import scrapes_file
+from inferload.servers.scrapes_file import read_scrapes
 from inferload.servers.series import by_target
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
@@ -104,7 +104,7 @@ def test_counts_of_each_server_and_of_both_are_their_own(
             assert process.exit_code(150) == 0, process.text
         finally:
             process.kill()
-    summary, series = locust_process.summary_of(run_dir), by_target(scrapes_file.read_scrapes(run_dir))
+    summary, series = locust_process.summary_of(run_dir), by_target(read_scrapes(run_dir))
     everything, preflight = summary["turns"]["by_phase"]["all"], 0
     entries = {entry["target"]: entry for entry in summary["servers"]}
     assert entries.keys() == {server.url for server in servers}

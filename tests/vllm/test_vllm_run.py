@@ -16,7 +16,7 @@ from inferload.analysis.report.reconcile import reconcile
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 
-from inferload.servers import scrapes_file
+from inferload.servers.scrapes_file import read_scrapes
 from inferload.servers.series import ServerSeries, by_target
 
 pytestmark = pytest.mark.vllm
@@ -80,7 +80,7 @@ def turns(run_dir: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def server(run_dir: Path) -> ServerSeries:
     """Series of the server over the whole run."""
-    (series,) = by_target(scrapes_file.read_scrapes(run_dir)).values()
+    (series,) = by_target(read_scrapes(run_dir)).values()
     return series
 
 

@@ -10,7 +10,7 @@ from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from test_e2e_users import WHOLE
 
-from inferload.servers import scrapes_file
+from inferload.servers.scrapes_file import read_scrapes
 from inferload.servers.series import by_target
 
 pytestmark = pytest.mark.vllm
@@ -54,6 +54,6 @@ def test_turns_of_tasks_have_the_token_counts_of_the_server(
     assert everything["sent"] == len(turns) > 2
     assert max(Counter(turn["turn_id"] for turn in turns).values()) == 1
     assert everything["by_failure"].keys() <= {"rejected"}
-    (server,) = by_target(scrapes_file.read_scrapes(run_dir)).values()
+    (server,) = by_target(read_scrapes(run_dir)).values()
     assert server.grown("vllm:prompt_tokens_total")[-1] == sum(turn["input_tokens"] for turn in turns)
     assert server.grown("vllm:generation_tokens_total")[-1] == sum(turn["output_tokens"] for turn in turns)

@@ -1,6 +1,7 @@
 """`cache` block of a summary: expected hits of an infinite prefix cache, hits counted by the server, and hits reported with
 each answer, all over the whole run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from inferload.results.summarise.sent_turns import sessions
 from inferload.results.summarise.turns import Turns
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.servers import scrapes_file, window_figures
+from inferload.servers.series import ServerSeries, by_target
 from inferload.turns import turns_file
 from inferload.workload.isolation import isolation
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
@@ -69,12 +71,17 @@ class _TooLong(Exception):
     """The cache at the end of the run would need too much memory."""
 
 
-def figures(run_dir: Path, run: Counts, turns: Turns | None) -> CacheFigures:
+def servers_of(run_dir: Path, run: Counts) -> dict[str, ServerSeries]:
+    """Return the series of the servers that the summary of a run needs."""
+    return by_target(scrapes_file.read_scrapes(run_dir), window_figures.USED) if run.metrics_targets else {}
+
+
+def figures(run_dir: Path, run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries]) -> CacheFigures:
     """Return the figures of a run that has ended. A warm run starts with the cache of the run before.
 
     A run whose infinite cache would need more than about 1 GB has no expected hits and no hits per turn, and a note.
     """
-    counted = _counted(run_dir, run)
+    counted = window_figures.prefix_cache(list(servers.values())) if run.metrics_targets else None
     cache = run.scenario.cache
     block, source = _block_size(counted, cache.block_size)
     known = Cache(
@@ -141,7 +148,7 @@ def _left_by(folder: Path) -> SentHits | None:
     if not rundir.is_plain(folder / rundir.COUNTS):
         return None
     earlier = read_counts(folder)
-    left = figures(folder, earlier, _turns(folder, earlier))
+    left = figures(folder, earlier, _turns(folder, earlier), servers_of(folder, earlier))
     if left.note is not None:
         raise _TooLong(f"{folder.name}: {left.note}")
     return left.hits
@@ -170,10 +177,6 @@ def _against_earlier(run_dir: Path, run: Counts, turns: Turns | None) -> Earlier
     parts = (of.by_session(columns, paired_turns.figures_of_turns, turns.parts) for of in (before, turns))
     only_after, measures = paired_turns.paired(zip(*parts, strict=True))
     return replace(comparison, only_after=only_after, measures=measures)
-
-
-def _counted(run_dir: Path, run: Counts) -> window_figures.PrefixCache | None:
-    return window_figures.prefix_cache(scrapes_file.read_scrapes(run_dir)) if run.metrics_targets else None
 
 
 def _block_size(counted: window_figures.PrefixCache | None, configured: int | None) -> tuple[int, str]:

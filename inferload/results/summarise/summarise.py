@@ -1,7 +1,7 @@
 """Summary of a run directory, from its counts, its scrapes and, if complete, its turn records."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,8 @@ from inferload.results.summarise.turns import Turns
 from inferload.results.verdict import outcome, phase_evidence, validity
 from inferload.results.verdict.evidence import ScrapeGap, Stamps
 from inferload.results.verdict.failures import TurnEnds, stopped_by_target
-from inferload.servers import scrapes_file, window_figures
+from inferload.servers import window_figures
+from inferload.servers.series import ServerSeries
 from inferload.servers.servers_window import ServersWindow
 from inferload.turns import turns_file
 from inferload.turns.record import PHASES, Phase
@@ -41,9 +42,10 @@ def summarise(run_dir: Path, counts: Counts | None = None) -> Summary:
     """
     run = read_counts(run_dir) if counts is None else counts
     turns = Turns.of(run_dir, run.tallies.total("measure")) if run.whole else None
-    cache = cache_figures.figures(run_dir, run, turns)
+    servers = cache_figures.servers_of(run_dir, run)
+    cache = cache_figures.figures(run_dir, run, turns, servers)
     exact = None if turns is None or not turns.few else ExactValues(turns.read, ["class", *_split_by(run)])
-    measured = summary.build(_input(run_dir, run, turns, cache, exact))
+    measured = summary.build(_input(run_dir, run, turns, cache, exact, at_servers=_windows(run, servers)))
     records, notes = _turn_records(run), []
     if records.why is not None:
         notes.append(
@@ -97,10 +99,15 @@ def _tasks(turns: Turns) -> dict[str, Task]:
 
 
 def _input(
-    run_dir: Path, run: Counts, turns: Turns | None, cache: CacheFigures, exact: ExactValues | None
+    run_dir: Path,
+    run: Counts,
+    turns: Turns | None,
+    cache: CacheFigures,
+    exact: ExactValues | None,
+    *,
+    at_servers: list[window_figures.ServerWindow],
 ) -> summary.SummaryInput:
     windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
-    at_servers = _servers(run_dir, run)
     entries = window_figures.entries(at_servers)
     growths = _growths(run_dir, run, turns)
     itl_ms = server_figures.ITL.number(ServersWindow(at_servers))
@@ -144,14 +151,14 @@ def _batch_sums(turns: Turns, name: str, class_name: str | None, limit: float) -
     return batch_sums(turns.read, name, SLICES, class_name, limit)
 
 
-def _servers(run_dir: Path, run: Counts) -> list[window_figures.ServerWindow]:
+def _windows(run: Counts, servers: Mapping[str, ServerSeries]) -> list[window_figures.ServerWindow]:
     """Measure phase at each server."""
     window = next((w for w in run.windows if w.phase == "measure"), None)
     if window is None or window.end_ns is None or not run.metrics_targets:
         return []
     start_ns, end_ns = run.anchor.to_wall_ns(window.start_ns), run.anchor.to_wall_ns(window.end_ns)
-    scrapes, interval_s = scrapes_file.read_scrapes(run_dir), run.scenario.server.interval_s
-    return window_figures.windows_of(scrapes, start_ns, end_ns, list(run.metrics_targets), interval_s)
+    interval_s = run.scenario.server.interval_s
+    return window_figures.windows_of(servers, start_ns, end_ns, list(run.metrics_targets), interval_s)
 
 
 def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: CacheFigures) -> phase_evidence.RunFacts:

@@ -132,7 +132,7 @@ def test_truncated_scrapes_are_left_out_with_a_note(tmp_path: Path, joined: bool
         join_parts(folder)
     (file,) = folder.iterdir()
     file.write_bytes(file.read_bytes()[:-40])
-    assert f"server_metrics/{file.name} cannot be read and is left out" in notes_of(path)
+    assert f"server_metrics/{file.name} cannot be read to its end; the rest is left out" in notes_of(path)
     assert "no server metrics were scraped" in notes_of(path)
 
 
@@ -158,7 +158,7 @@ def test_unrelated_parquet_files_are_left_out_with_a_note(tmp_path: Path) -> Non
     notes = notes_of(path)
     assert "turns/z-copied.parquet holds no turns of a run, and is left out" in notes
     assert "turns/w0-9.parquet holds turns of another run, another, and is left out" in notes
-    assert "server_metrics/z-copied.parquet cannot be read and is left out" in notes
+    assert "server_metrics/z-copied.parquet cannot be read to its end; the rest is left out" in notes
     assert len(frames.load(path).turns) == synthetic.TURNS
 
 

@@ -98,7 +98,7 @@ def with_servers(run: RunFrames, figures: dict[str, dict[str, float]], rests: bo
         }
         for name, value in values.items():
             columns.append(synthetic.START_WALL_NS + round(now * synthetic.NS), server, name, (), value)
-    return replace(run, servers=by_target(columns.to_table()))
+    return replace(run, servers=by_target([columns.to_table()]))
 
 
 COUNTERS = {names.PROMPT_TOKENS: "input_tokens", names.GENERATION_TOKENS: "output_tokens"}
@@ -230,7 +230,7 @@ def test_counters_of_several_servers_behind_one_address_are_not_compared(run: Ru
         values = {names.RUNNING: 0.0, names.WAITING: 0.0, names.PROCESS_START: 100.0 + number % 2}
         for name, value in values.items():
             columns.append(synthetic.START_WALL_NS + number * synthetic.NS, SERVER, name, (), value)
-    several = replace(run, servers=by_target(columns.to_table()))
+    several = replace(run, servers=by_target([columns.to_table()]))
     reconciled = reconcile(several)
     text = f"2 servers behind {SERVER}: name each with --metrics-url; server figures are left out"
     assert [(check.check, check.outcome, check.text) for check in reconciled.checks][-1] == ("sums", "not known", text)

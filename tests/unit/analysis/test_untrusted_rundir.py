@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scrapes
 import synthetic_run as synthetic
 from inferload.analysis.data import frames
 from inferload.analysis.report import report
@@ -59,7 +60,7 @@ def test_part_names_in_scrapes_files_cannot_remove_files_outside(run: Path, tmp_
     outside.write_text("mine")
     (folder / "notes.txt").write_text("mine")
     scrapes_file.join_parts(folder)
-    table = scrapes_file.read_scrapes(run)
+    table = scrapes.table_of(run)
     name_parts(folder / scrapes_file.JOINED, str(outside), "../../precious", "notes.txt")
     scrapes_file.write_part(folder, 3, table)
     scrapes_file.join_parts(folder)

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scrapes
 import trustme
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,7 +128,7 @@ class Child:
         if how == "sigterm":
             self.process.send_signal(signal.SIGTERM)
         _, errors = self.process.communicate(timeout=20)
-        return self.process.returncode, errors, scrapes_file.read_scrapes(self.run)
+        return self.process.returncode, errors, scrapes.table_of(self.run)
 
 
 @pytest.mark.parametrize("how", ["stdin", "sigterm"])
@@ -211,7 +212,7 @@ def test_a_closed_stdout_does_not_delay_scrapes(tmp_path: Path, page: MetricsSer
     assert child.process.stdin is not None
     child.process.stdin.close()
     assert child.process.wait(20) == 0
-    assert len(scrapes_file.read_scrapes(tmp_path)) == page.count * 7
+    assert len(scrapes.table_of(tmp_path)) == page.count * 7
 
 
 @pytest.mark.parametrize("trusted", ["ca-file", "insecure", "not"])
@@ -294,17 +295,17 @@ def test_a_crash_while_joining_parts_duplicates_nothing(tmp_path: Path) -> None:
         scrapes_file.write_part(folder, scrapes_file.next_number(folder), scrapes_at(*walls).to_table())
         for walls in ((1, 2), (3,), (4, 5, 6))
     ]
-    before = scrapes_file.read_scrapes(tmp_path)
+    before = scrapes.table_of(tmp_path)
     removed = parts[1].read_bytes()
     scrapes_file.join_parts(folder)
     parts[1].write_bytes(removed)  # as after a crash before this part was removed
     (folder / "part-00009.parquet.tmp").write_bytes(b"cut short")
-    assert str(scrapes_file.read_scrapes(tmp_path).to_pylist()) == str(before.to_pylist())
+    assert str(scrapes.table_of(tmp_path).to_pylist()) == str(before.to_pylist())
     assert len(before) == 12
     assert scrapes_file.next_number(folder) == 3
     scrapes_file.write_part(folder, 3, scrapes_at(7).to_table())
     scrapes_file.join_parts(folder)
-    assert [row["wall_ns"] for row in scrapes_file.read_scrapes(tmp_path, ["vllm:a"]).to_pylist()] == [
+    assert [row["wall_ns"] for row in scrapes.table_of(tmp_path, ["vllm:a"]).to_pylist()] == [
         1,
         2,
         3,
@@ -330,11 +331,11 @@ def test_partial_files_of_a_killed_scraper_are_removed(tmp_path: Path, page: Met
     finally:
         scraping.stop()
     assert [path.name for path in folder.iterdir()] == ["part-00000.parquet"]
-    assert len(scrapes_file.read_scrapes(tmp_path, ["vllm:a"])) == 2
+    assert len(scrapes.table_of(tmp_path, ["vllm:a"])) == 2
 
 
 def test_no_scrapes_are_an_empty_table(tmp_path: Path) -> None:
-    assert scrapes_file.read_scrapes(tmp_path).schema == scrapes_file.SCHEMA
+    assert scrapes.table_of(tmp_path).schema == scrapes_file.SCHEMA
     assert len(ScrapeBuffer().take()) == 0
 
 
@@ -363,7 +364,7 @@ def test_scraped_counters_equal_the_requested_tokens(tmp_path: Path, served: Sim
     after = ask(served, 2)
     code, _, table = child.end()
     assert code == 0
-    series = by_target(table)[served.url]
+    series = by_target([table])[served.url]
     assert series.grown(names.PROMPT_TOKENS)[-1] == before[0] + after[0]
     assert series.grown(names.GENERATION_TOKENS)[-1] == before[1] + after[1]
     assert series.summed(names.GENERATION_TOKENS)[-1] == after[1]
@@ -443,7 +444,7 @@ def test_scrape_ends_after_its_duration(tmp_path: Path, served: Simulator) -> No
     out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
     assert "0 failed · 1 of 1 targets up" in out
-    series = by_target(scrapes_of(folder))[served.url]
+    series = by_target([scrapes_of(folder)])[served.url]
     assert (series.summed(names.PROMPT_TOKENS)[-1], series.summed(names.GENERATION_TOKENS)[-1]) == (
         prompt_tokens,
         output_tokens,
@@ -529,7 +530,7 @@ def test_the_lines_of_an_address_with_several_servers_have_no_gauges(tmp_path: P
     assert code == 0
     assert [line["replicas"] for line in lines] == [1, 1, 2, 2]
     assert [line["gauges"] for line in lines[1:3]] == [{names.RUNNING: 3}, {}]
-    assert by_target(table)[server.url].replicas == 2
+    assert by_target([table])[server.url].replicas == 2
 
 
 def test_inferload_scrape_names_an_address_with_several_servers(tmp_path: Path) -> None:

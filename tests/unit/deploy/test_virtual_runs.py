@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import recomputed
+import scrapes
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from inferload.deploy.sweep import definition
@@ -32,7 +33,6 @@ from inferload.figures import metric_names as names
 from inferload.results.cost import Prices
 from inferload.results.summarise.counts import read_counts
 from inferload.scenario import scenario as scenarios
-from inferload.servers.scrapes_file import read_scrapes
 from inferload.turns.tally import count_faults
 
 MAKE = pytest.TempPathFactory
@@ -124,7 +124,7 @@ def test_a_closed_loop_keeps_its_counts(tmp_path_factory: MAKE, shape: dict[str,
         assert len(begun) <= sessions
     assert count_faults(read_counts(folder).tallies) == []
     assert summary["turns"]["by_phase"]["all"]["sent"] == len(rows)
-    generated = read_scrapes(folder, [names.GENERATION_TOKENS])["value"].to_pylist()
+    generated = scrapes.table_of(folder, [names.GENERATION_TOKENS])["value"].to_pylist()
     assert generated[-1] - generated[0] == sum(row["output_tokens"] for row in rows)
 
 

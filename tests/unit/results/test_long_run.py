@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import long_run
+import many_scrapes
 import pytest
 import recomputed
 import summaries
-from long_run import LongRun
+from long_run import LongRun, S
 
 from inferload.results import agent_tasks
 from inferload.results.summarise import cache_figures
@@ -32,7 +33,8 @@ from inferload.results.documents.typed_documents import document_of
 document = document_of(summarise(Path(sys.argv[1])))
 peak_kb, = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 figures = {key: document[key] for key in ("percentiles_from", "notes")} | {"sent": document["turns"]["by_phase"]["all"]["sent"]}
-print(json.dumps(figures | {"peak_mb": int(peak_kb) / 1024}))
+servers = {"servers": sum(server["scrapes"] > 0 for server in document["servers"])}
+print(json.dumps(figures | servers | {"peak_mb": int(peak_kb) / 1024}))
 """
 # A workload whose sessions cannot be repeated, so that no hits are expected.
 TASKS = """
@@ -143,6 +145,36 @@ def test_memory_per_turn_is_bounded(tmp_path: Path) -> None:
         for turns in (few, many)
     ]
     assert (peaks_mb[1] - peaks_mb[0]) * 2**20 / (many - few) < 1000  # 2,600 with a Python object per turn
+
+
+def scraped(folder: Path, servers: int, pages: int) -> Path:
+    """Write a short run, and pages of servers over its measure phase."""
+    many_scrapes.write(folder, servers, pages, long_run.ANCHOR.wall_ns + 10 * S, 100 * S // pages)
+    size = LongRun(2000, sessions_per_s=4.0, scenario=TASKS)
+    return long_run.write(folder, size, metrics_targets=many_scrapes.addresses(servers))
+
+
+def test_memory_per_sample_of_a_server_is_bounded(tmp_path: Path) -> None:
+    few, many = 1000, 8000  # pages
+    peaks_mb = [summarised(scraped(tmp_path / str(pages), 1, pages))["peak_mb"] for pages in (few, many)]
+    samples = (many - few) * many_scrapes.PAGE
+    assert (peaks_mb[1] - peaks_mb[0]) * 2**20 / samples < 6  # 117 with the whole table in memory
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("servers", "pages"), [(1, 2200), (50, 44)])
+def test_memory_does_not_grow_with_the_samples_of_servers(tmp_path: Path, servers: int, pages: int) -> None:
+    few, many = (summarised(scraped(tmp_path / str(count), servers, count)) for count in (pages, 10 * pages))
+    assert (few["servers"], many["servers"]) == (servers, servers)
+    assert many["peak_mb"] <= 1.1 * few["peak_mb"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("servers", [1, 50])
+def test_twenty_million_samples(tmp_path: Path, servers: int) -> None:
+    figures = summarised(scraped(tmp_path, servers, 20_000_000 // many_scrapes.PAGE // servers))
+    print(figures)
+    assert figures["peak_mb"] < 700
 
 
 @pytest.mark.soak

@@ -67,7 +67,7 @@ def test_figures_that_only_one_engine_publishes() -> None:
 
 
 def test_the_timeline_has_the_hit_rate() -> None:
-    sglang, trtllm = (by_target(scraped(engine))["http://server"] for engine in ENGINES)
+    sglang, trtllm = (by_target([scraped(engine)])["http://server"] for engine in ENGINES)
     at_s = np.array([0.0, 10.0])
     counted = timeline._server(sglang, at_s, 11)["prefix_cache_hit_rate"]
     assert counted.dropna().tolist() == [pytest.approx(0.4)]

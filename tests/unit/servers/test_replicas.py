@@ -59,7 +59,7 @@ def table(scrapes: list[Scrape]) -> pa.Table:
 
 
 def series_of(scrapes: list[Scrape]) -> ServerSeries:
-    (server,) = by_target(table(scrapes)).values()
+    (server,) = by_target([table(scrapes)]).values()
     return server
 
 
@@ -135,7 +135,7 @@ def unknown(scrapes: list[Scrape]) -> None:
         "engines",
     )
     assert [entry[name] for name in figures] == [None] * 5 + [[]]
-    assert prefix_cache(table(scrapes)).queries is None
+    assert prefix_cache(list(by_target([table(scrapes)]).values())).queries is None
 
 
 @given(fleets(starts=True))
@@ -285,4 +285,4 @@ def test_the_fact_is_the_same_for_every_choice_of_metrics() -> None:
     servers = [Process(EPOCH_S, 100.0, 1000.0 * number) for number in range(2)]
     scrapes = table(Fleet(servers, picks("round robin", 2, 12, Random(1)), 0.25, starts=False).scrapes())
     chosen: tuple[list[str] | None, ...] = (None, [names.RUNNING], [names.PREFIX_QUERIES, names.PREFIX_HITS], [])
-    assert [by_target(scrapes, metrics)[SERVER].replicas for metrics in chosen] == [2] * 4
+    assert [by_target([scrapes], metrics)[SERVER].replicas for metrics in chosen] == [2] * 4

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from summaries import server_documents as servers_block
+from summaries import server_entries as servers_entries
 
 from inferload.figures import metric_names as names
 from inferload.figures.metric_names import names_on_pages
@@ -16,7 +17,6 @@ from inferload.figures.server_figures import BY_KEY, GPU, SERVER_FIGURES
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target, growth
 from inferload.servers.window_figures import USED, ServerWindow, prefix_cache
-from inferload.servers.window_figures import servers_block as servers_entries
 
 S = 1_000_000_000
 SERVER = "http://server:8000"
@@ -65,7 +65,7 @@ def test_a_page_is_silent_until_it_answers(took_s: float, at_s: int) -> None:
     ]:
         wall_ns = round((begun_s + answered_s) / 2 * S)
         columns.append(wall_ns, SERVER, names.SCRAPE_DURATION, (), answered_s - begun_s)
-    window = ServerWindow.of(by_target(columns.to_table())[SERVER], 0, (at_s + 5) * S)
+    window = ServerWindow.of(by_target([columns.to_table()])[SERVER], 0, (at_s + 5) * S)
     assert window.longest_silence_s == pytest.approx(max(1.0 + took_s, 4.0 - took_s), abs=1e-6)
 
 
@@ -130,12 +130,12 @@ def test_without_prefix_cache_queries_there_is_no_hit_rate() -> None:
 
 def test_counts_of_a_run_name_missing_scrapes() -> None:
     asked = [None, None, *(page(prefix_queries=1000 * n, prefix_hits=250 * n) for n in range(2, 6)), None]
-    counted = prefix_cache(table(*asked))
+    counted = prefix_cache(list(by_target([table(*asked)]).values()))
     assert (counted.queries, counted.hits, counted.between_wall_ns) == (3000, 750, (2 * S, 5 * S))
     assert counted.missed(2 * S, 5 * S) == []
     assert counted.missed(S, 5 * S) == ["begins 1.0 s after the first turn was sent, with the first successful scrape"]
     assert counted.missed(3 * S, 6 * S) == ["ends 1.0 s before the last turn ended, with the last successful scrape"]
-    assert prefix_cache(table(page(running=1))).missed(0, S) == []
+    assert prefix_cache(list(by_target([table(page(running=1))]).values())).missed(0, S) == []
 
 
 def test_earlier_prefix_cache_queries_are_reported() -> None:
@@ -172,7 +172,7 @@ def test_a_restart_is_counted_and_growth_continues() -> None:
     assert entry["restarts"] == 1
     assert entry["generation_tokens"] == 200 + 100
     assert entry["longest_gap_s"] == 2.0
-    series = by_target(scrapes)[SERVER]
+    series = by_target([scrapes])[SERVER]
     assert (series.summed(names.GENERATION_TOKENS)[-1], series.grown(names.GENERATION_TOKENS)[-1]) == (100, 300)
 
 
@@ -442,7 +442,7 @@ def test_growth_adds_up_over_restarts(lives: list[list[int]]) -> None:
 
 
 def test_the_grid_keeps_gaps() -> None:
-    server = by_target(table(page(running=1), page(running=2, waiting=7), page(running=3)))[SERVER]
+    server = by_target([table(page(running=1), page(running=2, waiting=7), page(running=3))])[SERVER]
     waiting = server.summed(names.WAITING)
     assert waiting is not None
     assert np.isnan(waiting).tolist() == [True, False, True]
@@ -465,7 +465,7 @@ def test_any_values_and_labels_give_figures(
     scrapes = table(*[{(metric, (label,)): value for (metric, label), value in one.items()} for one in pages])
     for entry in servers_block(scrapes, 0, 4 * S):
         json.dumps(entry, allow_nan=False)
-    prefix_cache(scrapes)
+    prefix_cache(list(by_target([scrapes]).values()))
 
 
 @given(st.dictionaries(st.sampled_from(LABELS["le"]), ODD | st.floats(0, 3), min_size=1))
