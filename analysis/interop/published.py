@@ -11,15 +11,18 @@ from typing import Any
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 
+from . import units
+
 ONE_FIGURE = "one published figure, no interval"
 
 _BLOCK = re.compile(r"=+ *Serving Benchmark Result *=+")
-_LINE = re.compile(r"[\s#>|*]*([A-Za-z][^:=|]*?)\s*:\s*(-?\d[\d.eE+-]*|nan|inf)\s*")
+_NUMBER = r"-?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_LINE = re.compile(rf"[\s#>|*]*([A-Za-z][^:=|]*?)\s*:\s*({_NUMBER}|nan|inf)\s*")
 _THROUGHPUT = re.compile(
-    r"\bThroughput: ([\d.]+) requests/s, ([\d.]+) (?:total )?tokens/s(?:, ([\d.]+) output tokens/s)?", re.I
+    r"\bThroughput: ([\d.,]+) requests/s, ([\d.,]+) (?:total )?tokens/s(?:, ([\d.,]+) output tokens/s)?", re.I
 )
-_MEASURES = {"TTFT": TTFT.key, "TPOT": TPOT.key, "ITL": ITL.key, "E2EL": E2E.key}
-_STATISTIC = re.compile(r"(Mean|Median|P\d+(?:\.\d+)?) (TTFT|TPOT|ITL|E2EL) \(ms\)", re.I)
+_MEASURES = {"TTFT": TTFT.key, "TPOT": TPOT.key, "ITL": ITL.key, "E2EL": E2E.key, "E2E LATENCY": E2E.key}
+_STATISTIC = re.compile(r"(Mean|Median|P\d+(?:\.\d+)?) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(([^()]*)\)", re.I)
 _RATES = {
     "request throughput (req/s)": TURNS.key,
     "output token throughput (tok/s)": OUTPUT.key,
@@ -48,19 +51,24 @@ def blocks(text: str) -> list[Published]:
 def _block(label: str, text: str) -> Published:
     figures: dict[str, float | None] = {}
     counts: dict[str, float] = {}
+    unread: list[str] = []
     for line in text.splitlines():
         if re.fullmatch(r"[\s#>|*]*={20,}[\s|]*", line):
             break
         if (match := _LINE.fullmatch(line)) is None:
             continue
-        name, value = " ".join(match[1].split()), finite(match[2])
+        name, value = " ".join(match[1].split()), finite(match[2].replace(",", ""))
         if (key := _RATES.get(name.lower())) is not None:
             figures[key] = value
         elif statistic := _STATISTIC.fullmatch(name):
-            figures[f"{_statistic(statistic[1])}({_MEASURES[statistic[2].upper()]})"] = value
+            measure = _MEASURES[statistic[2].upper()]
+            if (factor := units.factor(measure, statistic[3])) is None:
+                unread.append(name)
+            else:
+                figures[f"{_statistic(statistic[1])}({measure})"] = None if value is None else value * factor
         elif value is not None:
             counts[name.lower()] = value
-    return Published(label, figures, counts=counts)
+    return Published(label, figures, tuple(unread), counts)
 
 
 def throughput_lines(text: str) -> list[Mapping[str, float | None]]:
@@ -69,7 +77,7 @@ def throughput_lines(text: str) -> list[Mapping[str, float | None]]:
         dict(zip((TURNS.key, TOTAL.key, OUTPUT.key), match.groups(), strict=True))
         for match in _THROUGHPUT.finditer(text)
     ]
-    return [{key: finite(value) for key, value in each.items() if value is not None} for each in found]
+    return [{key: finite(value.replace(",", "")) for key, value in each.items() if value is not None} for each in found]
 
 
 def finite(text: str) -> float | None:
