@@ -9,13 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import tables
-from .published import finite
+from .published import number
 
 CUT = "cut off"  # key of the metrics with a cell that the width of the terminal cut off
 
 _TITLE = re.compile(r"^\W*NVIDIA AIPerf \|", re.M)
 _NAME = re.compile(r"(?P<title>.*?)\s*(?:\((?P<unit>[^()]*)\))?")
-_NUMBER = re.compile(r"-?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
 
 def documents(text: str) -> list[dict[str, Any]]:
@@ -45,12 +44,7 @@ def _metrics(table: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, An
         if name is None or not name["title"]:
             continue
         values = zip(statistics, row[1:], strict=False)
-        known = {statistic: value for statistic, cell in values if (value := _number(cell)) is not None}
+        known = {statistic: value for statistic, cell in values if (value := number(cell.strip())) is not None}
         tag = re.sub(r"[\s-]+", "_", name["title"].lower())
         cut = f"{row[0]} (cut off)" if any("…" in cell for cell in row) else ""
         yield tag, {"unit": name["unit"] or "requests", **known}, cut
-
-
-def _number(cell: str) -> float | None:
-    """Return the number of a cell; None for an empty one, N/A, or one that was cut off."""
-    return finite(cell.replace(",", "")) if _NUMBER.fullmatch(cell.strip()) else None

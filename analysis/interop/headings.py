@@ -49,7 +49,7 @@ _OTHER_COLUMN = re.compile(r"p\s*\d[\d.]*|count|samples|n|std\.?[ -]?dev(?:iatio
 # Words of a quantity that is not the measure itself.
 _ANOTHER = re.compile(
     r"\b(?:change|diff(?:erence)?|delta|gain|improvement|speed-?up|reduction|increase|overhead|slo|sla|limit|target|threshold|"
-    r"budget|attainment|violations?|errors?|adjusted|peak)\b|提升|变化|差值|差异|降低|峰值|[\u03b4%\u00d7]|\.{2,}"
+    r"budget|attainment|violations?|errors?|errored|incomplete|failed|adjusted|peak)\b|提升|变化|差值|差异|降低|峰值|[\u03b4%\u00d7]|\.{2,}"
 )
 _BRACKETS = re.compile(r"[(\[{<]([^()\[\]{}<>]*)[)\]}>]")
 

@@ -41,6 +41,10 @@ def _of_json(path: Path, text: str) -> list[Imported]:
     try:
         for document in _documents(text):
             results += _results(path, document)
+    except UnknownFormat as error:
+        if results:  # a known file, which a folder does not leave out
+            raise UsageError(str(error)) from error
+        raise
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON ({error}); is the file complete?") from error
     if not results:
@@ -100,7 +104,7 @@ def _published(path: Path, text: str) -> list[Imported] | None:
             return [aiperf_of_text(document) for document in documents]
         if rows := tables.rows(text):
             return [_row(row) for row in rows]
-        refused = tables.refused(text)
+        refused = [name for name in tables.refused(text) if len(name) <= _LONGEST_NAME]
     except ValueError as error:
         raise UnknownFormat(f"{path}: {error}") from error
     if path.suffix in (*_TABLES, *_PRINTED) or refused:
@@ -112,13 +116,14 @@ def _published(path: Path, text: str) -> list[Imported] | None:
 def _block(block: published.Published) -> Imported:
     counts = block.counts
     completed, failed = counts.get("successful requests"), counts.get("failed requests")
+    limit = counts.get("maximum request concurrency", counts.get("max request concurrency"))
     return Imported(
         client="SGLang bench_serving" if _OF_SGLANG in counts else "vllm bench serve",
         figures=block.figures,
-        settings={"max_concurrency": limit} if (limit := counts.get("maximum request concurrency")) else {},
+        settings={"max_concurrency": limit} if limit else {},
         input_tokens=ratio(counts.get("total input tokens"), completed),
         output_tokens=ratio(counts.get("total generated tokens"), completed),
-        concurrency=counts.get("maximum request concurrency"),
+        concurrency=limit,
         notes=(published.ONE_FIGURE, *failed_note(failed, completed), *unread_note(block.unread)),
         completed=completed,
         failed=failed,
@@ -164,7 +169,7 @@ _PRINTED = (".md", ".txt", ".log")
 _OF_SGLANG = "total generated tokens (retokenized)"  # line that it alone prints
 # Title of a printed table, or first headings of the CSV file. Their headings have three lines.
 _GUIDELLM = re.compile(r"Run Summary Info|Request Latency Statistics \(Completed|^\ufeff?Run Info,", re.M)
-_MOST_NAMES = 3
+_MOST_NAMES, _LONGEST_NAME = 3, 60
 _NO_FIGURE = (
     "no table with a number for TTFT, TPOT, ITL, E2E, requests/s or tokens/s, and no block that vLLM prints; "
     "name these figures in its header or its first column"

@@ -17,9 +17,10 @@ ONE_FIGURE = "one published figure, no interval"
 
 _BLOCK = re.compile(r"=+ *Serving Benchmark Result *=+")
 _NUMBER = r"-?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?"
-_LINE = re.compile(rf"[\s#>|*]*([A-Za-z][^:=|]*?)\s*:\s*({_NUMBER}|nan|inf)\s*")
+_LINE = re.compile(r"[\s#>|*]*([A-Za-z][^:=|]*?)\s*:\s*(\S+)\s*")
+_NO_VALUE = re.compile(r"[+-]?(?:nan|inf|none|n/?a|-+)", re.I)
 _THROUGHPUT = re.compile(
-    r"\bThroughput: ([\d.,]+) requests/s, ([\d.,]+) (?:total )?tokens/s(?:, ([\d.,]+) output tokens/s)?", re.I
+    rf"\bThroughput: ({_NUMBER}) requests/s, ({_NUMBER}) (?:total )?tokens/s(?:, ({_NUMBER}) output tokens/s)?", re.I
 )
 _MEASURES = {"TTFT": TTFT.key, "TPOT": TPOT.key, "ITL": ITL.key, "E2EL": E2E.key, "E2E LATENCY": E2E.key}
 _STATISTIC = re.compile(r"(Mean|Median|P\d+(?:\.\d+)?) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(([^()]*)\)", re.I)
@@ -57,17 +58,17 @@ def _block(label: str, text: str) -> Published:
             break
         if (match := _LINE.fullmatch(line)) is None:
             continue
-        name, value = " ".join(match[1].split()), finite(match[2].replace(",", ""))
-        if (key := _RATES.get(name.lower())) is not None:
-            figures[key] = value
-        elif statistic := _STATISTIC.fullmatch(name):
-            measure = _MEASURES[statistic[2].upper()]
-            if (factor := units.factor(measure, statistic[3])) is None:
-                unread.append(name)
-            else:
-                figures[f"{_statistic(statistic[1])}({measure})"] = None if value is None else value * factor
-        elif value is not None:
-            counts[name.lower()] = value
+        name, value = " ".join(match[1].split()), number(match[2])
+        statistic = _STATISTIC.fullmatch(name)
+        measure = _RATES.get(name.lower()) or (statistic and _MEASURES[statistic[2].upper()])
+        factor = 1.0 if statistic is None or measure is None else units.factor(measure, statistic[3])
+        if measure is None:
+            counts |= {} if value is None else {name.lower(): value}
+        elif factor is None or (value is None and not _NO_VALUE.fullmatch(match[2])):
+            unread.append(f"{name} ({match[2]})")
+        else:
+            figure = f"{_statistic(statistic[1])}({measure})" if statistic else measure
+            figures[figure] = None if value is None else value * factor
     return Published(label, figures, tuple(unread), counts)
 
 
@@ -77,7 +78,12 @@ def throughput_lines(text: str) -> list[Mapping[str, float | None]]:
         dict(zip((TURNS.key, TOTAL.key, OUTPUT.key), match.groups(), strict=True))
         for match in _THROUGHPUT.finditer(text)
     ]
-    return [{key: finite(value.replace(",", "")) for key, value in each.items() if value is not None} for each in found]
+    return [{key: number(value) for key, value in each.items() if value is not None} for each in found]
+
+
+def number(text: str) -> float | None:
+    """Return a number with a comma before each group of three digits, or none; None for another text."""
+    return finite(text.replace(",", "")) if re.fullmatch(_NUMBER, text) else None
 
 
 def finite(text: str) -> float | None:

@@ -123,6 +123,7 @@ def test_a_unit_of_another_quantity_in_the_cell_disqualifies_it(name: str, unit:
         "TTFT max (ms)", "Network-Adjusted Time to First Token (ms)", "Time to First Output Token (ms)", "TTFT SLO (ms)",
         "E2E latency per token (ms)", "TTFT improvement", "TTFT speedup (x)", "E2E Out… Tok…", "Input token throughput (tok/s)",
         "TTFT P50/P99", "Throughput per GPU (tok/s)", "TTFT / TPOT (ms)", "Output token throughput (req/s)",
+        "Errored TTFT (ms)", "Incomplete time to first token, ms",
     ],
 )  # fmt: skip
 def test_a_name_that_contains_the_name_of_a_figure_is_another_quantity(heading: str) -> None:
@@ -164,6 +165,10 @@ def test_a_number_with_thousands_separators_is_read_whole(value: float, form: ob
 def test_a_number_in_another_form_is_not_read_in_part(cell: str) -> None:
     (side,) = tables.rows(f"| Setup | QPS | E2E (ms) |\n|---|---|---|\n| a | 3 | {cell} |")
     assert (side.figures, side.unread) == ({"turns_per_s": 3}, (f"E2E (ms) ({cell})",))
+    (block,) = published.blocks(
+        f"=== Serving Benchmark Result ===\nRequest throughput (req/s): 3\nMean E2EL (ms): {cell}\nMean TTFT (tok/s): 5\n"
+    )
+    assert (block.figures, block.unread) == ({"turns_per_s": 3}, (f"Mean E2EL (ms) ({cell})", "Mean TTFT (tok/s) (5)"))
 
 
 def test_a_number_with_a_comma_without_quotes_is_not_read_as_two(tmp_path: Path) -> None:
@@ -171,6 +176,19 @@ def test_a_number_with_a_comma_without_quotes_is_not_read_as_two(tmp_path: Path)
     file.write_text("Setup,E2E (ms),QPS\na,2,072.11,3\n")
     with pytest.raises(UsageError, match="has 4 cells below 3 headings; quote a number with commas"):
         imported.read(file)
+
+
+def test_the_block_that_sglang_prints_is_read_as_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "log.txt"
+    file.write_text(
+        "============ Serving Benchmark Result ============\nBackend: sglang\nMax request concurrency: 20\n"
+        "Successful requests: 60\nTotal generated tokens: 6000\nTotal generated tokens (retokenized): 5990\n"
+        "Request throughput (req/s): 2.00\n----------------End-to-End Latency----------------\nMean E2E Latency (ms): 1,040.00\n"
+        "P99 ITL (ms): 12.00\nMax ITL (ms): 99.00\n"
+    )
+    (result,) = imported.read(file)
+    assert (result.client, result.concurrency, result.output_tokens) == ("SGLang bench_serving", 20, 100)
+    assert result.figures == {"turns_per_s": 2, "mean(e2e_ms)": 1040, "p99(itl_ms)": 12}
 
 
 def test_two_numbers_for_one_figure_are_both_named_unless_they_agree() -> None:

@@ -94,3 +94,9 @@ def test_a_damaged_result_in_a_folder_is_no_missing_repeat(tmp_path: Path) -> No
     (tmp_path / "2.json").write_text(AIPERF_JSON[:-20])
     with pytest.raises(UsageError, match=r"2.json: cannot be read as JSON .* is the file complete\?"):
         read_side(tmp_path)
+
+
+def test_a_file_with_a_result_and_another_document_is_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / "1.jsonl").write_text(json.dumps(json.loads(AIPERF_JSON)) + '\n{"a": 1}\n')
+    with pytest.raises(UsageError, match=r"1.jsonl: no result of vllm bench serve.* \(its keys: a\)"):
+        read_side(tmp_path)
