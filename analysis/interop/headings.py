@@ -42,14 +42,14 @@ _QUANTILE = re.compile(_QUANTILES)
 _MEDIAN = re.compile(r"median|\bmdn\b|中位数?")
 _MEAN = re.compile(r"\bmean\b|\bavg\b|average|平均值?")
 _OTHER_STATISTIC = re.compile(
-    r"(?<![a-z])p\s*\d|percentile|%ile|(?<![a-z])(?:std|stdev|stddev|sd|sigma|var|variance|min|max|minimum|maximum|sum|"
-    r"range|best|worst|ci|moe)(?![a-z])|[\u03c3±最]"
+    r"(?<![a-z])p\s*\d|percentile|%ile|(?<![a-z/])(?:std|stdev|stddev|sd|sigma|var|variance|min|max|minimum|maximum|sum|"
+    r"range|best|worst|ci|cv|moe)(?![a-z])|[\u03c3±最]"
 )
 _OTHER_COLUMN = re.compile(r"p\s*\d[\d.]*|count|samples|n|std\.?[ -]?dev(?:iation)?")
 # Words of a quantity that is not the measure itself.
 _ANOTHER = re.compile(
     r"\b(?:change|diff(?:erence)?|delta|gain|improvement|speed-?up|reduction|increase|overhead|slo|sla|limit|target|threshold|"
-    r"budget|attainment|violations?|errors?|errored|incomplete|failed|adjusted|peak)\b|提升|变化|差值|差异|降低|峰值|[\u03b4%\u00d7]|\.{2,}"
+    r"budget|attainment|violations?|errors?|errored|normali[sz]ed|relative|share|fraction|percent(?:age)?|rank|incomplete|failed|adjusted|peak)\b|提升|变化|差值|差异|降低|峰值|[\u03b4%\u00d7]|\.{2,}"
 )
 _BRACKETS = re.compile(r"[(\[{<]([^()\[\]{}<>]*)[)\]}>]")
 
@@ -108,11 +108,13 @@ def _measure(words: str) -> str | None:
     if latencies:
         return next(iter(latencies)) if len(latencies) == 1 and not _RATE_NAME.search(words) else None
     name = _BRACKETS.sub(" ", words)
-    return _rate(name if _RATE_WORD.search(name) else words)
+    rate = _rate(name) if _RATE_WORD.search(name) else None
+    return (_rate(words) if rate is None else rate) or None
 
 
 def _rate(words: str) -> str | None:
-    return next((key or None for pattern, key in _RATES if pattern.search(words)), None)
+    """Return the rate of normal words, empty for one that is not read; None without one."""
+    return next((key for pattern, key in _RATES if pattern.search(words)), None)
 
 
 def _statistic(words: str) -> str | None:
@@ -130,17 +132,20 @@ def _factors(measure: str, words: str) -> Iterator[float | None]:
     for bracket in _BRACKETS.findall(words):
         for piece in re.split(r"[,;|]", bracket):
             yield from _of_bracket(measure, _bare(measure, piece))
-    before = ""
+    before = ""  # `8 users` is a condition
     for word in re.split(r"[^\w/%$]+|(?<=\w)-(?=\w)", _bare(measure, _BRACKETS.sub(" ", words))):
         unit = re.sub(r"/(?:req(?:uest)?s?|turns?)$|^/", "", word) if measure in units.LATENCIES else word
         factor = units.factor(measure, unit)
         if factor is not None:
             yield factor
-        elif (
-            units.is_unit(unit) and (measure in units.LATENCIES or "/" in unit) and not before.isdecimal()
-        ):  # `8 users`
+        elif units.is_unit(unit) and not re.fullmatch(r"\d+k?", before) and not _is_of_name(measure, unit):
             yield None
         before = word
+
+
+def _is_of_name(measure: str, word: str) -> bool:
+    """Return True for a word of the name of a rate, such as what it counts."""
+    return measure not in units.LATENCIES and (word in units.COUNTED or word == "s")
 
 
 def _bare(measure: str, words: str) -> str:
@@ -161,8 +166,8 @@ def _of_bracket(measure: str, piece: str) -> Iterator[float | None]:
     if (factor := units.factor(measure, "".join(words))) is not None:
         yield factor
     elif any(re.search(r"\d", word) for word in words):
-        if any(units.factor(measure, word) is not None or "/" in word for word in words):
-            yield None  # a multiple of a unit: `1000 tok/s`
+        if any(units.factor(measure, re.sub(r"[^a-z/]", "", word)) is not None or "/" in word for word in words):
+            yield None  # a multiple or power of a unit: `1000 tok/s`
     elif any(map(units.is_unit, words)) or (len(words) == 1 and words[0].isascii() and re.search(r"[a-z]", words[0])):
         yield None
 

@@ -34,12 +34,13 @@ _RATES = {
 _RATES["turns"] |= {"qps": 1.0, "rps": 1.0, "qpm": 1 / 60, "rpm": 1 / 60}
 _RATES["tokens"] |= {"tps": 1.0, "tpm": 1 / 60}
 _RATES["tokens"] |= {f"k{name}": 1000 * factor for name, factor in list(_RATES["tokens"].items())}
-_TO_MS_OF_A_TOKEN = _TO_MS | {
-    f"{name}/{token}": factor for name, factor in _TO_MS.items() for token in ("tok", "token")
-}
+_OF_A_TOKEN, _OF_A_REQUEST = (
+    _TO_MS | {f"{name}/{part}": factor for name, factor in _TO_MS.items() for part in parts}
+    for parts in (("tok", "token"), ("req", "request", "turn"))
+)
 _OF_MEASURE = {
-    **dict.fromkeys((TTFT.key, E2E.key), _TO_MS),
-    **dict.fromkeys((TPOT.key, ITL.key), _TO_MS_OF_A_TOKEN),
+    **dict.fromkeys((TTFT.key, E2E.key), _OF_A_REQUEST),
+    **dict.fromkeys((TPOT.key, ITL.key), _OF_A_TOKEN),
     **dict.fromkeys((TURNS.key, GOODPUT.key), _RATES["turns"]),
     **dict.fromkeys((OUTPUT.key, TOTAL.key), _RATES["tokens"]),
 }
@@ -47,7 +48,9 @@ _OTHERS = (
     "% x gb mb kb gib mib kib tb bytes byte b w kw watt watts j mj joule joules usd $ ratio count counts steps step user users "
     "h hr hrs hour hours d day days min mins minute minutes m frames images samples 分钟 小时 天 次 倍 个 元"
 )
-_KNOWN = {*_TO_MS, *_RATES["turns"], *_RATES["tokens"], *_COUNTED["turns"], *_COUNTED["tokens"], *_OTHERS.split()}
+COUNTED = (*_COUNTED["turns"], *_COUNTED["tokens"])
+_KNOWN = {*_TO_MS, *_RATES["turns"], *_RATES["tokens"], *COUNTED, *_OTHERS.split()}
+_ENDINGS = ("seconds", "second", "bytes", "watts", "joules", "hertz")
 
 
 def factor(measure: str, unit: str) -> float | None:
@@ -62,4 +65,4 @@ def plain(unit: str) -> str:
 
 def is_unit(word: str) -> bool:
     """Return True for a word that is a unit of any quantity, or built like one: `tokens/sec/user`."""
-    return "/" in word or plain(word) in _KNOWN
+    return "/" in word or plain(word) in _KNOWN or word.endswith(_ENDINGS)

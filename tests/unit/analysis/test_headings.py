@@ -24,8 +24,9 @@ RATES = {
 }  # fmt: skip
 TIMES = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "μs": 1e-3, "ms": 1, "msec": 1, "milliseconds": 1, "s": 1e3, "sec": 1e3, "Sec": 1e3,
          "seconds": 1e3}  # fmt: skip
-TURN_RATES = {"req/s": 1, "requests/sec": 1, "requests per second": 1, "rps": 1, "QPS": 1}
+TURN_RATES = {"req/min": 1 / 60, "req/s": 1, "requests/sec": 1, "requests per second": 1, "rps": 1, "QPS": 1}
 TOKEN_RATES = {
+    "tokens/min": 1 / 60,
     "tok/s": 1,
     "tokens/s": 1,
     "tokens/sec": 1,
@@ -82,7 +83,7 @@ def test_a_rate_has_a_unit_of_its_own_or_is_refused(name: str, unit: str, form: 
     if unit in units:
         assert [side.figures for side in sides] == [{RATES[name]: 12.5 * units[unit]}] * 2
     elif name == "Throughput":  # of requests, by its unit
-        assert [side.figures for side in sides] == [{"turns_per_s": 12.5}] * 2
+        assert [side.figures for side in sides] == [{"turns_per_s": 12.5 * TURN_RATES[unit]}] * 2
     else:
         assert sides == []
 
@@ -123,6 +124,7 @@ def test_a_unit_of_another_quantity_in_the_cell_disqualifies_it(name: str, unit:
         "TTFT max (ms)", "Network-Adjusted Time to First Token (ms)", "Time to First Output Token (ms)", "TTFT SLO (ms)",
         "E2E latency per token (ms)", "TTFT improvement", "TTFT speedup (x)", "E2E Out… Tok…", "Input token throughput (tok/s)",
         "TTFT P50/P99", "Throughput per GPU (tok/s)", "TTFT / TPOT (ms)", "Output token throughput (req/s)",
+        "Throughput ms", "TTFT centiseconds", "TTFT (ms²)", "Normalized TTFT (ms)", "TTFT (in cycles)", "Total output tokens (tok)",
         "Errored TTFT (ms)", "Incomplete time to first token, ms",
     ],
 )  # fmt: skip
