@@ -24,6 +24,7 @@ from ..data.figures import ALL, steady_value_of, value_of
 from ..data.manifest import arrivals_of, scenario_of, slo_of
 from ..data.recorded_prices import recorded_prices, with_gpus
 from ..interop import imported
+from ..interop.result import Imported
 from .side_names import named_path, numbered, path_label
 
 NAMES = tuple(figure.name for figure in ALL)
@@ -83,8 +84,8 @@ class Run:
 class Side:
     """Runs of one configuration in the order of their starts.
 
-    `left_out`: run directories that are not in `runs`, with the reason. `part_of`: label of the side of which this one has a
-    single cache arm; empty: it is a whole side.
+    `left_out`: run directories and files that are not in `runs`, with the reason. `part_of`: label of the side of which this one
+    has a single cache arm; empty: it is a whole side.
     """
 
     label: str
@@ -186,6 +187,7 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
 def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAMES) -> Side:
     """Read a run directory, a folder of run directories, or a result file of another client; UsageError if none of these."""
     cut_off: list[str] = []
+    unknown: Sequence[str] = ()
     file, number = numbered(path)
     if file.is_file():
         runs = _read_imported(file, number)
@@ -195,8 +197,9 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
         folders = [folder for folder in sorted(path.glob("[!.]*")) if (folder / rundir.MANIFEST).is_file()]
         cut_off = [folder.name for folder in folders if not (folder / rundir.SUMMARY).is_file()]
         runs = [read_run(folder, names) for folder in folders if folder.name not in cut_off]
-        files = sorted(file for pattern in ("*.json", "*.jsonl") for file in path.glob(pattern))
-        runs += [run for file in files for run in _read_imported(file)]
+        found = imported.read_folder(path, texts=not folders)
+        runs += [run for file, results in found.by_file.items() for run in _imported_runs(file, results)]
+        unknown = found.left_out
     if not runs:
         problem = "no run directory, and contains none" if path.is_dir() else "no such file or directory"
         raise UsageError(f"{path}: {problem}; name a run directory, a folder of them, or another client's result file")
@@ -209,6 +212,7 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
     left_out = {
         "no summary": cut_off,
         "warmed the cache, not counted": [run.label for run in runs if run.arm == WARMING],
+        "no result of a client": unknown,
     }
     return Side(
         label or (of_file if file.is_file() else path_label(path)),
@@ -342,7 +346,10 @@ def _server_start(path: Path) -> str | None:
 
 def _read_imported(path: Path, number: int | None = None) -> list[Run]:
     """Read the results of a file, or the one of a number."""
-    results = imported.read(path)
+    return _imported_runs(path, imported.read(path), number)
+
+
+def _imported_runs(path: Path, results: Sequence[Imported], number: int | None = None) -> list[Run]:
     if number is not None and not 1 <= number <= len(results):
         raise UsageError(f"{path}:{number}: the file has the results 1 to {len(results)}; name one of them")
     if number is None and imported.are_configurations(results):

@@ -1,7 +1,8 @@
 """Readers of the results of other clients in JSON, one for each client.
 
-Supported: `vllm bench serve --save-result` (Python and Rust), SGLang's `bench_serving`, AIPerf's `profile_export_aiperf.json`,
-GuideLLM's benchmark JSON, genai-bench's file per scenario and concurrency. A client is recognised by keys that it alone writes.
+Supported: `vllm bench serve --save-result` (Python and Rust), SGLang's `bench_serving`, AIPerf's `profile_export_aiperf.json` (its
+CSV and printed tables: `aiperf_text`), GuideLLM's benchmark JSON, genai-bench's file per scenario and concurrency. A client is
+recognised by keys that it alone writes.
 `notes` lists differing definitions; missing values are None.
 
 Keys by version, from the clients' packages: GuideLLM 0.1 has reports of benchmarks without distributions; 0.2 and 0.3 have `args`
@@ -10,15 +11,14 @@ and `worker` in each benchmark (0.2 without p50), later versions `config`, and s
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 
-from . import published
+from . import aiperf_text, published, units
 from .result import (
     CLOCK_UNKNOWN,
-    NO_TURNS,
     Document,
     Imported,
     at,
@@ -31,6 +31,7 @@ from .result import (
     settings_of,
     text_of,
     unfinished_note,
+    unread_note,
     whole_of,
 )
 
@@ -60,8 +61,7 @@ def _vllm(document: Document, name: str) -> Iterator[Imported]:
     values |= serving_latencies(
         document, {TTFT.key: "ttft_ms", TPOT.key: "tpot_ms", ITL.key: "itl_ms", E2E.key: "e2el_ms"}
     )
-    if completed == 0:
-        values = NO_TURNS
+    failed = number_of(document.get("failed"))
     ours = "measured by inferload; the file does not contain the verdict of its run"
     yield Imported(
         client=name,
@@ -75,8 +75,10 @@ def _vllm(document: Document, name: str) -> Iterator[Imported]:
         notes=(
             "its TTFT ends at the first event of any kind (our first_event_ms); "
             + (ours if name == OUR_EXPORT else CLOCK_UNKNOWN),
-            *failed_note(number_of(document.get("failed")), completed),
+            *failed_note(failed, completed),
         ),
+        completed=completed,
+        failed=failed,
     )
 
 
@@ -97,10 +99,8 @@ def _sglang(document: Document, name: str) -> Iterator[Imported]:
     values |= serving_latencies(
         document, {TTFT.key: "ttft_ms", TPOT.key: "tpot_ms", ITL.key: "itl_ms", E2E.key: "e2e_latency_ms"}
     )
-    if completed == 0:
-        values = NO_TURNS
     errors = document.get("errors")
-    failed = sum(bool(error) for error in errors) if isinstance(errors, list) else None
+    failed = float(sum(map(bool, errors))) if isinstance(errors, list) else None
     workload = ("random_input_len", "random_output_len", "random_range_ratio", "sharegpt_output_len")
     yield Imported(
         client=name,
@@ -112,14 +112,14 @@ def _sglang(document: Document, name: str) -> Iterator[Imported]:
         concurrency=number_of(document.get("max_concurrency")),
         notes=(
             f"its answers without a usage count as long as requested; {CLOCK_UNKNOWN}",
-            *(failed_note(float(failed), completed) if failed is not None else ("it does not record failed requests",)),
+            *(failed_note(failed, completed) if failed is not None else ("it does not record failed requests",)),
         ),
+        completed=completed,
+        failed=failed,
     )
 
 
 _AIPERF_FIGURES = ("request_throughput", "request_latency", "time_to_first_token", "output_token_throughput")
-
-_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3}
 
 
 def _nvidia_export(document: Document) -> bool:
@@ -137,10 +137,13 @@ def _aiperf(document: Document, name: str) -> Iterator[Imported]:
     def of(metric: str, figure: str = "avg") -> float | None:
         return number_of(at(document, metric, figure))
 
-    def latency_ms(metric: str, q: str) -> float | None:
-        value, unit = of(metric, "avg" if q == "mean" else q), at(document, metric, "unit")
-        factor = _MS.get(unit) if isinstance(unit, str) else None
+    def in_unit_of(measure: str, metric: str, figure: str = "avg") -> float | None:
+        value, unit = of(metric, figure), at(document, metric, "unit")
+        factor = units.factor(measure, unit) if isinstance(unit, str) else None
         return None if value is None or factor is None else value * factor
+
+    def latency_ms(metric: str, q: str) -> float | None:
+        return in_unit_of(TTFT.key, metric, "avg" if q == "mean" else q)
 
     latencies = {
         TTFT.key: "time_to_first_token",
@@ -148,14 +151,17 @@ def _aiperf(document: Document, name: str) -> Iterator[Imported]:
         ITL.key: "inter_chunk_latency",
         E2E.key: "request_latency",
     }
-    figures = {TURNS.key: of("request_throughput"), OUTPUT.key: of("output_token_throughput")}
-    figures[TOTAL.key] = of("total_token_throughput")
-    figures[GOODPUT.key] = of("goodput")
+    rates = {TURNS.key: "request_throughput", OUTPUT.key: "output_token_throughput"}
+    rates |= {TOTAL.key: "total_token_throughput", GOODPUT.key: "goodput"}
+    figures = {measure: in_unit_of(measure, metric) for measure, metric in rates.items()}
     figures |= latencies_of(latencies, latency_ms)
     failed = of("error_request_count")
     if failed is None:  # AIPerf omits metrics without a value, but not the list of errors
         errors = document.get("error_summary")
         failed = sum(number_of(at(entry, "count")) or 0.0 for entry in (errors if isinstance(errors, list) else ()))
+    completed = of("request_count")
+    if completed is None and failed and all(value is None for value in figures.values()):
+        completed = 0.0
     cut_off = ("it was cancelled before its end",) if document.get("was_cancelled") is True else ()
     config = document.get("input_config")
     load = at(config, "phases", -1)
@@ -176,9 +182,12 @@ def _aiperf(document: Document, name: str) -> Iterator[Imported]:
         started_at=str(document.get("start_time") or ""),
         notes=(
             "its inter_chunk_latency is our ITL, its inter_token_latency our TPOT",
-            *failed_note(failed, of("request_count")),
+            *failed_note(failed, completed),
             *cut_off,
         ),
+        completed=completed,
+        failed=failed,
+        samples={measure: of(metric, "count") for measure, metric in latencies.items()},
     )
 
 
@@ -199,6 +208,9 @@ def _guidellm(document: Document, name: str) -> Iterator[Imported]:
 
 
 def _guidellm_benchmark(document: Document, benchmark: object, name: str) -> Imported:
+    def samples(metric: str) -> float | None:
+        return number_of(at(benchmark, "metrics", metric, "successful", "count"))
+
     def of(metric: str, figure: str = "mean") -> float | None:
         block = at(benchmark, "metrics", metric, "successful")
         value = number_of(at(block, figure) if figure == "mean" else at(block, "percentiles", figure))
@@ -218,20 +230,24 @@ def _guidellm_benchmark(document: Document, benchmark: object, name: str) -> Imp
         at(benchmark, "worker", "backend_model"),
         at(document, "args", "model"),
     )
+    errored, successful = number_of(at(ended, "errored")), number_of(at(ended, "successful"))
     return Imported(
         client=name,
         figures=figures,
         model=next((model for model in map(text_of, models) if model is not None), None),
         settings=settings_of(strategy, ("type_", "streams", "rate")),
-        input_tokens=of("prompt_token_count"),
-        output_tokens=of("output_token_count"),
+        input_tokens=of("prompt_token_count") if samples("prompt_token_count") != 0 else None,
+        output_tokens=of("output_token_count") if samples("output_token_count") != 0 else None,
         concurrency=number_of(at(strategy, "streams")),
         started_at=str(at(benchmark, "start_time") or ""),
         notes=(
             "its ITL is our TPOT weighted by tokens; its TPOT includes the time to the first token and is left out",
-            *failed_note(number_of(at(ended, "errored")), number_of(at(ended, "successful"))),
+            *failed_note(errored, successful),
             *unfinished_note(number_of(at(ended, "incomplete"))),
         ),
+        completed=successful,
+        failed=None if errored is None else errored + (number_of(at(ended, "incomplete")) or 0.0),
+        samples={measure: samples(metric) for measure, metric in (latencies | {E2E.key: "request_latency"}).items()},
     )
 
 
@@ -246,7 +262,8 @@ def _genai(document: Document, name: str) -> Iterator[Imported]:
         return number_of(at(all_in, "stats", metric, figure))
 
     unit = document.get("_time_unit", "s")
-    factor = _MS.get(unit) if isinstance(unit, str) else None
+    factor = units.factor(TTFT.key, unit) if isinstance(unit, str) else None
+    failed, completed = (number_of(at(all_in, f"num_{name}_requests")) for name in ("error", "completed"))
     figures = {
         TURNS.key: number_of(at(all_in, "requests_per_second")),
         OUTPUT.key: number_of(at(all_in, "mean_output_throughput_tokens_per_s")),
@@ -263,8 +280,10 @@ def _genai(document: Document, name: str) -> Iterator[Imported]:
         concurrency=number_of(at(all_in, "num_concurrency")),
         notes=(
             "it records no gaps between tokens, so ITL is not known",
-            *failed_note(number_of(at(all_in, "num_error_requests")), number_of(at(all_in, "num_completed_requests"))),
+            *failed_note(failed, completed),
         ),
+        completed=completed,
+        failed=failed,
     )
 
 
@@ -292,7 +311,18 @@ def _throughput(document: Document, name: str) -> Iterator[Imported]:
         input_tokens=number_of(document.get("prompt_tokens_per_req")),
         output_tokens=number_of(document.get("generation_tokens_per_req")),
         notes=(WITHOUT_SERVER,),
+        completed=number_of(document.get("num_requests", document.get("num_prompts"))),
+        failed=0.0,
     )
+
+
+AIPERF_TEXT = "AIPerf, as printed or as CSV"
+
+
+def aiperf_of_text(document: Document) -> Imported:
+    """Return the result of a document of `aiperf_text`."""
+    (result,) = _aiperf(document, AIPERF_TEXT)
+    return replace(result, notes=(*result.notes, *unread_note(document.get(aiperf_text.CUT))))
 
 
 READERS = (

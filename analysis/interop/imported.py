@@ -1,16 +1,21 @@
-"""Results of other clients, printed blocks and tables from a file, for comparisons."""
+"""Results of other clients, printed blocks and tables from a file or a folder, for comparisons."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 
-from . import published, tables
-from .clients import OFFLINE, READERS, REFUSED, WITHOUT_SERVER
-from .result import NO_TURNS, Imported, failed_note, ratio
+from . import aiperf_text, published, tables
+from .clients import OFFLINE, READERS, REFUSED, WITHOUT_SERVER, aiperf_of_text
+from .result import Imported, failed_note, known, ratio, unread_note
+
+
+class UnknownFormat(UsageError):
+    """A file that is no result of a supported client: in a folder it is left out."""
 
 
 def are_configurations(results: Sequence[Imported]) -> bool:
@@ -22,50 +27,112 @@ def read(path: Path) -> list[Imported]:
     """Read the results of a file, in their order; UsageError for an unknown format."""
     try:
         text = rundir.read_text(path)
-        if (texts := _published(path, text)) is not None:
-            return texts
-        documents = list(_documents(text))
-    except (OSError, ValueError, RecursionError) as error:
+    except ValueError as error:
+        raise UnknownFormat(f"{path}: not a text ({error}); {_EXPECTED}") from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error}); name a file that can be read") from error
+    if (results := _published(path, text)) is None:
+        results = _of_json(path, text)
+    return [known(result) for result in results]
+
+
+def _of_json(path: Path, text: str) -> list[Imported]:
+    results: list[Imported] = []
+    try:
+        for document in _documents(text):
+            results += _results(path, document)
+    except UnknownFormat as error:
+        if results:  # a known file, which a folder does not leave out
+            raise UsageError(str(error)) from error
+        raise
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON ({error}); is the file complete?") from error
-    results = [result for document in documents for result in _results(path, document)]
     if not results:
-        raise UsageError(f"{path}: {_EXPECTED}")
+        raise UnknownFormat(f"{path}: {_EXPECTED}")
     return results
 
 
+@dataclass(frozen=True, slots=True)
+class FolderResults:
+    """Results of the files of a folder. `left_out`: names of files that are no result of a client."""
+
+    by_file: Mapping[Path, Sequence[Imported]]
+    left_out: tuple[str, ...] = ()
+
+
+def read_folder(folder: Path, texts: bool) -> FolderResults:
+    """Read the files of a folder that are results of clients: those in JSON. With `texts`, else the only CSV, else the only text.
+
+    A client writes one result in several formats, and files of other contents beside it. Hidden files are left out. UsageError
+    for several texts, or for a damaged file.
+    """
+    files = [file for file in sorted(folder.glob("[!.]*")) if file.is_file()]
+    by_file, left_out = _known_files([file for file in files if file.suffix in _DOCUMENTS])
+    for suffixes in (_TABLES, _PRINTED) if texts else ():
+        if not by_file:
+            by_file, _ = _known_files([file for file in files if file.suffix in suffixes])
+            if len(by_file) > 1:
+                names = ", ".join(file.name for file in by_file)
+                raise UsageError(f"{folder}: {len(by_file)} texts with figures ({names}); name one of them")
+    return FolderResults(by_file, left_out)
+
+
+def _known_files(files: Sequence[Path]) -> tuple[dict[Path, list[Imported]], tuple[str, ...]]:
+    by_file, unknown = {}, []
+    for file in files:
+        try:
+            by_file[file] = read(file)
+        except UnknownFormat:
+            unknown.append(file.name)
+    return by_file, tuple(unknown)
+
+
 def _published(path: Path, text: str) -> list[Imported] | None:
-    """Read what vLLM prints, or else the rows of tables; None for JSON. UsageError for a text without figures."""
+    """Read what vLLM or AIPerf prints, or else the rows of tables; None for JSON. UsageError for a text without figures."""
     if found := published.blocks(text):
         return [_block(block) for block in found]
     if lines := published.throughput_lines(text):
         return [Imported(client=OFFLINE, figures=line, notes=(WITHOUT_SERVER,)) for line in lines]
     if _JSON.match(text):
         return None
-    if rows := tables.rows(text):
-        return [_row(row) for row in rows]
-    if path.suffix in _TEXTS:
-        raise UsageError(f"{path}: {_NO_FIGURE}")
+    if (name := _GUIDELLM.search(text)) is not None:
+        raise UnknownFormat(
+            f"{path}: tables of GuideLLM ({name[0].strip()}), which are not read; name its benchmarks.json"
+        )
+    try:
+        if documents := aiperf_text.documents(text):
+            return [aiperf_of_text(document) for document in documents]
+        if rows := tables.rows(text):
+            return [_row(row) for row in rows]
+        refused = [name for name in tables.refused(text) if len(name) <= _LONGEST_NAME]
+    except ValueError as error:
+        raise UnknownFormat(f"{path}: {error}") from error
+    if path.suffix in (*_TABLES, *_PRINTED) or refused:
+        names = f" (not read: {', '.join(refused[:_MOST_NAMES])})" if refused else ""
+        raise UnknownFormat(f"{path}: {_NO_FIGURE}{names}")
     return None
 
 
 def _block(block: published.Published) -> Imported:
     counts = block.counts
-    completed = counts.get("successful requests")
-    notes = (published.ONE_FIGURE, *failed_note(counts.get("failed requests"), completed))
+    completed, failed = counts.get("successful requests"), counts.get("failed requests")
+    limit = counts.get("maximum request concurrency", counts.get("max request concurrency"))
     return Imported(
-        client="vllm bench serve",
-        figures=NO_TURNS if completed == 0 else block.figures,
-        settings={"max_concurrency": limit} if (limit := counts.get("maximum request concurrency")) else {},
+        client="SGLang bench_serving" if _OF_SGLANG in counts else "vllm bench serve",
+        figures=block.figures,
+        settings={"max_concurrency": limit} if limit else {},
         input_tokens=ratio(counts.get("total input tokens"), completed),
         output_tokens=ratio(counts.get("total generated tokens"), completed),
-        concurrency=counts.get("maximum request concurrency"),
-        notes=notes,
+        concurrency=limit,
+        notes=(published.ONE_FIGURE, *failed_note(failed, completed), *unread_note(block.unread)),
+        completed=completed,
+        failed=failed,
     )
 
 
 def _row(row: published.Published) -> Imported:
-    unread = (f"not read: {', '.join(row.unread)}",) if row.unread else ()
-    return Imported(client="a table", figures=row.figures, label=row.label, notes=(published.ONE_FIGURE, *unread))
+    notes = (published.ONE_FIGURE, *unread_note(row.unread))
+    return Imported(client="a table", figures=row.figures, label=row.label, notes=notes)
 
 
 def _documents(text: str) -> Iterator[object]:
@@ -81,22 +148,28 @@ def _documents(text: str) -> Iterator[object]:
 
 def _results(path: Path, document: object) -> list[Imported]:
     if not isinstance(document, Mapping):
-        raise UsageError(f"{path}: {_EXPECTED}")
+        raise UnknownFormat(f"{path}: {_EXPECTED}")
     for refused, remedy in REFUSED:
         if (name := refused(document)) is not None:
-            raise UsageError(f"{path}: a result of {name}, which is not read; {remedy}")
+            raise UnknownFormat(f"{path}: a result of {name}, which is not read; {remedy}")
     for reader in READERS:
         if (name := reader.name_of(document)) is not None:
             results = list(reader.results(document, name))
-            if not any(value is not None for result in results for value in result.figures.values()):
+            if not any(value is not None for result in results for value in known(result).figures.values()):
                 raise UsageError(f"{path}: looks like a result of {name}, but has no figures; is the file complete?")
             return results
     keys = ", ".join(map(str, list(document)[:5])) or "none"
-    raise UsageError(f"{path}: {_EXPECTED} (its keys: {keys})")
+    raise UnknownFormat(f"{path}: {_EXPECTED} (its keys: {keys})")
 
 
 _JSON = re.compile(r"\ufeff?\s*\[?\s*\{")
-_TEXTS = (".md", ".csv", ".txt", ".log")
+_DOCUMENTS = (".json", ".jsonl")
+_TABLES = (".csv",)
+_PRINTED = (".md", ".txt", ".log")
+_OF_SGLANG = "total generated tokens (retokenized)"  # line that it alone prints
+# Title of a printed table, or first headings of the CSV file. Their headings have three lines.
+_GUIDELLM = re.compile(r"Run Summary Info|Request Latency Statistics \(Completed|^\ufeff?Run Info,", re.M)
+_MOST_NAMES, _LONGEST_NAME = 3, 60
 _NO_FIGURE = (
     "no table with a number for TTFT, TPOT, ITL, E2E, requests/s or tokens/s, and no block that vLLM prints; "
     "name these figures in its header or its first column"

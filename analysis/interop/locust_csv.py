@@ -87,6 +87,10 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
     ).astype(float)
     for column, name in COLUMNS.items():
         users[column] = pd.to_numeric(history[name], errors="coerce") if name in history else np.nan
+        if column.startswith("response_ms_"):
+            users[column] = users[column].where(
+                users[column] != 0
+            )  # Locust writes 0 if nothing ended in its last seconds
     return RunFrames(
         path=prefix.parent,
         manifest=Manifest(
@@ -149,7 +153,7 @@ def tables(path: Path, run: RunFrames) -> tuple[Table, ...]:
 
 
 def requests(prefix: Path) -> OtherRequests:
-    """Return the requests of PREFIX_stats.csv; none without the file."""
+    """Return the requests of PREFIX_stats.csv; none without the file. Response times of no requests are None."""
     rows = _stats(prefix)
     whole = next((row for row in rows if row["Name"] == "Aggregated" and not row.get("Type")), None)
     by_name = [
@@ -158,7 +162,7 @@ def requests(prefix: Path) -> OtherRequests:
             name=row["Name"],
             sent=_count(row, "sent"),
             failed=_count(row, "failed"),
-            **{key: _known(row.get(_REQUEST_KEYS[key])) for key in ("p50_ms", "p95_ms", "p99_ms")},
+            **{key: _time_ms(row, _REQUEST_KEYS[key]) for key in ("p50_ms", "p95_ms", "p99_ms")},
         )
         for row in rows
         if row is not whole
@@ -186,12 +190,21 @@ def _requests(path: Path) -> Table:
     rows = [
         (
             " ".join(row[key] for key in ("Type", "Name") if row.get(key)),
-            *(_known(row.get(column)) for column in _STATS.values()),
+            *(
+                _known(row.get(column)) if head.term == _COUNTS else _time_ms(row, column)
+                for head, column in _STATS.items()
+            ),
         )
         for row in _stats(prefix_of(path))
     ]
     note = "Whole run, counted by Locust. Percentiles are rounded to two digits."
     return Table("locust", "Requests by Locust", ("", *_STATS), rows, note)
+
+
+def _time_ms(row: Mapping[str, Any], column: str) -> float | None:
+    """Return a response time; None without requests, for which Locust writes 0 or N/A."""
+    count, value = _count(row, "sent"), _known(row.get(column))
+    return None if count == 0 or (count is None and value == 0) else value
 
 
 def _known(value: object) -> float | None:

@@ -11,15 +11,19 @@ from typing import Any
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 
+from . import units
+
 ONE_FIGURE = "one published figure, no interval"
 
 _BLOCK = re.compile(r"=+ *Serving Benchmark Result *=+")
-_LINE = re.compile(r"[\s#>|*]*([A-Za-z][^:=|]*?)\s*:\s*(-?\d[\d.eE+-]*|nan|inf)\s*")
+_NUMBER = r"-?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_LINE = re.compile(r"[\s#>|*]*([A-Za-z][^:=|]*?)\s*:\s*(\S+)\s*")
+_NO_VALUE = re.compile(r"[+-]?(?:nan|inf|none|n/?a|-+)", re.I)
 _THROUGHPUT = re.compile(
-    r"\bThroughput: ([\d.]+) requests/s, ([\d.]+) (?:total )?tokens/s(?:, ([\d.]+) output tokens/s)?", re.I
+    rf"\bThroughput: ({_NUMBER}) requests/s, ({_NUMBER}) (?:total )?tokens/s(?:, ({_NUMBER}) output tokens/s)?", re.I
 )
-_MEASURES = {"TTFT": TTFT.key, "TPOT": TPOT.key, "ITL": ITL.key, "E2EL": E2E.key}
-_STATISTIC = re.compile(r"(Mean|Median|P\d+(?:\.\d+)?) (TTFT|TPOT|ITL|E2EL) \(ms\)", re.I)
+_MEASURES = {"TTFT": TTFT.key, "TPOT": TPOT.key, "ITL": ITL.key, "E2EL": E2E.key, "E2E LATENCY": E2E.key}
+_STATISTIC = re.compile(r"(Mean|Median|P\d+(?:\.\d+)?) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(([^()]*)\)", re.I)
 _RATES = {
     "request throughput (req/s)": TURNS.key,
     "output token throughput (tok/s)": OUTPUT.key,
@@ -48,19 +52,24 @@ def blocks(text: str) -> list[Published]:
 def _block(label: str, text: str) -> Published:
     figures: dict[str, float | None] = {}
     counts: dict[str, float] = {}
+    unread: list[str] = []
     for line in text.splitlines():
         if re.fullmatch(r"[\s#>|*]*={20,}[\s|]*", line):
             break
         if (match := _LINE.fullmatch(line)) is None:
             continue
-        name, value = " ".join(match[1].split()), finite(match[2])
-        if (key := _RATES.get(name.lower())) is not None:
-            figures[key] = value
-        elif statistic := _STATISTIC.fullmatch(name):
-            figures[f"{_statistic(statistic[1])}({_MEASURES[statistic[2].upper()]})"] = value
-        elif value is not None:
-            counts[name.lower()] = value
-    return Published(label, figures, counts=counts)
+        name, value = " ".join(match[1].split()), number(match[2])
+        statistic = _STATISTIC.fullmatch(name)
+        measure = _RATES.get(name.lower()) or (statistic and _MEASURES[statistic[2].upper()])
+        factor = 1.0 if statistic is None or measure is None else units.factor(measure, statistic[3])
+        if measure is None:
+            counts |= {} if value is None else {name.lower(): value}
+        elif factor is None or (value is None and not _NO_VALUE.fullmatch(match[2])):
+            unread.append(f"{name} ({match[2]})")
+        else:
+            figure = f"{_statistic(statistic[1])}({measure})" if statistic else measure
+            figures[figure] = None if value is None else value * factor
+    return Published(label, figures, tuple(unread), counts)
 
 
 def throughput_lines(text: str) -> list[Mapping[str, float | None]]:
@@ -69,7 +78,12 @@ def throughput_lines(text: str) -> list[Mapping[str, float | None]]:
         dict(zip((TURNS.key, TOTAL.key, OUTPUT.key), match.groups(), strict=True))
         for match in _THROUGHPUT.finditer(text)
     ]
-    return [{key: finite(value) for key, value in each.items() if value is not None} for each in found]
+    return [{key: number(value) for key, value in each.items() if value is not None} for each in found]
+
+
+def number(text: str) -> float | None:
+    """Return a number with a comma before each group of three digits, or none; None for another text."""
+    return finite(text.replace(",", "")) if re.fullmatch(_NUMBER, text) else None
 
 
 def finite(text: str) -> float | None:

@@ -1,23 +1,30 @@
 """A result of another client, and typed values of its file."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isinf
 from typing import Any
 
 from inferload.base.numbers import number
 from inferload.figures.rate_figures import TURNS
+from inferload.figures.turn_figures import ITL
+
+from .units import LATENCIES
 
 Document = Mapping[str, Any]
 
 CLOCK_UNKNOWN = "its timing error is not known"
 
 _QUANTILES = ("p50", "p90", "p95", "p99")
+_MAY_BE_ZERO = tuple(f"{q}({ITL.key})" for q in _QUANTILES)
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """One result of a file. `figures`: by gate name; `concurrency`: configured limit, if any."""
+    """One result of a file. `figures`: by gate name; `concurrency`: configured limit, if any.
+
+    `completed`, `failed`: requests; `samples`: number of samples by measure, if the file has it.
+    """
 
     client: str
     figures: Mapping[str, float | None]
@@ -30,6 +37,9 @@ class Imported:
     started_at: str = ""
     notes: tuple[str, ...] = ()
     label: str = ""  # of a row of a table
+    completed: float | None = None
+    failed: float | None = None
+    samples: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def at(value: object, *path: str | int) -> Any:
@@ -90,6 +100,11 @@ def unfinished_note(count: float | None) -> tuple[str, ...]:
     )
 
 
+def unread_note(names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return a note on names and cells that were not read."""
+    return (f"not read: {', '.join(names)}",) if names else ()
+
+
 def per_turn(document: Document, name: str) -> float | None:
     total, completed = number_of(document.get(name)), number_of(document.get("completed"))
     return total / completed if total is not None and completed else None
@@ -109,4 +124,40 @@ def serving_latencies(document: Document, names: Mapping[str, str]) -> dict[str,
     return latencies_of(names, of)
 
 
-NO_TURNS: dict[str, float | None] = {TURNS.key: 0.0}  # vLLM and SGLang write 0 for latencies without samples
+def known(result: Imported) -> Imported:
+    """Return a result in which a statistic without samples is None: clients write 0 for it, or the statistics of an empty list.
+
+    A latency is known if it is above 0. A percentile of ITL may be 0, of gaps that are rounded to it, beside a statistic above 0.
+    A rate is known if a request was sent: it is 0 if all failed.
+    """
+    figures = dict(result.figures)
+    empty = []
+    for measure in LATENCIES:
+        names = [name for name in figures if name.endswith(f"({measure})")]
+        values = [value for name in names if (value := figures[name]) is not None]
+        none = result.completed == 0 or result.samples.get(measure) == 0 or not any(value > 0 for value in values)
+        for name in names:
+            value = figures[name]
+            if value is not None and (none or value < 0 or (value == 0 and name not in _MAY_BE_ZERO)):
+                figures[name] = None
+        if values and none:
+            empty.append(measure)
+    nothing_sent = result.completed == 0 and result.failed == 0
+    for name, value in figures.items():
+        if "(" not in name and value is not None and (value < 0 or nothing_sent):
+            figures[name] = None
+    if result.completed == 0 and not nothing_sent and figures.get(TURNS.key) is None:
+        figures[TURNS.key] = 0.0
+    note = (f"unknown, for lack of samples: {', '.join(empty)}",) if empty else ()
+    return replace(
+        result,
+        figures=figures,
+        input_tokens=_mean_known(result.input_tokens, result.completed),
+        output_tokens=_mean_known(result.output_tokens, result.completed),
+        notes=(*result.notes, *note),
+    )
+
+
+def _mean_known(value: float | None, completed: float | None) -> float | None:
+    """Return a mean over requests; None without requests, or for a 0 that may be one of no requests."""
+    return None if completed == 0 or (not value and completed is None) else value

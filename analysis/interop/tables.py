@@ -1,105 +1,215 @@
 """Reader of published tables: Markdown, CSV, and printed columns with bars between them, framed or not.
 
-A row is a configuration and a column a figure, or the other way round: then the first column names the figures.
+A row is a configuration and a column a figure, or the other way round: then the first column names the figures. Columns may also
+be the statistics of the measures that the first one names.
 """
 
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import isclose
 
-from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
-from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
-
+from . import headings, units
+from .headings import Heading
 from .published import Published, finite
 
 _RULE = re.compile(r"\s*:?-{2,}:?\s*")
+_DRAWN = "│┃║"
 _NORMAL = str.maketrans("│┃║\uff08\uff09\u3010\u3011", "|||()[]")
 _FRAME = re.compile(r"[\s|:+=\-\u2500-\u257f]*[+=\-\u2500-\u257f]{2,}[\s|:+=\-\u2500-\u257f]*")
-# A number with its unit, and behind it a remark: in brackets, an arrow, or what follows "±".
+# A number, with a comma before each group of three digits or none, and its unit. Behind them a remark: in brackets, an arrow, or
+# what follows "±".
 _CELL = re.compile(
-    r"[~≈]?\s*([+-]?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(ms|s|us|µs|[A-Za-z/%]+)?"
+    r"[~≈]?\s*([+-]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-zµμ%][A-Za-zµμ/%]*)?"
     r"\s*(?:\([^()]*\)|\[[^\[\]]*\]|[↑↓▲▼*†]+|±.*)?",
     re.I,
 )
 _EMPTY = re.compile(r"[-\u2013\u2014/\s]*|n/?a|nan|none|null", re.I)  # of a figure that the source does not have
-_UNIT_MS = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
-_QUANTILE = re.compile(r"p\s*(50|90|95|99)\b|(50|90|95|99)\s*(?:th|分位)", re.I)
-_MEDIAN = re.compile(r"median|中位", re.I)
 _CHANGE = re.compile(
     r"\b(?:change|diff(?:erence)?|delta|gain|improvement|speed-?up)\b|提升|变化|差值|差异|降低|[Δ%]", re.I
 )
-_OF_MEASURE = (
-    (re.compile(r"ttft|time to first token|首\s*token|首字", re.I), TTFT.key),
-    (re.compile(r"tpot|time per output token", re.I), TPOT.key),
-    (re.compile(r"\bitl\b|inter-?token", re.I), ITL.key),
-    (re.compile(r"e2el?|end-to-end|端到端", re.I), E2E.key),
-)
-_OF_RATE = (
-    (re.compile(r"goodput", re.I), GOODPUT.key),
-    (re.compile(r"req(?:uest)?s?\s*/\s*s|\bqps\b|\brps\b|request throughput|请求吞吐", re.I), TURNS.key),
-    (re.compile(r"(?:total|总).*(?:tok|吞吐)", re.I), TOTAL.key),
-    (re.compile(r"input|prompt|prefill|输入", re.I), ""),
-    (re.compile(r"tok(?:en)?s?\s*/\s*s|throughput|吞吐", re.I), OUTPUT.key),
-)
+_ROUNDED = 0.01  # difference of two numbers of one figure, in two units or with different digits
+_UNIT = re.compile(r"units?|单位", re.I)
 
 
 def rows(text: str) -> list[Published]:
-    """Return the configurations of the tables of a text, in order; CSV is read only if no line has bars."""
+    """Return the configurations of the tables of a text, in order; CSV is read only if no line has bars.
+
+    One without a figure that is read is in a table with others only.
+    """
+    tables = [list(_sides(table)) for table in grids(text) if len(table) > 1]
+    return [side for table in tables if any(side.figures for side in table) for side in table]
+
+
+def refused(text: str) -> list[str]:
+    """Return the headings of a text's tables that name a measure and are not read, in order."""
+    cells = [
+        _plain(cell) for table in grids(text) for row in (table[0], *(row[:1] for row in table[1:])) for cell in row
+    ]
+    return [cell for cell in dict.fromkeys(cells) if headings.names_a_measure(cell) and headings.of(cell) is None]
+
+
+def grids(text: str) -> list[list[list[str]]]:
+    """Return the cells of each table of a text; tables in CSV are separated by empty lines. ValueError for a malformed CSV."""
     lines = text.lstrip("\ufeff").translate(_NORMAL).splitlines()
-    tables = list(_barred(lines)) or [[row for row in csv.reader(lines) if row]]
-    return [side for table in tables if len(table) > 1 for side in _sides(table)]
+    tables = list(_barred(lines))
+    if any(bar in text for bar in _DRAWN):
+        tables = [_joined(table) for table in tables]
+    try:
+        return tables or list(_comma_separated(lines))
+    except csv.Error as error:
+        raise ValueError(f"not CSV: {error}") from error
 
 
-def _barred(lines: Sequence[str]) -> Iterator[list[list[str]]]:
-    """Yield the cells of each table: consecutive lines with bars, and rules between them."""
+def _comma_separated(lines: Sequence[str]) -> Iterator[list[list[str]]]:
     table: list[list[str]] = []
-    for line in (*lines, ""):
-        if _FRAME.fullmatch(line):
-            continue
-        cells = [cell.replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip())]
-        if len(cells) > 1:
-            framed = cells[1:] if not cells[0].strip() and line.lstrip().startswith("|") else cells
-            table.append(framed[:-1] if not framed[-1].strip() else framed)
+    for row in (*csv.reader(lines), []):
+        if row:
+            table.append(row)
         elif table:
             yield table
             table = []
 
 
+def _barred(lines: Sequence[str]) -> Iterator[list[list[str]]]:
+    """Yield the cells of each table: consecutive lines with bars, and rules between them. A title with a bar is none of them."""
+    table: list[list[str]] = []
+    framed = False
+    for line in (*lines, ""):
+        if _FRAME.fullmatch(line):
+            continue
+        cells = [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", line.strip())]
+        starts_with_bar = line.lstrip().startswith("|")
+        if table and (len(cells) == 1 or starts_with_bar != framed):
+            yield table
+            table = []
+        if len(cells) > 1:
+            framed = starts_with_bar
+            inner = cells[1:] if framed else cells
+            row = inner[:-1] if not inner[-1] else inner
+            table.append(row[: len(table[0])] if table else row)
+
+
+def _joined(table: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the rows of a drawn table, whose names are wrapped: a line with a first cell only continues the row above."""
+    joined: list[list[str]] = []
+    for row in table:
+        if len(joined) > 1 and len(row) > 1 and row[0] and not any(row[1:]):
+            joined[-1][0] = f"{joined[-1][0]} {row[0]}"
+        else:
+            joined.append(list(row))
+    return joined
+
+
 def _sides(table: Sequence[Sequence[str]]) -> Iterator[Published]:
-    header, *body = [[_plain(cell) for cell in row] for row in table if not all(map(_RULE.fullmatch, row))]
-    if any(figure_of(name) for name in header):
+    lines = [[_plain(cell) for cell in row] for row in table if not all(map(_RULE.fullmatch, row))]
+    if len(lines) < 2 or (not _units(lines[0]) and _is_heading(lines[1])):
+        return  # a heading of several lines: its units and statistics are not in the first
+    header, *body = lines
+    statistics = [headings.statistic_of(name) for name in header[1:] if not _UNIT.fullmatch(name)]
+    if any(map(headings.of, header)):
         yield from _of_rows(header, body)
+    elif any(statistics) and None not in statistics:
+        yield from _of_statistics(header, body)
     else:
         yield from _of_columns(header, body)
 
 
+def _is_heading(row: Sequence[str]) -> bool:
+    """Return True for a second line of a heading: units or statistics, and no number."""
+    found = [cell for cell in row[1:] if cell and (units.is_unit(cell) or headings.statistic_of(cell) is not None)]
+    return bool(found) and not any(_CELL.fullmatch(cell) for cell in row[1:])
+
+
 def _of_rows(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[Published]:
-    """Yield a configuration for each row. Its label: the first two cells that are neither figures nor numbers."""
-    columns = [figure_of(name) for name in header]
+    """Yield a configuration for each row. Its label: the first two cells that are neither figures nor numbers.
+
+    A column of units belongs to the column before it.
+    """
+    of_units = [at for at, name in enumerate(header) if at and _UNIT.fullmatch(name) and headings.of(header[at - 1])]
     for cells in body:
-        named = list(zip(header, columns, cells, strict=False))
+        _aligned(header, cells)
+        names = list(header)
+        for at in of_units:
+            names[at - 1] = _with_unit(header[at - 1], cells[at] if at < len(cells) else "")
+        named = [(name, headings.of(name), cell) for name, cell in zip(names, cells, strict=False)]
         figures, lost = _read(named)
         words = [
             (name, cell) for name, column, cell in named if column is None and cell and _CELL.fullmatch(cell) is None
         ][:2]
-        used = [name for name, _ in words]
-        unread = [name for name, column in zip(header, columns, strict=True) if column is None and name not in used]
-        if figures:
+        words = [
+            (name, cell) for name, cell in words if not headings.names_a_measure(name) and name not in _units(header)
+        ]
+        used = {*(name for name, _ in words), *_units(header)}
+        unread = [name for name in names if headings.of(name) is None and name not in used]
+        if figures or any(map(_has_number, lost)):
             yield Published(" ".join(cell for _, cell in words) or "row", figures, (*unread, *lost))
+
+
+def _aligned(header: Sequence[str], cells: Sequence[str]) -> None:
+    """Raise ValueError for a row of numbers with more cells than the heading: `1,234` without quotes is two cells in CSV."""
+    if len(cells) > len(header) and any(_CELL.fullmatch(cell) for cell in cells[1:]):
+        raise ValueError(
+            f"the row {' | '.join(cells[:4])} has {len(cells)} cells below {len(header)} headings; quote a number with commas"
+        )
+
+
+def _units(header: Sequence[str]) -> list[str]:
+    return [name for name in header if _UNIT.fullmatch(name)]
+
+
+def _with_unit(name: str, unit: str) -> str:
+    return f"{name} ({unit})" if unit and not _EMPTY.fullmatch(unit) else name
+
+
+def _named_rows(header: Sequence[str], body: Sequence[Sequence[str]]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the names of the rows, with the unit of a column of units, and those without a figure."""
+    of_units = [at for at, name in enumerate(header) if at and _UNIT.fullmatch(name)]
+    for row in body:
+        _aligned(header, row)
+    names = [_with_unit(row[0], " ".join(_cell(row, at) for at in of_units)) for row in body]
+    return names, tuple(name for name in names if headings.of(name) is None)
+
+
+def _of_statistics(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[Published]:
+    """Yield one configuration: a row for each measure, and a column for each of its statistics."""
+    names, unread = _named_rows(header, body)
+    cells: list[tuple[str, Heading | None, str]] = []
+    for position, label in enumerate(header[1:], 1):
+        if not (statistic := headings.statistic_of(label)):
+            continue
+        for name, row in zip(names, body, strict=True):
+            heading = headings.of(name)
+            if heading is None or (statistic != headings.MEAN and heading.measure not in units.LATENCIES):
+                continue  # a percentile of a rate is not the rate
+            same = heading.statistic in (headings.MEAN, statistic)
+            cells.append(
+                (f"{name} {label}", replace(heading, statistic=statistic) if same else None, _cell(row, position))
+            )
+    figures, lost = _read(cells)
+    if figures:
+        yield Published("", figures, (*unread, *lost))
 
 
 def _of_columns(header: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[Published]:
     """Yield a configuration for each column; the first has the names of the figures. Columns of changes are left out."""
-    names = [cells[0] for cells in body]
-    figures = [figure_of(name) for name in names]
-    unread = tuple(name for name, figure in zip(names, figures, strict=True) if figure is None)
+    names, unread = _named_rows(header, body)
     for position, label in enumerate(header[1:], 1):
-        cells = [row[position] if position < len(row) else "" for row in body]
-        if _CHANGE.search(label) or any(cell.startswith("+") for cell in cells):
+        cells = [_cell(row, position) for row in body]
+        if _UNIT.fullmatch(label) or _CHANGE.search(label) or any(cell.startswith("+") for cell in cells):
             continue
-        values, lost = _read(zip(names, figures, cells, strict=True))
-        if values:
+        values, lost = _read(zip(names, map(headings.of, names), cells, strict=True))
+        if values or any(map(_has_number, lost)):
             yield Published(label or f"column {position}", values, (*unread, *lost))
+
+
+def _has_number(text: str) -> bool:
+    return re.search(r"\(.*\d.*\)$", text) is not None
+
+
+def _cell(row: Sequence[str], position: int) -> str:
+    return row[position] if position < len(row) else ""
 
 
 def _plain(cell: str) -> str:
@@ -107,41 +217,34 @@ def _plain(cell: str) -> str:
     return re.sub(r"\*(\S[^*]*)\*", r"\1", re.sub(r"\*\*|__|`", "", cell)).strip()
 
 
-def figure_of(header: str) -> str | None:
-    """Return the gate name of a column's figure; None if there is none for it. A latency without a statistic is a mean."""
-    for pattern, key in _OF_MEASURE:
-        if pattern.search(header):
-            quantile = _QUANTILE.search(header)
-            if quantile:
-                return f"p{quantile[1] or quantile[2]}({key})"
-            if re.search(r"\bp\d|std|min|max|最", header, re.I):
-                return None
-            return f"p50({key})" if _MEDIAN.search(header) else f"mean({key})"
-    return next((key or None for pattern, key in _OF_RATE if pattern.search(header)), None)
+def _read(cells: Iterable[tuple[str, Heading | None, str]]) -> tuple[dict[str, float], list[str]]:
+    """Return the numbers of the cells of a side by figure, and the cells without one. `cells`: name, its figure, text.
 
-
-def _read(cells: Iterable[tuple[str, str | None, str]]) -> tuple[dict[str, float], list[str]]:
-    """Return the numbers of the cells of a side by figure, and the cells without one. `cells`: header, figure, text."""
-    values: dict[str, float] = {}
+    Of two cells with different numbers for one figure neither is read.
+    """
+    found: dict[str, list[tuple[float, str]]] = {}
     lost: list[str] = []
-    for header, figure, cell in cells:
-        if figure is None or _EMPTY.fullmatch(cell):
+    for name, heading, cell in cells:
+        if heading is None or _EMPTY.fullmatch(cell):
             continue
-        if (value := _value(header, figure, cell)) is None:
-            lost.append(f"{header} ({cell})")
+        if (value := _value(heading, cell)) is None:
+            lost.append(f"{name} ({cell})")
         else:
-            values[figure] = value
-    return values, lost
+            found.setdefault(heading.figure, []).append((value, f"{name} ({cell})"))
+    values = {
+        figure: each[0][0]
+        for figure, each in found.items()
+        if all(isclose(value, each[0][0], rel_tol=_ROUNDED) for value, _ in each)
+    }
+    return values, [*lost, *(text for figure, each in found.items() if figure not in values for _, text in each)]
 
 
-def _value(header: str, figure: str, cell: str) -> float | None:
-    """Return the number of a cell; a latency in ms, from the unit of the cell or of the header."""
+def _value(heading: Heading, cell: str) -> float | None:
+    """Return the number of a cell in the unit of its measure; a latency without a unit is in ms."""
     match = _CELL.fullmatch(cell)
-    if match is None:
+    number = None if match is None else finite(match[1].replace(",", ""))
+    if match is None or number is None:
         return None
-    number = finite(match[1].replace(",", ""))
-    if number is None or "(" not in figure:
-        return number
-    in_header = re.search(r"[(\[](ms|s|us|µs)[)\]]", header, re.I)
-    unit = (match[2] or (in_header[1] if in_header else "ms")).lower()
-    return number * _UNIT_MS[unit] if unit in _UNIT_MS else None
+    factor = 1.0 if heading.factor is None else heading.factor
+    in_cell = factor if match[2] is None else units.factor(heading.measure, match[2])
+    return None if in_cell is None else number * in_cell
