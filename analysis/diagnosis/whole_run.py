@@ -13,7 +13,7 @@ from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import ATTAINMENT
 from inferload.results.documents.summary_document import Results, Stopped, Turns
 from inferload.results.statistics.overload import Growth
-from inferload.results.verdict.failures import lines, stopped_by_target
+from inferload.results.verdict.failures import stopped_by_target, turn_lines
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.peers import OUTLIER
@@ -225,7 +225,7 @@ def is_troubled(run: RunFrames, server: ServerSeries) -> bool:
     """Return True if turns failed, the server stopped answering or restarted, or fell behind an open loop or may have."""
     grew = growth(run)
     behind = grew is not None and grew.state != "kept up"
-    return behind or bool(lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
+    return behind or bool(turn_lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
 
 
 def sent_no_turn(run: RunFrames) -> bool:
@@ -235,7 +235,7 @@ def sent_no_turn(run: RunFrames) -> bool:
 
 def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad) -> tuple[Finding, ...]:
     """Return the findings on the whole run, failures first. `servers`: evidence of the measure phase at each scraped server."""
-    failed = lines(failed_turns(run))
+    failed = turn_lines(failed_turns(run))
     gone_servers = [text for server in run.servers.values() if (text := gone(run, server))]
     restarts = [text for server in run.servers.values() if (text := restarted(run, server))]
     findings: list[Finding | None] = []

@@ -159,7 +159,7 @@ def requests(prefix: Path) -> OtherRequests:
             name=row["Name"],
             sent=_count(row, "sent"),
             failed=_count(row, "failed"),
-            **{key: _known(row.get(_REQUEST_KEYS[key])) for key in ("p50_ms", "p95_ms", "p99_ms")},
+            **_times(row),
         )
         for row in rows
         if row is not whole
@@ -193,6 +193,10 @@ def _requests(path: Path) -> Table:
     ]
     note = "Whole run, counted by Locust. Percentiles are rounded to two digits."
     return Table("locust", "Requests by Locust", ("", *_STATS), rows, note)
+
+
+def _times(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _known(row.get(_REQUEST_KEYS[key])) for key in ("p50_ms", "p95_ms", "p99_ms")}
 
 
 def _known(value: object) -> float | None:

@@ -58,7 +58,7 @@
       this.charts = new Group(this.root, () => this._showTime());
       this.gates = this._table("Gates", ["gate", "value", "result", "note"]);
       this.classes = { section: element("div") };
-      this.others = this._table("Other requests", ["request", "sent", "failed", "p50 ms", "p95 ms"]);
+      this.others = this._table("Other requests", ["request", "sent", "failed", "p50 ms", "p95 ms", "first failure"]);
       const marks = element("section");
       this.markList = element("ol", "il-marks");
       this.markList.tabIndex = 0;
@@ -377,6 +377,7 @@
           { text: number(row.failed), className: row.failed ? "il-bad-count" : "" },
           { text: number(row.p50_ms) },
           { text: number(row.p95_ms) },
+          { text: row.first_error ?? "", className: "il-text" },
         ]),
       );
     }

@@ -160,7 +160,7 @@ class TurnCounts(Struct, frozen=True, kw_only=True):
 
 
 class FirstExample(Struct, frozen=True, kw_only=True):
-    """First turn of a kind over the whole run."""
+    """First turn, or first other request, of a kind over the whole run."""
 
     text: Annotated[str, means("message, at most 300 characters")]
     at_s: Annotated[Number, means("time since the start of the run")]
@@ -333,6 +333,7 @@ class RequestName(Struct, frozen=True, kw_only=True):
     p50_ms: Annotated[Number | None, means("Locust's median response time, of three significant digits")] = None
     p95_ms: Annotated[Number | None, means("the same, 95th percentile")] = None
     p99_ms: Annotated[Number | None, means("the same, 99th percentile")] = None
+    first_error: Annotated[FirstExample | None, means("the first that failed; null: none, or not known")] = None
 
     @property
     def text(self) -> str:

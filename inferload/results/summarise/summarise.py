@@ -121,7 +121,7 @@ def _input(
         if exact is None or turns is None
         else lambda name, of: batched_values(turns.read, name, SLICES, of),
         sums=None if exact is not None or turns is None else lambda *gate: _batch_sums(turns, *gate),
-        other_requests=run.others.requests,
+        other_requests=run.others.requests(run.errors, run.anchor.mono_ns),
         exceptions=run.others.exceptions,
         users=run.others.users,
         stamps=facts.stamps,

@@ -15,6 +15,7 @@ from inferload.results.documents.summary_document import (
     Cache,
     Distribution,
     FirstError,
+    FirstExample,
     Results,
     Split,
     Task,
@@ -193,6 +194,10 @@ def _first_error(error: FirstError) -> Sequence[Cell]:
     return ("" if error.status is None else str(error.status), error.turn_class, error.at_s, error.text)
 
 
+def _failure_text(error: FirstExample | None) -> str:
+    return "" if error is None else error.text
+
+
 def _others(summary: Results) -> list[Table]:
     """Users by class if there are several, requests other than turns, exceptions of tasks by message."""
     users = summary.users.by_class
@@ -201,10 +206,12 @@ def _others(summary: Results) -> list[Table]:
         "request",
         *(Head(name, f"turns {name}") for name in keys[:2]),
         *(Head(f"{name}, ms", "p50") for name in ("p50", "p95", "p99")),
+        "first failure",
     ]
     note = "Requests that are not turns, such as those of an HttpUser: over the whole run, as counted by Locust."
     rows: Rows = [
-        (request.text, *(getattr(request, key) for key in keys)) for request in summary.other_requests.by_name
+        (request.text, *(getattr(request, key) for key in keys), _failure_text(request.first_error))
+        for request in summary.other_requests.by_name
     ]
     of_users = list(users.items()) if len(users) > 1 else []
     raised = [(entry.message, entry.count) for entry in summary.exceptions.by_message]

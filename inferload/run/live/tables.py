@@ -60,7 +60,11 @@ def class_rows(results: Results) -> list[dict[str, Any]]:
 def other_rows(by_name: Sequence[RequestName]) -> list[dict[str, Any]]:
     """Return a row for each request other than a turn, of own tasks and other users."""
     names = ("type", "name", "sent", "failed", "p50_ms", "p95_ms")
-    return [{name: getattr(row, name) for name in names} for row in by_name[:MOST_ROWS]]
+    return [
+        {name: getattr(row, name) for name in names}
+        | {"first_error": _clipped(None if row.first_error is None else row.first_error.text)}
+        for row in by_name[:MOST_ROWS]
+    ]
 
 
 def gates_so_far(counts: SoFar, results: Results) -> list[dict[str, Any]]:

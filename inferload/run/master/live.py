@@ -15,7 +15,7 @@ from inferload.base.numbers import plural
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.latency_limits import LatencyLimit, latency_limits
-from inferload.results.verdict.failures import first_lines
+from inferload.results.verdict.failures import first_lines, request_lines
 from inferload.run.live import tables
 from inferload.run.live.document import series_document
 from inferload.run.live.panels import view
@@ -154,8 +154,9 @@ class LiveRun:
         gates = tables.gates_so_far(counts, results)
         lost = [member.name for member in run.roster.gone]
         total, others = counts.tallies.total(), run.others()
+        requests = others.requests(run.totals.errors, run.anchor.mono_ns)
         messages = first_lines(run.totals.errors.document(run.anchor.mono_ns))
-        troubles = [f"{others.failed} of {others.sent} other requests failed"] if others.failed else []
+        troubles = request_lines(requests.by_name)
         troubles += (
             [f"tasks raised {plural(others.raised, 'exception')}, the first: {others.first}"] if others.raised else []
         )
@@ -165,7 +166,7 @@ class LiveRun:
             "badge": tables.badge_so_far(counts, gates, lost, troubles, messages),
             "gates": gates,
             "rows": tables.class_rows(results),
-            "others": tables.other_rows(others.by_name),
+            "others": tables.other_rows(requests.by_name),
             "turns": {
                 "sent": total.turns_begun,
                 "ok": total.ok,

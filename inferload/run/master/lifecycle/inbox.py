@@ -134,6 +134,7 @@ class Inbox:
         member.records.written, member.records.write_error = data.get("written"), data.get("write_error")
         self.notes.update(data.get("notes", {}))
         self.count_listeners(data.get("listeners_raised", {}))
+        self.totals.errors.absorb(data.get("first_errors", []), member.clock.offset_ns)
         self._check_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
         self._check_left(member, data["closed_ns"])
         gevent.spawn(self._check_left_later, member, data["closed_ns"])
