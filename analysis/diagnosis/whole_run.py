@@ -172,16 +172,18 @@ def failed_turns(run: RunFrames) -> Results:
     if run.summary is not None:
         return run.summary
     by_failure: Counter[str] = Counter()
-    ok, kept = 0, []
+    ok, unfinished, kept = 0, 0, []
     for turns in run.batches("failure", "ok", "last_s", "first_event_s", "closed_s", "target"):
         failed = turns[~turns["ok"]]
         ok += len(turns) - len(failed)
         by_failure.update(failure for failure in failed["failure"] if failure != UNFINISHED)
+        unfinished += int((failed["failure"] == UNFINISHED).sum())
         # Of the other turns, only the last end at each server says when it still answered.
         latest = turns[turns["ok"]].sort_values("closed_s")
         kept += [failed, latest.drop_duplicates("target", keep="last") if "target" in turns else latest.tail(1)]
     failures = by_failure.total()
-    counts = Turns(sent=ok + failures, ok=ok, failed=failures, unfinished=0, by_failure=dict(by_failure))
+    sent = ok + failures + unfinished
+    counts = Turns(sent=sent, ok=ok, failed=failures, unfinished=unfinished, by_failure=dict(by_failure))
     return Results(turns=counts, stopped_answering=_stopped_answering(pd.concat(kept)) if kept else None)
 
 

@@ -33,6 +33,7 @@ from inferload.results.documents.summary_document import (
     Summary,
 )
 from inferload.results.tables.cells import statistic, statistic_head
+from inferload.results.tables.rate_tables import not_served
 from inferload.results.tables.run_tables import run_tables
 from inferload.results.tables.server_tables import by_position
 from inferload.results.verdict import failures
@@ -296,8 +297,8 @@ def slo_lines(summary: Results) -> list[str]:
 
 
 def _missed(block: Slo) -> str:
-    """Return the share of the turns that missed each limit, and of failed and dropped ones. `block`: of turns of one SLO."""
+    """Return the share of the turns that missed each limit, and of those not served. `block`: of turns of one SLO."""
     missed, limits = block.missed, block.limits
     shares = {name: percent(missed.get(name, 0) / block.turns) for name in (*limits, *missed)}
     texts = [f"{limit_text(name, limits.get(name))} missed by {shares[name]}" for name in LIMITS if name in shares]
-    return "; ".join([*texts, *(f"{name} {share}" for name, share in shares.items() if name not in LIMITS)])
+    return "; ".join([*texts, *not_served(block)])
