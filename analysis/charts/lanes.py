@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from inferload.figures.turn_figures import E2E_PLANNED
+from inferload.turns.states import FAILED, UNFINISHED
 
 from ..data.frames import RunFrames
-from .chart import BLUE, ORANGE, RED, Picture, PlotlyDict, layout, title
+from .chart import BLUE, GREY, ORANGE, RED, Picture, PlotlyDict, layout, title
 
 MINUTE_S = 60
 MAX_TURNS = 30_000
@@ -112,23 +113,26 @@ def picture(minutes: Lanes) -> Picture:
     at = {name: np.array(minutes.columns[name]) for name in ("planned", "sent", "first", "closed", "lane")}
     inside = (at["planned"] < end) & (at["closed"] >= start)
     data = [_segments(at, inside, segment) for segment in SEGMENTS]
-    failed = inside & np.array([failure is not None for failure in minutes.columns["failure"]])
-    if failed.any():
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "failed",
-                "x": (at["closed"][failed] / 1e3).tolist(),
-                "y": at["lane"][failed].tolist(),
-                "marker": {"symbol": "x", "size": 7, "color": RED},
-                "hoverinfo": "skip",
-            }
-        )
+    failures = minutes.columns["failure"]
+    unfinished = np.array([failure == UNFINISHED.key for failure in failures], dtype=np.bool_)
+    failed = np.array([failure is not None for failure in failures], dtype=np.bool_) & ~unfinished
+    for state, marked, look in ((FAILED, failed, ("x", RED)), (UNFINISHED, unfinished, ("circle-open", GREY))):
+        if (shown := inside & marked).any():
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": state.key,
+                    "x": (at["closed"][shown] / 1e3).tolist(),
+                    "y": at["lane"][shown].tolist(),
+                    "marker": {"symbol": look[0], "size": 7, "color": look[1]},
+                    "hoverinfo": "skip",
+                }
+            )
     x = {"title": title("time since the start of the run, s"), "range": [start / 1e3, min(end / 1e3, minutes.end_s)]}
     most = int(at["lane"][inside].max()) + 1 if inside.any() else 1
     y = {"title": title("lane"), "range": [most - 0.4, -0.6], "showgrid": False, "tickformat": "d"}
-    note = "One bar per turn, planned start to end; a red cross marks a failure."
+    note = "One bar per turn, planned start to end. A red cross marks a failed turn, a grey ring an unfinished one."
     if minutes.left_out:
         note += f" {minutes.left_out} minutes are not in this page; inferload report --minute N shows minute N."
     return Picture("lanes", "Turns of one minute", note, {"data": data, "layout": layout(440, x, y)})

@@ -13,7 +13,7 @@ from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import ATTAINMENT
 from inferload.results.documents.summary_document import Results, Stopped, Turns
 from inferload.results.statistics.overload import Growth
-from inferload.results.verdict.failures import lines, stopped_by_target
+from inferload.results.verdict.failures import stopped_by_target, turn_lines
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.peers import OUTLIER
@@ -172,16 +172,18 @@ def failed_turns(run: RunFrames) -> Results:
     if run.summary is not None:
         return run.summary
     by_failure: Counter[str] = Counter()
-    ok, kept = 0, []
+    ok, unfinished, kept = 0, 0, []
     for turns in run.batches("failure", "ok", "last_s", "first_event_s", "closed_s", "target"):
         failed = turns[~turns["ok"]]
         ok += len(turns) - len(failed)
         by_failure.update(failure for failure in failed["failure"] if failure != UNFINISHED)
+        unfinished += int((failed["failure"] == UNFINISHED).sum())
         # Of the other turns, only the last end at each server says when it still answered.
         latest = turns[turns["ok"]].sort_values("closed_s")
         kept += [failed, latest.drop_duplicates("target", keep="last") if "target" in turns else latest.tail(1)]
     failures = by_failure.total()
-    counts = Turns(sent=ok + failures, ok=ok, failed=failures, unfinished=0, by_failure=dict(by_failure))
+    sent = ok + failures + unfinished
+    counts = Turns(sent=sent, ok=ok, failed=failures, unfinished=unfinished, by_failure=dict(by_failure))
     return Results(turns=counts, stopped_answering=_stopped_answering(pd.concat(kept)) if kept else None)
 
 
@@ -225,7 +227,7 @@ def is_troubled(run: RunFrames, server: ServerSeries) -> bool:
     """Return True if turns failed, the server stopped answering or restarted, or fell behind an open loop or may have."""
     grew = growth(run)
     behind = grew is not None and grew.state != "kept up"
-    return behind or bool(lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
+    return behind or bool(turn_lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
 
 
 def sent_no_turn(run: RunFrames) -> bool:
@@ -235,7 +237,7 @@ def sent_no_turn(run: RunFrames) -> bool:
 
 def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad) -> tuple[Finding, ...]:
     """Return the findings on the whole run, failures first. `servers`: evidence of the measure phase at each scraped server."""
-    failed = lines(failed_turns(run))
+    failed = turn_lines(failed_turns(run))
     gone_servers = [text for server in run.servers.values() if (text := gone(run, server))]
     restarts = [text for server in run.servers.values() if (text := restarted(run, server))]
     findings: list[Finding | None] = []

@@ -162,7 +162,7 @@ def requests(prefix: Path) -> OtherRequests:
             name=row["Name"],
             sent=_count(row, "sent"),
             failed=_count(row, "failed"),
-            **{key: _time_ms(row, _REQUEST_KEYS[key]) for key in ("p50_ms", "p95_ms", "p99_ms")},
+            **_times(row),
         )
         for row in rows
         if row is not whole
@@ -205,6 +205,10 @@ def _time_ms(row: Mapping[str, Any], column: str) -> float | None:
     """Return a response time; None without requests, for which Locust writes 0 or N/A."""
     count, value = _count(row, "sent"), _known(row.get(column))
     return None if count == 0 or (count is None and value == 0) else value
+
+
+def _times(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _time_ms(row, _REQUEST_KEYS[key]) for key in ("p50_ms", "p95_ms", "p99_ms")}
 
 
 def _known(value: object) -> float | None:

@@ -20,7 +20,7 @@ from inferload.base.errors import UsageError
 from inferload.figures.rate_figures import ATTAINMENT
 from inferload.figures.turn_figures import E2E, FIRST_EVENT, LAG
 
-from ..data.frames import RunFrames
+from ..data.frames import UNFINISHED, RunFrames
 from .clients import OUR_BACKEND
 
 Floats = npt.NDArray[np.float64]
@@ -69,6 +69,7 @@ def document(run: RunFrames) -> dict[str, Any]:
     tokens = output.to_numpy(dtype=np.float64)
     tpot_ms = (latency_ms - ttft_ms)[tokens > 1] / (tokens[tokens > 1] - 1)
     gaps_ms = [gap * 1e3 for gaps, well in zip(itls, measured["ok"], strict=True) if well for gap in gaps]
+    unfinished = int((measured["failure"] == UNFINISHED).sum())
     total_out, met = int(tokens.sum()), _met(run)
     total_in = None if ok["input_tokens"].isna().any() else int(ok["input_tokens"].sum())
     return {
@@ -82,7 +83,8 @@ def document(run: RunFrames) -> dict[str, Any]:
         "max_concurrency": None,
         "duration": duration_s,
         "completed": len(ok),
-        "failed": len(measured) - len(ok),
+        "failed": len(measured) - len(ok) - unfinished,
+        "unfinished": unfinished,
         "total_input_tokens": total_in,
         "total_output_tokens": total_out,
         "request_throughput": len(ok) / duration_s,

@@ -9,6 +9,7 @@ from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.results.tables.server_tables import OBSERVED
 from inferload.results.verdict import reasons
 from inferload.servers.bottleneck import rules as causes
+from inferload.turns.states import NOT_SERVED_TEXT, NOT_SERVED_WORD, STATES
 
 from ..data.vllm_log import LOG_FIGURES
 
@@ -21,8 +22,8 @@ _STATISTICS = (
 )  # fmt: skip
 
 _RATES = (
-    ("slo missed", "", "limit of one turn, and turns that missed it / turns planned in the window; turns that failed or did not "
-     "end, and dropped sessions, miss the SLO whatever their latencies"),
+    ("slo missed", "", "limit of one turn, and turns that missed it / turns planned in the window; those not served (failed, "
+     "unfinished, dropped) miss the SLO whatever their latencies, and are counted by their own word"),
     ("turns with a stall (a gap over 250 ms)", "", "successful turns with two output events more than 250 ms apart; gaps in which "
      "the client was blocked do not count"),
     ("longest gap, ms", "ms", "longest gap that is a stall; in the table of the slowest turns: longest time between two output "
@@ -31,15 +32,8 @@ _RATES = (
 )  # fmt: skip
 
 _COUNTS = (
-    ("turns sent", "", "turns that were begun: ok + failed + unfinished"),
-    ("turns ok", "", "turns that completed without error, and turns cancelled by their caller"),
-    ("turns cancelled", "", "of turns ok: cancelled by their caller; these have TTFT and ITL, but no E2E and no TPOT"),
-    ("turns failed", "", "turns with a failure class"),
-    ("turns unfinished", "", "turns in flight at the end of the drain"),
-    ("sessions planned", "", "sessions of the schedule by planned start: dropped + started"),
-    ("sessions dropped", "", "sessions that could not start when due"),
-    ("sessions started", "", "sessions whose first turn was started"),
-    ("sessions completed", "", "sessions whose last turn succeeded"),
+    *((state.title, "", state.text) for state in STATES),
+    (NOT_SERVED_WORD, "", NOT_SERVED_TEXT),
 )
 
 _SERVERS = (

@@ -94,7 +94,7 @@
   function lanesOf(figure, lanes, minute) {
     const c = lanes.columns, start = minute * MINUTE_MS, end = start + MINUTE_MS;
     const traces = figure.data.filter((trace) => trace.mode === "lines").map((trace) => Object.assign({}, trace, { x: [], y: [] }));
-    const ends = { x: [], y: [], text: [] }, failed = { x: [], y: [] };
+    const ends = { x: [], y: [], text: [] }, failed = { x: [], y: [] }, unfinished = { x: [], y: [] };
     let most = 0;
     for (let i = 0; i < c.planned.length; i++) {
       if (c.planned[i] >= end || c.closed[i] < start) continue;
@@ -113,17 +113,20 @@
       ends.text.push(`${c.name[i]}, ${c.class[i]}<br>TTFT ${first < 0 || sent < 0 ? "none" : first - sent + " ms"}, ` +
         `over after ${over - c.planned[i]} ms<br>${tokens(c.input[i])} tokens in, ${tokens(c.output[i])} out` +
         (c.failure[i] ? `<br><b>${c.failure[i]}</b>` : ""));
-      if (c.failure[i]) { failed.x.push(over / 1e3); failed.y.push(lane); }
+      const marked = c.failure[i] === "unfinished" ? unfinished : c.failure[i] ? failed : null;
+      if (marked) { marked.x.push(over / 1e3); marked.y.push(lane); }
     }
     const width = Math.min(12, Math.max(2, 240 / (most + 1)));
     traces.forEach((trace) => { trace.line = Object.assign({}, trace.line, { width }); });
     const marks = { type: "scatter", mode: "markers", showlegend: false, marker: { size: 9, opacity: 0 }, hovertemplate: "%{text}<extra></extra>" };
-    const crosses = { type: "scatter", mode: "markers", name: "failed", marker: { symbol: "x", size: 7, color: "#c8423b" }, hoverinfo: "skip" };
+    const marker = (name, points, symbol, color) =>
+      points.x.length ? [Object.assign({ type: "scatter", mode: "markers", name, marker: { symbol, size: 7, color }, hoverinfo: "skip" }, points)] : [];
+    const states = [...marker("failed", failed, "x", "#c8423b"), ...marker("unfinished", unfinished, "circle-open", "#8a8f98")];
     const layout = structuredClone(figure.layout);
     layout.xaxis.range = [start / 1e3, Math.min(end / 1e3, lanes.end_s)];
     layout.yaxis.range = [most + 0.6, -0.6];
     layout.hoverdistance = 12;
-    return { data: [...traces, Object.assign(marks, ends), ...(failed.x.length ? [Object.assign(crosses, failed)] : [])], layout };
+    return { data: [...traces, Object.assign(marks, ends), ...states], layout };
   }
 
   function chooser(chart, figure, lanes, chosen) {

@@ -10,11 +10,13 @@ from inferload.figures.turn_figures import ITL, TTFT, TurnFigure
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Distribution, GateResult, Results
 from inferload.results.tables.cells import bounds_text
+from inferload.results.verdict.failures import request_lines
 from inferload.workload.plan.load_text import LoadText
 
 from ..pages.wording import is_simulated, simulated
 
 _SHOWN_GATES = 2
+_SHOWN_REQUESTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,10 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class FirstScreen:
-    """What a reader needs first. `failed_gates`: the reason of a failed run that its headline only counts."""
+    """What a reader needs first. `failed`: gates and other requests, which the headline of a failed run only counts."""
 
     facts: tuple[tuple[str, str], ...]
-    failed_gates: tuple[str, ...]
+    failed: tuple[str, ...]
     tiles: tuple[Tile, ...]
     cause: str
     simulated: str  # what the server stands for; empty for a real server
@@ -55,7 +57,7 @@ def of_run(manifest: Manifest, results: Results | None, load: LoadText | None, c
     )
     return FirstScreen(
         facts=tuple((name, value or NOT_KNOWN) for name, value in facts),
-        failed_gates=() if results is None else _failed_gates(results.verdict.gates),
+        failed=() if results is None else (*_failed_gates(results.verdict.gates), *_failed_requests(results)),
         tiles=() if results is None else _tiles(results),
         cause=cause or f"not known: {_why_unknown(results)}",
         simulated=simulated(manifest.stand_ins) if is_simulated(engine) else "",
@@ -84,6 +86,15 @@ def _failed_gates(gates: Sequence[GateResult]) -> tuple[str, ...]:
     lines = [f"gate failed: {gate.gate}, {_measured(gate)}" for gate in failed[:_SHOWN_GATES]]
     left_out = len(failed) - len(lines)
     return (*lines, *([plural(left_out, "more failed gate")] if left_out else []))
+
+
+def _failed_requests(results: Results) -> tuple[str, ...]:
+    """Return the most frequent failures of other requests; failed turns are in the cause."""
+    lines = request_lines(results.other_requests.by_name)
+    return (
+        *lines[:_SHOWN_REQUESTS],
+        *(["further failed requests: see the table"] if len(lines) > _SHOWN_REQUESTS else []),
+    )
 
 
 def _measured(gate: GateResult) -> str:

@@ -83,7 +83,7 @@ def _first_screen(document: SearchDocument, folder: Path | None) -> FirstScreen:
     if summary is not None and shown is not None:
         tested += f"; the figures are at {short(shown.level)}"
     facts = tuple((name, tested if name == "Load" else value) for name, value in screen.facts)
-    return replace(screen, facts=facts, failed_gates=())
+    return replace(screen, facts=facts, failed=())
 
 
 def _run_of(point: Point | None, folder: Path | None) -> tuple[Manifest, Summary] | None:

@@ -64,7 +64,7 @@ def count_delays(health: HealthSet, records: Iterable[TurnRecord], reads_unstamp
 
 def _count_ends(tally: Tally, records: Sequence[TurnRecord], turns: TurnBatch) -> None:
     """Count how the turns ended, and their tokens."""
-    unfinished = sum(not record.finished for record in records)
+    unfinished = int(turns.unfinished.sum())
     tally.ok += int(turns.ok.sum())
     tally.cancelled += int(turns.cancelled.sum())
     tally.unfinished += unfinished

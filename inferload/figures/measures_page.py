@@ -1,9 +1,12 @@
 """Text of docs/reference/measures.md: `python -m inferload.figures.measures_page`."""
 
+from collections.abc import Sequence
+
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import PEERS
 from inferload.figures.rate_figures import RATE_FIGURES
 from inferload.figures.turn_figures import STALL_MS, TURN_FIGURES
+from inferload.turns.states import NOT_SERVED_TEXT, NOT_SERVED_WORD, STATES
 
 _HEAD = f"""# Measures
 
@@ -34,6 +37,14 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
   count as not met (a dropped session as one turn). In an open loop TTFT and E2E count from the planned instant; a turn too
   short for a TPOT cannot break that limit.
 
+## States of turns and sessions
+
+Each word means the same in files, gates, terminal, report, charts, comparison, search, live view and exporter. A turn that was
+sent has exactly one of the states `ok`, `failed` and `unfinished`; a session is `dropped` or `started`. A turn that is not served
+misses the SLO whatever its latencies, and is counted by its own word, not as a missed limit.
+
+"""
+_FIGURES = """
 ## Definitions, and names in other tools
 
 """
@@ -44,7 +55,17 @@ def document() -> str:
     rows = [["measure", "unit", "definition", *PEERS], ["---"] * (3 + len(PEERS))]
     for figure in (*TURN_FIGURES, *RATE_FIGURES, *CLIENT_FIGURES):
         rows.append([f"`{figure.key}`", figure.unit, figure.text, *(figure.called.get(peer, "-") for peer in PEERS)])
-    return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    words = [
+        ["word", "counts", "definition"],
+        ["---"] * 3,
+        *([f"`{state.key}`", state.of, state.text] for state in STATES),
+    ]
+    words.append([NOT_SERVED_WORD, "turns, sessions", NOT_SERVED_TEXT])
+    return _HEAD + _lines(words) + _FIGURES + _lines(rows)
+
+
+def _lines(rows: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_MS
-from inferload.turns.record import CANCELLED, INSTANTS, SERVER_TIMES, TurnRecord
+from inferload.turns.record import CANCELLED, INSTANTS, SERVER_TIMES, Failure, TurnRecord
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -40,6 +40,7 @@ class TurnBatch:
     `numbers`: instants, connect time and tokens. `server_times`: reported by the server, NaN if not. `at_ns`: all output
     events, flat, as offsets from `sent`; `events`: how many each turn has. `tokens`: of each event, 0 if unknown; `counted`:
     the turns with known ones. `ok`: the turns that ended well; `cancelled`: those of them that their caller cancelled.
+    `unfinished`: those in flight at the end of the drain; the others failed.
     """
 
     numbers: Mapping[str, Column]
@@ -50,6 +51,7 @@ class TurnBatch:
     counted: Bools
     ok: Bools
     cancelled: Bools
+    unfinished: Bools
 
     @classmethod
     def of_records(cls, records: Sequence[TurnRecord]) -> TurnBatch:
@@ -73,6 +75,7 @@ class TurnBatch:
             counted,
             ok,
             np.array([record.cancelled for record in records], dtype=np.bool_),
+            np.array([not record.finished for record in records], dtype=np.bool_),
         )
 
     @classmethod
@@ -96,7 +99,8 @@ class TurnBatch:
         cancelled = ~ok & ok
         if "finish_reason" in names:
             cancelled = ok & _plain(pc.equal(pc.fill_null(turns["finish_reason"], ""), CANCELLED))
-        return cls(numbers, times, at_ns, events, tokens, counted, ok, cancelled)
+        unfinished = ~ok & _plain(pc.equal(pc.fill_null(turns["failure"], ""), Failure.UNFINISHED.value))
+        return cls(numbers, times, at_ns, events, tokens, counted, ok, cancelled, unfinished)
 
     def __len__(self) -> int:
         return len(self.ok)

@@ -179,6 +179,16 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
             loaded=checked.loaded if parsed.headless else None,  # a start from the form reads the file again
         )
 
+    hosts = user_classes.own_hosts(environment.user_classes)  # before the first start, with which Locust replaces them
+
+    def note_hosts(**_event: Any) -> None:
+        selected = {kind.__name__ for kind in environment.user_classes}
+        own = {name: host for name, host in hosts.items() if name in selected}
+        text = user_classes.replaced_hosts_text(own, environment.host)
+        if text:
+            logger.warning("%s", text)
+
+    environment.events.test_start.add_listener(note_hosts)
     controller = Controller(environment, checked.own, run_options, load_options, workers)
     environment.events.quitting.add_listener(controller.quitting)
     _on_signals(controller.interrupt)

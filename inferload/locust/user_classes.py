@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from inferload.base.errors import UsageError
+from inferload.base.numbers import listed
 from inferload.locust.users import InferenceUser, ScenarioUser
 from inferload.run.process.user_scenarios import Program, ScenarioClass
 
@@ -22,6 +23,31 @@ def program_of(user_classes: Iterable[type], default_option: str = "") -> Progra
         if issubclass(kind, ScenarioUser) and (kind.fixed_count or kind.weight)
     )
     return Program(scenario_classes, len(scenario_classes) < len(members), default_option)
+
+
+def own_hosts(user_classes: Iterable[type]) -> dict[str, str]:
+    """Return the host of each class that has one, by class name."""
+    return {
+        kind.__name__: host for kind in user_classes if isinstance(host := getattr(kind, "host", None), str) and host
+    }
+
+
+def replaced_hosts_text(own: Mapping[str, str], host: str | None) -> str:
+    """Return the sentence on the classes whose own host differs from `--host`, which replaces it; empty if there is none."""
+    replaced = [f"{name} ({old})" for name, old in own.items() if host and _address(old) != _address(host)]
+    if not replaced:
+        return ""
+    whose = "its" if len(replaced) == 1 else "their"
+    return (
+        f"--host {host} replaces the host of {listed(replaced)}: all of {whose} requests without a whole URL go to it"
+    )
+
+
+def _address(url: str) -> tuple[str, str, str]:
+    """Return the parts of a URL by which two addresses are equal."""
+    scheme, _, rest = url.strip().rpartition("://")
+    authority, _, path = rest.partition("/")
+    return scheme.lower(), authority.lower(), path.rstrip("/")
 
 
 def check(user_classes: Iterable[type]) -> None:

@@ -3,6 +3,7 @@
 import functools
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 import locust
@@ -155,7 +156,21 @@ def _counters(entry: Any) -> dict[str, Any]:
 def only_locust_listens(environment: Any) -> bool:
     """Return True if only Locust's own listener receives request events; `log_batch` may then add many at once."""
     names = [getattr(handler, "__qualname__", "") for handler in environment.events.request._handlers]
-    return "batches" not in compat.left_out and names == ["Runner.__init__.<locals>.on_request"]
+    others = [name for name in names if name != _FAILURES]  # of failures only, and a batch has none
+    return "batches" not in compat.left_out and others == ["Runner.__init__.<locals>.on_request"]
+
+
+def listen_for_failures(environment: Any, failed: Callable[[tuple[str, str], object], None]) -> None:
+    """Call `failed` with type and name, as counted, and the exception of each failed request that is not a turn."""
+
+    def on_failed_request(request_type: str, name: str, exception: object = None, **_event: object) -> None:
+        if exception and request_type not in OWN_ROWS:  # the same condition as Locust's
+            failed((request_type, environment.stats.entries[name, request_type].name), exception)
+
+    environment.events.request.add_listener(on_failed_request)
+
+
+_FAILURES = f"{listen_for_failures.__qualname__}.<locals>.on_failed_request"
 
 
 def log_many(entry: Any, values_ms: npt.NDArray[np.float64]) -> None:

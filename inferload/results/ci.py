@@ -72,10 +72,11 @@ def explanation(summary: Summary, most: int) -> list[str]:
     """
     broken = [_gate_text(gate) for gate in summary.verdict.gates if not gate.passed]
     gates = [f"gates that failed: {', '.join(broken)}"] if broken else []
-    failed = failures.lines(summary)
+    turns = failures.turn_lines(summary)
+    failed = [*turns, *failures.request_lines(summary.other_requests.by_name)]
     reasons = [] if summary.outcome.exit_code == USAGE else _reasons(summary)
     lines = [escaped(line) for line in (*failed, *gates, *reasons)]
-    if failed and len(lines) > most:
+    if turns and len(lines) > most:
         lines = lines[1:]  # the headline also has the number of failed turns
     return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more in the report"]
 

@@ -86,7 +86,7 @@ def _row(name: str, samples: Sequence[float | None], columns: int) -> Text:
 
 
 def _outcome(now: Snapshot, gates: Sequence[GateResult]) -> Text:
-    """Return the outcome if the run ended now, as far as it is known: gates, else failed turns."""
+    """Return the outcome if the run ended now, as far as it is known: gates, else failed turns, else the measurement."""
     failing = [gate for gate in gates if not gate.passed]
     facts = [f"{len(gates) - len(failing)} of {plural(len(gates), 'gate')} hold"] if gates else []
     facts += [f"{gate.gate} ({short(gate.value)})" for gate in failing[:_NAMED]]
@@ -96,4 +96,6 @@ def _outcome(now: Snapshot, gates: Sequence[GateResult]) -> Text:
     state, style = ("failing so far", "bold red") if failed else ("passing so far", "green")
     if now.lost and not failed:
         state, style = "workers lost", "bold yellow"
+    elif now.measurement is not None and now.measurement.measurement != "valid" and not failed:
+        state, style = now.measurement.words, "bold yellow"
     return Text.assemble((state, style), escaped("".join(f" · {fact}" for fact in facts)))

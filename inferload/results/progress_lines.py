@@ -9,6 +9,7 @@ from inferload.base.numbers import clock, percent, short
 from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TURNS
 from inferload.figures.turn_figures import ITL, TTFT
 from inferload.results.rolling_stats import RecentFigures
+from inferload.results.verdict.validity import SoFar
 
 _NAMED = 3  # workers
 
@@ -31,11 +32,13 @@ class Snapshot:
     scraped: bool = True
     replicas: int = 1  # servers behind the address of the metrics; of several, no figures are known
     lost: tuple[str, ...] = ()
+    measurement: SoFar | None = None  # what it would be if the run ended now; None before the measure phase
 
 
 def lines(now: Snapshot, width: int) -> list[str]:
-    """Return three lines of at most `width` columns; parts that do not fit are left out."""
-    return [_fitted(words, width) for words in (_state(now), _load(now), _latency(now))]
+    """Return lines of at most `width` columns; parts that do not fit are left out. The fourth is of the measurement."""
+    measured = [] if now.measurement is None else [[now.measurement.text]]
+    return [_fitted(words, width) for words in (_state(now), _load(now), _latency(now), *measured)]
 
 
 def _fitted(words: list[str], width: int) -> str:

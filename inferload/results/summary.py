@@ -58,6 +58,7 @@ from inferload.results.verdict.evidence import Stamps
 from inferload.turns.client_health import ClientHealth, HealthSet
 from inferload.turns.record import PHASES, Phase
 from inferload.turns.sketch import Sketch, rank
+from inferload.turns.states import DROPPED
 from inferload.turns.tally import Tally, TallySet
 
 _LATENCIES = tuple(figure.key for figure in TURN_FIGURES)
@@ -268,7 +269,7 @@ def _slo(tally: Tally, limits: Mapping[str, float | None]) -> Slo | None:
     """Return `slo`: how many turns missed each limit; None without an SLO, or if the result of a turn is unknown."""
     if not tally.slo_judged or tally.slo_judged != tally.ended:
         return None
-    missed = dict(tally.slo_missed) | ({"dropped": tally.sessions_dropped} if tally.sessions_dropped else {})
+    missed = dict(tally.slo_missed) | ({DROPPED.key: tally.sessions_dropped} if tally.sessions_dropped else {})
     turns = tally.ended + tally.sessions_dropped
     return Slo(limits=dict(limits), turns=turns, met=tally.slo_met, missed=dict(sorted(missed.items())))
 

@@ -33,6 +33,7 @@ from inferload.results.documents.summary_document import (
     Summary,
 )
 from inferload.results.tables.cells import statistic, statistic_head
+from inferload.results.tables.rate_tables import not_served
 from inferload.results.tables.run_tables import run_tables
 from inferload.results.tables.server_tables import by_position
 from inferload.results.verdict import failures
@@ -93,7 +94,7 @@ def brief(summary: Summary, load: str = "") -> str:
     rows += [("client", _client(summary.client)), *_server_rows(summary.servers)]
     if arms := _against_earlier(summary.cache.earlier):
         rows.append((f"{summary.cache.arm} run", arms))
-    failed = failures.lines(summary)
+    failed = failures.turn_lines(summary)
     if failed:
         rows.append(("failed", "; ".join(failed[:2])))
     if summary.notes:
@@ -186,7 +187,7 @@ def _load_rows(summary: Summary) -> list[tuple[str, str]]:
 
 def _request_rows(requests: OtherRequests) -> list[tuple[str, str]]:
     """Return a line for each name of requests other than turns, such as those of an HttpUser."""
-    by_name = requests.by_name
+    by_name = sorted(requests.by_name, key=lambda row: not row.failed)
     shown = by_name if len(by_name) <= _REQUESTS else by_name[: _REQUESTS - 1]
     rows = [("other", _request(request)) for request in shown]
     if len(by_name) > len(shown):
@@ -198,7 +199,9 @@ def _request_rows(requests: OtherRequests) -> list[tuple[str, str]]:
 
 def _request(request: RequestName) -> str:
     times = f"p50 {short(request.p50_ms)}, p95 {short(request.p95_ms)}, p99 {short(request.p99_ms)} ms"
-    return f"{request.text}: {request.sent} sent, {request.failed} failed; {times}"
+    first = request.first_error
+    why = f"; first failure: {first.text}" if first is not None else ""
+    return f"{request.text}: {request.sent} sent, {request.failed} failed; {times}{why}"
 
 
 def _client(client: Client) -> str:
@@ -294,8 +297,8 @@ def slo_lines(summary: Results) -> list[str]:
 
 
 def _missed(block: Slo) -> str:
-    """Return the share of the turns that missed each limit, and of failed and dropped ones. `block`: of turns of one SLO."""
+    """Return the share of the turns that missed each limit, and of those not served. `block`: of turns of one SLO."""
     missed, limits = block.missed, block.limits
     shares = {name: percent(missed.get(name, 0) / block.turns) for name in (*limits, *missed)}
     texts = [f"{limit_text(name, limits.get(name))} missed by {shares[name]}" for name in LIMITS if name in shares]
-    return "; ".join([*texts, *(f"{name} {share}" for name, share in shares.items() if name not in LIMITS)])
+    return "; ".join([*texts, *not_served(block)])

@@ -6,8 +6,9 @@ from itertools import pairwise
 from math import ceil, isfinite
 
 from inferload.figures.counting import count_turns
-from inferload.figures.limits.slo import FAILED, Slo
+from inferload.figures.limits.slo import Slo
 from inferload.turns.record import PhaseWindow, TurnRecord
+from inferload.turns.states import FAILED, UNFINISHED
 from inferload.turns.tally import Pause, Tally, TallySet
 
 MS = 1_000_000
@@ -92,7 +93,7 @@ VALUES: dict[str, Values] = {
 def missed(slo: Slo, record: TurnRecord) -> tuple[str, ...] | None:
     """Return the limits that a turn missed; None: it missed no other, and one needs tokens that are unknown."""
     if not record.ok:
-        return (FAILED,)
+        return (FAILED.key if record.finished else UNFINISHED.key,)
     start_ns = record.planned_ns if slo.from_plan else record.sent_ns
     first_ns = record.closed_ns if record.cancelled and record.first_ns is None else record.first_ns
     last_ns = record.closed_ns if record.cancelled else record.last_ns

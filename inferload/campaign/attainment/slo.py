@@ -11,6 +11,7 @@ from inferload.figures.limits.gate import Gate
 from inferload.figures.limits.gate_grammar import GateError
 from inferload.figures.rate_figures import FAILED_RATIO
 from inferload.figures.turn_figures import BY_KEY, ITL_BY_TOKEN, TURN_FIGURES
+from inferload.turns.states import NOT_SERVED_WORD
 
 FAILED = FAILED_RATIO.key
 _EXAMPLE = 'write it as "p95(ttft_ms) < 800 and p95(tpot_ms) < 50"'
@@ -29,7 +30,7 @@ class SloError(ValueError):
 class Condition:
     """One limit. At least `share` of all values must meet it (p95: 0.95); if `share` is None, their mean must.
 
-    `failed_ratio < 0.01` is the share 0.99 of turns that did not fail.
+    `failed_ratio < 0.01` is the share 0.99 of turns that were served: neither failed nor unfinished nor dropped.
     """
 
     text: str
@@ -39,7 +40,12 @@ class Condition:
 
     @property
     def label(self) -> str:
-        """Statistic that is compared with the limit, as `p95(ttft_ms)`."""
+        """Statistic that is compared with the limit, as `p95(ttft_ms)`.
+
+        A search counts unfinished turns and dropped sessions with the failed ones, which is another share than `failed_ratio`.
+        """
+        if self.measure == FAILED:
+            return NOT_SERVED_WORD
         return re.split(r"\s*<", self.text, maxsplit=1)[0]
 
     @property

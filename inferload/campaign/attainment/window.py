@@ -100,26 +100,26 @@ def of_turns(
     """
     begun_s, closed_s = (_instants_s(turns, shifts_ns, name) for name in ("planned_ns", "closed_ns"))
     failure = pc.fill_null(turns["failure"], "")
-    failed = np.asarray(pc.not_equal(failure, "").to_numpy(zero_copy_only=False), dtype=bool)
+    unserved = np.asarray(pc.not_equal(failure, "").to_numpy(zero_copy_only=False), dtype=bool)
     given_up = np.asarray(pc.equal(failure, "unfinished").to_numpy(zero_copy_only=False), dtype=bool)
     inside = (begun_s >= 0) & (begun_s < lasts_s)
-    good = (closed_s >= 0) & (closed_s < lasts_s) & ~failed
+    good = (closed_s >= 0) & (closed_s < lasts_s) & ~unserved
     samples = []
     dropped_s = (np.arange(dropped) + 0.5) * lasts_s / max(1, dropped)
     for condition in conditions:
         if condition.measure == FAILED:
-            counts = np.where(failed[inside], np.inf, 0.0)
+            counts = np.where(unserved[inside], np.inf, 0.0)
             samples.append(_with_lost(begun_s[inside], counts, dropped_s))
             continue
         values, rows = values_by_turn(turns, condition.measure)
         good &= _met(condition, values, rows, len(good))
-        counted = (inside & ~failed)[rows]
+        counted = (inside & ~unserved)[rows]
         values, rows = values[counted], rows[counted]
-        lost_s = np.zeros(0) if condition.of_ended else np.concatenate([begun_s[inside & failed], dropped_s])
+        lost_s = np.zeros(0) if condition.of_ended else np.concatenate([begun_s[inside & unserved], dropped_s])
         samples.append(_with_lost(begun_s[rows], values, lost_s))
     ended_s = np.where(given_up, np.inf, closed_s)
     by_turn = any(one.share is not None and one.measure != FAILED for one in conditions)  # a turn cannot meet a mean
-    return Window(lasts_s, tuple(samples), begun_s, ended_s, int(good.sum()) if by_turn else None, ~failed)
+    return Window(lasts_s, tuple(samples), begun_s, ended_s, int(good.sum()) if by_turn else None, ~unserved)
 
 
 def _with_lost(at_s: Floats, values: Floats, lost_s: Floats) -> Samples:

@@ -13,17 +13,17 @@ from inferload.base.numbers import number
 from inferload.figures.turn_batch import Bools, Ints, TurnBatch
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
 from inferload.turns.sketch import rank
+from inferload.turns.states import FAILED, UNFINISHED
 
 # What each limit of one turn is about.
 LIMITS = MappingProxyType(
     {TTFT.key: TTFT.title, TPOT.key: TPOT.title, E2E.key: E2E.title, ITL.key: "p99 of the gaps within the turn"}
 )
-FAILED = "failed"  # beside the names of limits: a turn that failed, or did not end
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Result of each turn. `missed`: turns by limit that they missed, or FAILED. `known`: turns with a known result."""
+    """Result of each turn. `missed`: turns by limit that they missed, or by FAILED or UNFINISHED. `known`: with a known result."""
 
     missed: Mapping[str, Bools]
     known: Bools
@@ -47,7 +47,8 @@ class Slo:
     def judge(self, turns: TurnBatch) -> Judged:
         """Return which limits each turn missed; unknown if it missed none, and one needs tokens that are unknown.
 
-        A cancelled turn missed those that it had exceeded when it was cancelled. A failed turn missed FAILED alone.
+        A cancelled turn missed those that it had exceeded when it was cancelled. A turn that failed or is unfinished missed its
+        state alone.
         """
         first, last, closed = (turns.numbers[name] for name in ("first_ns", "last_ns", "closed_ns"))
         first_ns = np.where(first.known, first.values, closed.values)
@@ -59,7 +60,8 @@ class Slo:
             E2E.key: self._late(turns, last_ns, last.known | turns.cancelled, self.e2e_ms),
             ITL.key: self._gaps(turns),
         }
-        missed = {name: late & turns.ok for name, late in missed.items()} | {FAILED: ~turns.ok}
+        missed = {name: late & turns.ok for name, late in missed.items()}
+        missed |= {FAILED.key: ~turns.ok & ~turns.unfinished, UNFINISHED.key: turns.unfinished}
         return Judged(missed, _any(missed, len(turns)) | ~tpot_unknown)
 
     def _late(self, turns: TurnBatch, end_ns: Ints, reached: Bools, limit_ms: float | None) -> Bools:

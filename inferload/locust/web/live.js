@@ -49,6 +49,7 @@
       this.error = element("p", "il-error");
       this.error.setAttribute("role", "alert");
       this.reasons = element("ul", "il-reasons");
+      this.measurement = element("p", "il-measurement");
       this.bottleneck = element("p", "il-bottleneck");
       this.empty = element("p", "il-empty");
       this.body = element("div");
@@ -58,7 +59,7 @@
       this.charts = new Group(this.root, () => this._showTime());
       this.gates = this._table("Gates", ["gate", "value", "result", "note"]);
       this.classes = { section: element("div") };
-      this.others = this._table("Other requests", ["request", "sent", "failed", "p50 ms", "p95 ms"]);
+      this.others = this._table("Other requests", ["request", "sent", "failed", "p50 ms", "p95 ms", "first failure"]);
       const marks = element("section");
       this.markList = element("ol", "il-marks");
       this.markList.tabIndex = 0;
@@ -81,8 +82,8 @@
         columns,
         details,
       );
-      this.root.append(head, this.links, this.error, this.reasons, this.bottleneck, this.empty, this.body);
-      for (const node of [this.error, this.bottleneck, this.body, this.reasons]) node.hidden = true;
+      this.root.append(head, this.links, this.error, this.reasons, this.measurement, this.bottleneck, this.empty, this.body);
+      for (const node of [this.error, this.measurement, this.bottleneck, this.body, this.reasons]) node.hidden = true;
     }
     // Links to the report and the files of an ended run, and to the list of runs.
     _link(name) {
@@ -299,6 +300,8 @@
         this.reasons.dataset.texts = lines.join("\n");
         this.reasons.replaceChildren(...lines.map((text) => element("li", "", text)));
       }
+      this.measurement.hidden = !state.measurement;
+      setText(this.measurement, state.measurement ? `Client: ${state.measurement}` : "");
       const words = state.bottlenecks.map(({ target, code, probable, since_s, now, evidence }) => {
         const server = state.bottlenecks.length > 1 ? `${target}: ` : "";
         return [`${server}${probable ? "probably " : ""}${code} since ${clock(since_s)}: ${now}`, evidence];
@@ -377,6 +380,7 @@
           { text: number(row.failed), className: row.failed ? "il-bad-count" : "" },
           { text: number(row.p50_ms) },
           { text: number(row.p95_ms) },
+          { text: row.first_error ?? "", className: "il-text" },
         ]),
       );
     }

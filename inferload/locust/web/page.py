@@ -17,6 +17,7 @@ from inferload.locust.web.start import StartForm
 from inferload.locust_adapters import web_page
 from inferload.run.master.controller import Controller
 from inferload.run.master.lifecycle.master_run import MasterRun
+from inferload.run.master.progress import measurement_so_far
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +125,7 @@ def status(controller: Controller) -> dict[str, Any]:
     if trouble is not None:
         state["trouble_field"] = field_of(trouble)
     if run is not None:
+        so_far = measurement_so_far(run)
         state |= {
             "run_dir": str(run.directory.path),
             "engine": run.preflight.engine,
@@ -135,6 +137,7 @@ def status(controller: Controller) -> dict[str, Any]:
             "steady": run.steadiness.now,
             "in_flight": _in_flight(run),
             "workers_lost": [member.name for member in run.roster.gone],
+            "measurement_so_far": None if so_far is None else so_far.words,
         }
     elif result is not None:
         state |= {

@@ -48,10 +48,11 @@
     if (state.phase || state.draining) {
       const lost = (state.workers_lost || []).length ? ` · lost: ${state.workers_lost.join(", ")}` : "";
       const load = state.load ? ` · ${state.load}` : "";
+      const doubt = (state.measurement_so_far || "").startsWith("would") ? ` · measurement ${state.measurement_so_far}` : "";
       const phase = state.draining ? "draining" : state.phase;
       return [
-        `${state.scenario}${simulator} · ${phase} · ${state.elapsed_s} s${load} · ${state.in_flight} in flight${state.steady ? " · steady" : ""}${lost} · ${state.run_dir}`,
-        lost ? "invalid" : "run",
+        `${state.scenario}${simulator} · ${phase} · ${state.elapsed_s} s${load} · ${state.in_flight} in flight${state.steady ? " · steady" : ""}${lost}${doubt} · ${state.run_dir}`,
+        lost ? "invalid" : doubt ? "suspect" : "run",
       ];
     }
     if (state.preparing) return ["preparing the run …", "run"];

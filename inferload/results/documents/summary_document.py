@@ -15,6 +15,7 @@ from inferload.base.json_text import Count, Number, Seed
 from inferload.figures.client_figures import CLIENT_FIGURES, ClientFigure
 from inferload.figures.server_figures import Server
 from inferload.results.statistics.overload import Growth
+from inferload.turns import states
 
 FORMAT = 1
 NOT_JUDGED = "not judged"  # measurement of a run that never started
@@ -126,22 +127,22 @@ class Verdict(Struct, frozen=True, kw_only=True):
 class Sessions(Struct, frozen=True, kw_only=True):
     """`planned` = `dropped` + `started`."""
 
-    planned: Annotated[Count | None, means("sessions of the schedule")] = None
-    dropped: Annotated[Count | None, means("sessions that could not start when they were due")] = None
+    planned: Annotated[Count | None, means(states.BY_KEY["planned"].text)] = None
+    dropped: Annotated[Count | None, means(states.BY_KEY["dropped"].text)] = None
     at_limit: Annotated[Count | None, means("sessions dropped because `arrivals.max_in_flight` was reached")] = None
-    started: Annotated[Count | None, means("sessions whose first turn started")] = None
-    completed: Annotated[Count | None, means("sessions whose last turn succeeded")] = None
+    started: Annotated[Count | None, means(states.BY_KEY["started"].text)] = None
+    completed: Annotated[Count | None, means(states.BY_KEY["completed"].text)] = None
 
 
 class TurnCounts(Struct, frozen=True, kw_only=True):
     """`sent` = `ok` + `failed` + `unfinished`."""
 
-    sent: Annotated[Count, means("turns that were begun")]
-    ok: Annotated[Count, means("successful turns, cancelled ones included")]
-    cancelled: Annotated[Count | None, means("turns that the scenario or the task cancelled")] = None
-    failed: Annotated[Count, means("turns that failed")]
-    unfinished: Annotated[Count, means("turns in flight at the end of the drain")]
-    by_failure: Annotated[dict[str, Count], means("turns by class of failure")] = {}
+    sent: Annotated[Count, means(states.BY_KEY["sent"].text)]
+    ok: Annotated[Count, means(states.BY_KEY["ok"].text)]
+    cancelled: Annotated[Count | None, means(states.BY_KEY["cancelled"].text)] = None
+    failed: Annotated[Count, means(states.BY_KEY["failed"].text)]
+    unfinished: Annotated[Count, means(states.BY_KEY["unfinished"].text)]
+    by_failure: Annotated[dict[str, Count], means("failed turns by class of failure")] = {}
     by_status: Annotated[dict[str, Count], means("turns by HTTP status")] = {}
     by_finish_reason: Annotated[
         dict[str, Count],
@@ -160,7 +161,7 @@ class TurnCounts(Struct, frozen=True, kw_only=True):
 
 
 class FirstExample(Struct, frozen=True, kw_only=True):
-    """First turn of a kind over the whole run."""
+    """First turn, or first other request, of a kind over the whole run."""
 
     text: Annotated[str, means("message, at most 300 characters")]
     at_s: Annotated[Number, means("time since the start of the run")]
@@ -228,7 +229,10 @@ class Slo(Struct, frozen=True, kw_only=True):
     met: Annotated[Count, means("turns that met all limits")]
     missed: Annotated[
         dict[str, Count],
-        means("turns that missed each limit, which may be several; `failed` (and unfinished) and `dropped` turns"),
+        means(
+            "turns that missed each limit, which may be several; `failed`, `unfinished` and `dropped` ones (a dropped session as "
+            "one turn), which miss all of them and are counted here alone"
+        ),
     ]
 
 
@@ -333,6 +337,7 @@ class RequestName(Struct, frozen=True, kw_only=True):
     p50_ms: Annotated[Number | None, means("Locust's median response time, of three significant digits")] = None
     p95_ms: Annotated[Number | None, means("the same, 95th percentile")] = None
     p99_ms: Annotated[Number | None, means("the same, 99th percentile")] = None
+    first_error: Annotated[FirstExample | None, means("the first that failed; null: none, or not known")] = None
 
     @property
     def text(self) -> str:

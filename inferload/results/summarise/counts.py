@@ -91,10 +91,9 @@ class Others:
     messages: Mapping[str, int] = field(default_factory=dict)
     users: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def requests(self) -> OtherRequests:
-        """`other_requests` block of the summary."""
-        return OtherRequests(sent=self.sent, failed=self.failed, by_name=list(self.by_name))
+    def requests(self, errors: FirstErrors, start_ns: int) -> OtherRequests:
+        """Return the `other_requests` block of the summary. `start_ns`: start of the run."""
+        return OtherRequests(sent=self.sent, failed=self.failed, by_name=errors.with_first(self.by_name, start_ns))
 
     @property
     def exceptions(self) -> Exceptions:

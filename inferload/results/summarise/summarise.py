@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from inferload.base import rundir
 from inferload.base.arrow import pa, pc
-from inferload.base.clock import NS_PER_MS, NS_PER_S
+from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
 from inferload.figures import server_figures
 from inferload.figures.server_figures import Server
@@ -25,13 +25,13 @@ from inferload.results.summarise.counts import Counts, lasted_s, read_counts
 from inferload.results.summarise.splits import splits
 from inferload.results.summarise.turns import Turns
 from inferload.results.verdict import outcome, phase_evidence, validity
-from inferload.results.verdict.evidence import ScrapeGap, Stamps
+from inferload.results.verdict.evidence import ScrapeGap
 from inferload.results.verdict.failures import TurnEnds, stopped_by_target
 from inferload.servers import window_figures
 from inferload.servers.series import ServerSeries
 from inferload.servers.servers_window import ServersWindow
 from inferload.turns import turns_file
-from inferload.turns.record import PHASES, Phase
+from inferload.turns.record import Phase
 from inferload.workload.sessions import Sessions
 
 
@@ -128,7 +128,7 @@ def _input(
         if exact is None or turns is None
         else lambda name, of: batched_values(turns.read, name, SLICES, of),
         sums=None if exact is not None or turns is None else lambda *gate: _batch_sums(turns, *gate),
-        other_requests=run.others.requests,
+        other_requests=run.others.requests(run.errors, run.anchor.mono_ns),
         exceptions=run.others.exceptions,
         users=run.others.users,
         stamps=facts.stamps,
@@ -162,15 +162,18 @@ def _windows(run: Counts, servers: Mapping[str, ServerSeries]) -> list[window_fi
 
 
 def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: CacheFigures) -> phase_evidence.RunFacts:
-    remote = [worker.uncertainty_ns / NS_PER_MS for worker in run.workers if worker.uncertainty_ns is not None]
     counted = (server_figures.RESTARTS.of(entry, None) for entry in entries)
     restarts = [count for count in counted if count is not None]
-    return phase_evidence.RunFacts(
-        stamps=_stamps(run),
+    known = phase_evidence.client_facts(
+        run.health,
         workers=len(run.workers),
         lost_workers=len(run.gone),
         report_gaps=sum(worker.missing_reports for worker in run.workers),
-        clock_uncertainty_ms=max(remote, default=None),
+        uncertainties_ns=[worker.uncertainty_ns for worker in run.workers],
+        adaptations_left_out=run.adaptations_left_out,
+    )
+    return dataclasses.replace(
+        known,
         server_restarts=round(sum(restarts)) if restarts else None,
         scrape_gap=_scrape_gap(entries),
         warm_cache_share=_warm_cache_share(run, turns, cache),
@@ -178,16 +181,7 @@ def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: Cache
         lost_records=run.lost_records,
         lost_records_why=_why_lost(run),
         write_errors=run.write_errors,
-        adaptations_left_out=run.adaptations_left_out,
     )
-
-
-def _stamps(run: Counts) -> Stamps | None:
-    """Source of the reads' timestamps; None without a read."""
-    health = [run.health.total(phase) for phase in PHASES]
-    if any(phase.reads_stamped for phase in health):
-        return "kernel"
-    return "user" if any(phase.reads_unstamped for phase in health) else None
 
 
 def _turn_records(run: Counts) -> TurnRecords:

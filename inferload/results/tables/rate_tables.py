@@ -11,14 +11,16 @@ from inferload.figures.rate_figures import ATTAINMENT, RATE_FIGURES
 from inferload.figures.table import Cell, Table
 from inferload.results.documents.summary_document import Figures, Results, Slo
 from inferload.results.tables.cells import share
+from inferload.turns.states import BY_KEY, NOT_SERVED, NOT_SERVED_WORD
 
 Rows = list[Sequence[Cell]]
 Columns = Sequence[str | Head]
 
 _SLO_NOTE = (
     "A turn meets the SLO if it succeeds within every limit. Each cell: the limit, and the share of the turns that missed it; "
-    "a turn can miss several. The p99 of the gaps is that of one turn. In an open loop TTFT and E2E count from the planned "
-    "start. The SLO does not decide whether the run passes; a gate on slo_attainment does."
+    "a turn can miss several. Turns that were not served (failed, unfinished, dropped) have columns of their own. The p99 of "
+    "the gaps is that of one turn. In an open loop TTFT and E2E count from the planned start. The SLO does not decide whether "
+    "the run passes; a gate on slo_attainment does."
 )
 
 
@@ -33,7 +35,7 @@ def slo(summary: Results) -> list[Table]:
         "class",
         Head("turns", ATTAINMENT.key),
         Head("met all", ATTAINMENT.key),
-        *(Head(f"{LIMITS[name]}, ms" if name in LIMITS else name, "slo missed") for name in shown),
+        *(Head(f"{LIMITS[name]}, ms", "slo missed") if name in LIMITS else Head(name, _title(name)) for name in shown),
     ]
     rows: Rows = [
         (name, block.turns, _of_turns(block, block.met), *(_missed(block, limit) for limit in shown))
@@ -43,7 +45,7 @@ def slo(summary: Results) -> list[Table]:
 
 
 def _missed(block: Slo, name: str) -> Cell:
-    """Return limit and share, as `1,000: missed by 3 %`; of failed and dropped turns the share."""
+    """Return limit and share, as `1,000: missed by 3 %`; of turns that were not served the share in each state."""
     share, limits = _of_turns(block, block.missed.get(name, 0)), block.limits
     if name not in LIMITS:
         return share
@@ -64,15 +66,26 @@ def business(summary: Results) -> list[Table]:
     rows: Rows = [("users at the end of the load", users)] if users else []
     rows += _rate_rows(summary, "business")
     if block := summary.slo:
-        missed = [_missed_limit(block, name) for name, turns in block.missed.items() if turns]
+        missed = [_missed_limit(block, name) for name, turns in block.missed.items() if turns and name in LIMITS]
         rows.append((Head("limits missed", "slo missed"), "; ".join(missed) or "none"))
+        rows.append((NOT_SERVED_WORD, "; ".join(not_served(block)) or "none"))
     return [Table("business", "Business", ("", "measure phase"), rows)]
 
 
 def _missed_limit(block: Slo, name: str) -> str:
     limit = block.limits.get(name)
-    title = LIMITS.get(name, name) + ("" if limit is None else f" {number(limit)} ms")
+    title = LIMITS[name] + ("" if limit is None else f" {number(limit)} ms")
     return f"{title} by {_of_turns(block, block.missed[name])}"
+
+
+def not_served(block: Slo) -> list[str]:
+    """Return the share of the planned turns in each state without a whole answer, as `unfinished 48.1 %`."""
+    counts = ((state.key, block.missed.get(state.key, 0)) for state in NOT_SERVED)
+    return [f"{word} {_of_turns(block, turns)}" for word, turns in counts if turns]
+
+
+def _title(key: str) -> str:
+    return BY_KEY[key].title if key in BY_KEY else "slo missed"
 
 
 def _rate_rows(summary: Results, layer: Layer) -> Rows:

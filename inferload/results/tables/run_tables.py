@@ -15,6 +15,7 @@ from inferload.results.documents.summary_document import (
     Cache,
     Distribution,
     FirstError,
+    FirstExample,
     Results,
     Split,
     Task,
@@ -26,6 +27,7 @@ from inferload.results.tables.cells import marks_note, share, statistic, statist
 from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict.failures import counts_by_name
 from inferload.results.verdict.gate_text import error_text, gate_mark, interval_and_note
+from inferload.turns.states import ENDS, OF_SESSIONS, OF_TURNS
 
 Rows = list[Sequence[Cell]]
 Columns = Sequence[str | Head]
@@ -85,7 +87,8 @@ def _latency(summary: Results) -> list[Table]:
     ]
 
 
-_TURN_COUNTS = ("sent", "ok", "cancelled", "failed", "unfinished")
+_TURN_COUNTS = tuple(state.key for state in OF_TURNS)
+_SESSION_COUNTS = tuple(state.key for state in OF_SESSIONS)
 
 
 def _counts(summary: Results) -> list[Table]:
@@ -99,9 +102,7 @@ def _counts(summary: Results) -> list[Table]:
     shown = [name for name in _TURN_COUNTS if name != "cancelled" or any(block.cancelled for block in blocks.values())]
     rows: Rows = [(f"turns {name}", *(getattr(block, name) for block in blocks.values())) for name in shown]
     blank = ("",) * (len(blocks) - 1)
-    rows += [
-        (f"sessions {name}", getattr(sessions, name), *blank) for name in ("planned", "dropped", "started", "completed")
-    ]
+    rows += [(f"sessions {name}", getattr(sessions, name), *blank) for name in _SESSION_COUNTS]
     note = "Turns: sent = ok + failed + unfinished. Sessions: planned = dropped + started."
     if reasons := turns.by_finish_reason:
         note += f" Finish reasons: {counts_by_name(reasons)}."
@@ -110,7 +111,7 @@ def _counts(summary: Results) -> list[Table]:
 
 def _split(column: str, blocks: Mapping[str, Split]) -> list[Table]:
     """Turns and latencies by target or by model, if there are several."""
-    counts, statistics = ("ok", "failed", "unfinished"), ("mean", "p50", "p99")
+    counts, statistics = tuple(state.key for state in ENDS), ("mean", "p50", "p99")
     columns: list[str | Head] = ["", *(Head(name, f"turns {name}") for name in counts), "output tokens"]
     for figure in (TTFT, ITL):
         columns += [figure.head("mean"), *map(statistic_head, statistics[1:])]
@@ -193,6 +194,10 @@ def _first_error(error: FirstError) -> Sequence[Cell]:
     return ("" if error.status is None else str(error.status), error.turn_class, error.at_s, error.text)
 
 
+def _failure_text(error: FirstExample | None) -> str:
+    return "" if error is None else error.text
+
+
 def _others(summary: Results) -> list[Table]:
     """Users by class if there are several, requests other than turns, exceptions of tasks by message."""
     users = summary.users.by_class
@@ -201,10 +206,12 @@ def _others(summary: Results) -> list[Table]:
         "request",
         *(Head(name, f"turns {name}") for name in keys[:2]),
         *(Head(f"{name}, ms", "p50") for name in ("p50", "p95", "p99")),
+        "first failure",
     ]
     note = "Requests that are not turns, such as those of an HttpUser: over the whole run, as counted by Locust."
     rows: Rows = [
-        (request.text, *(getattr(request, key) for key in keys)) for request in summary.other_requests.by_name
+        (request.text, *(getattr(request, key) for key in keys), _failure_text(request.first_error))
+        for request in summary.other_requests.by_name
     ]
     of_users = list(users.items()) if len(users) > 1 else []
     raised = [(entry.message, entry.count) for entry in summary.exceptions.by_message]
@@ -290,6 +297,11 @@ def _steps(summary: Results) -> list[Table]:
     return [Table("steps", "Steps", columns, rows, marks_note(rows).strip())]
 
 
+def _ends(turns: TurnCounts) -> str:
+    unfinished = f", {number(turns.unfinished)} unfinished" if turns.unfinished else ""
+    return f"{number(turns.sent)} sent, {number(turns.failed)} failed{unfinished}"
+
+
 def _classes(summary: Results) -> list[Table]:
     """Latency by class, if there are several classes; a measure that is equal in all classes is named in the note only."""
     by_class = dict(sorted(summary.by_class.items()))
@@ -299,10 +311,7 @@ def _classes(summary: Results) -> list[Table]:
         figure: {name: block.latency_of(figure.key) for name, block in by_class.items()} for figure in TURN_FIGURES
     }
     equal = [figure for figure, blocks in of_figure.items() if _all_equal(list(blocks.values()))]
-    counts = (
-        f"{name} {number(block.turns.sent)} sent, {number(block.turns.failed)} failed"
-        for name, block in by_class.items()
-    )
+    counts = (f"{name} {_ends(block.turns)}" for name, block in by_class.items())
     note = f"In milliseconds. Turns: {'; '.join(counts)}."
     if equal:
         note += f" Equal in all classes: {', '.join(figure.title for figure in equal)}."

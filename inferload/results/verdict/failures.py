@@ -1,4 +1,4 @@
-"""Failed turns of a run in words, and the time at which a server stopped answering. No I/O."""
+"""Failed turns and other requests of a run in words, and the time at which a server stopped answering. No I/O."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import numpy.typing as npt
 
 from inferload.base.escaping import escaped
 from inferload.base.numbers import percent
-from inferload.results.documents.summary_document import FirstError, Results, Stopped
+from inferload.results.documents.summary_document import FirstError, RequestName, Results, Stopped
 from inferload.turns.record import Failure
 
 MOST_MESSAGES = 50  # stored messages of exceptions
 MOST_CHARACTERS = 300  # of a stored message
+_READ_CHARACTERS = 4 * MOST_CHARACTERS  # of an exception's text, which may have any length and many blanks
+_MOST_NAMES = 20  # of other requests, with a line each
 # Failures of a server that is down or hangs. A server that sends a status or an error event still answers.
 _SILENT = [
     Failure.CONNECT.value,
@@ -26,6 +28,7 @@ _SILENT = [
 ]
 # The end of such a turn is no answer of the server.
 _NO_ANSWER = [*_SILENT, Failure.UNFINISHED.value, Failure.CLIENT_ERROR.value, Failure.TLS.value]
+_OWN_TEXT = ("CatchResponseError", "LocustError")  # exceptions of Locust: their text is the locustfile's own
 _MOST_CLASSES = 3  # of turns, named with a message
 _LEAST_TURNS = 2  # failures without an answer after the last answer
 
@@ -36,6 +39,23 @@ def message(text: str) -> str:
     """Return a server's message as one printable line of at most 300 characters."""
     line = escaped(text.strip())
     return line if len(line) <= MOST_CHARACTERS else line[: MOST_CHARACTERS - 3] + "..."
+
+
+def exception_text(error: object) -> str:
+    """Return an exception, or the text or value that stands for one, in a line of at most 1,200 characters, control characters
+    included; never empty.
+
+    As in a traceback, an exception has its type, unless its text is that of `failure("...")` in a locustfile.
+    """
+    kind = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  a class of the locustfile can raise anything here
+        return f"{kind} (its text cannot be read)"
+    line = " ".join(text[: 2 * _READ_CHARACTERS].split())[:_READ_CHARACTERS]
+    if isinstance(error, str) or (line and kind in _OWN_TEXT):
+        return line or "failure without a message"
+    return f"{kind}: {line}" if line else kind
 
 
 def add_message(counts: Counter[str], text: str, count: int) -> None:
@@ -85,7 +105,29 @@ def count_text(failed: int, ok: int) -> str:
 
 
 def lines(results: Results) -> list[str]:
-    """Return the failures of a run in words; empty if no turn failed."""
+    """Return the failed turns and other requests of a run in words; empty if none failed."""
+    return [*turn_lines(results), *request_lines(results.other_requests.by_name)]
+
+
+def request_lines(by_name: Sequence[RequestName]) -> list[str]:
+    """Return a line for each failed request that is not a turn, with its first message; of many names, the most frequent."""
+    failed = sorted((row for row in by_name if row.failed), key=lambda row: -(row.failed or 0))
+    shown = failed if len(failed) <= _MOST_NAMES else failed[: _MOST_NAMES - 1]
+    texts = [f"{row.failed} of {row.sent} {row.text} failed{_first_of(row)}" for row in shown]
+    more = failed[len(shown) :]
+    if more:
+        texts.append(f"{sum(row.failed or 0 for row in more)} requests of {len(more)} more names failed")
+    return texts
+
+
+def _first_of(row: RequestName) -> str:
+    """`, first at 1.2 s on worker: message`; empty if the message is not known."""
+    first = row.first_error
+    return "" if first is None else f", first at {first.at_s:.1f} s{_of(first.worker)}: {message(first.text)}"
+
+
+def turn_lines(results: Results) -> list[str]:
+    """Return the failed turns of a run in words; empty if no turn failed."""
     turns = results.turns.whole_run
     if not turns.failed:
         return []

@@ -1,7 +1,7 @@
-"""First error message of each kind of failed turn, and first example of each remark. No I/O.
+"""First error message of each kind of failed turn and of each other request, and first example of each remark. No I/O.
 
-The kind is class of failure, HTTP status and class of turns. Their number is bounded so that the result does not depend on the
-order of the errors nor on the workers that had them.
+The kind is class of failure, HTTP status and class of turns; of a request that is not a turn, Locust's type and name. Their
+number is bounded so that the result does not depend on the order of the errors nor on the workers that had them.
 """
 
 from __future__ import annotations
@@ -11,23 +11,30 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import structs
 
 from inferload.base.clock import NS_PER_S
 from inferload.results.documents import summary_document
-from inferload.results.documents.summary_document import FirstExample
+from inferload.results.documents.summary_document import FirstExample, RequestName
 from inferload.results.verdict.failures import message
+from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES
 from inferload.turns.record import TurnRecord
 from inferload.turns.remarks import MEANINGS, Remark
 
 MOST_KINDS = 30  # more than there are classes of failure and remarks
+MOST_REQUESTS = 2 * MOST_NAMES  # workers count their first names, and these may differ
 
 # Class of failure or remark, HTTP status, class of turns; an earlier end is the key of a coarser table.
 Kind = tuple[str, int | None, str]
+RequestKind = tuple[str, str]  # Locust's type and name
 
 
 @dataclass(frozen=True, slots=True)
 class FirstError:
-    """First failed turn of a kind. `at_ns`: its end, monotonic. A remark has neither status nor class of turns."""
+    """First failed turn of a kind, or first failed request of a name. `at_ns`: its end, monotonic.
+
+    A remark has neither status nor class of turns. `request`: of a request that is not a turn, which has only this as its kind.
+    """
 
     failure: str
     status: int | None
@@ -35,6 +42,12 @@ class FirstError:
     text: str
     at_ns: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
     worker: str
+    request: RequestKind | None = None
+
+    @classmethod
+    def of_request(cls, request: RequestKind, text: str, at_ns: int, worker: str) -> FirstError:
+        """Return the failure of a request that is not a turn."""
+        return cls("", None, "", text, at_ns, worker, request)
 
     @property
     def kind(self) -> Kind:
@@ -44,7 +57,7 @@ class FirstError:
     @property
     def order(self) -> tuple[object, ...]:
         """Key of a total order, earliest first, the same in every process."""
-        return self.at_ns, self.failure, self.status or 0, self.turn_class, self.worker, self.text
+        return self.at_ns, self.failure, self.status or 0, self.turn_class, self.worker, self.text, self.request or ()
 
 
 class FirstErrors:
@@ -52,11 +65,13 @@ class FirstErrors:
 
     There is a table of the classes of failure, one of these by status, and one of these by class of turns; each keeps its
     MOST_KINDS earliest errors. So many turns of one kind cannot displace the first of another class of failure, and a union of
-    tables from several workers has the same contents in every order.
+    tables from several workers has the same contents in every order. A further table has the MOST_REQUESTS earliest errors of
+    other requests.
     """
 
     def __init__(self) -> None:
         self._tables: tuple[dict[tuple[object, ...], FirstError], ...] = ({}, {}, {})
+        self._requests: dict[tuple[object, ...], FirstError] = {}
         self._taken: set[FirstError] = set()
 
     def add_ended(self, record: TurnRecord, detail: str, examples: Mapping[Remark, str]) -> None:
@@ -68,15 +83,19 @@ class FirstErrors:
 
     def add(self, error: FirstError) -> None:
         """Store an error if it is the earliest of its kind."""
-        known = self._tables[-1].get(error.kind)
+        known = self._tables[-1].get(error.kind) if error.request is None else self._requests.get(error.request)
         if known is not None and known.at_ns < error.at_ns:
             return
         error = replace(error, text=message(error.text))
+        if error.request is not None:
+            _keep(self._requests, error.request, error, MOST_REQUESTS)
+            return
         for depth, table in enumerate(self._tables, start=1):
-            key = error.kind[:depth]
-            table[key] = min(error, table.get(key, error), key=lambda error: error.order)
-            if len(table) > MOST_KINDS:
-                del table[max(table, key=lambda key: table[key].order)]
+            _keep(table, error.kind[:depth], error, MOST_KINDS)
+
+    def has_request(self, request: RequestKind) -> bool:
+        """Return True if an error of the request is stored."""
+        return request in self._requests
 
     def take(self) -> list[Any]:
         """Return the errors that no earlier call returned, in wire form."""
@@ -97,16 +116,20 @@ class FirstErrors:
     @property
     def errors(self) -> list[FirstError]:
         """Stored errors and examples of remarks, earliest first."""
-        stored = {error for table in self._tables for error in table.values()}
+        stored = {error for table in (*self._tables, self._requests) for error in table.values()}
         return sorted(stored, key=lambda error: error.order)
 
     @property
     def texts(self) -> dict[Kind, str]:
         """Message of each kind of failure."""
-        return {error.kind: error.text for error in reversed(self.errors) if error.failure not in MEANINGS}
+        return {error.kind: error.text for error in reversed(self._of_turns)}
+
+    @property
+    def _of_turns(self) -> list[FirstError]:
+        return [error for error in self.errors if error.request is None and error.failure not in MEANINGS]
 
     def document(self, start_ns: int) -> list[summary_document.FirstError]:
-        """Return the errors as in summary.json, earliest first. `start_ns`: start of the run."""
+        """Return the errors of turns as in summary.json, earliest first. `start_ns`: start of the run."""
         return [
             summary_document.FirstError(
                 failure=error.failure,
@@ -116,17 +139,44 @@ class FirstErrors:
                 at_s=_at_s(error, start_ns),
                 worker=error.worker,
             )
-            for error in self.errors
-            if error.failure not in MEANINGS
+            for error in self._of_turns
+        ]
+
+    def with_first(self, rows: Sequence[RequestName], start_ns: int) -> list[RequestName]:
+        """Return the rows of other requests with the first error of each that has failures.
+
+        A name that no row has was counted together with others, by the master or by a worker.
+        """
+        first: dict[RequestKind, FirstError] = {}
+        known = {_request_of(row) for row in rows}
+        for error in reversed(self.errors):
+            if error.request is not None:
+                first[error.request if error.request in known else (error.request[0], OTHER_NAMES)] = error
+        return [
+            structs.replace(row, first_error=_example(first[_request_of(row)], start_ns))
+            if row.failed and _request_of(row) in first
+            else row
+            for row in rows
         ]
 
     def remarks(self, start_ns: int) -> dict[str, FirstExample]:
         """Return the first example of each remark."""
-        return {
-            error.failure: FirstExample(text=error.text, at_s=_at_s(error, start_ns), worker=error.worker)
-            for error in self.errors
-            if error.failure in MEANINGS
-        }
+        return {error.failure: _example(error, start_ns) for error in self.errors if error.failure in MEANINGS}
+
+
+def _keep(table: dict[tuple[object, ...], FirstError], key: tuple[object, ...], error: FirstError, most: int) -> None:
+    """Store an error if it is the earliest of its key, and at most the `most` earliest of all."""
+    table[key] = min(error, table.get(key, error), key=lambda error: error.order)
+    if len(table) > most:
+        del table[max(table, key=lambda key: table[key].order)]
+
+
+def _request_of(row: RequestName) -> RequestKind:
+    return row.type or "", row.name
+
+
+def _example(error: FirstError, start_ns: int) -> FirstExample:
+    return FirstExample(text=error.text, at_s=_at_s(error, start_ns), worker=error.worker)
 
 
 def _at_s(error: FirstError, start_ns: int) -> float:

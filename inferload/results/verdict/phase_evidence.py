@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from inferload.base.clock import NS_PER_MS, NS_PER_S
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, TURNS, streamed_tokens, typical_gap_ms
@@ -12,11 +13,12 @@ from inferload.results.documents.summary_document import steady
 from inferload.results.statistics.intervals import order_interval
 from inferload.results.statistics.overload import Growth
 from inferload.results.verdict.evidence import Evidence, ScrapeGap, Stamps
-from inferload.turns.client_health import HealthSet
+from inferload.turns.client_health import ClientHealth, HealthSet
 from inferload.turns.record import PHASES, Phase
 from inferload.turns.sketch import Sketch
 from inferload.turns.tally import Tally, TallySet, count_faults
 
+SKETCHES = (ITL.key, TTFT.key, LAG.key, CONNECT.key, UPLOAD.key)  # of tallies, from which evidence follows
 _CONNECT_TURNS = 2  # iterations of the event loop per connection: start of connecting, and notification of its greenlet
 _UPLOAD_MS = 5.0  # a longer upload waited for the socket, and so for the event loop
 
@@ -41,6 +43,40 @@ class RunFacts:
     adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
     growth: Growth | None = None  # of the turns in flight in an open loop of constant rate; of steps the worst one
 
+    @property
+    def known(self) -> dict[str, Any]:
+        """Fields of `Evidence`."""
+        return {fact.name: getattr(self, fact.name) for fact in fields(self)}
+
+
+def client_facts(
+    health: HealthSet,
+    *,
+    workers: int,
+    lost_workers: int,
+    report_gaps: int,
+    uncertainties_ns: Iterable[int | None],
+    adaptations_left_out: Sequence[str],
+) -> RunFacts:
+    """Return the facts that are known during a run too, of clients and workers. `uncertainties_ns`: of the workers' offsets."""
+    remote = [uncertainty_ns / NS_PER_MS for uncertainty_ns in uncertainties_ns if uncertainty_ns is not None]
+    return RunFacts(
+        stamps=_stamps(health),
+        workers=workers,
+        lost_workers=lost_workers,
+        report_gaps=report_gaps,
+        clock_uncertainty_ms=max(remote, default=None),
+        adaptations_left_out=tuple(adaptations_left_out),
+    )
+
+
+def _stamps(health: HealthSet) -> Stamps | None:
+    """Source of the reads' timestamps; None without a read."""
+    healths = [part for _, part in health.items()]
+    if any(part.reads_stamped for part in healths):
+        return "kernel"
+    return "user" if any(part.reads_unstamped for part in healths) else None
+
 
 def evidence_by_phase(
     tallies: TallySet, health: HealthSet, windows: Mapping[Phase, float], facts: RunFacts
@@ -50,16 +86,19 @@ def evidence_by_phase(
     for phase in PHASES:
         window_s = windows.get(phase)
         if window_s is not None:
-            evidence = _of_phase(phase, tallies.total(phase), health, window_s)
+            workers = list(health.by_worker(phase).values())
+            delay_ms = health.total(phase).delay_ms
+            evidence = evidence_of(phase, tallies.total(phase), workers, delay_ms, window_s)
             if phase == "measure":
-                known = {fact.name: getattr(facts, fact.name) for fact in fields(facts)}
-                evidence = replace(evidence, count_faults=tuple(count_faults(tallies)), **known)
+                evidence = replace(evidence, count_faults=tuple(count_faults(tallies)), **facts.known)
             phases.append(evidence)
     return phases
 
 
-def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) -> Evidence:
-    all_workers, each = health.total(phase), list(health.by_worker(phase).values())
+def evidence_of(
+    phase: Phase, tally: Tally, each: Sequence[ClientHealth], delay_ms: Sketch, window_s: float
+) -> Evidence:
+    """Return the evidence of a phase without facts. `each`: health by worker; `delay_ms`: client delays of all workers."""
     # If a thread reads, event loop lag delays only requests that are not sent in one piece.
     upload = tally.sketches.get(UPLOAD.key)
     parted = upload is not None and (upload.quantile(0.99) or 0.0) > _UPLOAD_MS
@@ -77,7 +116,7 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         delayed_mean_ms=tally.delayed_ns / NS_PER_MS / tally.turns_begun if tally.turns_begun else 0.0,
         connect_mean_ms=_connect_mean_ms(tally, _worst([worker.loop_lag_ms.quantile(0.99) for worker in each])),
         sessions_begun=tally.window_sessions,
-        delay_p99_ms=_certain_p99(all_workers.delay_ms),
+        delay_p99_ms=_certain_p99(delay_ms),
         itl_ms=typical_gap_ms(tally.sketches[ITL.key]) if ITL.key in tally.sketches else None,
         events_per_arrival=EVENTS_PER_ARRIVAL.value(tally, window_s),
         ttft_ms=_typical(tally.sketches.get(TTFT.key)),
@@ -88,9 +127,9 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         cpu_share=_worst([worker.cpu_share for worker in each]),
         steal_share=_worst([worker.steal_share for worker in each]),
         gc_pause_max_ms=_worst([worker.gc_pause_ms.max for worker in each]),
-        stamped_share=all_workers.stamped_share,
-        clock_steps=all_workers.clock_steps,
-        clock_stepped_s=all_workers.clock_stepped_ns / NS_PER_S,
+        stamped_share=_stamped_share(each),
+        clock_steps=sum(worker.clock_steps for worker in each),
+        clock_stepped_s=sum(worker.clock_stepped_ns for worker in each) / NS_PER_S,
         window_s=window_s,
         lag_mean_ms=tally.sketches[LAG.key].mean if LAG.key in tally.sketches else None,
         turn_mean_s=tally.turn_ns / NS_PER_S / tally.ended if tally.ended else None,
@@ -101,6 +140,13 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         turns_per_s=TURNS.value(tally, window_s),
         rate_times_time=tally.turn_ns / NS_PER_S / window_s if window_s else None,
     )
+
+
+def _stamped_share(each: Sequence[ClientHealth]) -> float | None:
+    stamped, unstamped = (
+        sum(getattr(worker, name) for worker in each) for name in ("reads_stamped", "reads_unstamped")
+    )
+    return stamped / (stamped + unstamped) if stamped + unstamped else None
 
 
 def _connect_mean_ms(tally: Tally, loop_lag_ms: float | None) -> float:

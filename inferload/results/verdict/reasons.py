@@ -44,6 +44,7 @@ class Rule:
     """Rule with the limits of its two levels (None: no such level), its meaning and its remedy.
 
     A value above the limit breaks it; if `below` is set, a value below it. `if_idle`: remedy if no worker used half a core.
+    `at_end`: only the ended run has its value; other rules are evaluated during the run too.
     """
 
     code: str
@@ -57,6 +58,7 @@ class Rule:
     below: bool = False
     phases: tuple[Phase, ...] = PHASES
     if_idle: str = ""
+    at_end: bool = False
 
     def remedy_for(self, evidence: Evidence) -> str:
         """Return the remedy for these figures."""
@@ -89,6 +91,7 @@ RULES: tuple[Rule, ...] = (
         "measure for longer; check that the server answers and that the tasks send turns",
         below=True,
         phases=("measure",),
+        at_end=True,
     ),
     Rule(
         "overload",
@@ -101,6 +104,7 @@ RULES: tuple[Rule, ...] = (
         "Evaluated in an open loop of constant rate",
         "lower the rate, or find the capacity with `inferload search`; if turns are long, use a longer warm-up and measure phase",
         phases=("measure",),
+        at_end=True,
     ),
     Rule(
         "client_delay",
@@ -223,6 +227,7 @@ RULES: tuple[Rule, ...] = (
         late_text,
         "the achieved rate is lower than the offered rate",
         "use more workers",
+        at_end=True,
     ),
     Rule(
         "lost_worker",
@@ -254,6 +259,7 @@ RULES: tuple[Rule, ...] = (
         "counts and rates are the workers' own and complete; percentiles are approximate, and figures that need records "
         "are missing or incomplete",
         "see the worker's log; free disk space or raise the file size limit (ulimit -f), and run again",
+        at_end=True,
     ),
     Rule(
         "write_error",
@@ -264,6 +270,7 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"not all files of the run could be written ({'; '.join(e.write_errors)})",
         "server metrics, marks or Locust's tables are incomplete",
         "see the worker's log; free disk space or raise the file size limit (ulimit -f), and run again",
+        at_end=True,
     ),
     Rule(
         "locust_adaptation",
@@ -305,6 +312,7 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"{e.turns_unfinished} of {e.turns_begun} turns were still streaming at the end of the drain",
         "the longest turns are missing from every percentile, so that latencies are too low",
         "increase phases.drain_s, or lower the load",
+        at_end=True,
     ),
     Rule(
         "count_mismatch",
@@ -315,6 +323,7 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"counts are inconsistent ({'; '.join(e.count_faults)})",
         "turns or sessions were lost or counted twice",
         "expected after a lost worker or a missing report; otherwise report a bug of inferload, with the run directory",
+        at_end=True,
     ),
     Rule(
         "server_restart",
@@ -325,6 +334,7 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"a server restarted {e.server_restarts} times during the measure phase",
         "results include a server with cold caches",
         "see the server's log, and run again",
+        at_end=True,
     ),
     Rule(
         "scrape_gap",
@@ -336,6 +346,7 @@ RULES: tuple[Rule, ...] = (
         "server figures are of a part of the measure phase: means and maxima of gauges lack the gap, and counts are unknown if "
         "it is at an end of the phase; gates on such figures fail",
         "check that the metrics page answers under load; the scraper's errors are in the master's standard error",
+        at_end=True,
     ),
     Rule(
         "warm_cache",
@@ -348,6 +359,7 @@ RULES: tuple[Rule, ...] = (
         ),
         "the prefix cache was warm from an earlier run: TTFT is shorter than on a cold server",
         "restart the server or reset its cache, or set cache.isolate: run; see docs/background/cache.md",
+        at_end=True,
     ),
     Rule(
         "littles_law",
@@ -359,6 +371,7 @@ RULES: tuple[Rule, ...] = (
         "turns in flight must equal rate x duration (Little's law); otherwise the load was not steady, the server had other "
         "clients, or a figure is wrong",
         "measure for longer, after a warm-up, on a server without other clients",
+        at_end=True,
     ),
     Rule(
         "token_balance",
@@ -371,6 +384,7 @@ RULES: tuple[Rule, ...] = (
         "counts and its totals disagree, or a figure is wrong",
         "set request.continuous_usage to false and compare; if the difference stays, report a bug of inferload, with the run "
         "directory",
+        at_end=True,
     ),
     Rule(
         "stamps_missing",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from inferload.results.documents.summary_document import Reason, Verdict
@@ -14,6 +15,37 @@ from inferload.results.verdict.reasons import RULES, Rule
 from inferload.turns.record import Phase
 
 Measurement = Literal["valid", "suspect", "invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """Verdict of a run in progress: what its measurement would be if it ended now, by the rules that do not need its end."""
+
+    measurement: Measurement
+    reasons: tuple[Reason, ...] = ()  # the worst first
+
+    @property
+    def words(self) -> str:
+        """State in words, such as `would be suspect`."""
+        return "valid so far" if self.measurement == "valid" else f"would be {self.measurement}"
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Code and finding of each reason, without the remedy."""
+        return tuple(f"{reason.code}: {reason.text.partition('; ')[0]}" for reason in self.reasons)
+
+    @property
+    def text(self) -> str:
+        """Words with the first finding, and the number of the others."""
+        more = f" (and {len(self.reasons) - 1} more)" if len(self.reasons) > 1 else ""
+        return f"measurement {self.words}" + (f": {self.findings[0]}{more}" if self.reasons else "")
+
+
+def judge_so_far(evidence: Evidence) -> SoFar:
+    """Evaluate the rules that do not need the end of the run, for its measure phase."""
+    reasons = _reasons(evidence, [rule for rule in RULES if not rule.at_end])
+    reasons.sort(key=lambda reason: reason.level != "invalid")
+    return SoFar(_worst(reasons, evidence.phase), tuple(reasons))
 
 
 def judge(evidence: Sequence[Evidence]) -> Verdict:
@@ -43,9 +75,9 @@ def _worst(reasons: Sequence[Reason], phase: Phase) -> Measurement:
     return "invalid" if "invalid" in levels else "suspect" if levels else "valid"
 
 
-def _reasons(evidence: Evidence) -> list[Reason]:
+def _reasons(evidence: Evidence, rules: Sequence[Rule] = RULES) -> list[Reason]:
     reasons = []
-    for rule in RULES:
+    for rule in rules:
         value = rule.value(evidence) if evidence.phase in rule.phases else None
         broken = None if value is None else rule.broken(value)
         if value is not None and broken is not None:
@@ -77,15 +109,21 @@ Reasons found in the warm-up or the drain are listed, but do not affect the verd
 percentile with fewer than 10 samples beyond it, the lower end of its 95 % interval counts. A reason is *suspect* or *invalid*
 if the value is above (>) or below (<) the limit in that column.
 
-| code | value | suspect | invalid | meaning | remedy |
-| --- | --- | --- | --- | --- | --- |
+**During the run** the rules marked so are evaluated each second over the measure phase so far, with the same limits: the status
+lines, `--live` and Locust's tab *Inference* say *valid so far*, *would be suspect* or *would be invalid*, with the first reason.
+The others need the end of the run, so that a measurement that is valid so far can still end as suspect or invalid. What the tab
+says of the server (such as *kept-up*) is no statement on the client.
+
+| code | value | suspect | invalid | during the run | meaning | remedy |
+| --- | --- | --- | --- | --- | --- | --- |
 """
 
 
 def document() -> str:
     """Return the text of docs/reference/validity.md."""
     rows = [
-        f"| `{rule.code}` | {rule.unit} | {_limit(rule, rule.suspect)} | {_limit(rule, rule.invalid)} | {rule.means} "
+        f"| `{rule.code}` | {rule.unit} | {_limit(rule, rule.suspect)} | {_limit(rule, rule.invalid)} "
+        f"| {'-' if rule.at_end else 'yes'} | {rule.means} "
         f"| {rule.remedy}{f'; if {rule.if_idle}' if rule.if_idle else ''} |\n"
         for rule in RULES
     ]

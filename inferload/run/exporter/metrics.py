@@ -15,6 +15,7 @@ from inferload.servers.text_format import header, number, pairs
 from inferload.turns.client_health import ClientHealth, HealthSet
 from inferload.turns.record import PHASES, Failure, Phase
 from inferload.turns.sketch import Sketch
+from inferload.turns.states import ENDS
 from inferload.turns.tally import Tally, TallySet
 
 CLIENT_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -107,7 +108,7 @@ def _state_set(names: Sequence[str], current: str | None) -> Values:
 
 
 def _turns(tally: Tally) -> Values:
-    return {("ok",): tally.ok, ("failed",): tally.failed, ("unfinished",): tally.unfinished}
+    return {(state.key,): getattr(tally, state.key) for state in ENDS}
 
 
 def _failures(tally: Tally) -> Values:

@@ -10,10 +10,12 @@ from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT
 from inferload.figures.server_figures import GPU, KV_CACHE_USAGE, SERVER_FIGURES, SPEC_DECODE, WAITING, ServerFigure
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results.documents.summary_document import Figures
+from inferload.turns.states import BY_KEY, DROPPED, ENDS, NOT_SERVED
 
 LOAD = {"in_flight": "in flight", "users": "users"}  # columns that are no figures, of all classes
 _REQUESTS = WAITING.panel
-_COUNTS = {"sent": "turns", "ok": "ok", "failed": "failed", "unfinished": "unfinished", "dropped": "dropped"}
+_COUNTS = {BY_KEY["sent"].key: "turns"} | {state.key: state.key for state in (*ENDS, DROPPED)}
+_BAD = tuple(state.key for state in NOT_SERVED)
 RATES = tuple(figure for figure in RATE_FIGURES if figure.panel is not None)
 OF_SERVERS = tuple(row for row in SERVER_FIGURES if row.headline)
 PERCENTILES = tuple((figure, name) for figure in HEADLINES for name in ("p50", figure.tail))
@@ -79,7 +81,7 @@ def _tile(key: str, title: str, figure: Figure) -> dict[str, Any]:
 
 def _columns() -> list[dict[str, Any]]:
     """Return the columns of the table of classes. `bad`: a count that should be 0."""
-    columns = [{"key": key, "title": title, "bad": key in ("failed", "dropped")} for key, title in _COUNTS.items()]
+    columns = [{"key": key, "title": title, "bad": key in _BAD} for key, title in _COUNTS.items()]
     columns += [{"key": figure.key, "title": figure.heading} for figure in (TURNS, OUTPUT)]
     columns += [{"key": figure.column(name), "title": figure.head(name).text} for figure, name in PERCENTILES]
     return [*columns, {"key": ATTAINMENT.key, "title": ATTAINMENT.title, "share": True}]
@@ -91,10 +93,8 @@ def class_row(name: str | None, part: Figures) -> dict[str, Any]:
     return {
         "name": name,
         "sent": turns.sent,
-        "ok": turns.ok,
-        "failed": turns.failed,
-        "unfinished": turns.unfinished,
-        "dropped": part.sessions.dropped,
+        **{state.key: getattr(turns, state.key) for state in ENDS},
+        DROPPED.key: part.sessions.dropped,
         **{figure.key: part.rates.get(figure.key) for figure in (*RATES, ATTAINMENT)},
         **{figure.column(name): part.latency_of(figure.key).statistic(name) for figure, name in PERCENTILES},
     }

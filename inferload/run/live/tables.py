@@ -17,6 +17,7 @@ from inferload.figures.limits.gate import Gate
 from inferload.results import ci, summary
 from inferload.results.documents.summary_document import Client, Figures, GateResult, RequestName, Results, Summary
 from inferload.results.verdict import gates as gating
+from inferload.results.verdict import validity
 from inferload.results.verdict.failures import count_text
 from inferload.run.live.panels import class_row
 from inferload.turns.client_health import HealthSet
@@ -60,7 +61,11 @@ def class_rows(results: Results) -> list[dict[str, Any]]:
 def other_rows(by_name: Sequence[RequestName]) -> list[dict[str, Any]]:
     """Return a row for each request other than a turn, of own tasks and other users."""
     names = ("type", "name", "sent", "failed", "p50_ms", "p95_ms")
-    return [{name: getattr(row, name) for name in names} for row in by_name[:MOST_ROWS]]
+    return [
+        {name: getattr(row, name) for name in names}
+        | {"first_error": _clipped(None if row.first_error is None else row.first_error.text)}
+        for row in by_name[:MOST_ROWS]
+    ]
 
 
 def gates_so_far(counts: SoFar, results: Results) -> list[dict[str, Any]]:
@@ -104,11 +109,13 @@ def badge_so_far(
     lost: Sequence[str],
     others: Sequence[str] = (),
     messages: Sequence[str] = (),
+    *,
+    measurement: validity.SoFar | None = None,
 ) -> dict[str, Any]:
     """Return the badge of a run in progress: `failing` if a gate fails, or turns fail without gates.
 
-    `doubtful`: load is missing, or turns or other requests failed although no gate fails. `others`: failures of other requests
-    and exceptions of tasks, as text. `messages`: first messages of failed turns.
+    `doubtful`: load is missing, the measurement would not be valid, or turns or other requests failed although no gate fails.
+    `others`: failures of other requests and exceptions of tasks, as text. `messages`: first messages of failed turns.
     """
     total = counts.tallies.total()
     broken = [gate["gate"] for gate in gates if gate["passed"] is False]
@@ -119,6 +126,8 @@ def badge_so_far(
         failing = [text, *failing] if not gates else [*failing, text]
     failing += [*messages, *others]
     doubts = [f"worker {name} lost: its part of the load is missing" for name in lost]
+    if measurement is not None:
+        doubts += [f"would be {reason.level}: {reason.code}: {reason.text}" for reason in measurement.reasons]
     if total.sessions_dropped:
         limit = f", {total.sessions_at_limit} of them at max_in_flight" if total.sessions_at_limit else ""
         doubts.append(

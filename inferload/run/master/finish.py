@@ -118,7 +118,7 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
         early_by=run.state.end.early_by,
         others=run.others(),
         write_errors=(*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)),
-        adaptations_left_out=tuple(f"{left.name}: {left.consequence}" for left in run.left_out if left.figures),
+        adaptations_left_out=run.left_out_texts,
         aborted=run.state.end.aborted,
         rate_changed=bool(run.steering.rate_changes),
         tallies_wire=run.totals.tallies.to_wire(),

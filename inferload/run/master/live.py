@@ -15,7 +15,7 @@ from inferload.base.numbers import plural
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.latency_limits import LatencyLimit, latency_limits
-from inferload.results.verdict.failures import first_lines
+from inferload.results.verdict.failures import first_lines, request_lines
 from inferload.run.live import tables
 from inferload.run.live.document import series_document
 from inferload.run.live.panels import view
@@ -23,12 +23,13 @@ from inferload.run.live.recorder import Instant
 from inferload.run.master.finish import RunResult
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.manifest import models_of
-from inferload.run.master.progress import counts_so_far, left_s
+from inferload.run.master.progress import counts_so_far, left_s, measurement_so_far
 from inferload.run.process.greenlets import sleep_until
 from inferload.scenario.scenario import Scenario
 from inferload.servers import replicas
 from inferload.servers.bottleneck.evidence import max_num_seqs
 from inferload.servers.scrape_http import MetricsUrl
+from inferload.turns.states import ENDS
 
 _MOST_MARKS = 200  # in one answer
 _MOST_MODELS = 8
@@ -37,6 +38,7 @@ _NO_TABLES: dict[str, Any] = {
     "badge": None,
     "bottlenecks": [],
     "left_out": [],
+    "measurement": None,
     "gates": [],
     "rows": [],
     "others": [],
@@ -151,27 +153,24 @@ class LiveRun:
         if counts is None:
             return dict(_NO_TABLES)
         results, recorder = counts.results(), run.recorder
-        gates = tables.gates_so_far(counts, results)
+        gates, measurement = tables.gates_so_far(counts, results), measurement_so_far(run)
         lost = [member.name for member in run.roster.gone]
         total, others = counts.tallies.total(), run.others()
+        requests = others.requests(run.totals.errors, run.anchor.mono_ns)
         messages = first_lines(run.totals.errors.document(run.anchor.mono_ns))
-        troubles = [f"{others.failed} of {others.sent} other requests failed"] if others.failed else []
+        troubles = request_lines(requests.by_name)
         troubles += (
             [f"tasks raised {plural(others.raised, 'exception')}, the first: {others.first}"] if others.raised else []
         )
         return {
             "bottlenecks": recorder.bottlenecks(),
             "left_out": recorder.left_out(),
-            "badge": tables.badge_so_far(counts, gates, lost, troubles, messages),
+            "measurement": None if measurement is None else measurement.text,
+            "badge": tables.badge_so_far(counts, gates, lost, troubles, messages, measurement=measurement),
             "gates": gates,
             "rows": tables.class_rows(results),
-            "others": tables.other_rows(others.by_name),
-            "turns": {
-                "sent": total.turns_begun,
-                "ok": total.ok,
-                "failed": total.failed,
-                "unfinished": total.unfinished,
-            },
+            "others": tables.other_rows(requests.by_name),
+            "turns": {"sent": total.turns_begun} | {state.key: getattr(total, state.key) for state in ENDS},
             "figures_of": counts.phase,
             "slo_minute": recorder.slo_attainment(),
         }
@@ -184,16 +183,12 @@ class LiveRun:
             "left_out": [
                 replicas.left_out(entry.target, entry.replicas) for entry in summary.servers if entry.replicas > 1
             ],
+            "measurement": None,  # the badge has it
             "badge": tables.badge_of(summary),
             "gates": tables.gates_of(summary.verdict.gates),
             "rows": tables.class_rows(summary),
             "others": tables.other_rows(summary.other_requests.by_name),
-            "turns": {
-                "sent": turns.sent,
-                "ok": turns.ok,
-                "failed": turns.failed,
-                "unfinished": turns.unfinished,
-            },
+            "turns": {"sent": turns.sent} | {state.key: getattr(turns, state.key) for state in ENDS},
             "figures_of": "measure",
             "slo_minute": None,
         }

@@ -15,6 +15,7 @@ from inferload.base.threads import AppendedFile
 from inferload.figures import server_figures
 from inferload.results.documents.summary_document import GateResult
 from inferload.results.progress_lines import Snapshot, lines
+from inferload.results.verdict import phase_evidence, validity
 from inferload.run.live import tables
 from inferload.run.live.scrape_window import LiveWindow
 from inferload.run.live.tables import SoFar
@@ -147,6 +148,7 @@ def snapshot(run: MasterRun) -> Snapshot:
         scraped=run.scraping is not None,
         replicas=max((line.get("replicas", 1) for line in lines), default=1),
         lost=tuple(member.name for member in run.roster.gone),
+        measurement=measurement_so_far(run),
     )
 
 
@@ -159,6 +161,23 @@ def counts_so_far(run: MasterRun) -> SoFar | None:
     end_ns = now_ns() if window.end_ns is None else min(now_ns(), window.end_ns)
     window_s = max(0.0, (end_ns - window.start_ns) / NS_PER_S)
     return SoFar(run.totals.tallies, run.totals.health, window.phase, window_s, run.spec.scenario.gates)
+
+
+def measurement_so_far(run: MasterRun) -> validity.SoFar | None:
+    """Return what the measurement would be if the run ended now; None before the measure phase."""
+    counts = counts_so_far(run)
+    if counts is None or counts.phase != "measure":
+        return None
+    workers = [member.ended() for member in run.roster.members]
+    facts = phase_evidence.client_facts(
+        counts.health,
+        workers=len(workers),
+        lost_workers=len(run.roster.gone),
+        report_gaps=sum(worker.missing_reports for worker in workers),
+        uncertainties_ns=[worker.uncertainty_ns for worker in workers],
+        adaptations_left_out=run.left_out_texts,
+    )
+    return run.inbox.measured.verdict(counts.health, counts.window_s, facts)
 
 
 def gates_so_far(run: MasterRun) -> list[GateResult]:

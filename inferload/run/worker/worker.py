@@ -15,6 +15,9 @@ from inferload.base.errors import UsageError
 from inferload.client.requests.call_checks import CallError
 from inferload.locust_adapters import compat, messages
 from inferload.locust_adapters.logs import first_of_each, location
+from inferload.locust_adapters.tables import listen_for_failures
+from inferload.results.verdict.failures import exception_text
+from inferload.results.verdict.first_errors import FirstError, RequestKind
 from inferload.results.verdict.outcome import INVALID
 from inferload.run.process import protocol
 from inferload.run.process.protocol import Assignment, windows_from_wire
@@ -42,6 +45,7 @@ class Worker:
         self._environment = environment
         self._runner = environment.runner
         self._own = own
+        self._redaction = own.redaction
         self._scenario = scenario
         self._run: WorkerRun | None = None
         self._invalid: WorkerRun | None = None  # the run of the last invalid call
@@ -56,6 +60,7 @@ class Worker:
         register(protocol.ABORT, self._on_abort)
         register(protocol.TAKEN, self._on_taken)
         environment.events.user_error.add_listener(self._on_user_error)
+        listen_for_failures(environment, self._on_failed_request)
 
     def user(self, free_ns: int | None, class_name: str = "") -> int | None:
         """Run one session for a Locust user in a closed loop; otherwise sleep. Return the instant from which the user is free (ns).
@@ -178,7 +183,7 @@ class Worker:
             reply |= {"anchor": anchor, "folder": str(run.writer.run_dir), "reader": run.turns.clients.reader}
             reply["delivers"] = run.writer.sender is not None
         except (UsageError, OSError) as error:
-            reply["error"] = self._own.redaction(str(error))
+            reply["error"] = self._redaction(str(error))
         self._runner.send_message(protocol.READY, reply)
 
     def _on_windows(self, environment: Any, msg: Any) -> None:
@@ -227,6 +232,13 @@ class Worker:
         data = {"run_id": assignment.run_id, "name": assignment.name, "at": location(tb) or "a locustfile"}
         self._runner.send_message(protocol.INVALID_CALL, data | {"text": str(exception)})
 
+    def _on_failed_request(self, request: RequestKind, error: object) -> None:
+        """Store the first failure of each request that is not a turn."""
+        run = self._run
+        if run is not None and not run.counter.errors.has_request(request):
+            text = self._redaction(exception_text(error))
+            run.counter.errors.add(FirstError.of_request(request, text, now_ns(), run.part.assignment.name))
+
     def _finish(self, run: WorkerRun) -> None:
         with self._ending:
             if run.finished:
@@ -240,6 +252,7 @@ class Worker:
                 "notes": dict(run.part.sessions.notes),
                 "overrun_ns": run.windows.overrun_ns,
                 "listeners_raised": first_of_each.take_listeners(),
+                "first_errors": run.counter.errors.take(),  # of requests that ended after the last report
                 "folder": str(run.writer.run_dir),
                 "written": run.writer.written.records,
                 "write_error": run.writer.written.error,

@@ -145,6 +145,7 @@ class Support(InferenceUser):
 
 
 class Health(HttpUser):
+    host = "http://elsewhere:1"
     fixed_count = 1
     wait_time = constant(0.2)
 
@@ -247,6 +248,9 @@ def test_conversations_rejected_replies_other_users_and_a_load_shape(run_pool: R
     (missing,) = others["by_name"]
     assert (missing["type"], missing["name"], missing["sent"]) == ("GET", "/missing", others["sent"])
     assert 0 < missing["p50_ms"] <= missing["p99_ms"]
+    assert missing["first_error"]["text"].startswith("HTTPError: 404 ")
+    assert missing["first_error"]["text"] in ended.text
+    assert "replaces the host of Health (http://elsewhere:1)" in ended.text
     if run_case.arguments == ("local",):
         timeline = csv_rows(ended.run_dir / "timeline.csv")
         for column in ("other_rps", "other_failures"):

@@ -270,7 +270,7 @@ def test_the_limit_of_failed_turns_beside_gaps_is_printed() -> None:
     assert point.verdict == "breaks"
     text = line(point, 1, 65.0, "sessions/s")
     assert "p95(itl_ms) 20: 100 % within" in text
-    assert "failed_ratio 0.5: 50 % within" in text
+    assert "not served 0.5: 50 % within" in text
     page = search_page.markdown(document(settings, [point], "budget", "sessions/s"))
     assert "p95(itl_ms) < 50 and failed_ratio < 0.05" in page
     assert "| breaks | 20; 100 % within" in page
@@ -454,7 +454,7 @@ def test_an_slo_of_means_has_the_chart_of_its_failed_turns() -> None:
     picture = search_charts.picture(document(settings, bracket.points_of(settings, looks), "budget", "sessions/s"))
     assert picture is not None
     named = {(trace["name"], trace["yaxis"]) for trace in picture.figure["data"]}
-    assert {("mean(ttft_ms)", "y2"), ("failed_ratio within its limit", "y")} <= named
+    assert {("mean(ttft_ms)", "y2"), ("not served within its limit", "y")} <= named
     (cross,) = (trace for trace in picture.figure["data"] if trace["name"] == "overloaded")
     assert (cross["x"], cross["y"]) == ([8.0], [0.0])
 

@@ -36,6 +36,30 @@ class Web(HttpUser):
         """A task."""
 
 
+@pytest.mark.parametrize(
+    ("own", "host", "text"),
+    [
+        (
+            "http://a:8000",
+            "http://b:9000",
+            "--host http://b:9000 replaces the host of Probe (http://a:8000): all of its",
+        ),
+        ("http://a:8000/v1", "http://a:8000", "--host http://a:8000 replaces the host of Probe (http://a:8000/v1)"),
+        ("https://a", "http://a", "--host http://a replaces the host of Probe (https://a)"),
+        ("http://a:8000/", "http://a:8000", ""),
+        ("HTTP://A:8000", "http://a:8000", ""),
+        ("http://a:8000", None, ""),
+        (None, "http://a:8000", ""),
+        ("", "http://a:8000", ""),
+    ],
+)
+def test_a_host_of_a_class_that_the_option_replaces_is_named(own: str | None, host: str | None, text: str) -> None:
+    probe = type("Probe", (Web,), {"host": own})
+    said = user_classes.replaced_hosts_text(user_classes.own_hosts([probe, Own]), host)
+    assert said.startswith(text)
+    assert bool(said) == bool(text)
+
+
 def test_classes_with_one_scenario_use_it() -> None:
     assert program_of([Smoke, Demo]).load("").digest == scenarios.load("smoke").digest
     assert program_of([Smoke, Web]).default == "smoke"

@@ -1,5 +1,7 @@
 """First error messages: of each class of failure, HTTP status and class of turns, whichever worker had them."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +12,7 @@ from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
 
 WORKERS = ("w0", "w1", "w2")
-ERRORS = st.lists(
+TURN_ERRORS = st.lists(
     st.builds(
         FirstError,
         failure=st.sampled_from([failure.value for failure in Failure]),
@@ -22,6 +24,17 @@ ERRORS = st.lists(
     ),
     max_size=60,
 )
+REQUEST_ERRORS = st.lists(
+    st.builds(
+        FirstError.of_request,
+        request=st.tuples(st.sampled_from(["GET", "POST"]), st.sampled_from(["/a", "/b"]) | st.text(max_size=8)),
+        text=st.text(max_size=400),
+        at_ns=st.integers(0, 10**6),
+        worker=st.sampled_from(WORKERS),
+    ),
+    max_size=20,
+)
+ERRORS = st.builds(lambda turns, requests: turns + requests, TURN_ERRORS, REQUEST_ERRORS)
 # Many kinds, so that not all are stored.
 CROWDED = st.lists(
     st.builds(
@@ -56,7 +69,7 @@ def test_the_first_errors_do_not_depend_on_workers_reports_and_order(
     for worker in WORKERS:
         own, reported = data.draw(st.permutations([error for error in errors if error.worker == worker])), FirstErrors()
         for error in own:
-            reported.add(FirstError(*error.kind, error.text, error.at_ns + offset_ns[worker], worker))
+            reported.add(replace(error, at_ns=error.at_ns + offset_ns[worker]))
             if data.draw(st.booleans()):
                 reports.append((reported.take(), offset_ns[worker]))
         reports.append((reported.take(), offset_ns[worker]))
@@ -66,7 +79,7 @@ def test_the_first_errors_do_not_depend_on_workers_reports_and_order(
     assert master.errors == stored(errors).errors
 
 
-@given(ERRORS | CROWDED)
+@given(TURN_ERRORS | CROWDED)
 def test_each_kind_has_its_own_first_message(errors: list[FirstError]) -> None:
     first = stored(errors)
     document = first.document(start_ns=0)

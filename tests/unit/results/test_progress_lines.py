@@ -26,6 +26,8 @@ from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TURNS
 from inferload.figures.turn_figures import ITL, TTFT
 from inferload.results.progress_lines import Snapshot, lines
 from inferload.results.rolling_stats import SPAN_S, Recent
+from inferload.results.verdict.evidence import Evidence
+from inferload.results.verdict.validity import judge_so_far
 from inferload.turns.sketch import rank
 from inferload.turns.tally import TallySet
 
@@ -41,6 +43,7 @@ FIGURES = {
     ITL.column("p95"): 14.0,
 }
 NOTHING = Recent().figures(0.0)
+INVALID = judge_so_far(Evidence("measure", cpu_share=0.99, loop_lag_p99_ms=12.0))
 
 
 def test_progress_lines_of_a_run(golden: Callable[[str, str], None]) -> None:
@@ -52,6 +55,7 @@ def test_progress_lines_of_a_run(golden: Callable[[str, str], None]) -> None:
         "many lost": Snapshot("measure", 5.0, 55.0, None, 4, 0, FIGURES, lost=tuple(f"w{k}" for k in range(1, 6))),
         "a worker lost": Snapshot("measure", 5.0, 55.0, None, 4, 0, FIGURES, lost=("w1", "w4")),
         "several servers": Snapshot("measure", 5.0, 55.0, None, 4, 0, FIGURES, replicas=2),
+        "would be invalid": Snapshot("measure", 5.0, 55.0, None, 4, 0, FIGURES, measurement=INVALID),
         "steady": Snapshot("warmup", 25.0, None, None, 4, 0, FIGURES, steady="steady"),
     }
     golden("progress.txt", "\n".join("\n".join([f"-- {name}", *lines(now, 100)]) for name, now in cases.items()) + "\n")

@@ -26,9 +26,10 @@ from inferload.base import rundir
 from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.figures import metric_names as names
-from inferload.results.documents.summary_document import Run
+from inferload.results.documents.summary_document import FirstExample, RequestName, Run
 from inferload.results.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
 from inferload.results.summarise.summarise import refresh
+from inferload.results.verdict.first_errors import FirstError, FirstErrors
 from inferload.scenario import scenario as scenarios
 from inferload.servers.scrapes_file import ScrapeColumns, write_part
 from inferload.turns import turns_file
@@ -194,6 +195,19 @@ def test_counts_are_read_back_equal(tmp_path: Path) -> None:
     rundir.write_json(tmp_path / rundir.COUNTS, written.to_wire())
     assert json.dumps(read_counts(tmp_path).to_wire()) == json.dumps(written.to_wire())
     assert read_counts(tmp_path).early is not None
+
+
+def test_the_first_error_of_a_request_survives_the_counts_of_the_run_directory(tmp_path: Path) -> None:
+    errors = FirstErrors()
+    errors.add(FirstError.of_request(("GET", "/a"), "no id", 5, "w1"))
+    rows = [RequestName(type="GET", name=name, sent=2, failed=int(name == "/a")) for name in ("/a", "/b")]
+    written = replace(counts(records(3), others=Others(4, 1, by_name=rows)), errors_wire=errors.to_wire())
+    rundir.write_json(tmp_path / rundir.COUNTS, written.to_wire())
+    run = read_counts(tmp_path)
+    first, other = run.others.requests(run.errors, 0).by_name
+    assert first.first_error == FirstExample(text="no id", at_s=0.0, worker="w1")
+    assert other.first_error is None
+    assert run.errors.document(0) == []
 
 
 def test_a_summary_is_rewritten_only_if_missing_or_outdated(tmp_path: Path) -> None:

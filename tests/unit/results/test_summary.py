@@ -477,7 +477,8 @@ def test_requests_other_than_turns_are_on_the_terminal(requests: list[dict[str, 
     summary = build(given_by(sixty_seconds(100)))
     summary["other_requests"] = {"sent": sent, "failed": failed, "by_name": requests}
     rows = [line for line in brief(summary).splitlines() if line.startswith("other ")]
-    named = requests if len(requests) <= 3 else requests[:2]
+    failed_first = sorted(requests, key=lambda request: not request["failed"])
+    named = failed_first if len(requests) <= 3 else failed_first[:2]
     for row, request in zip(rows, named, strict=False):
         name = f"{request['type']} {request['name']}".strip()
         assert f" {name}: {request['sent']} sent, {request['failed']} failed; p50 " in row

@@ -13,6 +13,7 @@ from records import turn
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client.turn_record import TurnResult
+from inferload.results.verdict.first_errors import FirstErrors
 from inferload.run.process import protocol
 from inferload.run.process.protocol import WorkerReport
 from inferload.run.worker import load_loops, turn_dispatcher, worker_run
@@ -270,7 +271,7 @@ def test_a_worker_sends_the_instant_at_which_it_first_closed_its_load(monkeypatc
         "loop": SimpleNamespace(close=lambda until_ns: None),
         "windows": RunWindows(),
         "writer": SimpleNamespace(written=SimpleNamespace(records=0, error=None), sender=None, run_dir="run"),
-        "counter": SimpleNamespace(close_traces=lambda: None),
+        "counter": SimpleNamespace(close_traces=lambda: None, errors=FirstErrors()),
         "finish": lambda: None,
         "finished": False,
     }

@@ -15,6 +15,7 @@ from inferload.results.abort_conditions import AbortWatch
 from inferload.results.statistics.steady_state import Steadiness
 from inferload.results.verdict.failures import add_message
 from inferload.results.verdict.first_errors import FirstErrors
+from inferload.results.verdict.measure_so_far import MeasureSoFar
 from inferload.results.verdict.outcome import INVALID_CALL, WORKERS_ENDED
 from inferload.run.live.recorder import Recorder
 from inferload.run.master.lifecycle.phases import RunState
@@ -51,6 +52,7 @@ class Inbox:
         self.totals = ReportTotals()
         self.recorder = Recorder(scenario.slo.model_dump(exclude_none=True))
         self.steadiness = Steadiness()
+        self.measured = MeasureSoFar()
         self.notes = Notes()  # counted problems of the workers' sessions
         self.listeners_raised: Counter[str] = Counter()  # by message
         self._records = records
@@ -87,6 +89,7 @@ class Inbox:
             self.totals.errors.absorb(report.first_errors, member.clock.offset_ns)
             health = HealthSet.from_wire(report.health)
             self.recorder.add(self.state.phases.elapsed_s(), tallies, health)
+            self.measured.add(tallies, health)
             self._check_abort_conditions(tallies)
             self._check_steadiness(tallies)
             self._check_clock(member, health)
@@ -134,6 +137,7 @@ class Inbox:
         member.records.written, member.records.write_error = data.get("written"), data.get("write_error")
         self.notes.update(data.get("notes", {}))
         self.count_listeners(data.get("listeners_raised", {}))
+        self.totals.errors.absorb(data.get("first_errors", []), member.clock.offset_ns)
         self._check_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
         self._check_left(member, data["closed_ns"])
         gevent.spawn(self._check_left_later, member, data["closed_ns"])

@@ -111,6 +111,11 @@ class MasterRun:
         names = {str(name) for names in lists if isinstance(names, list) for name in names}
         return adaptations.left_out_of(names | compat.left_out, workers=self.roster.remote)
 
+    @property
+    def left_out_texts(self) -> tuple[str, ...]:
+        """Those of them without which figures can be wrong: name and consequence."""
+        return tuple(f"{left.name}: {left.consequence}" for left in self.left_out if left.figures)
+
     def others(self) -> Others:
         """Return requests other than turns and exceptions of tasks, as counted by Locust."""
         self.inbox.count_listeners(first_of_each.take_listeners())
