@@ -179,10 +179,13 @@ def _option(on: bool | None, what: str, reading: str, remedy: str) -> MachineChe
 
 
 def _tokenizer(facts: ServerFacts) -> MachineCheck:
-    if facts.tokenizes:
+    if facts.tokenizer is not None:
         return MachineCheck("ok", "/tokenize", "answers: prompts have exact token counts")
     return MachineCheck(
-        "warn", "/tokenize", "missing", "prompt lengths are approximate; the counts in the report are the server's"
+        "warn",
+        "/tokenize",
+        "missing, or without plausible counts",
+        "prompt lengths are approximate; the counts in the report are the server's",
     )
 
 

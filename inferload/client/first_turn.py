@@ -1,7 +1,8 @@
 """The first request of a run, before its load: how the server takes it decides whether and how the run can be sent.
 
-It has a body of the run with as few tokens as the server takes. It finds out the path of the API, and the key of the limit of an
-answer. Only a refusal ends a run: a server that is busy, or that answers in an unexpected form, is left to the run's own figures.
+It has a body of the run with as few tokens of answer as the server takes. It finds out the path of the API, and the key of the
+limit of an answer. Only a refusal ends a run: a server that is busy, or that answers in an unexpected form, is left to the run's
+own figures. A second turn, with a history, ends it only if the refusal names the history.
 """
 
 import logging
@@ -40,6 +41,10 @@ _UNREACHABLE = (Failure.CONNECT, Failure.TLS, Failure.TIMEOUT_CONNECT, Failure.B
 Reaction = Literal["served", "no path", "refused", "busy", "doubtful", "unreachable"]
 
 
+class RefusedError(UsageError):
+    """A refusal of a first request, which the server has read."""
+
+
 @dataclass(slots=True)
 class SentTurns:
     """Requests sent to a server before the load, and what it answered. Tokens of answers without counts are missing."""
@@ -61,19 +66,25 @@ class SentTurns:
 
 @dataclass(frozen=True, slots=True)
 class FirstTurn:
-    """Body of a first request, and the options that it was made with."""
+    """Body of a first request, and the options that it was made with. `whole`: the answer has the limit of the run."""
 
     document: Mapping[str, Any]
     request: RequestOptions
     headers: tuple[tuple[str, str], ...] = ()
     hint: str = ""  # about the model, for a refusal
+    whole: bool = False
 
     @classmethod
     def of(
-        cls, body: bytes, request: RequestOptions, headers: tuple[tuple[str, str], ...] = (), hint: str = ""
+        cls,
+        body: bytes,
+        request: RequestOptions,
+        headers: tuple[tuple[str, str], ...] = (),
+        hint: str = "",
+        whole: bool = False,
     ) -> "FirstTurn":
         """Return the first turn with a body of the run."""
-        return cls(msgspec.json.decode(body), request, headers, hint)
+        return cls(msgspec.json.decode(body), request, headers, hint, whole)
 
     @property
     def form(self) -> bytes:
@@ -102,11 +113,38 @@ class Proof:
     key: str  # of the limit of an answer
     limit: int | None  # fewest tokens that it takes, of those tried; None: the run's limit
     warning: str = ""
+    answer: TurnResult | None = None  # None: it did not answer
 
 
 def prove(settings: ClientSettings, turn: FirstTurn, sent: SentTurns) -> Proof:
-    """Send the first request until the server answers it, and return how it takes it. Raise UsageError if it refuses it."""
+    """Send the first request until the server answers it, and return how it takes it.
+
+    Raise RefusedError if the server refuses the request, and another UsageError if it cannot take any.
+    """
     return _FirstRequest(settings, turn, sent).result()
+
+
+def try_history(settings: ClientSettings, turn: FirstTurn, sent: SentTurns) -> str:
+    """Send a turn with a history to a server that answered the first one; return why it did not answer it, "" if it did.
+
+    Raise RefusedError if the server refuses the history.
+    """
+    own_key, limits, pauses_s = DIALECTS[settings.endpoint].limit_key(turn.request), [*_LIMITS], [*_AGAIN_S]
+    url = settings.target.url_of(ENDPOINTS[settings.endpoint])
+    while True:
+        answer = _send(settings, turn.body(own_key, own_key, limits[0]), turn.headers)
+        sent.add(answer.record)
+        reaction = reaction_to(answer, turn.document)
+        if reaction == "served":
+            return ""
+        if _judged(answer) and refusals.names_history(answer.detail):
+            raise RefusedError(f"{url}: a turn with a history is refused: {_text(answer)}; {refusals.HISTORY_REMEDY}")
+        if reaction == "refused" and len(limits) > 1:
+            del limits[0]
+        elif reaction == "busy" and pauses_s:
+            _await(url, answer, pauses_s)
+        else:
+            return f"{url}: a turn with a history had no answer: {_text(answer)}"
 
 
 @dataclass(slots=True)
@@ -115,19 +153,20 @@ class _FirstRequest:
     turn: FirstTurn
     sent: SentTurns
     key: str = ""
-    limits: list[int | None] = field(default_factory=lambda: [*_LIMITS])
+    limits: list[int | None] = field(default_factory=list)
     pauses_s: list[float] = field(default_factory=lambda: [*_AGAIN_S])
     missed: TurnResult | None = None  # answer at the first reading of the path, if it has no API there
     refused: TurnResult | None = None  # answer to the first key of the limit, if it does not mention the other
 
     def result(self) -> Proof:
-        own_key = self.key = DIALECTS[self.settings.endpoint].limit_key(self.turn.request)
+        own_key = DIALECTS[self.settings.endpoint].limit_key(self.turn.request)
+        self._begin(own_key)
         while True:
             answer = _send(self.settings, self.turn.body(self.key, own_key, self.limits[0]), self.turn.headers)
             self.sent.add(answer.record)
             reaction = reaction_to(answer, self.turn.document)
             if reaction == "served":
-                return Proof(self.settings.target, self.key, self.limits[0])
+                return Proof(self.settings.target, self.key, self.limits[0], answer=answer)
             if reaction == "no path" and self.missed is None:
                 self.missed = answer
                 self._read_otherwise()
@@ -137,12 +176,16 @@ class _FirstRequest:
             elif reaction == "refused":
                 self._yield_to(answer)
             elif reaction == "busy" and self.pauses_s:
-                self._await(answer)
+                _await(self._url, answer, self.pauses_s)
             elif reaction == "unreachable":
                 raise self._error(answer)
             else:
                 warning = f"{self._url}: the first request had no answer: {_text(answer)}"
                 return Proof(self.settings.target, self.key, self.limits[0], warning)
+
+    def _begin(self, key: str) -> None:
+        """Set the key of the limit, with all limits to try."""
+        self.key, self.limits = key, [None] if self.turn.whole else [*_LIMITS]
 
     @property
     def _url(self) -> str:
@@ -155,25 +198,20 @@ class _FirstRequest:
         """Change the request after a refusal: the key of its limit, or the limit. Raise UsageError if nothing is left."""
         other = self._other_key()
         if other is not None and refusals.suggests(answer.detail, other):
-            self.key, self.limits = other, [*_LIMITS]
+            self._begin(other)
         elif len(self.limits) > 1:
             del self.limits[0]
         elif other is not None and refusals.refused_keys(answer.detail, self.turn.document) in ((self.key,), ()):
             self.refused = answer
-            self.key, self.limits = other, [*_LIMITS]
+            self._begin(other)
         else:
-            raise self._error(self.refused or answer)
+            raise RefusedError(str(self._error(self.refused or answer)))
 
     def _other_key(self) -> MaxTokensField | None:
         """Return the other key of the limit of a chat completion, if the run may use it and it was not tried."""
         endpoint = ENDPOINTS[self.settings.endpoint]
         free = endpoint.max_completion_tokens and self.turn.request.max_tokens_field == "auto"
         return "max_completion_tokens" if free and self.key == "max_tokens" else None
-
-    def _await(self, answer: TurnResult) -> None:
-        if len(self.pauses_s) == len(_AGAIN_S):
-            logger.warning("%s: %s; trying again for %g s", self._url, _text(answer), sum(_AGAIN_S))
-        gevent.sleep(self.pauses_s.pop(0))
 
     def _error(self, answer: TurnResult) -> UsageError:
         url, text = self._url, _text(answer)
@@ -215,6 +253,20 @@ def reaction_to(answer: TurnResult, sent: Mapping[str, Any]) -> Reaction:
         failure in (Failure.HTTP_429, Failure.HTTP_5XX) or status == 408 or (failure is Failure.CUT and status is None)
     )
     return "busy" if busy else "doubtful"
+
+
+def _judged(answer: TurnResult) -> bool:
+    """Return whether the text of a failure is about the request: a refusal, or an error of the server's own code."""
+    failure, status = answer.record.failure, answer.record.status
+    refused = failure is Failure.HTTP_4XX and status not in (401, 403, 408)
+    return refused or failure is Failure.SERVER_ERROR or status in (500, 501)
+
+
+def _await(url: str, answer: TurnResult, pauses_s: list[float]) -> None:
+    """Wait for the next of the pauses of a busy server."""
+    if len(pauses_s) == len(_AGAIN_S):
+        logger.warning("%s: %s; trying again for %g s", url, _text(answer), sum(_AGAIN_S))
+    gevent.sleep(pauses_s.pop(0))
 
 
 def _text(answer: TurnResult) -> str:

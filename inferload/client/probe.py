@@ -9,15 +9,15 @@ import msgspec
 
 from inferload.base.errors import UsageError
 from inferload.base.http_status import is_of_gateway
-from inferload.client.answers.number_bounds import UNDECODABLE, TokenId
+from inferload.client.answers.number_bounds import UNDECODABLE
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetched, Fetcher, FetchError
 from inferload.client.first_turn import KEY_HINT, OTHER_KEY_HINT, SentTurns
 from inferload.client.model_list import ListedModel, listed, models_in, only_model
+from inferload.client.tokenizer import TokenizeForm, form_of
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.turns.record import Failure
-from inferload.workload.content.chat_template import TokenizeChat
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class ServerFacts:
     engine: str
     version: str | None
     max_model_len: int | None
-    tokenizes: bool  # supports POST /tokenize
+    tokenizer: TokenizeForm | None  # form of POST /tokenize; None: no plausible counts
     stands_for: str | None  # model and devices whose times the simulator has; None of another server
     sent: SentTurns  # before the load
 
@@ -116,49 +116,8 @@ def facts_of(settings: ClientSettings, found: ModelList, model: str, sent: SentT
     fetcher = Fetcher(settings)
     version, engine, stands_for = _engine(fetcher, settings, found.models)
     longest = next((entry.max_model_len for entry in found.models if entry.name == model), None)
-    tokenizes = _tokenizes(fetcher, settings, model)
-    return ServerFacts(found.target, model, found.names, engine, version, longest, tokenizes, stands_for, sent)
-
-
-def tokenizer_of(settings: ClientSettings) -> "Tokenizer":
-    """Return the server's tokenizer (POST /tokenize)."""
-    return Tokenizer(Fetcher(settings), settings)
-
-
-class Tokenizer:
-    """Token ids of a text from POST /tokenize, without special tokens and chat template."""
-
-    def __init__(self, fetcher: Fetcher, settings: ClientSettings) -> None:
-        self._fetcher = fetcher
-        self._path = settings.target.page_path("/tokenize")
-        self._model = settings.model
-
-    def __call__(self, text: str) -> list[int]:
-        """Return the token ids of a text. Raise FetchError if the server returns none."""
-        document = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        fetched = self._fetcher.post(self._path, document)
-        tokens = _token_ids(fetched)
-        if tokens is None:
-            raise FetchError(
-                Failure.HTTP_OTHER, f"POST /tokenize answered {fetched.status}, without a list of token ids"
-            )
-        return tokens
-
-
-def chat_tokenizer(settings: ClientSettings) -> TokenizeChat:
-    """Return a function from a chat to its token ids (POST /tokenize); they are None if the server returns none."""
-    fetcher, path = Fetcher(settings), settings.target.page_path("/tokenize")
-
-    def ids(chat: Sequence[tuple[str, str]], opened: bool) -> list[int] | None:
-        messages = [{"role": role, "content": text} for role, text in chat]
-        document = {"model": settings.model, "messages": messages, "add_generation_prompt": opened}
-        try:
-            fetched = fetcher.post(path, document)
-        except FetchError:
-            return None
-        return _token_ids(fetched)
-
-    return ids
+    tokenizer = form_of(replace(settings, model=model), fetcher)
+    return ServerFacts(found.target, model, found.names, engine, version, longest, tokenizer, stands_for, sent)
 
 
 class _Counts(msgspec.Struct):
@@ -189,18 +148,6 @@ def _answering(settings: ClientSettings, target: Target, sent: SentTurns) -> str
     sent.input_tokens += answered.usage.prompt_tokens
     sent.output_tokens += answered.usage.completion_tokens
     return answered.model if ListedModel(answered.model).usable else ""
-
-
-class _Tokenized(msgspec.Struct):
-    tokens: list[TokenId]
-
-
-def _token_ids(fetched: Fetched) -> list[int] | None:
-    """Return the token ids of a response to POST /tokenize; None if it has none."""
-    try:
-        return msgspec.json.decode(fetched.body, type=_Tokenized).tokens if fetched.status == 200 else None
-    except UNDECODABLE:
-        return None
 
 
 def _models(settings: ClientSettings) -> ModelList:
@@ -254,14 +201,6 @@ def _engine(
     if version is not None and any(model.owner == "vllm" for model in models):
         return version, f"vllm {version}", None
     return version, "unknown", None
-
-
-def _tokenizes(fetcher: Fetcher, settings: ClientSettings, model: str) -> bool:
-    try:
-        Tokenizer(fetcher, replace(settings, model=model))("Hello")
-    except FetchError:
-        return False
-    return True
 
 
 def _page(fetcher: Fetcher, path: str) -> object:

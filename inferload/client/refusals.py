@@ -39,6 +39,37 @@ REMEDIES: Mapping[str, str] = {
     **dict.fromkeys(LIMITS, "set request.max_tokens_field, or other lengths of answers"),
 }
 
+HISTORY_REMEDY = (
+    "choose a workload whose history the model takes (another request.endpoint, or of a chat turns: 1 or history: none), or "
+    "start the server with another chat template"
+)
+# Words by which servers name the messages of a history, by what they name.
+_OF_HISTORY = re.compile(
+    "|".join(
+        (
+            r"\broles?\b|\bassistant\b|\balternat\w+|\bprefill\b",  # roles and their order
+            r"\b(?:conversation|history|multi-?turn)\b",
+            r"\b(?:previous|earlier|prece+ding|successive|consecutive) (?:turn|message|user)",
+            r"\b(?:last|first|final|user|system|all|each) messages?\b|\bpars\w+ messages\b",
+            r"(?<![\w-])tool[_ ]?(?:calls?|call_ids?|uses?|results?|messages?|responses?|outputs?)\b",
+            r"\bfunction[_ ](?:calls?|responses?|call_output)\b|\bcall_id\b",
+            r"\b(?:messages|input)(?:\[|\.|', )\d",  # a place: messages[1], input.2, ('body', 'messages', 1)
+            r"'item'|\bitem\[|\binput items?\b|\b(?:input|output)_text\b|\bcontent (?:block|part)s?\b",
+            r"chat[_ ]template|\bjinja|\btemplate (?:error|render)",
+            r"NoneType|\bitem pairs\b",  # of a template that expects another type of content or arguments
+            r"\breasoning(?:_content)?\b|\bthinking\b|signature\b",
+        )
+    ),
+    re.IGNORECASE,
+)
+# Words of refusals for a reason that the text of any request may have.
+_OF_ANY_REQUEST = re.compile(
+    r"context (?:length|window|size)|\btokens? (?:limit|budget)|maximum [^.]*tokens|too (?:long|large|many)|rate.?limit"
+    r"|\bquota\b|per minute|\bflagged\b|\bpolic(?:y|ies)\b|moderation|\bsafety\b|capacity|overloaded|out of memory"
+    r"|timed? ?out|\bloading\b",
+    re.IGNORECASE,
+)
+
 
 def text_of(detail: str) -> str:
     """Return the server's text of a refusal for a message: of a JSON body the messages in it, in one line."""
@@ -62,6 +93,17 @@ def refused_keys(detail: str, sent: Collection[str]) -> tuple[str, ...]:
 def names_an_option(detail: str, sent: Collection[str]) -> bool:
     """Return True if a text names a key that is an option: others, such as messages, occur in any error."""
     return bool(refused_keys(detail, [key for key in sent if key not in _COMMON]))
+
+
+def names_history(detail: str) -> bool:
+    """Return True if a text names messages of the history, their roles, or the template that writes them."""
+    text = text_of(detail)
+    if _OF_ANY_REQUEST.search(text):
+        return False
+    places = [place for document in _documents(detail) for place in _named_places(document)]
+    contexts = {row.context_key for row in ENDPOINTS.values()}
+    deep = any(contexts.intersection(place[:-1]) for place in places)
+    return deep or _OF_HISTORY.search(text) is not None
 
 
 def suggests(detail: str, key: str) -> bool:

@@ -27,7 +27,7 @@ def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> l
     others = names_notes(results.by_class, results.other_requests.by_name)
     through = _proxies(results.run.proxies)
     remarks = _remarks(results.turns.remarks, measured)
-    return [*through, *others, *_uncounted(measured), *_short_answers(by_class), *remarks]
+    return [*through, *results.run.prompt_lengths, *others, *_uncounted(measured), *_short_answers(by_class), *remarks]
 
 
 def names_notes(by_class: Mapping[str, Figures], by_name: Sequence[RequestName]) -> list[str]:

@@ -177,6 +177,11 @@ class RequestOptions(ScenarioPart):
         description="header of an answer that the next turns of the session send back, such as x-session-token, for routers that "
         "keep a session on its server by it; null: none",
     )
+    wrong_length: Literal["stop", "warn"] = Field(
+        default="stop",
+        description="if the server counts more than twice or less than half of the planned tokens of a first prompt, and "
+        "over 256 apart: stop (no load is sent) or warn",
+    )
     timeouts: Timeouts = Field(default=Timeouts(), description="timeouts of a turn, in seconds")
 
     @model_validator(mode="before")
@@ -378,6 +383,8 @@ class Scenario(ScenarioPart):
         data = self.as_data()
         if not self.abort_on:
             del data["abort_on"]  # added later: scenarios without it keep their digest
+        if self.request.wrong_length == "stop":
+            del data["request"]["wrong_length"]  # likewise
         canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 

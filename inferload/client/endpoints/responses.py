@@ -21,6 +21,7 @@ _FIELDS = words("""
 
 
 def _input_items(message: Message, text: bytes) -> bytes:
+    """Return a message as items, each with its type: llama.cpp refuses an answer without."""
     if message.tool_call_id is not None:
         head = {"type": "function_call_output", "call_id": message.tool_call_id}
         return to_json(head)[:-1] + b',"output":' + text + b"}"
@@ -29,7 +30,8 @@ def _input_items(message: Message, text: bytes) -> bytes:
         reasoning = {"type": "reasoning_text", "text": sendable(message.reasoning)}
         items.append(to_json({"type": "reasoning", "summary": [], "content": [reasoning]}))
     if not (message.tool_calls and text == b'""'):
-        items.append(b'{"role":"' + message.role.encode() + b'","content":' + _input_content(message, text) + b"}")
+        begin = b'{"type":"message","role":"' + message.role.encode() + b'","content":'
+        items.append(begin + _input_content(message, text) + b"}")
     for call in message.tool_calls:
         item = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments}
         items.append(to_json(item))

@@ -65,6 +65,12 @@ class Run(Struct, frozen=True, kw_only=True):
         dict[str, str | None],
         means("versions of `inferload`, `locust`, `python` and, as it reports it, of the `server`"),
     ] = {}
+    prompt_lengths: Annotated[
+        list[str],
+        means(
+            "remarks on the lengths of prompts: estimates, and [first turns](endpoints.md#first-request) of other lengths"
+        ),
+    ] = []
 
 
 class Reason(Struct, frozen=True, kw_only=True):

@@ -47,6 +47,7 @@ def about(run: MasterRun) -> Run:
         proxies={target.url: proxy.url for target in run.spec.targets if (proxy := Proxy.for_target(target))},
         started_at=started_at(run.anchor),
         versions=versions(run.preflight.facts.version),
+        prompt_lengths=run.preflight.length_notes,
     )
 
 
@@ -88,7 +89,12 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
             "data": {name: opened.facts() for name, opened in run.preflight.sessions.open().items()},
             "notes": dict(run.inbox.notes) if counts is not None else None,
         },
-        prompt_tokens={"exactness": vocabulary.exactness, "error": vocabulary.error},
+        prompt_tokens={
+            "exactness": vocabulary.exactness,
+            "error": vocabulary.error,
+            "note": run.preflight.length_note or None,
+            "first_turns": [asdict(length) | {"finding": length.finding} for length in run.preflight.lengths],
+        },
         counts=counts,
         stop_reason=run.state.end.reason if counts is not None else None,
         complete=run.state.end.complete and run.state.end.early_by is None,

@@ -18,6 +18,8 @@ from inferload.turns.record import CANCELLED
 from inferload.workload.content.messages import Message, Piece, ToolCall, tokens_of
 from inferload.workload.content.tool_text import json_tokens
 
+ANSWER = "answer/"  # key prefix of pieces that are answers of the server
+
 
 class Ask(msgspec.Struct, frozen=True):
     """One turn to send. `messages`: the whole context, including earlier answers.
@@ -211,13 +213,13 @@ def interpret(script: Script, sink: Sink[At], at: At) -> ScriptEnd[At]:
             number += 1
 
 
-def outline(script: Script, index: int, most: int | None = None) -> list[PlannedTurn]:
+def outline(script: Script, index: int, most: int | None = None, answer: TurnReply | None = None) -> list[PlannedTurn]:
     """Return the turns of session `index` with answers of the planned lengths; forked scripts run one after the other.
 
-    `most`: number of turns after which to stop.
+    `most`: number of turns after which to stop. `answer`: content of all answers instead.
     """
     turns: list[PlannedTurn] = []
-    interpret(script, _Plan(index, "", turns, most), 0.0)
+    interpret(script, _Plan(index, "", turns, most, answer), 0.0)
     return turns
 
 
@@ -229,6 +231,7 @@ class _Plan(Sink[float]):
     path: str
     turns: list[PlannedTurn]
     most: int | None
+    answer: TurnReply | None = None  # content of all answers; None: planned ones
     before: tuple[Message, ...] = ()  # context of the last turn
 
     def ask(self, ask: Ask, number: int, at: float) -> EffectResult[float]:
@@ -236,10 +239,16 @@ class _Plan(Sink[float]):
         turn = PlannedTurn(ask, self.path, number, at, self.before)
         self.before = ask.messages
         self.turns.append(turn)
-        return EffectResult(at, None if len(self.turns) == self.most else planned_reply(turn, self.index))
+        return EffectResult(at, None if len(self.turns) == self.most else self._reply(turn))
+
+    def _reply(self, turn: PlannedTurn) -> TurnReply:
+        planned = planned_reply(turn, self.index)
+        if self.answer is None:
+            return planned
+        return msgspec.structs.replace(self.answer, key=planned.key, finish_reason=planned.finish_reason)
 
     def child(self, name: str) -> "_Plan":
-        return _Plan(self.index, f"{self.path}/{name}", self.turns, self.most, self.before)
+        return _Plan(self.index, f"{self.path}/{name}", self.turns, self.most, self.answer, self.before)
 
 
 def planned_reply(turn: PlannedTurn, index: int) -> TurnReply:
@@ -250,4 +259,4 @@ def planned_reply(turn: PlannedTurn, index: int) -> TurnReply:
 
 def answer_key(index: int, path: str, number: int) -> str:
     """Return the identity of a planned answer: session, names of its forks, turn."""
-    return f"answer/{index}{path}/{number}"
+    return f"{ANSWER}{index}{path}/{number}"

@@ -98,6 +98,10 @@ def test_an_api_without_v1_is_found(run_pool: RunPool, run_case: RunCase) -> Non
         "output_tokens": 1,
         "finish_reasons": True,
     }
+    lengths = json.loads((ended.run_dir / "run.json").read_text())["prompt_tokens"]
+    assert "has no /tokenize with plausible counts" in lengths["note"]
+    assert [turn["class_name"] for turn in lengths["first_turns"]] == ["chat"]
+    assert ended.summary["run"]["prompt_lengths"][0] == lengths["note"] in ended.summary["notes"]
     check_counts(ended)
 
 

@@ -211,8 +211,13 @@ def test_all_turns_of_a_session_carry_its_affinity_header(run_pool: RunPool, run
     requests = [request for request in ended.seen["requests"] if request.startswith(b"POST /v1/chat/completions")]
     matches = [re.search(rb"\r\nX-Session-ID: (\S+)\r\n", request) for request in requests]
     names = [match[1].decode() for match in matches if match]
-    assert names.pop(0) == "preflight"  # its turn belongs to no session
-    assert len(names) == len(ended.turns) == len(requests) - 1
+    before = [name for name in names if name.startswith("preflight-")]  # sessions of their own
+    assert (
+        len(set(before))
+        == len(before)
+        == sum(target["before_load"]["requests"] for target in manifest(ended)["targets"])
+    )
+    assert len(names) == len(requests) == len(ended.turns) + len(before)
     for index, rows in turns_by_session(ended).items():
         assert names.count(f"{run_id}-s{index}") == len(rows)
     assert len(ended.turns) > len(turns_by_session(ended))

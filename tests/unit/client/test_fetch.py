@@ -12,7 +12,7 @@ from scripted_server import Script, ScriptedServer, chunk, send
 from tls_peer import server_context
 
 from inferload.base.errors import UsageError
-from inferload.client import fetch, probe
+from inferload.client import fetch, probe, tokenizer
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
@@ -73,8 +73,8 @@ def test_a_reply_at_the_size_limit_is_accepted(serve: Callable[[Script], ClientS
 def test_malformed_token_ids_are_an_error(serve: Callable[[Script], ClientSettings], body: bytes) -> None:
     settings = serve(send(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body))
     with pytest.raises(FetchError, match="without a list of token ids"):
-        probe.tokenizer_of(settings)("Hello")
-    assert probe.chat_tokenizer(settings)([("user", "Hello")], True) is None
+        tokenizer.Tokenizer(settings, tokenizer.FORMS[0])("Hello")
+    assert tokenizer.chat_tokenizer(settings)([("user", "Hello")], True) is None
 
 
 def page(status: int, body: bytes = b"", **headers: str) -> bytes:

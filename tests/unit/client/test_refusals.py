@@ -113,3 +113,91 @@ def test_the_remedy_names_the_option_to_change() -> None:
     assert "cache.isolate: none" in remedy("cache_salt")
     assert "request.max_tokens_field" in remedy("max_tokens")
     assert refusals.remedy("HTTP 400: no", SENT, request) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # vLLM and chat templates
+        "Conversation roles must alternate user/assistant/user/assistant/...",
+        "After the optional system message, conversation roles must alternate user and assistant roles",
+        "Unexpected role 'user' after role 'tool'",
+        "Tool call id was call-1-0 but must be a-z, A-Z, 0-9, with a length of 9.",
+        "Not the same number of function calls and responses",
+        "[{'type': 'missing', 'loc': ('body', 'messages', 1, 'content'), 'msg': 'Field required'}]",
+        "Can only get item pairs from a mapping.",
+        "'NoneType' object is not iterable",
+        "Encountered an error while applying the chat_template",
+        # llama.cpp
+        "Cannot determine type of 'item'",
+        "'type' must be 'output_text' or 'refusal'; item['content'] is empty",
+        "Assistant message must contain either 'content' or 'tool_calls'!",
+        "Jinja Exception: Unexpected message role.",
+        "Failed to parse messages: Missing 'role'",
+        # TGI, SGLang
+        "Template error: undefined value (in <string>:1)",
+        "Failed to deserialize the JSON body into the target type: messages[1]: data did not match any variant",
+        # OpenAI, Anthropic, Gemini, DeepSeek, and LiteLLM before them
+        "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
+        "litellm.BadRequestError: OpenAIException - An assistant message with 'tool_calls' must be followed by tool messages",
+        "Invalid type for 'messages[1].content': expected one of a string or array of objects, but got null instead.",
+        "No tool call found for function call output with call_id call-1-0.",
+        'messages: roles must alternate between "user" and "assistant", but found multiple "user" roles in a row',
+        "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: call-1-0",
+        "messages: text content blocks must be non-empty",
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "Please ensure that function call turn comes immediately after a user turn or after a function response turn.",
+        "deepseek-reasoner does not support successive user or assistant messages",
+    ],
+)
+def test_texts_that_name_the_history(text: str) -> None:
+    assert refusals.names_history(f"HTTP 400: {text}")
+    for form in UNNAMED:
+        assert refusals.names_history(f"HTTP 400: {json.dumps(form(text))}")
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        {"error": {"message": "Invalid value: 'x'.", "param": "messages[2].role"}},
+        {"error": {"message": "Invalid value: 'x'.", "param": "input[1].content[0]"}},
+        {"detail": [{"type": "missing", "loc": ["body", "messages", 1, "content"], "msg": "Field required"}]},
+        {
+            "error": {
+                "message": "Provider returned error",
+                "metadata": {"raw": '{"error": {"param": "messages.1.role"}}'},
+            }
+        },
+    ],
+)
+def test_a_place_within_the_context_names_the_history(detail: object) -> None:
+    assert refusals.names_history(f"HTTP 400: {json.dumps(detail)}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Internal Server Error",
+        "The model `x` does not exist.",
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4990 in the messages)",
+        "the request exceeds the available context size, try increasing it",
+        "Rate limit reached: too many messages per minute by this user",
+        "Your messages were flagged by the content policy",
+        "Unknown parameter: 'cache_salt'.",
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        "max_tokens must be at least 16",
+        "the model cannot answer now",
+        "Loading model",
+    ],
+)
+def test_texts_that_name_no_history(text: str) -> None:
+    assert not refusals.names_history(f"HTTP 400: {text}")
+    for form in UNNAMED:
+        assert not refusals.names_history(f"HTTP 400: {json.dumps(form(text))}")
+
+
+@given(st.text(max_size=80), st.sampled_from(UNNAMED))
+def test_no_text_of_a_history_raises(text: str, form: object) -> None:
+    refusals.names_history(text)
+    refusals.names_history(json.dumps(form(text)))  # type: ignore[operator]

@@ -1,6 +1,7 @@
 """First turns in short: the form of the run's requests, without their length and prefixes."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,10 @@ from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog
 from inferload.workload.content.data import DataContext
 from inferload.workload.content.prompts import approximate
-from inferload.workload.content.script import outline
+from inferload.workload.content.script import TurnReply, outline
+from inferload.workload.content.tool_text import json_tokens
 from inferload.workload.isolation import Isolation
-from inferload.workload.plan.first_asks import PLAIN, first_asks, in_short
+from inferload.workload.plan.first_asks import PLAIN, FirstAsk, first_asks, in_short
 from inferload.workload.sessions import Sessions
 
 
@@ -24,12 +26,17 @@ def test_bundled_scenarios_have_short_first_requests(name: str) -> None:
         sessions.open()
     except UsageError:
         pytest.skip("its data is not bundled")
-    asks = first_asks(scenario, sessions)
-    assert 1 <= len(asks) <= len(sessions.classes)
-    for ask in asks:
+    firsts = first_asks(scenario, sessions)
+    assert [first.class_name for first in firsts] == sorted(sessions.classes, key=[*map(class_name, firsts)].index)
+    histories = [first.then.ask for first in firsts if first.then is not None]
+    for ask in map(in_short, [*(first.ask for first in firsts), *histories]):
         body = BodyWriter(Texts(approximate(), 0), BodySettings.of(scenario, "m"), Isolation()).body(ask)
         document = json.loads(body)
         assert {message["content"] for message in document["messages"]} <= {"Hello", ""}
+
+
+def class_name(first: FirstAsk) -> str:
+    return first.class_name
 
 
 def test_roles_tools_and_options_are_those_of_the_run() -> None:
@@ -51,4 +58,76 @@ def test_a_run_of_tasks_has_a_plain_question() -> None:
         "{schema: 1, name: t, workload: {kind: tasks}, arrivals: {kind: closed, users: 1, spawn_per_s: 1}, phases: {measure_s: 1}}",
         "t",
     )
-    assert first_asks(scenario, Sessions(scenario)) == [PLAIN]
+    assert first_asks(scenario, Sessions(scenario)) == [FirstAsk("tasks", PLAIN)]
+
+
+CHAT = {"kind": "chat", "turns": {"dist": "uniform", "min": 1, "max": 4}, "prompt_tokens": 20, "output_tokens": 40}
+AGENT = {
+    "kind": "agent",
+    "requests": 2,
+    "steps": {"dist": "uniform", "min": 1, "max": 3},
+    "prompt_tokens": 50,
+    "output_tokens": 30,
+    "tools": [{"name": "bash", "time_s": 1, "result_tokens": 90}],
+}
+
+
+def first_of(workload: dict[str, Any]) -> tuple[FirstAsk, Sessions]:
+    document = {
+        "schema": 1,
+        "name": "t",
+        "workload": workload,
+        "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
+        "phases": {"measure_s": 1},
+    }
+    sessions = Sessions(scenarios.from_text(json.dumps(document), "t"))
+    (first,) = first_asks(scenarios.from_text(json.dumps(document), "t"), sessions)
+    return first, sessions
+
+
+@pytest.mark.parametrize(
+    ("workload", "live"),
+    [
+        (CHAT, True),
+        (CHAT | {"history": "recorded"}, False),
+        (CHAT | {"history": "none"}, None),
+        (CHAT | {"turns": 1}, None),
+        (AGENT, True),
+        (AGENT | {"history": "recorded"}, False),
+    ],
+)
+def test_a_class_with_second_turns_has_a_history(workload: dict[str, Any], live: bool | None) -> None:
+    first, _ = first_of(workload)
+    assert first.planned_tokens == sum(message.tokens or 0 for message in first.ask.messages) + json_tokens(
+        first.ask.tools
+    )
+    assert first.live == bool(live)
+    assert (first.then is None) == (live is None)
+    if first.then is not None:
+        short = in_short(first.then.ask)
+        assert {"user", "assistant"} <= {message.role for message in short.messages}
+        assert all(piece.literal == "Hello" for message in short.messages for piece in message.pieces)
+
+
+def test_the_history_of_an_agent_has_tool_calls_and_their_results() -> None:
+    first, _ = first_of(AGENT)
+    assert first.then is not None
+    messages = first.then.ask.messages
+    called = [call.call_id for message in messages for call in message.tool_calls]
+    assert called
+    assert [message.tool_call_id for message in messages if message.role == "tool"] == called
+
+
+@pytest.mark.parametrize("workload", [CHAT, AGENT])
+def test_a_live_history_has_the_answer_of_the_server(workload: dict[str, Any]) -> None:
+    first, sessions = first_of(workload)
+    assert first.then is not None
+    asked = in_short(first.then.answered(sessions, TurnReply("It is so.", 7)), answers=True)
+    texts = {
+        message.role: "".join(piece.literal or "" for piece in message.pieces)
+        for message in asked.messages
+        if not message.tool_calls
+    }
+    assert texts["user"] == "Hello"
+    assert all(message.pieces[0].literal == "It is so." for message in asked.messages if message.role == "assistant")
+    assert len(asked.messages) == len(first.then.ask.messages)

@@ -1,19 +1,19 @@
 """Checks of the servers before any load, on the master: reachability, models, streaming, token counts, metrics pages."""
 
-import contextlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from inferload.base.errors import UsageError
+from inferload.base.numbers import number, percent
 from inferload.client.connection.proxies import Proxy
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
-from inferload.client.first_turn import FirstTurn, Proof, SentTurns, prove
-from inferload.client.model_list import listed
-from inferload.client.probe import ModelList, ServerFacts, chat_tokenizer, facts_of, model_list, model_of, tokenizer_of
-from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
+from inferload.client.first_turn import SentTurns
+from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list, model_of
+from inferload.client.tokenizer import Tokenizer, chat_tokenizer
 from inferload.figures import metric_names
+from inferload.run.master.lifecycle.first_requests import Prompts, prove_all
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
 from inferload.scenario.scenario import RequestOptions
@@ -21,23 +21,23 @@ from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.workload.content import token_estimate
 from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
 from inferload.workload.content.data import DataContext, DataFindings, Opened
-from inferload.workload.content.prompts import Tokenize, Vocabulary, approximate, calibrate
-from inferload.workload.content.script import Ask
-from inferload.workload.isolation import isolation
-from inferload.workload.plan.first_asks import first_asks
+from inferload.workload.content.prompts import TOKENS_PER_WORD, Tokenize, Vocabulary, approximate, calibrate
+from inferload.workload.plan.prompt_lengths import PromptLength
 from inferload.workload.plan.turn_checks import check_sendable, too_long
 from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
 NO_PROMETHEUS_PAGE = "not a Prometheus page"
+MOST_ERROR = 0.2  # of the counts of words, above which the estimate of tokens per word replaces them
 
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
     """Results of the checks. `spec`: with the targets as read. `sessions`: of the run, opened with the digests of their data.
 
-    `request`: options of the requests, with the key of the limit that the servers take.
+    `request`: options of the requests, with the key of the limit that the servers take. `lengths`: of the first prompts.
+    `length_note`: why the lengths of generated prompts are an estimate, "" if they are none.
     """
 
     spec: RunSpec
@@ -47,6 +47,14 @@ class Preflight:
     metrics_urls: tuple[str, ...]  # default pages that exist, or the named ones
     sessions: Sessions
     template: ChatTemplate = NO_TEMPLATE
+    lengths: tuple[PromptLength, ...] = ()
+    length_note: str = ""
+
+    @property
+    def length_notes(self) -> list[str]:
+        """Notes on the lengths of the prompts, for results."""
+        differing = [length for length in self.lengths if length.finding in ("other length", "wrong length")]
+        return [*filter(None, [self.length_note]), *(length.in_words() for length in differing)]
 
     @property
     def facts(self) -> ServerFacts:
@@ -97,28 +105,64 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
         logger.warning("%s", line)
     servers, pages = _servers(spec, own), _metrics(spec, own)
     servers = _with_engine(servers, pages.values())
-    targets, request = _prove(spec, own, servers, sessions)
-    spec = replace(spec, targets=tuple(facts.target for facts in targets))
+    counted = _counted(spec, own, servers[0], opened)
+    sessions = Sessions(spec.scenario, counted.data)
+    _check_length(spec, sessions, servers, counted.vocabulary)
+    proven = prove_all(spec, own, servers, Prompts(sessions, counted.vocabulary, counted.template))
+    spec = replace(spec, targets=tuple(facts.target for facts in proven.servers))
     for target in spec.targets:
         # Tasks choose their endpoints.
-        url = target.api_url() if spec.scenario.of_tasks else target.url_of(ENDPOINTS[request.endpoint])
+        url = target.api_url() if spec.scenario.of_tasks else target.url_of(ENDPOINTS[proven.request.endpoint])
         proxy = Proxy.for_target(target)
         through = "" if proxy is None else f" through the proxy {proxy.url} ({proxy.variable})"
         logger.info("requests go to %s%s", url, through)
-    settings = client_settings(spec.scenario, spec.target, targets[0].model, own, "preflight")
-    vocabulary, template, data = approximate(), NO_TEMPLATE, _data(spec, opened, None)
-    if targets[0].tokenizes:
-        try:
-            vocabulary = calibrate(tokenizer_of(settings))
-            data = _data(spec, opened, tokenizer_of(settings))
-            if ENDPOINTS[spec.scenario.request.endpoint].chat_template:
-                template = measure(chat_tokenizer(settings))
-        except FetchError as error:
-            logger.warning("%s: /tokenize failed (%s): prompt lengths are approximate", spec.target.url, error)
-    else:
-        logger.warning("%s has no /tokenize: prompt lengths are approximate", spec.target.url)
-    _check_length(spec, sessions, targets, vocabulary)
-    return Preflight(spec, request, targets, vocabulary, tuple(pages), Sessions(spec.scenario, data), template)
+    return Preflight(
+        spec,
+        proven.request,
+        proven.servers,
+        counted.vocabulary,
+        tuple(pages),
+        Sessions(spec.scenario, counted.data),
+        counted.template,
+        proven.lengths,
+        counted.note,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Findings of the server's tokenizer. `note`: why the lengths of generated prompts are an estimate, "" if they are none."""
+
+    vocabulary: Vocabulary
+    template: ChatTemplate
+    data: DataContext
+    note: str = ""
+
+
+def _counted(spec: RunSpec, own: ProcessSettings, facts: ServerFacts, opened: Mapping[str, Opened]) -> _Counted:
+    """Measure words, data and chat template by the tokenizer of the first server, as far as it counts plausibly."""
+    url = spec.target.url
+    template, data = NO_TEMPLATE, _data(spec, opened, None)
+    if facts.tokenizer is None:
+        return _estimated(data, f"{url} has no /tokenize with plausible counts")
+    settings = client_settings(spec.scenario, facts.target, facts.model, own, "preflight")
+    tokenize = Tokenizer(settings, facts.tokenizer)
+    try:
+        vocabulary = calibrate(tokenize)
+        if (vocabulary.error or 0.0) > MOST_ERROR:
+            return _estimated(data, f"{url}: its /tokenize counts words with an error of {percent(vocabulary.error)}")
+        data = _data(spec, opened, tokenize)
+    except FetchError as error:
+        return _estimated(data, f"{url}: /tokenize failed ({error})")
+    if facts.tokenizer.chats and ENDPOINTS[spec.scenario.request.endpoint].chat_template:
+        template = measure(chat_tokenizer(settings))
+    return _Counted(vocabulary, template, data)
+
+
+def _estimated(data: DataContext, reason: str) -> _Counted:
+    note = f"{reason}: prompt lengths are approximate, by the estimate of {number(TOKENS_PER_WORD)} tokens per word"
+    logger.warning("%s", note)
+    return _Counted(approximate(), NO_TEMPLATE, data, note)
 
 
 def _with_engine(targets: Sequence[ServerFacts], engines: Iterable[str | None]) -> tuple[ServerFacts, ...]:
@@ -175,77 +219,6 @@ def _servers(spec: RunSpec, own: ProcessSettings) -> tuple[ServerFacts, ...]:
 def _warn_of_models(models: ModelList, names: Sequence[str]) -> None:
     for doubt in dict.fromkeys(filter(None, map(models.doubt, names))):
         logger.warning("%s; the first request decides", doubt)
-
-
-def _prove(
-    spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts], sessions: Sessions
-) -> tuple[tuple[ServerFacts, ...], RequestOptions]:
-    """Send the first requests of each class and model to each server; return the servers as read, and the options that they take.
-
-    The key of the limit is one for all: if a server refuses the first one, those before it are asked again. UsageError if a
-    server refuses the run's requests.
-    """
-    requests = _FirstRequests(spec, own, all(facts.salts for facts in servers))
-    targets = [facts.target for facts in servers]
-    asks = first_asks(spec.scenario, sessions)
-    jobs = [
-        (number, model, ask)
-        for number, facts in enumerate(servers)
-        for model in _models(spec) or [facts.model]
-        for ask in asks
-    ]
-    again: list[tuple[int, str, Ask]] = []
-    request = spec.scenario.request
-    for at, job in enumerate(jobs):
-        number, model, ask = job
-        proof = requests.prove(replace(servers[number], target=targets[number]), model, ask, request)
-        targets[number] = proof.target
-        if proof.key == "max_completion_tokens" and request.max_tokens_field == "auto":
-            request, again = request.model_copy(update={"max_tokens_field": proof.key}), jobs[:at]
-            logger.info("%s refuses max_tokens: max_completion_tokens limits the answers", proof.target.api_url())
-    for number, model, ask in again:
-        requests.prove(replace(servers[number], target=targets[number]), model, ask, request)
-    return tuple(replace(facts, target=target) for facts, target in zip(servers, targets, strict=True)), request
-
-
-@dataclass(slots=True)
-class _FirstRequests:
-    """First requests of a run; each distinct one is sent once to each server."""
-
-    spec: RunSpec
-    own: ProcessSettings
-    salts: bool
-    proofs: dict[tuple[Target, bytes], Proof] = field(default_factory=dict)
-
-    def prove(self, facts: ServerFacts, model: str, ask: Ask, request: RequestOptions) -> Proof:
-        """Send a first request. Tasks choose their endpoints: for them an answer on any endpoint is enough."""
-        try:
-            return self._prove(facts, model, ask, request)
-        except UsageError:
-            others = [
-                endpoint for endpoint in ENDPOINTS if self.spec.scenario.of_tasks and endpoint != request.endpoint
-            ]
-            for endpoint in others:
-                with contextlib.suppress(UsageError):
-                    return self._prove(facts, model, ask, request.model_copy(update={"endpoint": endpoint}))
-            raise
-
-    def _prove(self, facts: ServerFacts, model: str, ask: Ask, request: RequestOptions) -> Proof:
-        scenario = self.spec.scenario
-        settings = client_settings(scenario, facts.target, model, self.own, "preflight")
-        settings = replace(settings, endpoint=request.endpoint)
-        isolated = isolation(scenario.cache.isolate, "preflight", 0, takes_salt=self.salts)
-        bodies = replace(BodySettings.of(scenario, model), request=request)
-        body = BodyWriter(Texts(approximate(), 0), bodies, isolated).body(ask)
-        affinity = ((request.affinity_header, "preflight"),) if request.affinity_header else ()
-        hint = f"the server lists {listed(facts.models)}: name another model with --model or request.models"
-        turn = FirstTurn.of(body, request, (*affinity, *ask.headers), "" if model in facts.models else hint)
-        if (known := self.proofs.get((facts.target, turn.form))) is not None:
-            return known
-        proof = self.proofs[facts.target, turn.form] = prove(settings, turn, facts.sent)
-        if proof.warning:
-            logger.warning("%s; the load is sent all the same", proof.warning)
-        return proof
 
 
 def _metrics(spec: RunSpec, own: ProcessSettings) -> dict[str, str | None]:

@@ -1,0 +1,240 @@
+"""First requests of a run to each server, before any load: its turns in form and length, and turns with a history."""
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from inferload.base.clock import NS_PER_S
+from inferload.base.errors import UsageError
+from inferload.client.client import ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.first_turn import FirstTurn, Proof, RefusedError, prove, try_history
+from inferload.client.model_list import listed
+from inferload.client.probe import ServerFacts
+from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
+from inferload.client.turn_record import TurnResult
+from inferload.run.process.run_spec import RunSpec
+from inferload.run.process.settings import ProcessSettings, client_settings
+from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.workload.content.chat_template import ChatTemplate
+from inferload.workload.content.prompts import Vocabulary, approximate
+from inferload.workload.content.script import Ask
+from inferload.workload.isolation import Isolation
+from inferload.workload.plan.first_asks import PLAIN, FirstAsk, HistoryTurn, first_asks, in_full, in_short
+from inferload.workload.plan.prompt_lengths import PromptLength, counted_tokens, is_literal, remedy, templated
+from inferload.workload.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+_SEED_BYTES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Texts of a run's prompts: its sessions, and the tokenizer and chat template of its servers as far as they are known."""
+
+    sessions: Sessions
+    vocabulary: Vocabulary
+    template: ChatTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """The servers as read, the options of requests that they take, and the lengths of the first prompts."""
+
+    servers: tuple[ServerFacts, ...]
+    request: RequestOptions
+    lengths: tuple[PromptLength, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """First turn of a class with a model, to server `number`."""
+
+    number: int
+    model: str
+    first: FirstAsk
+
+
+def prove_all(spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts], prompts: Prompts) -> Proven:
+    """Send the first requests of each class and model to each server, then a turn with the history of each class that has one.
+
+    The key of the limit is one for all: if a server refuses the first one, those before it are asked again. Raise UsageError if a
+    server refuses the run's requests, or if its prompts have other lengths than planned.
+    """
+    requests = _FirstRequests(spec, own, prompts, all(facts.salts for facts in servers))
+    targets = [facts.target for facts in servers]
+    models = [model.name for model in spec.scenario.request.models] or ([] if spec.model is None else [spec.model])
+    firsts = first_asks(spec.scenario, prompts.sessions)
+    jobs = [
+        _Job(number, model, first)
+        for number, facts in enumerate(servers)
+        for model in models or [facts.model]
+        for first in firsts
+    ]
+    request, again = spec.scenario.request, 0
+    proofs: dict[int, Proof] = {}  # by number of the job
+    for at, job in enumerate(jobs):
+        proofs[at] = proof = requests.prove(replace(servers[job.number], target=targets[job.number]), job, request)
+        targets[job.number] = proof.target
+        if proof.key == "max_completion_tokens" and request.max_tokens_field == "auto":
+            request, again = request.model_copy(update={"max_tokens_field": proof.key}), at
+            logger.info("%s refuses max_tokens: max_completion_tokens limits the answers", proof.target.api_url())
+    known = tuple(replace(facts, target=target) for facts, target in zip(servers, targets, strict=True))
+    for at, job in enumerate(jobs[:again]):
+        proofs[at] = requests.prove(known[job.number], job, request)
+    for at, job in enumerate(jobs):
+        answer = proofs[at].answer
+        if answer is not None and job.first.then is not None:
+            requests.follow(known[job.number], job, job.first.then, answer, request)
+    return Proven(known, request, tuple(requests.lengths.values()))
+
+
+@dataclass(slots=True)
+class _FirstRequests:
+    """First requests of a run; each distinct one is sent once to each server.
+
+    Each has a session and a cache salt of its own, or a first line, and another text in every run: no cache has its prompt.
+    """
+
+    spec: RunSpec
+    own: ProcessSettings
+    prompts: Prompts
+    salts: bool
+    mark: str = field(default_factory=lambda: secrets.token_hex(4))
+    sessions: int = 0
+    proofs: dict[tuple[Target, bytes, bool, bool], Proof] = field(default_factory=dict)
+    followed: set[tuple[Target, bytes]] = field(default_factory=set)
+    lengths: dict[tuple[str, str, str], PromptLength] = field(default_factory=dict)  # by server, model and class
+
+    def prove(self, facts: ServerFacts, job: _Job, request: RequestOptions) -> Proof:
+        """Send a first request. Tasks choose their endpoints: for them an answer on any endpoint is enough."""
+        try:
+            return self._prove(facts, job, request)
+        except UsageError:
+            others = [
+                endpoint for endpoint in ENDPOINTS if self.spec.scenario.of_tasks and endpoint != request.endpoint
+            ]
+            for endpoint in others:
+                with contextlib.suppress(UsageError):
+                    return self._prove(facts, job, request.model_copy(update={"endpoint": endpoint}))
+            raise
+
+    def follow(
+        self, facts: ServerFacts, job: _Job, then: HistoryTurn, answer: TurnResult, request: RequestOptions
+    ) -> None:
+        """Send a turn with a history: a made one, or that of the server's answer if the run's histories have them."""
+        settings = self._settings(facts, job.model, request)
+        form = self._turn(facts, job, in_short(then.ask), request).form
+        if (facts.target, form) in self.followed:
+            return
+        self.followed.add((facts.target, form))
+        ask = in_short(then.ask, self.mark)
+        if then.live and answer.record.ok:
+            ask = in_short(then.answered(self.prompts.sessions, answer.reply()), self.mark, answers=True)
+        turn = self._turn(facts, job, ask, request, self._isolation())
+        warning = try_history(settings, turn, facts.sent)
+        if warning:
+            logger.warning("%s; the load is sent all the same", warning)
+
+    def _prove(self, facts: ServerFacts, job: _Job, request: RequestOptions) -> Proof:
+        first, settings = job.first, self._settings(facts, job.model, request)
+        form = self._turn(facts, job, in_short(first.ask), request).form
+        key = facts.target, form, is_literal(first.ask), first.live
+        if (known := self.proofs.get(key)) is not None:
+            return known
+        turn = self._turn(facts, job, in_full(first.ask, self.mark), request, self._isolation())
+        try:
+            proof = prove(settings, turn, facts.sent)
+        except RefusedError as error:
+            proof = self._shorter(facts, job, request, error)
+        else:
+            self._hold(facts, job, proof)
+        self.proofs[key] = proof
+        if proof.warning:
+            logger.warning("%s; the load is sent all the same", proof.warning)
+        if first.live and proof.answer is not None:
+            _print_cost(proof, first)
+        return proof
+
+    def _shorter(self, facts: ServerFacts, job: _Job, request: RequestOptions, error: RefusedError) -> Proof:
+        """Send a refused first request with a word for each text.
+
+        Raise UsageError if it is refused too, or if the first one was refused for its length.
+        """
+        ask = job.first.ask
+        if ask is PLAIN:
+            raise error
+        turn = self._turn(facts, job, in_short(ask, self.mark), request, self._isolation())
+        proof = prove(self._settings(facts, job.model, request), turn, facts.sent)
+        planned = job.first.planned_tokens
+        length = "" if planned is None else f" of {planned:,} planned prompt tokens"
+        text = f"{error} (the first turn of class {job.first.class_name}{length}; a short one is taken)"
+        if is_literal(ask) or request.wrong_length == "warn":
+            logger.warning("%s; the load is sent all the same", text)
+            return proof
+        raise UsageError(text)
+
+    def _hold(self, facts: ServerFacts, job: _Job, proof: Proof) -> None:
+        """Hold the count of a prompt against its plan. Raise UsageError if it is another prompt."""
+        if proof.answer is None:
+            return
+        first, record = job.first, proof.answer.record
+        endpoint = ENDPOINTS[self.spec.scenario.request.endpoint]
+        template = self.prompts.template
+        planned = first.planned_tokens
+        if endpoint.chat_template:
+            planned = templated(planned, first.ask.messages, template)
+        counted = counted_tokens(record.input_tokens, record.cached_tokens)
+        length = PromptLength(facts.target.url, job.model, first.class_name, planned, counted)
+        self.lengths[length.target, length.model, length.class_name] = length
+        if length.finding == "wrong length":
+            text = f"{length.in_words()}; {remedy(first.ask, length, self.prompts.vocabulary.exactness == 'exact')}"
+            if self.spec.scenario.request.wrong_length == "stop":
+                raise UsageError(text)
+            logger.warning("%s", text)
+        elif length.finding in ("other length", "no usage"):
+            logger.warning("%s", length.in_words())
+
+    def _settings(self, facts: ServerFacts, model: str, request: RequestOptions) -> ClientSettings:
+        settings = client_settings(self.spec.scenario, facts.target, model, self.own, "preflight")
+        return replace(settings, endpoint=request.endpoint)
+
+    def _isolation(self) -> Isolation:
+        """Return the isolation of another session. It applies in runs without isolation too: earlier runs sent their texts."""
+        self.sessions += 1
+        value = f"preflight-{self.mark}-{self.sessions}"
+        return Isolation("salt" if self.salts and self.spec.scenario.cache.isolate != "none" else "first_line", value)
+
+    def _turn(
+        self, facts: ServerFacts, job: _Job, ask: Ask, request: RequestOptions, isolated: Isolation | None = None
+    ) -> FirstTurn:
+        """Return a first turn; without isolation it is compared with others by its form, and not sent."""
+        settings = replace(BodySettings.of(self.spec.scenario, job.model), request=request)
+        texts = Texts(approximate(), 0)
+        if isolated is not None:
+            texts = Texts(self.prompts.vocabulary, int.from_bytes(secrets.token_bytes(_SEED_BYTES)))
+        body = BodyWriter(texts, settings, isolated or Isolation()).body(ask)
+        session = "preflight" if isolated is None else isolated.value
+        affinity = ((request.affinity_header, session),) if request.affinity_header else ()
+        hint = f"the server lists {listed(facts.models)}: name another model with --model or request.models"
+        hint = "" if job.model in facts.models else hint
+        return FirstTurn.of(body, request, (*affinity, *ask.headers), hint, job.first.live)
+
+
+def _print_cost(proof: Proof, first: FirstAsk) -> None:
+    """Log the cost of a first turn with the limit of the run."""
+    assert proof.answer is not None
+    record = proof.answer.record
+    took_s = (record.closed_ns - (record.sent_ns or record.planned_ns)) / NS_PER_S
+    tokens = "unknown" if record.output_tokens is None else f"{record.output_tokens:,}"
+    logger.info(
+        "%s: a history of class %s has answers of the server, so the first turn had a whole one: %s tokens of answer in %.1f s",
+        proof.target.url,
+        first.class_name,
+        tokens,
+        took_s,
+    )
