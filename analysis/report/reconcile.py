@@ -40,8 +40,8 @@ SENT_COLUMNS = (
     Head("requests", "requests sent"),
 )
 SENT_NOTE = (
-    "Of the whole run. Requests = before the load + turns - turns without a connection + retried; a server that resets a connection "
-    "before it has read the request counts fewer."
+    "Of the whole run. Requests = before the load + turns - turns without a connection + retried; a server that resets a "
+    "connection before it has read the request counts fewer."
 )
 
 TOGETHER = " of all servers"  # behind one address

@@ -286,29 +286,31 @@ A request is sent again in one case: the server closed a keep-alive connection t
 `turns.retried` in [`summary.json`](summary.md) counts it. The conditions are:
 
 - The connection had answered an earlier request, the turn was not sent before, and no byte of a reply has arrived.
-- The connection ended at most twice its round trip (`round_trip_ns`; 0 if the system reports none) + 5 ms after the last byte of the
-  request was written, or after the first byte if the request was not written whole.
+- The connection ended at most twice its round trip (`round_trip_ns`; 0 if the system reports none) + 5 ms after the last byte
+  of the request was written, or after the first byte if the request was not written whole.
 
-Any other end of a connection without a reply fails the turn as `cut`. A turn is sent at most twice; the second request, on a new
-connection, fails as any other: with `connect` and `attempts` 1 if there is none.
+Any other end of a connection without a reply fails the turn as `cut`. A turn is sent at most twice; the second request, on a
+new connection, fails as any other: with `connect` and `attempts` 1 if there is none.
 
-The end of the connection is dated as follows. The time at which the client read it is never too early, so that no request is sent
-again after a later end. If that time is beyond the limit, the kernel's own time decides, so that a busy client does not fail a turn:
+The end of the connection is dated as follows. The time at which the client read it is never before it. If that time is beyond
+the limit, what the kernel knows decides, so that a busy client does not fail a turn:
 
 - A close in order (FIN, TLS's close_notify) has a time in the kernel, to the tick of its clock (1 to 10 ms).
-- A reset has none. With TLS, where the event loop reads, the time in which the event loop was busy is subtracted if the server's kernel
-  had not acknowledged the request, as it does within 40 ms. Plain connections are read by a thread of their own, whose time holds.
+- A reset has none. Where the event loop reads (TLS, or no compiled reader), the time in which it was busy is subtracted, unless
+  the server's kernel had acknowledged the request, as it does within 40 ms: a reset up to then may count as in time if the
+  client was busy. Plain connections are read by a thread of their own, whose time holds.
 
-A connection whose end has arrived before the request is not used: the turn takes another one, without a retry, and `attempts` does
-not count it. The same holds for a request that the server's kernel provably did not accept because it had closed the connection.
+A connection whose end has arrived before the request is not used: the turn takes another one, without a retry, and `attempts`
+does not count it. The same holds for a request that the server's kernel provably did not accept because it had closed the
+connection.
 
-The instants of a turn that was sent twice stay in order: `sent_ns` is that of the first request, `written_ns` and `round_trip_ns` are
-of the second, and events have their offset from `sent_ns`. So TTFT, E2E and the upload include the lost request and the second
-connection, which `connect_ns` leaves out, and the lag does not. All time limits of a turn go on.
+The instants of a turn that was sent twice stay in order: `sent_ns` is that of the first request, `written_ns` and
+`round_trip_ns` are of the second, and events have their offset from `sent_ns`. So TTFT, E2E and the upload include the lost
+request and the second connection, which `connect_ns` leaves out, and the lag does not. All time limits of a turn go on.
 
 Requests that arrive at a server = `before_load.requests` of its entry in `run.json` + `turns.by_phase.all.requests` of
-`summary.json`, and the latter = `sent` + `retried` - turns without a connection. A server that resets a connection before it has read
-the request, and a proxy that keeps it, count fewer.
+`summary.json`, and the latter = `sent` + `retried` - turns without a connection. A server that resets a connection before it
+has read the request, and a proxy that keeps it, count fewer.
 """
 
 

@@ -37,8 +37,8 @@ class PythonConnection:
     """
 
     __slots__ = (
-        "_decrypt",
         "_begun_ns",
+        "_decrypt",
         "_end",
         "_looked_ns",
         "_loop",
@@ -69,7 +69,9 @@ class PythonConnection:
         self._end: ConnectionEnd | None = None  # by the server, during a reply
         self._loop: Any = None
         self._begun_ns = 0  # of the reply
-        self._looked_ns: tuple[int, int] | None = None  # when the event loop went on after that, and its CPU time by then
+        self._looked_ns: tuple[int, int] | None = (
+            None  # when the event loop went on after that, and its CPU time by then
+        )
         self.closed = False
         self.info = TcpInfo()
         self.turns = 0  # requests sent so far

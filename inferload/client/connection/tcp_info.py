@@ -27,7 +27,8 @@ class ConnectionEnd(NamedTuple):
 
     `seen_ns`: monotonic time at which it was read, which is never before it. `answered_ns`: see TcpInfo, of the segment that ended
     the connection; None for a reset, of which the kernel keeps no time. `is_unacknowledged`: the peer's kernel has acknowledged no
-    byte of the request. `busy_ns`: time since the request in which this process did not look for its reply, so that the end may have waited.
+    byte of the request. `busy_ns`: time since the request in which this process did not look for its reply, so that the end may
+    have waited.
     """
 
     seen_ns: int

@@ -144,7 +144,9 @@ class TurnCounts(Struct, frozen=True, kw_only=True):
     requests: Annotated[Count | None, means("requests that were sent for these turns")] = None
     retried: Annotated[
         Count | None,
-        means("of these requests: sent again because the server closed the idle connection ([retries](turns.md#retries))"),
+        means(
+            "of these requests: sent again because the server closed the idle connection ([retries](turns.md#retries))"
+        ),
     ] = None
     by_failure: Annotated[dict[str, Count], means("turns by class of failure")] = {}
     by_status: Annotated[dict[str, Count], means("turns by HTTP status")] = {}

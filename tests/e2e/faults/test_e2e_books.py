@@ -6,6 +6,7 @@ import struct
 import threading
 import time
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -180,7 +181,7 @@ def check_pages(ended: FinishedRun, turns: dict[str, Any], posts: int) -> None:
 
 def test_the_mix_changes_twenty_times() -> None:
     mixes = [tuple(map(kind_of, range(start, start + MIX))) for start in range(0, TURNS, MIX)]
-    assert all(mix != after for mix, after in zip(mixes, mixes[1:], strict=False))
+    assert all(mix != after for mix, after in pairwise(mixes))
     assert len(mixes) > 20
     assert set(FAULTS) <= {kind for mix in mixes for kind in mix}
     assert pytest.approx(sum(kind == "ok" for mix in mixes for kind in mix) / TURNS) == 2 / 3

@@ -31,7 +31,9 @@ def test_an_end_that_was_seen_within_the_limit_crossed_the_request(
 
 
 @pytest.mark.parametrize(
-    "changes", [{"earlier_requests": 0}, {"earlier_attempts": 1}, {"received": True}], ids=lambda changes: next(iter(changes))
+    "changes",
+    [{"earlier_requests": 0}, {"earlier_attempts": 1}, {"received": True}],
+    ids=lambda changes: next(iter(changes)),
 )
 @given(at_ns=times, trip_ns=trips, age_ns=ages, is_begun=st.booleans())
 def test_no_other_end_is_a_race(
