@@ -34,6 +34,12 @@ _RATES = (
 _COUNTS = (
     *((state.title, "", state.text) for state in STATES),
     (NOT_SERVED_WORD, "", NOT_SERVED_TEXT),
+    ("requests without a connection", "", "turns that failed before a byte of their request was sent"),
+    (
+        "requests sent",
+        "",
+        "requests that may have arrived at the server: before the load, and first and second ones of turns",
+    ),
 )
 
 _SERVERS = (

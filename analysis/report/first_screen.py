@@ -152,6 +152,8 @@ def _failures(results: Results) -> Tile:
         parts = [f"of {number(counts[0][1])} {counts[0][2]}"]
     if turns.unfinished:
         parts.append(f"{number(turns.unfinished)} unfinished")
+    if turns.retried:
+        parts.append(f"{number(turns.retried)} retried")
     known = [failed for failed, _, _ in counts if failed is not None]
     total = sum(known) if len(known) == len(counts) else None
     return Tile(Head("Failed", "turns failed"), number(total), ", ".join(parts) or "nothing was sent")

@@ -31,6 +31,19 @@ Outcome = Literal["adds up", "does not add up", "not known"]
 
 COLUMNS = ("band", "turns", "total, ms", *TITLES.values())
 
+SENT_COLUMNS = (
+    "server",
+    "before the load",
+    Head("turns", "turns sent"),
+    Head("without a connection", "requests without a connection"),
+    Head("retried", "turns retried"),
+    Head("requests", "requests sent"),
+)
+SENT_NOTE = (
+    "Of the whole run. Requests = before the load + turns - turns without a connection + retried; a server that resets a "
+    "connection before it has read the request counts fewer."
+)
+
 TOGETHER = " of all servers"  # behind one address
 
 _SLACK_MS, _SLACK_SHARE = 1.0, 0.01  # server and client measure from different events
@@ -64,6 +77,23 @@ class IdleSpan:
     requests: Counted
     input_tokens: Counted
     output_tokens: Counted
+    retried: int = 0  # requests beside those of `requests.client`: the server counts those that it had read
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequests:
+    """Requests that were sent to a server in the whole run: before the load, and for turns."""
+
+    target: str
+    before_load: int
+    turns: int
+    retried: int  # second requests of turns
+    unsent: int  # turns without a connection
+
+    @property
+    def total(self) -> int:
+        """Requests that may have arrived at the server."""
+        return self.before_load + self.turns - self.unsent + self.retried
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +108,7 @@ class Reconciled:
     checks: tuple[CounterCheck, ...]
     per_turn: bool = False
     sample: str | None = None
+    requests: tuple[SentRequests, ...] = ()
 
 
 def reconcile(frames: RunFrames) -> Reconciled:
@@ -104,7 +135,25 @@ def reconcile(frames: RunFrames) -> Reconciled:
         checks += [replace(check, check=check.check + where) for check in _count_checks(span)]
     per_turn = len(table) > 0 and bool(table[list(SERVER_PARTS)].notna().all(axis=None))
     sample = None if frames.sample is None else str(frames.sample)
-    return Reconciled(table, spans, tuple(checks), per_turn, sample)
+    return Reconciled(table, spans, tuple(checks), per_turn, sample, sent_requests(frames))
+
+
+def sent_requests(frames: RunFrames) -> tuple[SentRequests, ...]:
+    """Return the requests that were sent to each server of the manifest; none if the records do not hold all turns."""
+    if frames.turns_until_s is not None:
+        return ()
+    attempts: dict[str, list[np.ndarray]] = {}
+    for turns in frames.batches("target", "attempts"):
+        if "attempts" not in turns:
+            return ()
+        for target, own in turns.groupby("target")["attempts"]:
+            attempts.setdefault(str(target), []).append(own.to_numpy())
+    counts = []
+    for server in frames.manifest.targets:
+        each = np.concatenate(attempts.get(server.url, [np.zeros(0)]))
+        retried, unsent = int((each > 1).sum()), int((each == 0).sum())
+        counts.append(SentRequests(server.url, server.before_load.requests, len(each), retried, unsent))
+    return tuple(counts)
 
 
 def _times_check(table: pd.DataFrame) -> CounterCheck:
@@ -140,6 +189,12 @@ def _compared(counted: Counted, span: IdleSpan) -> tuple[Outcome, str]:
     text = f"client {client:,}, server {server:,}, between idle scrapes ({number(span.end_s - span.start_s)} s)"
     if client == server:
         return "adds up", text
+    if client < server and span.retried:
+        sent_again = f"; {span.retried:,} sent again, which the server may have counted"
+        if counted is not span.requests:
+            return "not known", text + sent_again
+        if server <= client + span.retried:
+            return "adds up", text + sent_again
     why = "other clients used this server" if server > client else "the server counted fewer than the client"
     return "does not add up", f"{text}: {why}"
 
@@ -193,10 +248,12 @@ class _SpanSums:
     all_ok: bool = True  # and none was cancelled
     input_tokens: int | None = 0
     output_tokens: int | None = 0
+    retried: int = 0
 
     def add(self, own: pd.DataFrame) -> None:
         cancelled = "finish_reason" in own and bool((own["finish_reason"] == CANCELLED).any())
         self.turns += len(own)
+        self.retried += int((own["attempts"] > 1).sum()) if "attempts" in own else 0
         self.all_ok = self.all_ok and not cancelled and bool(own["failure"].isna().all())
         self.input_tokens = _plus(self.input_tokens, own, "input_tokens")
         self.output_tokens = _plus(self.output_tokens, own, "output_tokens")
@@ -223,7 +280,8 @@ def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | N
     )
     start_s, end_s = float(begins.min()), float(ends.max())
     sums, between = _SpanSums(), 0
-    for turns in _turns_of(frames, group[0], "sent_s", "failure", "finish_reason", "input_tokens", "output_tokens"):
+    columns = ("sent_s", "failure", "finish_reason", "input_tokens", "output_tokens", "attempts")
+    for turns in _turns_of(frames, group[0], *columns):
         sent_s = turns["sent_s"]
         own = turns[(sent_s >= start_s) & (sent_s <= end_s)]
         between += int(((own["sent_s"] < begins.max()) | (own["sent_s"] > ends.min())).sum())
@@ -245,6 +303,7 @@ def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | N
             sums.output_tokens if sums.turns else None,
             _sum(server_figures.GENERATION_TOKENS.number(window) for window in windows),
         ),
+        retried=sums.retried,
     )
 
 
@@ -269,11 +328,16 @@ def tables(reconciled: Reconciled) -> tuple[Table, ...]:
         for band in bands(reconciled.parts)
     ]
     checks = [(Head(check.check, _term(check.check)), check.outcome, check.text) for check in reconciled.checks]
-    both = (
+    sent = [
+        (books.target, books.before_load, books.turns, books.unsent, books.retried, books.total)
+        for books in reconciled.requests
+    ]
+    all_of_them = (
         Table("parts", "Latency breakdown by total", COLUMNS, rows, note),
         Table("agreement", "Client and server counters", ("figure", "result", "counts"), checks),
+        Table("sent-requests", "Requests by server", SENT_COLUMNS, sent, SENT_NOTE),
     )
-    return tuple(table for table in both if table.rows)
+    return tuple(table for table in all_of_them if table.rows)
 
 
 def _term(check: str) -> str:
@@ -294,5 +358,6 @@ def json_text(reconciled: Reconciled) -> str:
         ],
         "servers": [asdict(span) for span in reconciled.spans],
         "checks": [asdict(check) for check in reconciled.checks],
+        "requests": [{**asdict(books), "total": books.total} for books in reconciled.requests],
     }
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -15,6 +15,7 @@ from inferload.client.connection.deferred_parser import ParseJob
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.connection.http1 import request_head, with_body
 from inferload.client.connection.reply import AnyConnection, ConnectionLost, GatheredReply, HttpReply
+from inferload.client.connection.tcp_info import TcpInfo
 from inferload.client.endpoints.table import DIALECTS
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
@@ -33,7 +34,7 @@ _STAMP = struct.Struct("qq")
 class _Connection:
     """Client's end of a connection in memory. Bytes arrive at the instant at which they are sent."""
 
-    round_trip_ns = None
+    info = TcpInfo()
 
     def __init__(self, server: InMemoryServer, clock: VirtualClock) -> None:
         self.turns = 0
@@ -56,6 +57,13 @@ class _Connection:
 
     def send_rest(self, rest: bytes | memoryview) -> None:
         """Do nothing: `offer` leaves no rest."""
+
+    def refresh(self) -> bool:
+        """Return False if the server has closed the connection."""
+        return not self.closed
+
+    def end_by_peer(self) -> None:
+        """Return None: no close crosses a request, since both arrive at the instant at which they are sent."""
 
     def release(self) -> None:
         """Detach the reply."""

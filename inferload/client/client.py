@@ -166,7 +166,7 @@ class Client:
         """Return the most recently used open connection."""
         while self._idle:
             connection = self._idle.pop()
-            if not connection.closed:
+            if connection.refresh():
                 return connection
             connection.close()  # closed by the peer
         return None

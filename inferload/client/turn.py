@@ -24,6 +24,8 @@ from inferload.client.connection.error_log import ErrorLog
 from inferload.client.connection.http1 import Http1Error
 from inferload.client.connection.reply import AnyConnection, ConnectionLost, HttpReply
 from inferload.client.connection.target import Target
+from inferload.client.connection.tcp_info import ConnectionEnd
+from inferload.client.retry import RequestInFlight, crossed_by_close
 from inferload.client.turn_record import Attempt, TurnRequest, TurnResult, turn_record
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
@@ -108,7 +110,9 @@ class Turn:
         self._recorded = Event()
         self._connection: AnyConnection | None = None
         self._sender: gevent.Greenlet | None = None
-        self._attempts = 0
+        self._attempts = 0  # requests of which a byte was sent
+        self._undelivered = 0  # of these: of which the server received no byte
+        self._sent_ns: int | None = None  # of the first attempt
         self._connect_ns: int | None = None
         self._round_trip_ns: int | None = None
         self._ended_ns: int | None = None  # time of the end of the reply, or of its cancellation
@@ -214,11 +218,13 @@ class Turn:
 
     def _begin_attempt(self, *, on_new_connection: bool = False) -> None:
         self.state = TurnState.CONNECTING
-        self._attempts += 1
         self._reply = HttpReply(self._on_reply_done)
         self._parser = ReplyParser(self._client.new_answer(), self._client.scan)
-        self._sent_ns: int | None = None
+        self._taken = False  # the kernel has taken a byte of the request
+        self._in_pieces = False
         self._written_ns: int | None = None
+        if not self._attempts:
+            self._sent_ns = None
         connection = None if on_new_connection else self._client.idle_connection()
         if connection is None:
             self._sender = gevent.spawn(self._dial, self._reply)
@@ -233,26 +239,33 @@ class Turn:
             self._parser.fail(error.failure, error.why)
             reply.finish(complete=False)
             return
-        self._connect_ns = self._client.now_ns() - begun_ns
+        if self._sent_ns is None:  # later it is a part of the time since then
+            self._connect_ns = self._client.now_ns() - begun_ns
         if reply.done:  # the turn was ended during the connect
             connection.close()
         else:
+            connection.refresh()  # a connection that has ended again fails its turn
             self._send(connection)
 
     def _send(self, connection: AnyConnection) -> None:
         """Send the request; a greenlet sends the rest if the socket buffer is full."""
         self.state = TurnState.IN_FLIGHT
         self._connection = connection
-        self._round_trip_ns = connection.round_trip_ns
+        self._round_trip_ns = connection.info.round_trip_ns
         request = self._client.request_bytes(self.request.body, self.request.headers)
         self._reply = reply = connection.expect(self._on_reply_done, self.queue_parsing)
-        reply.floor_ns = self._sent_ns = self._client.now_ns()
+        reply.floor_ns = at_ns = self._client.now_ns()
+        if not self._attempts:
+            self._sent_ns = at_ns
         try:
             rest = connection.offer(request)
         except OSError as error:  # an error reply that has arrived already takes precedence
             reply.finish(complete=False, error=error)
             return
+        self._taken = True
+        self._attempts += 1
         if rest:
+            self._in_pieces = True
             self._sender = gevent.spawn(self._send_rest, connection, rest, reply)
         else:
             self._written_ns = self._client.now_ns()
@@ -271,7 +284,7 @@ class Turn:
     def _on_reply_done(self) -> None:
         reply, connection, self._connection = self._reply, self._connection, None
         if connection is not None:
-            stale = reply.error is not None and reply.last_ns is None and connection.turns > 1
+            send_again = self._parser.failure is None and self._is_crossed(reply, connection)
             connection.release()
             whole = reply.complete and not reply.left_open and not reply.surplus
             keep = whole and reply.head is not None and reply.head.keep_alive and self._written_ns is not None
@@ -279,9 +292,8 @@ class Turn:
                 self._client.keep(connection)
             else:
                 connection.close()
-            if stale and self._parser.failure is None and self._attempts == 1:
-                # The server closed the idle connection before it read the request, so the request is sent again. It has probably
-                # closed the connections that were idle for longer as well, and the client may not have been told yet.
+            if send_again:
+                # The server has probably closed the connections that were idle for longer as well, and the client may not know yet.
                 self._client.close_idle_since(connection.kept_ns)
                 self._begin_attempt(on_new_connection=True)
                 return
@@ -289,6 +301,29 @@ class Turn:
             self._ended_ns = reply.last_ns if reply.complete and not reply.left_open else self._client.now_ns()
         self.state = TurnState.ENDED
         self.queue_parsing()
+
+    def _is_crossed(self, reply: HttpReply, connection: AnyConnection) -> bool:
+        """Return True if the server may have closed the idle connection before the request arrived: it is sent again."""
+        end = connection.end_by_peer()
+        if end is None and isinstance(reply.error, OSError):  # a byte could not be sent
+            end = ConnectionEnd(self._client.now_ns())
+        if reply.error is None or end is None:
+            return False
+        written_ns = self._written_ns
+        request = RequestInFlight(
+            earlier_requests=connection.turns - 1,
+            earlier_attempts=self._attempts - self._taken,
+            received=reply.last_ns is not None,
+            is_begun=self._taken,
+            is_written=written_ns is not None,
+            # The process may have paused between the only write and its stamp.
+            last_byte_ns=written_ns if self._in_pieces and written_ns is not None else reply.floor_ns,
+            round_trip_ns=self._round_trip_ns,
+        )
+        if not crossed_by_close(request, end):
+            return False
+        self._undelivered += request.is_written and end.is_undelivered
+        return True
 
     # -- parsing, by the parse queue
 
@@ -383,7 +418,7 @@ class Turn:
         # What follows the end marker is no part of the answer.
         closed_ns = over_ns if not answer.closed or answer.last_event_ns is None else answer.last_event_ns
         attempt = Attempt(
-            number=self._attempts,
+            requests=self._attempts - self._undelivered,
             connect_ns=self._connect_ns,
             round_trip_ns=self._round_trip_ns,
             sent_ns=self._sent_ns,

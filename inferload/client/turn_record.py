@@ -112,9 +112,12 @@ def request_of(
 
 
 class Attempt(NamedTuple):
-    """Last attempt to send a turn, apart from its answer. An instant that it did not reach is None."""
+    """Last attempt to send a turn, apart from its answer. An instant that it did not reach is None.
 
-    number: int
+    `requests`: of all attempts. `sent_ns`: of the first one.
+    """
+
+    requests: int
     connect_ns: int | None
     round_trip_ns: int | None
     sent_ns: int | None
@@ -155,7 +158,7 @@ def turn_record(
         event_ns=_since(attempt.sent_ns or 0, event_ns) if event_ns else None,
         event_tokens=answer.tokens_by_event,
         delay_ns=attempt.delay_ns or None,
-        attempts=attempt.number,
+        attempts=attempt.requests,
         target=target,
         server=attempt.server,
         model=request.model or model,

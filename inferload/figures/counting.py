@@ -68,6 +68,8 @@ def _count_ends(tally: Tally, records: Sequence[TurnRecord], turns: TurnBatch) -
     tally.ok += int(turns.ok.sum())
     tally.cancelled += int(turns.cancelled.sum())
     tally.unfinished += unfinished
+    tally.requests += sum(record.attempts for record in records)
+    tally.retried += sum(record.retries for record in records)
     tally.failed += int((~turns.ok).sum()) - unfinished
     failures = [record.failure.value for record in records if record.failure is not None and record.finished]
     add_counts(tally.by_failure, Counter(failures))

@@ -254,6 +254,8 @@ def _turns(tally: Tally) -> TurnCounts:
         cancelled=tally.cancelled,
         failed=tally.failed,
         unfinished=tally.unfinished,
+        requests=tally.requests,
+        retried=tally.retried,
         by_failure=dict(sorted(tally.by_failure.items())),
         by_status={str(status): count for status, count in sorted(tally.by_status.items())},
         by_finish_reason=dict(sorted(tally.by_finish_reason.items())),

@@ -31,6 +31,7 @@ from inferload.results.documents.summary_document import (
     Run,
     Slo,
     Summary,
+    Turns,
 )
 from inferload.results.tables.cells import statistic, statistic_head
 from inferload.results.tables.rate_tables import not_served
@@ -178,11 +179,19 @@ def _load_rows(summary: Summary) -> list[tuple[str, str]]:
         (
             "turns",
             f"{short(rates.get(TURNS.key))}/s; {turns.sent} sent, {turns.ok} ok, {turns.failed} failed, "
-            f"{turns.unfinished} unfinished, {short(summary.stalls.turns_with_stall)} with a stall",
+            f"{turns.unfinished} unfinished{_retried(turns)}, {short(summary.stalls.turns_with_stall)} with a stall",
         ),
         ("tokens", f"{short(rates.get(OUTPUT.key))}/s output, {short(rates.get(INPUT.key))}/s input"),
     ]
     return [*rows, *(("" if number else "SLO", line) for number, line in enumerate(slo_lines(summary)))]
+
+
+def _retried(turns: Turns) -> str:
+    """Return the requests that were sent again, of all phases."""
+    of_run = turns.whole_run.retried or 0
+    if not of_run:
+        return ""
+    return f", {turns.retried or 0} retried" + ("" if of_run == turns.retried else f" ({of_run} in all phases)")
 
 
 def _request_rows(requests: OtherRequests) -> list[tuple[str, str]]:

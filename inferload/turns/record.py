@@ -63,7 +63,8 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
     """One turn. Instants are monotonic nanoseconds of its worker; None if the turn did not reach them.
 
     `planned`: arrival of the session for its first turn, else the previous turn's `closed` + think time. `sent`: just
-    before the first byte on a connected socket, of the last attempt. `written`: the whole request handed to the kernel.
+    before the first byte on a connected socket, of the first attempt. `written`: the whole request handed to the kernel, of the
+    last attempt.
     `first_event`: first SSE data event of any kind. `first`, `last`: first and last event with output. `first_visible`:
     first event with visible, non-reasoning content. `closed`: end of the reply, or of the wait for it.
 
@@ -84,15 +85,15 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
     first_ns: int | None = None
     first_visible_ns: int | None = None
     last_ns: int | None = None
-    connect_ns: int | None = None  # duration of DNS + TCP + TLS when this turn opened a connection
-    round_trip_ns: int | None = None  # smallest of the connection before the turn was sent
+    connect_ns: int | None = None  # duration of DNS + TCP + TLS when this turn opened a connection before `sent`
+    round_trip_ns: int | None = None  # smallest of the connection before the turn was sent, of the last attempt
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
     event_ns: array[int] | None = None  # array('q'): each output event, offset from `sent`
     event_tokens: array[int] | None = None  # array('i'): tokens of each output event, if the server reported them
     delay_ns: array[int] | None = None  # array('q'): per read, read time - kernel receive timestamp; not in the file
-    attempts: int = 1
+    attempts: int = 1  # requests of which the server may have received a byte
     target: str = ""
     server: str | None = None  # that answered, by a header of the answer
     model: str = ""
@@ -123,6 +124,11 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
     def finished(self) -> bool:
         """Ok or failed, but not unfinished."""
         return self.failure is not Failure.UNFINISHED
+
+    @property
+    def retries(self) -> int:
+        """Requests of this turn after the first."""
+        return max(0, self.attempts - 1)
 
     @property
     def opens_session(self) -> bool:

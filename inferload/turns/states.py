@@ -30,6 +30,9 @@ STATES = (
     ),
     State("failed", "turns", "turns that ended with an error, by class of failure; unfinished ones are not among them"),
     State("unfinished", "turns", "turns in flight at the end of the drain: neither ok nor failed"),
+    State(
+        "retried", "turns", "requests sent again, because the server closed the idle connection that they were sent on"
+    ),
     State("planned", "sessions", "sessions of the schedule by planned start: dropped + started"),
     State("dropped", "sessions", "sessions that could not start when they were due: none of their turns was sent"),
     State("started", "sessions", "sessions whose first turn was started"),

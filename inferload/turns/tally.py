@@ -36,6 +36,8 @@ class Tally:
     sessions_postponed: int = 0  # of the started ones: max_in_flight delayed them into a later phase
     sessions_completed: int = 0
     turns_begun: int = 0
+    requests: int = 0  # of the ended turns, first and second ones: a turn without a connection has none
+    retried: int = 0  # of these: second ones
     turns_delayed: int = 0  # turns that waited because max_in_flight was reached
     delayed_ns: int = 0  # sum of their waits
     ok: int = 0

@@ -35,8 +35,8 @@ TURN_COLUMNS = (
     Column(
         "planned_ns", _INT, "when the turn was due: arrival of its session, or end of the previous turn plus the pause"
     ),
-    Column("sent_ns", _INT, "just before the first byte of the request, on a connected socket"),
-    Column("written_ns", _INT, "the whole request is handed to the kernel"),
+    Column("sent_ns", _INT, "just before the first byte of the (first) request, on a connected socket"),
+    Column("written_ns", _INT, "the whole (last) request is handed to the kernel"),
     Column("first_event_ns", _INT, "first event of the answer, of any kind"),
     Column("first_ns", _INT, "first event with output"),
     Column("first_visible_ns", _INT, "first event with visible text: no reasoning"),
@@ -45,16 +45,18 @@ TURN_COLUMNS = (
     Column("input_tokens", _INT, "prompt tokens, counted by the server"),
     Column("output_tokens", _INT, "tokens of the answer, counted by the server"),
     Column("cached_tokens", _INT, "prompt tokens found in the server's prefix cache, if the server reports them"),
-    Column("connect_ns", _INT, "duration of DNS, TCP and TLS, if the turn opened a connection"),
+    Column("connect_ns", _INT, "duration of DNS, TCP and TLS before `sent_ns`, if the turn opened a connection"),
     Column(
-        "round_trip_ns", _INT, "smallest round trip of the connection before the turn was sent, measured by the kernel"
+        "round_trip_ns",
+        _INT,
+        "smallest round trip of the (last) connection before the turn was sent, measured by the kernel",
     ),
     Column("event_ns", pa.list_(_INT), "each event with output: nanoseconds since `sent_ns`"),
     Column(
         "event_tokens", pa.list_(_SMALL), "tokens of each event in `event_ns`, if the server reports a running count"
     ),
     Column("client_delay_max_ns", _INT, "longest time between the arrival of data in the kernel and its read"),
-    Column("attempts", _SMALL, "requests sent for this turn: 2 after a retry on a new connection"),
+    Column("attempts", _SMALL, "requests sent for this turn: 2 after a [retry](#retries), 0 without a connection"),
     Column("target", _TEXT, "server that the turn was sent to"),
     Column("server", _TEXT, "server that answered, by the header of `request.server_header`"),
     Column("model", _TEXT, "model of the request"),
@@ -277,9 +279,45 @@ the same columns.
 """
 
 
+_RETRIES = """
+## Retries
+
+A request is sent again in one case: the server closed a keep-alive connection that was idle, and the close crossed the request.
+`turns.retried` in [`summary.json`](summary.md) counts it. The conditions are:
+
+- The connection had answered an earlier request, the turn was not sent before, and no byte of a reply has arrived.
+- The connection ended at most twice its round trip (`round_trip_ns`; 0 if the system reports none) + 5 ms after the last byte
+  of the request was written, or after the first byte if the request was not written whole.
+
+Any other end of a connection without a reply fails the turn as `cut`. A turn is sent at most twice; the second request, on a
+new connection, fails as any other: with `connect` and `attempts` 1 if there is none.
+
+The end of the connection is dated as follows. The time at which the client read it is never before it. If that time is beyond
+the limit, what the kernel knows decides, so that a busy client does not fail a turn:
+
+- A close in order (FIN, TLS's close_notify) has a time in the kernel, to the tick of its clock (1 to 10 ms).
+- A reset has none. Where the event loop reads (TLS, or no compiled reader), the time in which it was busy is subtracted, unless
+  the server's kernel had acknowledged the request, as it does within 40 ms: a reset up to then may count as in time if the
+  client was busy. Plain connections are read by a thread of their own, whose time holds.
+
+A connection whose end has arrived before the request is not used: the turn takes another one, without a retry, and `attempts`
+does not count it. The same holds for a request that the server's kernel provably did not accept because it had closed the
+connection.
+
+The instants of a turn that was sent twice stay in order: `sent_ns` is that of the first request, `written_ns` and
+`round_trip_ns` are of the second, and events have their offset from `sent_ns`. So TTFT, E2E and the upload include the lost
+request and the second connection, which `connect_ns` leaves out, and the lag does not. All time limits of a turn go on.
+
+Requests that arrive at a server = `before_load.requests` of its entry in `run.json` + `turns.by_phase.all.requests` of
+`summary.json`, and the latter = `sent` + `retried` - turns without a connection. A server that resets a connection before it
+has read the request, and a proxy that keeps it, count fewer.
+"""
+
+
 def document() -> str:
     """Return the text of docs/reference/turns.md."""
-    return _HEAD + "".join(f"| `{row.name}` | {_in_words(row.type)} | {row.text} |\n" for row in TURN_COLUMNS)
+    rows = "".join(f"| `{row.name}` | {_in_words(row.type)} | {row.text} |\n" for row in TURN_COLUMNS)
+    return _HEAD + rows + _RETRIES
 
 
 def _in_words(of: pa.DataType) -> str:

@@ -181,6 +181,7 @@ def _count_turns(tallies: TallySet, phase: Phase, class_name: str, turns: pa.Tab
     tally.sessions_started += opened
     tally.window_sessions += opened
     tally.turns_begun += len(turns)
+    tally.requests += len(turns)
     tally.ok += len(well)
     tally.cancelled += pc.sum(pc.equal(well["finish_reason"], "cancelled")).as_py()
     tally.failed += failed

@@ -89,7 +89,7 @@ def check_turns(counts: dict[str, Any], rows: list[Row]) -> None:
     """Check a `turns` block against its rows."""
     by_failure = Counter(row["failure"] for row in rows if row["failure"] is not None)
     unfinished = by_failure.pop("unfinished", 0)
-    reported = {key: counts[key] for key in ("sent", "ok", "cancelled", "failed", "unfinished")}
+    reported = {key: counts[key] for key in ("sent", "ok", "cancelled", "failed", "unfinished", "requests", "retried")}
     ok = sum(row["failure"] is None for row in rows)
     assert reported == {
         "sent": len(rows),
@@ -97,6 +97,8 @@ def check_turns(counts: dict[str, Any], rows: list[Row]) -> None:
         "cancelled": sum(_cancelled(row) for row in rows),
         "failed": len(rows) - ok - unfinished,
         "unfinished": unfinished,
+        "requests": sum(row["attempts"] for row in rows),
+        "retried": sum(row["attempts"] > 1 for row in rows),
     }
     assert {key: value for key, value in counts["by_failure"].items() if key != "unfinished"} == by_failure
 

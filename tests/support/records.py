@@ -87,7 +87,7 @@ def turns(draw: st.DrawFn) -> TurnRecord:
         event_ns=array("q", offsets) if offsets else None,
         event_tokens=array("i", tokens) if tokens and offsets else None,
         delay_ns=array("q", draw(st.lists(st.integers(0, 5 * MS), max_size=4))) if sent else None,
-        attempts=draw(st.integers(1, 3)),
+        attempts=draw(st.integers(0, 2)),
         target=draw(st.sampled_from(["", "http://server:8000"])),
         server=draw(st.none() | st.sampled_from(["10.0.0.1:8000", "http://10.0.0.2:8000"])),
         model="tiny",

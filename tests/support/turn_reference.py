@@ -181,6 +181,8 @@ def _count_end(tally: Tally, record: TurnRecord) -> None:
     tally.ok += record.ok
     tally.cancelled += record.cancelled
     tally.unfinished += not record.finished
+    tally.requests += record.attempts
+    tally.retried += record.attempts - 1 if record.attempts else 0
     if record.failure is not None and record.finished:
         tally.failed += 1
         tally.by_failure[record.failure.value] = tally.by_failure.get(record.failure.value, 0) + 1

@@ -16,7 +16,7 @@ from inferload.client.connection import _native
 from inferload.client.connection.http1 import Framing, Http1Error, parse_head
 from inferload.client.connection.python_connection import offered
 from inferload.client.connection.reply import Arrivals, ConnectionLost, HttpReply, nothing
-from inferload.client.connection.round_trip import round_trip_ns
+from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, tcp_info
 
 # `enum ending` of reader.c and `enum framing` of native.h.
 _ASKS_FOR_HEAD, _COMPLETE, _BROKEN_FRAMING, _PEER_CLOSED, _READ_FAILED, _STRAY, _MUCH, _MARKED = range(8)
@@ -70,13 +70,14 @@ class ReaderThread:
 class NativeConnection:
     """Counterpart of `PythonConnection` for a plain socket that the thread reads."""
 
-    __slots__ = ("_closed", "_number", "_reader", "_reply", "_sock", "kept_ns", "turns")
+    __slots__ = ("_closed", "_is_reset", "_number", "_reader", "_reply", "_sock", "info", "kept_ns", "turns")
 
     def __init__(self, sock: Any, reader: ReaderThread) -> None:
         self._sock = sock
         self._reader = reader
         self._reply: NativeReply | None = None
-        self._closed = False
+        self._closed = self._is_reset = False
+        self.info = TcpInfo()
         self.turns = 0
         self.kept_ns = 0
         self._number = reader.add(self, sock.fileno())
@@ -93,10 +94,12 @@ class NativeConnection:
         self.turns = self._reader.raw.expect(self._number)
         return self._reply
 
-    @property
-    def round_trip_ns(self) -> int | None:
-        """See PythonConnection.round_trip_ns."""
-        return round_trip_ns(self._sock)
+    def refresh(self) -> bool:
+        """See PythonConnection.refresh."""
+        if self.closed:
+            return False
+        self.info = tcp_info(self._sock)  # the thread may not have read the end yet
+        return self.info.is_open is not False
 
     def offer(self, data: bytes) -> bytes | memoryview:
         """See PythonConnection.offer."""
@@ -105,6 +108,13 @@ class NativeConnection:
     def send_rest(self, rest: bytes | memoryview) -> None:
         """See PythonConnection.send_rest."""
         self._sock.sendall(rest)
+
+    def end_by_peer(self) -> ConnectionEnd | None:
+        """See PythonConnection.end_by_peer."""
+        seen_ns = 0 if self._closed else self._reader.raw.lost_at(self._number)
+        if not seen_ns:
+            return None
+        return connection_end(self._sock, seen_ns, self.info, is_reset=self._is_reset)
 
     def release(self) -> None:
         """End the reply; any further read closes the connection."""
@@ -128,6 +138,7 @@ class NativeConnection:
         if self._reply is None:
             self.close()  # unexpected data
         else:
+            self._is_reset = ending == _READ_FAILED
             self._reply.ended(ending, error)
 
 

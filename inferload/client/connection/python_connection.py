@@ -9,9 +9,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from inferload.base.clock import now_ns, wall_ns
+from inferload.base.clock import now_ns, thread_cpu_ns, wall_ns
 from inferload.client.connection.reply import ConnectionLost, GatheredReply, MarkSearch
-from inferload.client.connection.round_trip import round_trip_ns
+from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, tcp_info
 from inferload.client.connection.tls import TlsLayer
 
 SO_TIMESTAMPNS = 35  # Linux; not in the socket module
@@ -37,7 +37,11 @@ class PythonConnection:
     """
 
     __slots__ = (
+        "_begun_ns",
         "_decrypt",
+        "_end",
+        "_looked_ns",
+        "_loop",
         "_mark_timer",
         "_marks",
         "_paused",
@@ -47,6 +51,7 @@ class PythonConnection:
         "_tls",
         "_watcher",
         "closed",
+        "info",
         "kept_ns",
         "turns",
     )
@@ -61,12 +66,20 @@ class PythonConnection:
         self._marks = marks
         self._mark_timer: Any = None
         self._paused = False
+        self._end: ConnectionEnd | None = None  # by the server, during a reply
+        self._loop: Any = None
+        self._begun_ns = 0  # of the reply
+        self._looked_ns: tuple[int, int] | None = (
+            None  # when the event loop went on after that, and its CPU time by then
+        )
         self.closed = False
+        self.info = TcpInfo()
         self.turns = 0  # requests sent so far
         self.kept_ns = 0  # time since which the connection is idle
 
     def watch(self, loop: Any) -> None:
         """Register the read watcher until `close`."""
+        self._loop = loop
         self._watcher = loop.io(self._sock.fileno(), 1)
         self._mark_timer = loop.timer(_MARKED_S)
         self._watcher.start(self._on_readable)
@@ -78,13 +91,20 @@ class PythonConnection:
         if on_parse_due is not None:  # else nothing is handed over before the end
             self._reply.on_full, self._reply.on_room = self._pause, self._resume
             self._reply.on_mark = self._wait_for_end
+        if self.turns:
+            self._begun_ns, self._looked_ns = now_ns(), None
+            self._loop.run_callback(self._look)
         self.turns += 1
         return self._reply
 
-    @property
-    def round_trip_ns(self) -> int | None:
-        """Smallest round trip so far; None if the system reports none."""
-        return round_trip_ns(self._sock)
+    def refresh(self) -> bool:
+        """Update `info` before a request. Return False if the server has closed the connection by now."""
+        if self.turns and not self.closed:
+            self._on_readable()  # the event loop may have been busy since the end arrived
+        if self.closed:
+            return False
+        self.info = tcp_info(self._sock)
+        return self.info.is_open is not False
 
     def offer(self, data: bytes) -> bytes | memoryview:
         """Send data without blocking; return the rest that did not fit. Raise OSError if the connection is lost."""
@@ -93,6 +113,10 @@ class PythonConnection:
     def send_rest(self, rest: bytes | memoryview) -> None:
         """Send the rest of a request. Blocks this greenlet. Raise OSError if the connection is lost."""
         self._sock.sendall(rest)
+
+    def end_by_peer(self) -> ConnectionEnd | None:
+        """Return when and how the server ended the connection during the reply; None if its end was not read."""
+        return self._end
 
     def release(self) -> None:
         """End the reply; any further read closes the connection."""
@@ -113,6 +137,16 @@ class PythonConnection:
                 watcher.close()
         self._sock.close()
 
+    def _look(self) -> None:
+        self._looked_ns = now_ns(), thread_cpu_ns()
+
+    def _busy_ns(self, at_ns: int) -> int:
+        """Return how long the event loop was busy since the begin of the reply: an end of the connection was not seen."""
+        if self._looked_ns is None:
+            return at_ns - self._begun_ns
+        looked_ns, cpu_ns = self._looked_ns
+        return looked_ns - self._begun_ns + thread_cpu_ns() - cpu_ns
+
     def _on_readable(self) -> None:
         error: ConnectionLost | None = None
         try:
@@ -122,11 +156,14 @@ class PythonConnection:
         except OSError as problem:
             data, ancillary, error = b"", [], ConnectionLost(f"the connection broke: {problem.strerror or problem}")
         mono_ns, wall_now_ns = now_ns(), wall_ns()
-        ended = not data
+        ended, is_reset = not data, error is not None
         if self._decrypt is not None and error is None:
             data, ended, error = self._decrypt(data)
         reply = self._reply
         unexpected = bool(data) and (reply is None or reply.done)
+        if ended and reply is not None:
+            busy_ns = self._busy_ns(mono_ns)
+            self._end = connection_end(self._sock, mono_ns, self.info, is_reset=is_reset, busy_ns=busy_ns)
         if ended or unexpected:
             self.close()  # before the reply ends, which would keep the connection
         if reply is None or unexpected:

@@ -141,13 +141,15 @@ class Sessions(Struct, frozen=True, kw_only=True):
 
 
 class TurnCounts(Struct, frozen=True, kw_only=True):
-    """`sent` = `ok` + `failed` + `unfinished`."""
+    """`sent` = `ok` + `failed` + `unfinished`; `requests` = `sent` + `retried` - turns without a connection."""
 
     sent: Annotated[Count, means(states.BY_KEY["sent"].text)]
     ok: Annotated[Count, means(states.BY_KEY["ok"].text)]
     cancelled: Annotated[Count | None, means(states.BY_KEY["cancelled"].text)] = None
     failed: Annotated[Count, means(states.BY_KEY["failed"].text)]
     unfinished: Annotated[Count, means(states.BY_KEY["unfinished"].text)]
+    requests: Annotated[Count | None, means("requests that were sent for these turns")] = None
+    retried: Annotated[Count | None, means(f"{states.BY_KEY['retried'].text} ([retries](turns.md#retries))")] = None
     by_failure: Annotated[dict[str, Count], means("failed turns by class of failure")] = {}
     by_status: Annotated[dict[str, Count], means("turns by HTTP status")] = {}
     by_finish_reason: Annotated[
@@ -190,7 +192,7 @@ class RemarkCount(Struct, frozen=True, kw_only=True):
 
 
 class Turns(TurnCounts, frozen=True, kw_only=True):
-    """`sent` = `ok` + `failed` + `unfinished`."""
+    """`sent` = `ok` + `failed` + `unfinished`; `requests` = `sent` + `retried` - turns without a connection."""
 
     by_phase: Annotated[dict[str, TurnCounts], means("`warmup`, `measure`, `drain` and `all`")] = {}
     first_errors: Annotated[
@@ -317,6 +319,8 @@ class SplitTurns(Struct, frozen=True, kw_only=True):
     ok: Annotated[Count, means("successful turns, cancelled ones included")]
     failed: Annotated[Count, means("turns that failed")]
     unfinished: Annotated[Count, means("turns in flight at the end of the drain")]
+    requests: Annotated[Count | None, means("requests that were sent for these turns")] = None
+    retried: Annotated[Count | None, means("of these requests: sent again ([retries](turns.md#retries))")] = None
     input_tokens: Annotated[Count | None, means("sum over the turns that reported it; null: none did")] = None
     cached_tokens: Annotated[Count | None, means("sum over the turns that reported it; null: none did")] = None
     output_tokens: Annotated[Count | None, means("sum over the turns that reported it; null: none did")] = None

@@ -13,6 +13,7 @@ from inferload.turns.record import Failure
 from inferload.turns.sketch import Sketch
 
 _MEASURES = tuple(BY_KEY)
+_COUNTS = ("sent", "ok", "failed", "unfinished", "requests", "retried")
 _TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
 _Latencies = dict[str, dict[str, Distribution]]  # by value of the column
 
@@ -25,9 +26,9 @@ def splits(
 
 
 def _split(turns: Turns, exact: ExactValues | None, column: str, values: Sequence[str]) -> dict[str, Split]:
-    counts = {value: dict.fromkeys(("sent", "ok", "failed", "unfinished"), 0) for value in values}
+    counts = {value: dict.fromkeys(_COUNTS, 0) for value in values}
     tokens: dict[str, dict[str, Any]] = {value: dict.fromkeys(_TOKENS) for value in values}
-    for table in turns.read(("phase", "failure", column, *_TOKENS)):
+    for table in turns.read(("phase", "failure", "attempts", column, *_TOKENS)):
         of_phase = table.filter(pc.equal(table["phase"], "measure"))
         for value in values:
             _add(counts[value], tokens[value], of_phase.filter(pc.equal(of_phase[column], value)))
@@ -43,6 +44,8 @@ def _add(counts: dict[str, int], tokens: dict[str, Any], turns: pa.Table) -> Non
     counts["ok"] += turns["failure"].null_count
     counts["failed"] += len(turns) - turns["failure"].null_count - unfinished
     counts["unfinished"] += unfinished
+    counts["requests"] += pc.sum(turns["attempts"]).as_py() or 0
+    counts["retried"] += pc.sum(pc.max_element_wise(pc.subtract(turns["attempts"], 1), 0)).as_py() or 0
     for name, known in tokens.items():
         more = pc.sum(turns[name]).as_py()
         tokens[name] = known if more is None else (known or 0) + more

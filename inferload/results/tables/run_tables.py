@@ -89,6 +89,7 @@ def _latency(summary: Results) -> list[Table]:
 
 _TURN_COUNTS = tuple(state.key for state in OF_TURNS)
 _SESSION_COUNTS = tuple(state.key for state in OF_SESSIONS)
+_IF_ANY = ("cancelled", "retried")
 
 
 def _counts(summary: Results) -> list[Table]:
@@ -99,7 +100,9 @@ def _counts(summary: Results) -> list[Table]:
     measured = phases.get("measure")
     if measured and all(getattr(measured, name) == getattr(turns, name) for name in _TURN_COUNTS):
         blocks = {"measure": measured, **phases}
-    shown = [name for name in _TURN_COUNTS if name != "cancelled" or any(block.cancelled for block in blocks.values())]
+    shown = [
+        name for name in _TURN_COUNTS if name not in _IF_ANY or any(getattr(block, name) for block in blocks.values())
+    ]
     rows: Rows = [(f"turns {name}", *(getattr(block, name) for block in blocks.values())) for name in shown]
     blank = ("",) * (len(blocks) - 1)
     rows += [(f"sessions {name}", getattr(sessions, name), *blank) for name in _SESSION_COUNTS]

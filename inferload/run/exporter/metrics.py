@@ -131,6 +131,11 @@ METRICS: tuple[MetricSpec, ...] = (
         _turns,
         "state",
     ),
+    _counter(
+        "inferload_turns_retried_total",
+        "Requests that were sent again, because the server closed the idle connection that they were sent on.",
+        lambda tally: {(): tally.retried},
+    ),
     _counter("inferload_failures_total", "Failed turns by class of failure.", _failures, "failure"),
     _counter(
         "inferload_output_tokens_total",

@@ -14,10 +14,12 @@ from inferload.analysis.data import frames
 from inferload.analysis.data.breakdown import BANDS, PARTS, bands, parts
 from inferload.analysis.data.frames import RunFrames
 from inferload.analysis.report import report
-from inferload.analysis.report.reconcile import reconcile, tables
+from inferload.analysis.report.reconcile import json_text, reconcile, tables
+from msgspec import structs
 
 from inferload.base import rundir
 from inferload.figures import metric_names as names
+from inferload.results.documents.manifest_document import SentBeforeLoad, TargetServer
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target
 
@@ -150,6 +152,44 @@ def test_equal_counters_add_up(run: RunFrames) -> None:
     (breakdown, _) = tables(reconciliation)
     assert [row[0] for row in breakdown.rows] == ["all turns", "fastest half", "p50 to p90", "p90 to p99"]
     assert "reported by the server per turn" in breakdown.note
+
+
+def retried_run(run: RunFrames, retried: int) -> RunFrames:
+    """The run without its failed turn, with so many retried turns."""
+    turns = without_failure(run).turns
+    return replace(run, turns=turns.assign(attempts=[2] * retried + [1] * (len(turns) - retried)))
+
+
+@given(retried=st.integers(0, 10), read=st.integers(-2, 12))
+def test_a_server_may_count_each_retried_request_or_not(run: RunFrames, retried: int, read: int) -> None:
+    turns = retried_run(run, retried)
+    expected = "adds up" if 0 <= read <= retried else "does not add up"
+    reconciled = reconcile(with_counters(turns, requests(43 + read)))
+    assert {check.check: check.outcome for check in reconciled.checks}["requests"] == expected
+
+
+def test_tokens_beyond_those_of_the_turns_are_not_known_with_retries(run: RunFrames) -> None:
+    for retried, outcome in ((0, "does not add up"), (1, "not known")):
+        turns = retried_run(run, retried)
+        server = {name: float(turns.turns[own].sum()) + 7 for name, own in COUNTERS.items()} | requests(43)
+        found = outcomes(with_counters(turns, server))
+        assert (found["requests"], found["prompt tokens"], found["output tokens"]) == ("adds up", outcome, outcome)
+
+
+@given(attempts=st.lists(st.integers(0, 2), min_size=44, max_size=44), before=st.integers(0, 5))
+def test_the_requests_of_a_server_are_those_before_the_load_and_those_of_turns(
+    run: RunFrames, attempts: list[int], before: int
+) -> None:
+    target = TargetServer(url=SERVER, before_load=SentBeforeLoad(requests=before))
+    manifest = structs.replace(run.manifest, targets=[target])
+    reconciled = reconcile(replace(run, turns=run.turns.assign(attempts=attempts), manifest=manifest))
+    (books,) = reconciled.requests
+    assert (books.target, books.before_load, books.turns) == (SERVER, before, 44)
+    assert (books.retried, books.unsent) == (attempts.count(2), attempts.count(0))
+    assert books.total == before + sum(attempts)
+    assert json.loads(json_text(reconciled))["requests"][0]["total"] == books.total
+    (table,) = [table for table in tables(reconciled) if table.key == "sent-requests"]
+    assert table.rows[0][-1] == books.total
 
 
 def test_without_times_of_turns_the_parts_of_the_server_are_not_known(run: RunFrames) -> None:

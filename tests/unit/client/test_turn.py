@@ -17,6 +17,7 @@ from ports import unused_port
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
 from inferload.base.clock import NS_PER_S, now_ns
+from inferload.client import retry
 from inferload.client.answers.event_stream import EventStream
 from inferload.client.client import Client, ClientSettings, Credentials
 from inferload.client.connection import reader_choice
@@ -125,6 +126,13 @@ def test_a_connection_closed_while_idle_is_replaced(ask: Callable[..., TurnResul
     assert ask.server.connections == 2  # type: ignore[attr-defined]
 
 
+@pytest.fixture
+def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send requests again after any time: the machine may be busy."""
+    monkeypatch.setattr(retry, "SLACK_NS", 3600 * NS_PER_S)
+
+
+@pytest.mark.usefixtures("no_limit")
 def test_a_request_on_a_closing_connection_is_retried_once(ask: Callable[..., TurnResult]) -> None:
     def close_unanswered(sock: socket.socket, _request: bytes) -> None:
         sock.shutdown(socket.SHUT_RDWR)
@@ -157,6 +165,7 @@ class StaleServer(ScriptedServer):
         sock.sendall(chunked(*ANSWER))
 
 
+@pytest.mark.usefixtures("no_limit")
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("body_bytes", [2, 8_000_000])
 @pytest.mark.parametrize("burst", [1, 4, 9])
@@ -180,7 +189,7 @@ def test_a_burst_on_connections_that_the_server_has_closed_takes_new_ones(
         server.close()
     assert [(result.record.failure, result.detail) for result in again] == [(None, "")] * burst
     assert sorted(result.record.attempts for result in again) == [*[1] * (burst - min(burst, 6)), *[2] * min(burst, 6)]
-    assert all(result.record.connect_ns is not None for result in again)
+    assert all((result.record.connect_ns is None) == (result.record.attempts == 2) for result in again)
     assert all(result.record.sent_ns <= result.record.written_ns for result in again)  # type: ignore[operator]
 
 

@@ -68,7 +68,7 @@ struct slot {
     enum framing framing;
     struct chunks chunks;
     struct search search;
-    int64_t left, last_ns, newest_ns;
+    int64_t left, last_ns, newest_ns, lost_ns; /* lost_ns: time at which the end of the connection was read */
     char *data;
     size_t used, room, looked, head; /* looked: bytes searched for the end of the head; head: its bytes in `data`, 0 while unknown */
     struct read_entry *reads;
@@ -154,6 +154,7 @@ static int watch(struct reader *r, const struct slot *s, int how) {
 /* Stop watching a connection that has ended. */
 static void unwatch(struct reader *r, struct slot *s) {
     s->lost = 1;
+    s->lost_ns = clock_ns(CLOCK_MONOTONIC);
     epoll_ctl(r->poll_fd, EPOLL_CTL_DEL, s->fd, NULL);
 }
 
@@ -538,6 +539,7 @@ static PyObject *add(struct reader *r, PyObject *argument) {
     s->state = IDLE;
     s->reply = 0;
     s->lost = s->paused = 0;
+    s->lost_ns = 0;
     uint64_t id = id_of(s);
     int failed = watch(r, s, EPOLL_CTL_ADD);
     if (failed) s->fd = -1;
@@ -619,6 +621,11 @@ static PyObject *waiting(struct reader *r, PyObject *id) {
 static PyObject *is_lost(struct reader *r, PyObject *id) {
     struct slot *s = slot_of(r, id);
     return s ? unlocked(s, PyBool_FromLong(s->lost)) : NULL;
+}
+
+static PyObject *lost_at(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    return s ? unlocked(s, PyLong_FromLongLong((long long)s->lost_ns)) : NULL;
 }
 
 /* Compute the times of the reads: the kernel's timestamp on the monotonic clock; the time of the read if there is none, or if it lies
@@ -820,6 +827,7 @@ static PyMethodDef methods[] = {
            "Return the state of the body: 0 incomplete, 1 complete, 2 broken framing."),
     METHOD("peek", peek, METH_O, "Return the bytes that have not been taken."),
     METHOD("waiting", waiting, METH_O, "Return (number of reads and bytes not taken, monotonic time of the latest read or 0, whether the head is complete)."),
+    METHOD("lost_at", lost_at, METH_O, "Return the monotonic time at which the end of the connection was read; 0 before."),
     METHOD("lost", is_lost, METH_O, "Return True if the connection has ended."),
     METHOD("take", take, METH_VARARGS, "take(id, floor_ns) -> (head, data, ends, at_ns, delays_ns, reads without a timestamp), numbers as native int64.\n\n"
            "The head is complete in the first result with one, else b\"\". `ends` are positions in `data`, which follows the head."),

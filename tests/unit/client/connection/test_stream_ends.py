@@ -14,7 +14,8 @@ from reader_pairs import BROKEN, GOOD, NOTIFIED, PairClient, TlsPairClient, answ
 from scripted_server import HEAD, chunk
 from tls_peer import VERSIONS, server_context
 
-from inferload.base.clock import now_ns
+from inferload.base.clock import NS_PER_S, now_ns
+from inferload.client import retry
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
@@ -121,7 +122,10 @@ def test_a_stream_that_ends_between_two_turns_is_not_reused(tls: TlsPairClient, 
 
 
 @pytest.mark.parametrize("ending", [*NOTIFIED, "fatal_alert", "close", "reset"])
-def test_a_stream_that_ends_when_the_next_request_is_sent_is_replaced(tls: TlsPairClient, ending: str) -> None:
+def test_a_stream_that_ends_when_the_next_request_is_sent_is_replaced(
+    tls: TlsPairClient, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "SLACK_NS", 3600 * NS_PER_S)
     tls.forget_idle()
     answered(tls, GOOD)
     turn = tls.start(TurnRequest(b"{}", "s0.1", "s0", 1, "chat", "measure", now_ns()))
