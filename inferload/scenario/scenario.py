@@ -22,6 +22,7 @@ from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError, faults_of
 from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import Override, apply
+from inferload.scenario.schema.agent import LiveAgentWorkload
 from inferload.scenario.schema.arrivals import Arrivals, kind_names
 from inferload.scenario.schema.base import (
     AtLeastOne,
@@ -365,6 +366,13 @@ class Scenario(ScenarioPart):
     def class_names(self) -> tuple[str, ...] | None:
         """Classes of the turns. None: the tasks of the locustfile name them during the run."""
         return _class_names(self.workload)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Names of the Python classes of live agents, as module:Class or file.py:Class."""
+        workload = self.workload
+        members = [member.workload for member in workload.classes] if isinstance(workload, Mix) else [workload]
+        return tuple(dict.fromkeys(member.agent for member in members if isinstance(member, LiveAgentWorkload)))
 
     def slo_of(self, class_name: str) -> SloLimits:
         """Return the SLO of a class: its own, else the scenario's."""
