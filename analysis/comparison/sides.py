@@ -317,7 +317,7 @@ def _settings(manifest: Manifest) -> dict[str, Any]:
     """Flatten the scenario, without keys that may differ between comparable runs, and add the program."""
     dropped = ("name", "seed", "gates", "slo", "server")
     settings = dict(_flat({key: value for key, value in scenario_of(manifest).items() if key not in dropped}))
-    program = program_text(manifest, reacting=reacts(settings))
+    program = _program_text(manifest, reacting=reacts(settings))
     return settings if program is None else settings | {PROGRAM: program}
 
 
@@ -329,7 +329,7 @@ def reacts(settings: Mapping[str, Any]) -> bool:
     return any(kind in REACTING for kind in kinds)
 
 
-def program_text(manifest: Manifest, *, reacting: bool) -> str | None:
+def _program_text(manifest: Manifest, *, reacting: bool) -> str | None:
     """Return name and digest of a run's program; None if it is part of inferload and only runs the scenario, or not recorded.
 
     `reacting`: its code determines the turns.

@@ -51,11 +51,6 @@ class ProgramCode:
         return hashlib.sha256("".join(f"{sha256}  {name}\n" for name, sha256 in self.files).encode()).hexdigest()
 
     @property
-    def known(self) -> bool:
-        """True if all files could be read, or the program is part of inferload."""
-        return not self.files or self.digest is not None
-
-    @property
     def name(self) -> str:
         """Names of locustfiles and agents; empty if they are those of inferload."""
         return ", ".join(self.mains)

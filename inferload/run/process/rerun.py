@@ -12,7 +12,7 @@ from inferload.base.errors import UsageError
 from inferload.base.redaction import MARK
 from inferload.client.connection.target import Target
 from inferload.results.documents.manifest_document import Manifest, ProgramFile
-from inferload.run.process.program_code import BUNDLED, LoadedCode, ProgramCode
+from inferload.run.process.program_code import LoadedCode, ProgramCode
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.user_scenarios import Program
 from inferload.scenario import scenario as scenarios
@@ -20,8 +20,6 @@ from inferload.scenario.files import catalog
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
 from inferload.workload import live_agent
-
-_BUNDLED_AGENTS = frozenset(f"inferload.locustfiles.{file.removesuffix('.py')}" for file in BUNDLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,8 @@ class CommandLine:
             return []
         own = origin == program.scenario_of(self.scenario)
         here = program.load(self.scenario, self.settings).agents if own else ()
-        for agent in scenario.agents:
-            if agent not in here and agent.rpartition(":")[0] not in _BUNDLED_AGENTS:
+        for agent in scenario.own_agents:
+            if agent not in here:
                 raise UsageError(
                     f"run.json: agent {agent} is code that this process was not started with; start Locust with the scenario "
                     f"of the run: --scenario {origin}"
