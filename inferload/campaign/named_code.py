@@ -15,8 +15,9 @@ def check(folder: Path, scenario: Scenario, stored: str, given: str | None) -> N
     `stored`, `given`: values of --scenario in the plan and on the command line.
     """
     if scenario.own_agents and given != stored:
+        agents = ", ".join(scenario.own_agents)
         raise UsageError(
-            f"--resume {folder}: scenario {stored} executes Python code ({', '.join(scenario.own_agents)}); if it is yours, confirm it with "
+            f"--resume {folder}: scenario {stored} executes Python code ({agents}); if it is yours, confirm it with "
             f"--scenario {stored}"
         )
 
