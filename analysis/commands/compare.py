@@ -45,7 +45,13 @@ def register(subparsers: Any) -> None:
         metavar="CLASS",
         help="compare the turns of one class of a mix, also with a run of that class only (inferload run --only CLASS)",
     )
-    add("--allow", action="append", default=[], metavar="KEY", help="key of the scenario that may differ; repeatable")
+    add(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="key of the scenario that may differ, or locustfile; repeatable",
+    )
     add(
         "--format",
         choices=("text", "markdown", "json", "junit", "block"),

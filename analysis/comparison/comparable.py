@@ -11,7 +11,7 @@ from inferload.scenario.schema.tasks import REACTING
 
 from ..data.figures import SLO_FIGURES
 from ..interop.clients import OUR_EXPORT
-from .sides import Run, Side
+from .sides import PROGRAM, UNREADABLE, Run, Side, reacts
 
 _LENGTH_TOLERANCE = 0.02  # relative difference of mean token counts
 
@@ -62,6 +62,8 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
                 one = "; name one result as FILE:N" if any(":" in run.label for run in side.runs) else ""
                 refusals.append(f"{side.label}: its runs differ in {key}: {', '.join(sorted(values))}{one}")
         refusals += [f"{side.label}: its runs differ in {line}" for line in _mixed(side)]
+        if PROGRAM not in allowed and (unknown := _without_program(side)):
+            refusals.append(unknown)
     first, second = baseline.runs[0], candidate.runs[0]
     clients = first.server.get("client", OURS), second.server.get("client", OURS)
     if clients[0] != clients[1]:
@@ -154,6 +156,22 @@ def _mixed(side: Side) -> list[str]:
         if len(values) > 1:
             lines.append(f"{key}: {', '.join(differing_values(key, values))}")
     return lines
+
+
+def _without_program(side: Side) -> str:
+    """Return a line if runs whose turns depend on Python code lack a record of it; empty if none does."""
+    programs = [(run, run.settings.get(PROGRAM)) for run in side.runs]
+    unknown = [
+        run.label
+        for run, program in programs
+        if (program is None and reacts(run.settings)) or str(program).endswith(f"({UNREADABLE})")
+    ]
+    if not unknown:
+        return ""
+    return (
+        f"{side.label}: {PROGRAM}: not recorded for {', '.join(unknown)}, so it is not known that the runs sent the same; "
+        f"make them again, or accept it with --allow {PROGRAM}"
+    )
 
 
 def _suspects(side: Side) -> list[str]:

@@ -17,6 +17,7 @@ from inferload.results.cost import UNPRICED, Prices
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results, Summary
+from inferload.scenario.schema.tasks import REACTING
 from inferload.servers.scrapes_file import read_scrapes
 
 from ..charts.load import FIGURES
@@ -31,6 +32,8 @@ NAMES = tuple(figure.name for figure in ALL)
 ARMS = ("cold", "warm")  # counted arms of a prefix cache, in the order of their runs
 WARMING = "warming"
 _ONLY = "workload.only"
+UNREADABLE = "not readable"
+PROGRAM = "locustfile"  # setting: the program of a run, and the name by which --allow accepts another one
 _MOST_FAILED = 0.1  # share of turns; with more, a run is called collapsed
 
 
@@ -316,9 +319,30 @@ def _per_turn(total: int | None, reported: int | None) -> float | None:
 
 
 def _settings(manifest: Manifest) -> dict[str, Any]:
-    """Flatten the scenario, without keys that may differ between comparable runs."""
+    """Flatten the scenario, without keys that may differ between comparable runs, and add the program."""
     dropped = ("name", "seed", "gates", "slo", "server")
-    return dict(_flat({key: value for key, value in scenario_of(manifest).items() if key not in dropped}))
+    settings = dict(_flat({key: value for key, value in scenario_of(manifest).items() if key not in dropped}))
+    program = _program_text(manifest, reacting=reacts(settings))
+    return settings if program is None else settings | {PROGRAM: program}
+
+
+def reacts(settings: Mapping[str, Any]) -> bool:
+    """Return True if Python code of the program determines the turns, so that the scenario alone does not."""
+    classes = settings.get("workload.classes") or ()
+    workloads = [each.get("workload") for each in classes if isinstance(each, Mapping)]
+    kinds = [settings.get("workload.kind"), *(each.get("kind") for each in workloads if isinstance(each, Mapping))]
+    return any(kind in REACTING for kind in kinds)
+
+
+def _program_text(manifest: Manifest, *, reacting: bool) -> str | None:
+    """Return name and digest of a run's program; None if it is part of inferload and only runs the scenario, or not recorded.
+
+    `reacting`: its code determines the turns.
+    """
+    program = manifest.program
+    if program is None or (program.bundled and not reacting):
+        return None
+    return "of inferload" if program.bundled else f"{program.name} ({(program.digest or '')[:16] or UNREADABLE})"
 
 
 def _flat(data: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:

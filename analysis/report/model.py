@@ -198,6 +198,7 @@ def _facts(run: Run, manifest: Manifest, summary: Summary | None) -> tuple[tuple
     missing = None if summary is None else summary.turn_records.why
     facts = [
         ("Scenario", _joined(run.scenario, f"digest {run.digest[:12]}" if run.digest else "")),
+        *_program(manifest),
         ("Target", _text(run.target)),
         ("Model", _text(run.model)),
         ("Engine", _joined(run.engine, variant)),
@@ -216,6 +217,14 @@ def _facts(run: Run, manifest: Manifest, summary: Summary | None) -> tuple[tuple
 
 def _text(value: object) -> str:
     return NOT_KNOWN if value is None or value == "" else str(value)
+
+
+def _program(manifest: Manifest) -> list[tuple[str, str]]:
+    """Return the row of the program; none if it is part of inferload, or not recorded."""
+    program = manifest.program
+    if program is None or program.bundled:
+        return []
+    return [("Locustfile", _joined(program.name, f"digest {program.digest[:12]}" if program.digest else NOT_KNOWN))]
 
 
 def _joined(*parts: object) -> str:

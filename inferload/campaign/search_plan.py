@@ -11,6 +11,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import seconds_of
 from inferload.base.run_options import RUN_OPTIONS, RunOption
+from inferload.campaign import named_code
 from inferload.campaign.attainment import slo
 from inferload.campaign.attainment.bracket import Settings
 from inferload.campaign.attainment.slo import Condition, SloError
@@ -124,6 +125,8 @@ def resumed(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]:
     scenario = scenarios.load(stored.scenario)
     if stored.scenario_digest not in ("", scenario.digest):
         raise UsageError(f"--resume {folder}: scenario {stored.scenario} has changed; start a new search")
+    named_code.check(folder, scenario, stored.scenario, arguments.scenario)
+    named_code.check_locust_options(folder, stored.extra, arguments.extra)
     if arguments.into not in (None, folder):
         raise UsageError(f"--resume {folder}: --into {arguments.into} is another folder; leave it out")
     options = _options(arguments, scenario)

@@ -12,7 +12,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
 from inferload.base.run_options import RUN_OPTIONS
-from inferload.campaign import ab, runner
+from inferload.campaign import ab, named_code, runner
 from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan, AbRun
 from inferload.campaign.journal import JOURNAL, Journal, alone
 from inferload.campaign.pairs import MAX_PAIRS
@@ -93,12 +93,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
     if arguments.resume is not None:
-        if arguments.sides or arguments.scenario or arguments.pairs is not None or arguments.into is not None:
-            raise UsageError(
-                f"--resume {arguments.resume}: the folder has its own plan; remove sides, --scenario, --pairs and --into"
-            )
+        own_plan = (
+            f"--resume {arguments.resume}: the folder has its own plan; remove sides, --scenario, --pairs and --into"
+        )
+        if arguments.sides or arguments.pairs is not None or arguments.into is not None:
+            raise UsageError(own_plan)
         plan = ab.read(arguments.resume)
-        plan.load()
+        if arguments.scenario not in (None, plan.scenario):
+            raise UsageError(own_plan)
+        named_code.check(arguments.resume, plan.load(), plan.scenario, arguments.scenario)
         return plan, arguments.resume
     if not arguments.sides or arguments.scenario is None:
         raise UsageError("ab: needs two sides as NAME=URL and --scenario, or --resume DIR")

@@ -6,8 +6,12 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import gevent
 import locust.runners
@@ -25,9 +29,10 @@ from inferload.locust_adapters import adaptations, logs, membership, messages, p
 from inferload.results.verdict.outcome import USAGE
 from inferload.run.master.controller import CTRL_C, Controller
 from inferload.run.process.listen_address import ListenAddress
+from inferload.run.process.program_code import LoadedCode, imported_files
 from inferload.run.process.run_spec import LoadOptions, RunOptions
 from inferload.run.process.settings import ProcessSettings
-from inferload.run.process.user_scenarios import Program
+from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.run.worker.worker import Worker
 from inferload.scenario.overrides import parse_settings
 
@@ -67,9 +72,9 @@ def _classes() -> list[type[InferenceUser]]:
     return [kind for kind in defined if getattr(modules.get(kind.__module__), kind.__name__, None) is kind]
 
 
-def _program(selected: Iterable[type]) -> Program:
-    """Return the program of the selected user classes."""
-    return program_of(selected, program_of(_classes()).default)
+def _program(selected: Iterable[type], locustfiles: str) -> Program:
+    """Return the program of the selected user classes. `locustfiles`: value of -f."""
+    return program_of(selected, program_of(_classes()).default, user_classes.run_name(locustfiles))
 
 
 class _Plugin:
@@ -77,6 +82,7 @@ class _Plugin:
 
     def __init__(self) -> None:
         self._checked: CheckedOptions | None = None
+        self._imported: frozenset[str] = frozenset()  # with the locustfiles
         self._reserved: socket.socket | None = (
             None  # port of the master; forked workers know it before the master listens
         )
@@ -87,7 +93,8 @@ class _Plugin:
         chosen = [kind for kind in _classes() if not parsed.user_classes or kind.__name__ in parsed.user_classes]
         user_classes.check(chosen)
         parsed.web_host = parsed.web_host or LOOPBACK
-        self._checked = options.check(parsed, _program(chosen))
+        self._imported = imported_files()  # before the check, which loads live agents on the master
+        self._checked = options.check(parsed, _program(chosen, getattr(parsed, "locustfile", "")))
         self.scenario = parsed.scenario
         token = self._checked.own.token
         if options.forks_workers(parsed):
@@ -102,11 +109,11 @@ class _Plugin:
         assert checked is not None
         if self._reserved is not None:
             self._reserved.close()
-        own = checked.own
+        own = replace(checked.own, code=_loaded_code(environment, self._imported))
         options.forget_private(parsed)
         logs.protect(own.redaction)
         if isinstance(runner, locust.runners.WorkerRunner):
-            named = parsed.started_as_worker and parsed.scenario != _program(environment.user_classes).default
+            named = parsed.started_as_worker and parsed.scenario != program_of(environment.user_classes).default
             _begin_worker(environment, own, checked.loaded.digest if named else None)
             return
         adaptations.log_differences()
@@ -114,12 +121,26 @@ class _Plugin:
             environment.inferload_worker = worker = Worker(environment, own)
             # called after the controller's listener, which ends the run: Locust fires this event in reverse order
             environment.events.quitting.add_listener(lambda **_event: worker.wait())
-        controller = _begin_master(environment, checked)
+        controller = _begin_master(environment, own, checked.loaded)
         if own.export_metrics is not None:
             _export_metrics(controller, own.export_metrics)
         if web_ui is not None:
-            choices = options.scenario_choices(_program(environment.user_classes).default_option, parsed.scenario)
+            choices = options.scenario_choices(program_of(_classes()).default, parsed.scenario)
             page.attach(web_ui, controller, own.redaction, choices)
+
+
+def _loaded_code(environment: Any, imported: frozenset[str]) -> LoadedCode:
+    """Return the code of this process. `imported`: files that were imported with the locustfiles."""
+    option, files = environment.parsed_options.locustfile, environment.parsed_locustfiles or ()
+    received = option == "-"
+    folder, names = (
+        tempfile.gettempdir(),
+        {Path(urlsplit(word).path).name for word in option.split(",") if "://" in word},
+    )
+    single = [
+        file for file in files if received or (os.path.dirname(file) == folder and os.path.basename(file) in names)
+    ]
+    return LoadedCode(files, single=single, received=received, imported=imported)
 
 
 def _begin_worker(environment: Any, own: ProcessSettings, scenario: str | None) -> None:
@@ -149,10 +170,12 @@ def _on_signals(interrupt: Callable[[str], None]) -> None:
             gevent.signal_handler(number, interrupt, name)
 
 
-def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
+def _begin_master(environment: Any, own: ProcessSettings, loaded: LoadedScenario) -> Controller:
     parsed = environment.parsed_options
-    load_options = LoadOptions(parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set))
-    shown = load_options.form(checked.loaded.scenario)
+    load_options = LoadOptions(
+        parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set), parsed.scenario or ""
+    )
+    shown = load_options.form(loaded.scenario)
     workers = process.take_options_over(parsed, shown.users, shown.spawn_per_s)
     if parsed.processes:
         atexit.register(process.end_forked_workers)
@@ -164,7 +187,7 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
         parsed = environment.parsed_options
         return RunOptions(
             scenario=parsed.scenario,
-            program=_program(environment.user_classes),
+            program=_program(environment.user_classes, parsed.locustfile),
             host=environment.host or "",
             model=parsed.model or None,
             seed=options.seed_of(parsed.seed),
@@ -176,7 +199,7 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
             abort_on=options.abort_on(parsed.abort_on),
             gates=tuple(parsed.gate or ()),
             settings=load_options.settings,
-            loaded=checked.loaded if parsed.headless else None,  # a start from the form reads the file again
+            loaded=loaded if parsed.headless else None,  # a start from the form reads the file again
         )
 
     hosts = user_classes.own_hosts(environment.user_classes)  # before the first start, with which Locust replaces them
@@ -189,7 +212,7 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
             logger.warning("%s", text)
 
     environment.events.test_start.add_listener(note_hosts)
-    controller = Controller(environment, checked.own, run_options, load_options, workers)
+    controller = Controller(environment, own, run_options, load_options, workers)
     environment.events.quitting.add_listener(controller.quitting)
     _on_signals(controller.interrupt)
     logger.debug("controller attached in process %d", os.getpid())

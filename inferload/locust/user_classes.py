@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import listed
 from inferload.locust.users import InferenceUser, ScenarioUser
 from inferload.run.process.user_scenarios import Program, ScenarioClass
+from inferload.scenario.schema import tasks
+
+_LONGEST_NAME = 64  # characters, as of a scenario
 
 
-def program_of(user_classes: Iterable[type], default_option: str = "") -> Program:
-    """Return the program of user classes; classes of other users, such as HttpUser, are left out."""
+def program_of(user_classes: Iterable[type], default_option: str = "", name: str = tasks.NAME) -> Program:
+    """Return the program of user classes; classes of other users, such as HttpUser, are left out. `name`: of its runs."""
     members = [kind for kind in user_classes if issubclass(kind, InferenceUser) and not kind.abstract]
     scenario_classes = tuple(
         ScenarioClass(kind.__name__, _scenario_name(kind), kind.fixed_count or kind.weight)
         for kind in members
         if issubclass(kind, ScenarioUser) and (kind.fixed_count or kind.weight)
     )
-    return Program(scenario_classes, len(scenario_classes) < len(members), default_option)
+    return Program(scenario_classes, len(scenario_classes) < len(members), default_option, name)
+
+
+def run_name(locustfiles: str) -> str:
+    """Return the name of runs of tasks: that of the file or folder that -f names; of several, all of them.
+
+    `locustfiles`: value of the option; "-": received from the master, which names the run.
+    """
+    names = [Path(urlsplit(word.strip()).path).name.removesuffix(".py") for word in locustfiles.split(",")]
+    valid = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(filter(None, names))).lstrip("._-")
+    return valid[:_LONGEST_NAME] or tasks.NAME
 
 
 def own_hosts(user_classes: Iterable[type]) -> dict[str, str]:

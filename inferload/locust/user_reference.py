@@ -16,6 +16,32 @@ _HEAD = """\
 Classes of `inferload.users` for a locustfile. [Your own locustfile](../how-to/locustfile.md) has examples.
 """
 
+_TAIL = """\
+
+## Program
+
+The program of a run is its locustfiles, its live agents, and the Python modules below their folders that were imported before
+the first load of the process.
+
+* `program` in `run.json` has the SHA-256 of each file, by its name relative to the folder of the locustfile or agent, and of
+  all together; `run.locustfile` in `summary.json` has the latter. A change of any byte of such a file changes it, line ends
+  included. The place of the folder and the order of files and imports do not.
+* A file counts as it was on the disk after its import. Not covered are: modules that tasks or `test_start` listeners import
+  later, modules outside of the folders (also those of the current directory), libraries in `site-packages`, and files that are
+  no Python modules. A file in the temporary folder that `-f URL` or `-f -` downloads counts alone.
+* inferload's own locustfiles are no program of their own: the version of inferload is compared instead. Scenarios that
+  `inferload run` and `locust -f locustfiles/chat.py` run are comparable.
+* A run of tasks without a scenario has the name of the file or folder that `-f` names: `support` for `support.py`.
+* [Comparisons](../how-to/compare.md), baselines and the trend of earlier runs join only runs of one program; `--allow
+  locustfile` accepts another one. An unknown program equals none.
+* A worker whose program differs from the master's is refused before the load, in one line with the files; with `-f -` the text
+  that it received is compared. Modules that a listener imports may be on one side only, such as pages of the master.
+* A [rerun](../start/run.md#earlier-runs-in-the-web-ui) executes no code that a run directory names: it needs the program of the
+  run, digest included, on the command line of the process.
+* `--resume` of `inferload search` and `ab` executes a live agent, or a locustfile after `--`, that the folder names only if the
+  command line names it again (`--scenario FILE`, `-- -f FILE`).
+"""
+
 
 def page() -> str:
     """Return the page as Markdown."""
@@ -25,7 +51,7 @@ def page() -> str:
         parts.append(f"## {kind.__name__}\n\n{_arguments(text)}\n")
         parts += [f"* `{name}`: {line}" for name, line in _members(kind)]
         parts.append("")
-    return "\n".join(parts).rstrip("\n") + "\n"
+    return "\n".join(parts).rstrip("\n") + "\n" + _TAIL
 
 
 def _arguments(text: str) -> str:

@@ -15,6 +15,7 @@ from inferload.results.documents.summary_document import Summary
 
 LONGEST = 200  # runs; a page of more would be slow
 _UNKNOWN = "-"
+_DIGITS = 12  # of a digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class ListedRun:
     name: str
     started_at: str
     scenario: str
+    program: str
     server: str
     state: str
     headline: str
@@ -41,9 +43,14 @@ class ListedRun:
         return self.values[FIGURES.index(figure)]
 
     @property
+    def series(self) -> str:
+        """Return the runs that a trend may join: those of one scenario and, unless it is part of inferload, one program."""
+        return " ".join(filter(None, (self.scenario, self.program)))
+
+    @property
     def words(self) -> str:
         """Return all texts of the entry in lower case, for a search."""
-        texts = (self.name, self.started_at, self.scenario, self.server, self.state, self.headline, *self.notes)
+        texts = (self.name, self.started_at, self.series, self.server, self.state, self.headline, *self.notes)
         return " ".join(texts).casefold()
 
 
@@ -110,6 +117,7 @@ def listed(path: Path) -> ListedRun:
         name=path.name,
         started_at=manifest.started_at,
         scenario=manifest.scenario.name,
+        program=_program(manifest, path.name),
         server=model if model == engine else f"{model} ({engine})",
         state=state,
         headline=headline,
@@ -118,6 +126,14 @@ def listed(path: Path) -> ListedRun:
         values=values,
         notes=() if summary is None else tuple(summary.notes),
     )
+
+
+def _program(manifest: Manifest, name: str) -> str:
+    """Return the begin of the program's digest; empty if it is part of inferload. `name`: of the run."""
+    program = manifest.program
+    if program is None or program.bundled:
+        return ""
+    return f"of unknown program ({name})" if program.digest is None else program.digest[:_DIGITS]
 
 
 def _figures(summary: Summary | None) -> tuple[tuple[str, ...], tuple[float | None, ...]]:

@@ -22,6 +22,7 @@ from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError, faults_of
 from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import Override, apply
+from inferload.scenario.schema.agent import BUNDLED_AGENT, LiveAgentWorkload
 from inferload.scenario.schema.arrivals import Arrivals, kind_names
 from inferload.scenario.schema.base import (
     AtLeastOne,
@@ -370,6 +371,18 @@ class Scenario(ScenarioPart):
     def class_names(self) -> tuple[str, ...] | None:
         """Classes of the turns. None: the tasks of the locustfile name them during the run."""
         return _class_names(self.workload)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Names of the Python classes of live agents, as module:Class or file.py:Class."""
+        workload = self.workload
+        members = [member.workload for member in workload.classes] if isinstance(workload, Mix) else [workload]
+        return tuple(dict.fromkeys(member.agent for member in members if isinstance(member, LiveAgentWorkload)))
+
+    @property
+    def own_agents(self) -> tuple[str, ...]:
+        """Names of the classes of live agents that are no part of inferload."""
+        return tuple(agent for agent in self.agents if agent.rpartition(":")[0] != BUNDLED_AGENT)
 
     def slo_of(self, class_name: str) -> SloLimits:
         """Return the SLO of a class: its own, else the scenario's."""

@@ -37,6 +37,7 @@ from inferload.workload.content.script import Ask, Script, TurnReply, Work, Work
 
 MessageDict = Mapping[str, Any]  # message in the format of the chat API
 
+FILE_MODULE = "inferload_agent_"  # prefix of the modules of classes that are loaded from a file
 _MOST_PAUSE_S = 1_000_000
 
 
@@ -79,8 +80,8 @@ class LiveAgentSessions(Opened):
 
     def __init__(self, workload: LiveAgentWorkload, class_name: str, data: DataContext) -> None:
         self._workload = workload
-        self._agent_class, path = load(workload.agent, data.origin)
-        self._digest = data_files.sha256_of(path) if path is not None else None
+        self._agent_class, self.file = load(workload.agent, data.origin)
+        self._digest = None if self.file is None else data_files.sha256_of(self.file)
         same_as_master(f"agent {workload.agent}", self._digest, data.of(class_name))
 
     @property
@@ -129,7 +130,7 @@ def load(name: str, origin: str = "") -> tuple[type[LiveAgent], Path | None]:
 def _module_of_file(file: str, origin: str) -> ModuleType:
     """Import a file, relative to the current directory, else to the folder of the scenario."""
     path = data_files.find(file, str(catalog.resolve(origin)) if origin and not Path(origin).is_file() else origin)
-    name = f"inferload_agent_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    name = f"{FILE_MODULE}{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate, count
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -108,6 +109,11 @@ class Sessions:
     def open(self) -> Mapping[str, Opened]:
         """Open the data of all classes. UsageError (one line) for missing or malformed data."""
         return {name: self._open(name, workload) for name, workload in self._classes if workload.kind in OPENERS}
+
+    def agent_files(self) -> tuple[Path, ...]:
+        """Return the files of the classes of live agents."""
+        opened = (each for each in self.open().values() if isinstance(each, LiveAgentSessions))
+        return tuple(each.file for each in opened if each.file is not None)
 
     def warnings(self) -> list[str]:
         """Return one line per kind of record that is unexpectedly left out."""

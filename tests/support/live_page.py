@@ -406,6 +406,7 @@ def _repeated(page: LivePage, run_dir: Path) -> None:
     """Repeat the run from the list with a new seed, and stop it once turns of each class have ended and every chart has a line."""
     over = page.badge()
     page.follow("runs")
+    page.click("//button[@aria-label='rerun run']")
     page.click("//button[@aria-label='rerun run with a new seed']")
     page.until(lambda: page.browser.current_url == page.url, "Locust's page")
     page.open_tab()

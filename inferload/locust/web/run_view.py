@@ -44,7 +44,7 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """Selection of runs. `figure`, `scenario`: of the trend; empty: no trend."""
+    """Selection of runs. `figure`, `scenario` (the series of its runs): of the trend; empty: no trend."""
 
     text: str = ""
     sort: str = STARTED
@@ -97,7 +97,7 @@ class RunView:
         """Return the trend of the figure over the runs of the scenario; None if no trend is chosen."""
         if not self.figure or not self.scenario:
             return None
-        of_scenario = sorted((run for run in runs if run.scenario == self.scenario), key=lambda run: run.started_at)
+        of_scenario = sorted((run for run in runs if run.series == self.scenario), key=lambda run: run.started_at)
         values = [(run, run.value(self.figure)) for run in of_scenario]
         known = [(run, value) for run, value in values if value is not None and not run.invalid]
         highest = max((value for _, value in known), default=0.0)

@@ -27,6 +27,7 @@ from inferload.results.documents.manifest_document import Manifest
 from inferload.results.run_list import FIGURES, RunList, named
 from inferload.run.master.analysis_process import analyse
 from inferload.run.master.controller import Controller
+from inferload.run.process.rerun import confirmation
 
 _CHUNK = 1 << 16
 _LARGEST_SEED = 1 << 31
@@ -74,12 +75,13 @@ class RunPages:
             f"{root}/compare": ("GET", self.compare),
             f"{root}/<name>/{rundir.TURNS}.zip": ("GET", self.turns),
             f"{root}/<name>/run.zip": ("GET", self.whole),
-            f"{root}/<name>/rerun": ("POST", self.rerun),
+            f"{root}/<name>/rerun": ("GET", self.confirm_rerun),
         }
         views |= {f"{root}/<name>/{file}": ("GET", self._sender(file)) for file in _TYPES}
         for path, (method, view) in views.items():
             endpoint = f"inferload_runs{path.removeprefix(root)}".replace(".", "_")
             routes.add(path, endpoint, self._answering(view), method)
+        routes.add(f"{root}/<name>/rerun", "inferload_runs_begin_rerun", self._answering(self.rerun), "POST")
 
     def _answering(self, handler: Callable[..., Response]) -> Callable[..., Response]:
         """Return a handler that answers errors with a page."""
@@ -105,7 +107,7 @@ class RunPages:
         runs, older = self._runs.read()
         view = RunView.of(request.args)
         shown = view.selected(runs)
-        scenarios = sorted({run.scenario for run in runs if run.scenario})
+        scenarios = sorted({run.series for run in runs if run.scenario})
         context = {"view": view, "all": len(runs), "scenarios": scenarios, "trend": view.trend(shown)}
         figures = list(FIGURES)
         return self._html(
@@ -186,15 +188,38 @@ class RunPages:
                 raise _Refusal(409, f"{command}: a run is under way; wait for its end")
             analyse(command, *arguments)
 
+    def confirm_rerun(self, name: str) -> Response:
+        """Answer with the target and the workload of a rerun, which the reader confirms."""
+        manifest = self._manifest(name)
+        try:
+            facts, scenario = self._controller.rerun_facts(manifest)
+        except UsageError as error:
+            raise _Refusal(409, f"rerun {name}: {error}") from error
+        url = f"{self._base}/inferload/runs/{quote(name, safe='')}"
+        confirmed, lines = confirmation(manifest), scenario.splitlines()
+        return self._html("runs_rerun.html", name=name, url=url, facts=facts, lines=lines, confirmed=confirmed)
+
     def rerun(self, name: str) -> Response:
-        """Begin a run like an earlier one, with its seed or a new one; then go to Locust's page."""
-        path = self._path(name)
+        """Begin a run like an earlier one, with its seed or a new one; then go to Locust's page.
+
+        Refused unless the form has the confirmation of what the run directory names now.
+        """
+        manifest = self._manifest(name)
+        if not secrets.compare_digest(request.form.get("confirmed", "").encode(), confirmation(manifest).encode()):
+            raise _Refusal(
+                409,
+                f"rerun {name}: its target and workload are not confirmed, or have changed since; "
+                f"confirm them at {self._base}/inferload/runs/{quote(name, safe='')}/rerun",
+            )
         seed = secrets.randbelow(_LARGEST_SEED) if request.form.get("seed") == "new" else None
         try:
-            self._controller.rerun(typed_documents.read(path / rundir.MANIFEST, Manifest), seed)
+            self._controller.rerun(manifest, seed)
         except UsageError as error:
             raise _Refusal(409, f"rerun {name}: {error}") from error
         return redirect(f"{self._base}/", 303)
+
+    def _manifest(self, name: str) -> Manifest:
+        return typed_documents.read(self._path(name) / rundir.MANIFEST, Manifest)
 
 
 def _escaped(value: Any) -> Any:

@@ -37,6 +37,18 @@ class ScenarioFile(Struct, frozen=True, kw_only=True):
         return cls(name=scenario.name, origin=origin, digest=scenario.digest, text=text, overrides=overrides)
 
 
+class ProgramFile(Struct, frozen=True, kw_only=True):
+    """Python code of the program. `files`: SHA-256 by name, "" if unreadable; `digest`: of names and contents.
+
+    Without the files of inferload's own locustfiles: a `bundled` program has no others, and no digest.
+    """
+
+    name: str = ""
+    digest: str | None = None
+    bundled: bool = False
+    files: list[tuple[str, str]] = []
+
+
 class Anchor(Struct, frozen=True, kw_only=True):
     """An instant on the master's two clocks."""
 
@@ -113,6 +125,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     format: int = rundir.FORMAT
     id: str | None = None
     scenario: ScenarioFile = ScenarioFile()
+    program: ProgramFile | None = None
     seed: Seed | None = None
     target: str | None = None
     targets: list[TargetServer] = []
@@ -160,6 +173,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
             id=self.id,
             scenario=self.scenario.name or None,
             digest=self.scenario.digest,
+            locustfile=None if self.program is None else self.program.digest,
             seed=self.seed,
             target=self.target,
             model=self.model,

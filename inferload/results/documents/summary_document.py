@@ -52,6 +52,12 @@ class Run(Struct, frozen=True, kw_only=True):
     id: Annotated[str | None, means("start time and a random part")] = None
     scenario: Annotated[str | None, means("name of the scenario")] = None
     digest: Annotated[str | None, means("SHA-256 of the resolved scenario")] = None
+    locustfile: Annotated[
+        str | None,
+        means(
+            "SHA-256 of the program: locustfile, live agents, and imported modules below their folders; null: part of inferload"
+        ),
+    ] = None
     seed: Annotated[Seed | None, means("seed of all random choices")] = None
     target: Annotated[str | None, means("the server; several are separated by commas")] = None
     model: Annotated[str | None, means("the model; several are separated by commas")] = None

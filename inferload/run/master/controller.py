@@ -29,12 +29,12 @@ from inferload.run.master.end_report import EndReport
 from inferload.run.master.finish import RunResult
 from inferload.run.master.lifecycle import cache_passes, inbox, worker_setup
 from inferload.run.master.lifecycle.master_run import MasterRun, RunDirectory, RunSetup
-from inferload.run.master.lifecycle.preflight import Preflight, preflight
+from inferload.run.master.lifecycle.preflight import Preflight, preflight, server_urls
 from inferload.run.master.live import LiveRun
 from inferload.run.master.locust_users import LocustUsers
 from inferload.run.master.stages import RunStages, Stage
 from inferload.run.process.greenlets import DrainedGreenlet, logged_wait
-from inferload.run.process.rerun import repeated
+from inferload.run.process.rerun import CommandLine, described, repeated
 from inferload.run.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.run.process.settings import ProcessSettings
 
@@ -236,6 +236,21 @@ class Controller:
     def _admit(self, spec: RunSpec) -> None:
         self._admitted = spec, preflight(spec, self._own)
 
+    def rerun_facts(self, manifest: Manifest) -> tuple[list[tuple[str, str]], str]:
+        """Return what a run like an earlier one would send and where to: facts by title, and the scenario's text.
+
+        UsageError if the run cannot be repeated by this process.
+        """
+        program, here, own = self._run_options(self.environment).program, self._command_line, self._own
+        spec = repeated(manifest, program, here=here)
+        code = here.code.of_run(here.agent_files(spec.scenario, spec.origin, program))
+        has_key = own.credentials.api_key is not None or bool(own.headers)
+        return described(spec, code, own.withheld_from(server_urls(spec)), has_key), spec.scenario.resolved_text()
+
+    @property
+    def _command_line(self) -> CommandLine:
+        return CommandLine(self._own.code, self.load_options.scenario, self.load_options.settings)
+
     def rerun(self, manifest: Manifest, seed: int | None) -> None:
         """Begin a run like an earlier one, and wait for its load, since Locust's page follows only a run with load.
 
@@ -244,7 +259,7 @@ class Controller:
         self._refuse_second_run()
         if self.environment.shape_class is not None:
             raise UsageError("a LoadTestShape sets the load of this process; start it from the page")
-        spec = repeated(manifest, self._run_options(self.environment).program, seed)
+        spec = repeated(manifest, self._run_options(self.environment).program, seed, self._command_line)
         self._admit(spec)
         self._refuse_second_run()  # one may have begun during the preflight
         self._users.classes, self.environment.host = None, spec.target.api_url()

@@ -12,6 +12,7 @@ from inferload.results.documents.manifest_document import (
     Anchor,
     Manifest,
     Phase,
+    ProgramFile,
     ScenarioFile,
     SentBeforeLoad,
     TargetServer,
@@ -22,6 +23,7 @@ from inferload.results.documents.manifest_document import (
 from inferload.results.documents.summary_document import Run
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.preflight import Preflight
+from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.run_spec import RunSpec
 from inferload.workload.plan.load_text import LoadText
 
@@ -39,6 +41,7 @@ def about(run: MasterRun) -> Run:
         id=run.run_id,
         scenario=scenario.name,
         digest=scenario.digest,
+        locustfile=run.program.digest,
         seed=scenario.seed,
         target=", ".join(target.url for target in run.spec.targets),
         model=", ".join(models_of(run.spec, run.preflight)),
@@ -57,6 +60,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
     return Manifest(
         id=run.run_id,
         scenario=ScenarioFile.of(spec.scenario, spec.origin, spec.overrides),
+        program=_program(run.program),
         seed=spec.scenario.seed,
         target=spec.target.url,
         targets=_targets(run),
@@ -100,6 +104,10 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
         complete=run.state.end.complete and run.state.end.early_by is None,
         load=load,
     )
+
+
+def _program(code: ProgramCode) -> ProgramFile:
+    return ProgramFile(name=code.name, digest=code.digest, bundled=not code.files, files=list(code.files))
 
 
 def _targets(run: MasterRun) -> list[TargetServer]:

@@ -1,18 +1,60 @@
-"""Specification of an earlier run, from its manifest."""
+"""Specification of an earlier run, from its manifest. A run directory may come from anywhere: it names data, never code.
+
+Python code of a rerun is that of the command line of this process, and has to be the program that the run had.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import MARK
 from inferload.client.connection.target import Target
-from inferload.results.documents.manifest_document import Manifest
+from inferload.results.documents.manifest_document import Manifest, ProgramFile
+from inferload.run.process.program_code import LoadedCode, ProgramCode
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.user_scenarios import Program
 from inferload.scenario import scenario as scenarios
+from inferload.scenario.files import catalog
+from inferload.scenario.overrides import Override
+from inferload.scenario.scenario import Scenario
+from inferload.workload import live_agent
 
 
-def repeated(manifest: Manifest, program: Program, seed: int | None = None) -> RunSpec:
-    """Return the specification of the manifest's run. `seed`: a new one; None: that of the run.
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """What this process was started with, beside its user classes. `scenario`, `settings`: values of --scenario and --set."""
 
-    UsageError if the manifest lacks a part, or the user classes of this process do not fit the scenario.
+    code: LoadedCode = field(default_factory=LoadedCode)
+    scenario: str = ""
+    settings: tuple[Override, ...] = ()
+
+    def knows(self, origin: str, program: Program) -> bool:
+        """Return True for a scenario of the command line, its classes or inferload: other files are not read."""
+        classes = (member.scenario for member in program.scenario_classes)
+        return origin in ("", program.scenario_of(self.scenario), *classes, *catalog.names())
+
+    def agent_files(self, scenario: Scenario, origin: str, program: Program) -> list[str]:
+        """Return the files of a scenario's live agents. UsageError for an agent that this process was not started with."""
+        if not scenario.agents:
+            return []
+        own = origin == program.scenario_of(self.scenario)
+        here = program.load(self.scenario, self.settings).agents if own else ()
+        for agent in scenario.own_agents:
+            if agent not in here:
+                raise UsageError(
+                    f"run.json: agent {agent} is code that this process was not started with; start Locust with the scenario "
+                    f"of the run: --scenario {origin}"
+                )
+        files = (live_agent.load(agent, origin)[1] for agent in scenario.agents)
+        return [str(file) for file in files if file is not None]
+
+
+def repeated(manifest: Manifest, program: Program, seed: int | None = None, here: CommandLine | None = None) -> RunSpec:
+    """Return the specification of the manifest's run. `seed`: a new one; None: that of the run. `here`: None: without options.
+
+    UsageError if the manifest lacks a part, the user classes of this process do not fit the scenario, or its program is another.
     """
     origin, metrics_urls, overrides = manifest.scenario.origin, manifest.metrics_urls, manifest.scenario.overrides
     if origin is None or metrics_urls is None:
@@ -26,11 +68,9 @@ def repeated(manifest: Manifest, program: Program, seed: int | None = None) -> R
     targets = tuple(map(Target.parse, urls))
     if not targets:
         raise UsageError("run.json: no target; the run cannot be repeated")
-    loaded = program.read(origin)
-    if loaded.scenario.of_tasks != scenario.of_tasks or loaded.scenario.class_names != scenario.class_names:
-        raise UsageError(
-            f"scenario {scenario.name}: the run had other user classes than this process; start Locust with its locustfile"
-        )
+    here = here or CommandLine()
+    file_digest = _fitting(scenario, origin, program, here)
+    _check_program(manifest.program, here.code.of_run(here.agent_files(scenario, origin, program)))
     if seed is not None:
         scenario, overrides = scenario.changed({"seed": seed}), overrides | {"seed": seed}
     users, spawn_per_s = scenario.arrivals.locust_users
@@ -43,5 +83,77 @@ def repeated(manifest: Manifest, program: Program, seed: int | None = None) -> R
         users=users,
         spawn_per_s=spawn_per_s,
         overrides=overrides,
-        file_digest=loaded.digest,
+        file_digest=file_digest,
     )
+
+
+def _fitting(scenario: Scenario, origin: str, program: Program, here: CommandLine) -> str:
+    """Return the digest of a run's scenario before its overrides, if it is known. UsageError if the classes do not fit it."""
+    if not here.knows(origin, program):
+        program.check(origin, scenario)
+        return scenario.digest
+    loaded = program.read(origin)
+    if loaded.scenario.of_tasks != scenario.of_tasks or loaded.scenario.class_names != scenario.class_names:
+        raise UsageError(
+            f"scenario {scenario.name}: the run had other user classes than this process; start Locust with its locustfile"
+        )
+    return loaded.digest
+
+
+def _check_program(recorded: ProgramFile | None, here: ProgramCode) -> None:
+    """Raise UsageError unless a run had the program of this process."""
+    if recorded is None or recorded.bundled:
+        if not here.files:
+            return
+        theirs = "no record of one" if recorded is None else "that of inferload"
+    else:
+        if recorded.digest is not None and recorded.digest == here.digest:
+            return
+        theirs = f"{recorded.name} with digest {(recorded.digest or 'not known')[:12]}"
+    mine = f"{here.name} with digest {(here.digest or 'not known')[:12]}" if here.files else "that of inferload"
+    raise UsageError(
+        f"run.json: another program: the run had {theirs}, and this process has {mine}; start Locust with the locustfile of the run"
+    )
+
+
+def confirmation(manifest: Manifest) -> str:
+    """Return the digest of what a rerun sends, and where to: a confirmation of another one does not hold."""
+    program = manifest.program
+    sent = [
+        [target.api for target in manifest.targets],
+        manifest.metrics_urls,
+        manifest.model,
+        [manifest.scenario.origin, manifest.scenario.text, manifest.scenario.overrides],
+        None if program is None else [program.digest, program.bundled],
+    ]
+    return hashlib.sha256(json.dumps(sent, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def described(spec: RunSpec, program: ProgramCode, withheld: Iterable[str], has_key: bool) -> list[tuple[str, str]]:
+    """Return title and text of each fact that a user confirms before a rerun.
+
+    `withheld`: origins that get no key; `has_key`: this process has a key or a header.
+    """
+    refused = set(withheld)
+    keys = (
+        f"{target.origin}: {'not sent' if target.origin in refused else 'sent'}"
+        for target in dict.fromkeys((*spec.targets, *map(Target.of_page, spec.metrics_urls or ())))
+    )
+    scenario = spec.scenario
+    return [
+        ("Target", ", ".join(target.api_url() for target in spec.targets)),
+        ("Metrics pages", ", ".join(spec.metrics_urls or ()) or "none"),
+        ("API key and headers of this process", ", ".join(dict.fromkeys(keys)) if has_key else "this process has none"),
+        (
+            "Model",
+            spec.model or ", ".join(model.name for model in scenario.request.models) or "the first of the server",
+        ),
+        ("Workload", f"{scenario.name}: {scenario.workload.kind}"),
+        ("Load", "; ".join(scenario.arrivals.in_words(scenario.phases.measure_s))),
+        (
+            "Locustfile",
+            f"{program.name} with digest {(program.digest or '')[:12]}" if program.files else "that of inferload",
+        ),
+        ("Live agents", ", ".join(scenario.agents) or "none"),
+        ("Seed", str(scenario.seed)),
+    ]

@@ -26,12 +26,13 @@ class FormValues:
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """Load options of the command line, which apply to every scenario; None: the scenario's value."""
+    """Load options of the command line, which apply to every scenario; None: the scenario's value. `scenario`: of --scenario."""
 
     users: int | None
     spawn_per_s: float | None
     run_time_s: float | None
     settings: tuple[Override, ...]
+    scenario: str = ""
 
     def form(self, scenario: Scenario) -> FormValues:
         """Return the values that a run of a scenario would use."""

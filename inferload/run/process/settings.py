@@ -14,6 +14,7 @@ from inferload.results.ci import Outputs
 from inferload.results.verdict import gates
 from inferload.results.verdict.outcome import Policy
 from inferload.run.process.listen_address import ListenAddress
+from inferload.run.process.program_code import LoadedCode
 from inferload.run.process.trace_export import TraceExport
 from inferload.scenario import scenario as scenarios
 
@@ -37,6 +38,7 @@ class ProcessSettings:
     export_traces: TraceExport | None = None
     max_turns_mb: int = DEFAULT_MAX_TURNS_MB  # of turn records that workers on other file systems send
     outputs: Outputs = field(default_factory=Outputs)
+    code: LoadedCode = field(default_factory=LoadedCode)  # that this process has imported
     origins: frozenset[str] | None = None  # servers that the key and the headers may be sent to; None: any
 
     def may_send_to(self, target: Target) -> bool:

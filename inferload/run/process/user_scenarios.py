@@ -13,6 +13,7 @@ from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema import tasks
 from inferload.scenario.schema.workloads import Mix
 
+UNNAMED = tasks.NAME  # a run of tasks whose locustfile has no name
 # Parts that scenarios of one run share: there is one client, one cache and one scraper.
 _SHARED = ("request", "cache", "server")
 
@@ -38,12 +39,14 @@ class LoadedScenario:
 class Program:
     """The classes that run scenarios. `tasks`: other classes send turns from tasks of their own.
 
-    `default_option`: the default of --scenario; if the option has this value, the classes select their scenarios.
+    `name`: of runs without a scenario. `default_option`: the default of --scenario; if the option has this value, the classes
+    select their scenarios.
     """
 
     scenario_classes: tuple[ScenarioClass, ...] = ()
     tasks: bool = False
     default_option: str = ""
+    name: str = UNNAMED
 
     @property
     def default(self) -> str:
@@ -65,10 +68,10 @@ class Program:
         name = self.scenario_of(name)
         if name:
             scenario = self._loaded(name, settings)
-            self._check(name, scenario)
+            self.check(name, scenario)
             return scenario
         if not self.scenario_classes:
-            return scenarios.from_text(tasks.SCENARIO, "tasks", settings)
+            return scenarios.from_text(tasks.named(self.name), "tasks", settings)
         changes = {setting.key: setting.value for setting in settings}
         return self._together().changed(changes, "--set") if changes else self._together()
 
@@ -82,7 +85,8 @@ class Program:
                 raise
             raise UsageError(f"{member.name}: {error}") from error
 
-    def _check(self, name: str, scenario: Scenario) -> None:
+    def check(self, name: str, scenario: Scenario) -> None:
+        """Raise UsageError if the classes cannot run a scenario. `name`: value of --scenario."""
         names = ", ".join(member.name for member in self.scenario_classes)
         if len({member.scenario for member in self.scenario_classes}) > 1:
             raise UsageError(f"--scenario {name}: {names} run different scenarios; leave it out, or name one class")

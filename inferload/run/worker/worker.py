@@ -182,6 +182,7 @@ class Worker:
             reply["times_digest"] = run.part.scenario.arrivals.times_digest(assignment.origin)
             reply |= {"anchor": anchor, "folder": str(run.writer.run_dir), "reader": run.turns.clients.reader}
             reply["delivers"] = run.writer.sender is not None
+            reply["program"] = self._own.code.of_run(run.part.sessions.agent_files()).to_wire()
         except (UsageError, OSError) as error:
             reply["error"] = self._redaction(str(error))
         self._runner.send_message(protocol.READY, reply)

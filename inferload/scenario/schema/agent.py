@@ -216,6 +216,9 @@ class Agent(ScenarioPart):
         return max(calls * max(greatest(tool.result_tokens) for tool in self.tools), reports)
 
 
+BUNDLED_AGENT = "inferload.locustfiles.toolagent"  # module of the class that inferload brings
+
+
 class LiveAgentWorkload(ScenarioPart):
     """Agents as Python classes: your class writes each request from the answers of the model."""
 

@@ -17,6 +17,8 @@ class Tasks(ScenarioPart):
     kind: Literal["tasks"] = Field(description="tasks: the tasks of the locustfile send the turns")
 
 
+NAME = "tasks"  # of a run whose locustfile has no name
+
 #: Default scenario of a locustfile with its own tasks.
 SCENARIO = """\
 schema: 1
@@ -25,3 +27,8 @@ workload: {kind: tasks}
 arrivals: {kind: closed, users: 1, spawn_per_s: 1}
 phases: {measure_s: null, drain_s: 60}
 """
+
+
+def named(name: str) -> str:
+    """Return the default scenario of a locustfile's tasks with the name of its runs."""
+    return SCENARIO.replace(f"name: {NAME}\n", f'name: "{name}"\n')

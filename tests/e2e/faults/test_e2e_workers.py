@@ -476,6 +476,88 @@ def test_workers_of_another_version_or_scenario_are_refused(run_pool: RunPool, r
     assert not ended.run_dir.exists()
 
 
+# -- programs
+
+SUPPORT = """
+import os
+import sys
+from locust.runners import MasterRunner
+from locust import constant, events, task
+from inferload.users import InferenceUser
+from questions import QUESTION
+
+
+class Support(InferenceUser):
+    wait_time = constant(0.05)
+
+    @task
+    def ask(self):
+        self.chat(QUESTION, max_tokens=4)
+
+
+@events.init.add_listener
+def add_page(environment, **_event):
+    if isinstance(environment.runner, MasterRunner):
+        sys.path.insert(0, os.path.dirname(__file__))
+        import on_the_master
+"""
+
+
+def program(folder: Path, question: str) -> Path:
+    """Write a locustfile with two modules, one of which only the master imports."""
+    folder.mkdir()
+    (folder / "questions.py").write_text(f"QUESTION = {question!r}\n")
+    (folder / "on_the_master.py").write_text("")
+    (folder / "support.py").write_text(SUPPORT)
+    return folder / "support.py"
+
+
+def of_programs(sandbox: Sandbox, *others: str) -> FinishedRun:
+    """Start a worker whose locustfile is in another folder for each name: `same`, `received`, or with another module."""
+    simulator = sandbox.simulator()
+    mine = program(sandbox.folder / "master", "How?")
+    words = ["--host", simulator.url, "--on-invalid", "warn", "-u", "2", "-r", "2", "-t", "1s"]
+    fleet = sandbox.fleet("by_hand", *words, workers=0, expected=len(others), locustfile=mine)
+    for name in others:
+        folder = sandbox.folder / name
+        if name == "received":
+            folder.mkdir()
+            (sandbox.folder / "questions.py").write_text("QUESTION = 'How?'")  # in the current directory of the worker
+            sandbox.join(fleet, env={"TMPDIR": str(folder)}, locustfile=Path("-"))
+        else:
+            sandbox.join(fleet, locustfile=program(folder, "How?" if name == "same" else "Why?"))
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
+
+
+@run_cases(of_programs, ("same", "received"), ("same", "another"))
+def test_a_worker_needs_the_program_of_the_master(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text
+    errors = [line for line in ended.text.splitlines() if "ERROR" in line]
+    if "another" in run_case.arguments:
+        assert len(errors) == 1, ended.text
+        assert re.search(
+            r"workers: not the master's program: w\d on \S+: questions\.py \([0-9a-f]{12}, the master's is [0-9a-f]{12}\); start "
+            r"every worker with the same locustfile",
+            errors[0],
+        )
+        assert ended.code == 2
+        assert ended.simulator_stats["started"] <= 1  # the preflight's turn
+        assert not ended.run_dir.exists()
+        return
+    assert (ended.code, errors) == (0, []), ended.text
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    assert manifest["scenario"]["name"] == "support"
+    assert manifest["program"]["name"] == "support.py"
+    assert {name for name, _digest in manifest["program"]["files"]} == {
+        "support.py",
+        "questions.py",
+        "on_the_master.py",
+    }
+    assert ended.summary["run"]["locustfile"] == manifest["program"]["digest"]
+    assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
+
+
 # -- missing
 
 

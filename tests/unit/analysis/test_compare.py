@@ -13,7 +13,7 @@ import pytest
 import summaries
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis.comparison import costs, max_change, page, tables
+from inferload.analysis.comparison import baselines, costs, max_change, page, tables
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import Comparison, compare, table_rows
 from inferload.analysis.comparison.plausible import faults
@@ -141,6 +141,74 @@ def test_runs_are_paired_by_seed_and_unpaired_ones_are_named() -> None:
     assert [(left.seed, right.seed) for left, right in comparison.pairs] == [(2, 2), (3, 3), (4, 4)]
     assert [left.label for left in comparison.unpaired] == ["run-1", "run-9"]
     assert "no run of this seed on the other side: run-1, run-9" in output.text([comparison])
+
+
+def programs(folder: Path, kind: str, *digests: str | None, bundled: bool = False, recorded: bool = True) -> Side:
+    """Return a side of runs with programs of these digests."""
+    for seed, digest in enumerate(digests, 1):
+        path = write_run(folder / str(seed), seed, 100)
+        manifest = json.loads((path / "run.json").read_text())
+        workloads = {
+            "chat": "{kind: chat, prompt_tokens: 5, output_tokens: 5}",
+            "tasks": "{kind: tasks}",
+            "live_agent": "{kind: live_agent, agent: 'a.py:A'}",
+        }
+        workloads["mix"] = (
+            "{kind: mix, classes: ["
+            + ", ".join(f"{{name: {k}, workload: {workloads[k]}}}" for k in ("chat", "live_agent"))
+            + "]}"
+        )
+        manifest["scenario"]["text"] = f"schema: 1\nname: s\nseed: {seed}\nworkload: {workloads[kind]}\n"
+        if recorded:
+            manifest["program"] = {"name": "support.py", "digest": digest, "bundled": bundled}
+        (path / "run.json").write_text(json.dumps(manifest))
+    return read_side(folder)
+
+
+KINDS = ("chat", "tasks", "live_agent", "mix")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_runs_of_different_programs_are_compared_only_if_allowed(kind: str, tmp_path: Path) -> None:
+    before = programs(tmp_path / "before", kind, *("a" * 64,) * 3)
+    after = programs(tmp_path / "after", kind, *("b" * 64,) * 3)
+    line = "locustfile: support.py (aaaaaaaaaaaaaaaa) against support.py (bbbbbbbbbbbbbbbb)"
+    assert compared(before, after).differences.refusals == (line,)
+    assert compared(before, after).primary.answer == "not comparable"
+    allowed = compared(before, after, "locustfile").differences
+    assert (allowed.refusals, allowed.compared) == ((), (line,))
+    assert compared(before, programs(tmp_path / "same", kind, *("a" * 64,) * 3)).differences.refusals == ()
+    mixed = programs(tmp_path / "mixed", kind, "a" * 64, "b" * 64)
+    assert any("its runs differ in locustfile" in line for line in compared(mixed, before).differences.refusals)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_program_equals_none(kind: str, tmp_path: Path) -> None:
+    unreadable = programs(tmp_path / "unreadable", kind, None, None)
+    for other in (unreadable, programs(tmp_path / "known", kind, "a" * 64, "a" * 64)):
+        assert any("locustfile: not recorded" in line for line in compared(unreadable, other).differences.refusals)
+    assert compared(unreadable, unreadable, "locustfile").differences.refusals == ()
+    missing = programs(tmp_path / "missing", kind, None, None, recorded=False)
+    found = compared(missing, missing).differences.refusals
+    assert bool(found) == (kind != "chat"), "a scenario alone determines the turns of a chat"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_locustfiles_of_inferload_are_compared_by_its_version(kind: str, tmp_path: Path) -> None:
+    bundled = programs(tmp_path / "bundled", kind, None, None, bundled=True)
+    assert compared(bundled, bundled).differences.refusals == ()
+    own = programs(tmp_path / "own", kind, "a" * 64, "a" * 64)
+    assert len(compared(bundled, own).differences.refusals) == 1
+    if kind == "chat":  # as of a run on the virtual clock, which has no locustfile
+        missing = programs(tmp_path / "missing", kind, None, None, recorded=False)
+        assert compared(bundled, missing).differences.refusals == ()
+
+
+def test_a_baseline_has_one_program(tmp_path: Path) -> None:
+    programs(tmp_path / "runs", "tasks", "a" * 64, "b" * 64)
+    baselines.add(tmp_path / "b.json", [tmp_path / "runs" / "1"])
+    with pytest.raises(UsageError, match=r"locustfile is support\.py \(b+\), but support\.py \(a+\) in occasion 1"):
+        baselines.add(tmp_path / "b.json", [tmp_path / "runs" / "2"])
 
 
 def test_different_workloads_are_compared_only_if_allowed() -> None:

@@ -201,6 +201,52 @@ def test_a_resumed_search_refuses_a_changed_scenario(tmp_path: Path, capsys: pyt
     assert "has changed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["search", "ab"])
+def test_code_that_a_folder_names_is_confirmed_by_the_command_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = scenarios.load("agent-live").as_data()
+    data["workload"]["agent"] = "clerk.py:Clerk"
+    file = tmp_path / "scenario.yaml"
+    file.write_text(as_yaml(data), encoding="utf-8")
+    if command == "search":
+        plan_of(tmp_path, scenario=str(file), scenario_digest=scenarios.load(str(file)).digest).write(tmp_path)
+    else:
+        sides = {"A": "http://a:1", "B": "http://b:1"}
+        (tmp_path / "ab.yaml").write_text(as_yaml({"schema": 1, "sides": sides, "scenario": str(file), "pairs": 2}))
+    words = [command, "--resume", str(tmp_path), "--dry-run"]
+    assert cli.main(words) == 2
+    assert (
+        f"executes Python code (clerk.py:Clerk); if it is yours, confirm it with --scenario {file}"
+        in capsys.readouterr().err
+    )
+    assert cli.main([*words, "--scenario", "chat"]) == 2
+    assert cli.main([*words, "--scenario", str(file)]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [("-f", "mine.py"), ("-fmine.py",), ("--locustfile=mine.py",), ("--locust", "mine.py"), ("--config", "a.conf")],
+)
+def test_options_of_locust_that_name_code_are_confirmed_by_the_command_line(
+    extra: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_plan(tmp_path)
+    plan = json.loads((tmp_path / asked.PLAN).read_text())
+    (tmp_path / asked.PLAN).write_text(json.dumps(plan | {"extra": extra}))
+    words = ["search", "--resume", str(tmp_path), "--dry-run"]
+    assert cli.main(words) == 2
+    assert "name code" in capsys.readouterr().err
+    assert cli.main([*words, "--", *extra]) == 0
+
+
+def test_other_options_of_locust_need_no_confirmation(tmp_path: Path) -> None:
+    write_plan(tmp_path)
+    plan = json.loads((tmp_path / asked.PLAN).read_text())
+    (tmp_path / asked.PLAN).write_text(json.dumps(plan | {"extra": ["--processes", "2", "--config-users", "[]"]}))
+    assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 0
+
+
 def test_the_window_of_a_run_corrects_worker_clocks(tmp_path: Path) -> None:
     run_dir = synthetic_run.write(tmp_path / "run")
     window = points.window(run_dir, slo.parse("p95(ttft_ms) < 800 and mean(tpot_ms) < 50 and failed_ratio < 0.5"))

@@ -27,7 +27,7 @@ from inferload.base.redaction import Redaction
 from inferload.locust.web import page, runs
 from inferload.locust.web.run_view import RunView
 from inferload.results.documents.manifest_document import Manifest
-from inferload.results.run_list import FIGURES
+from inferload.results.run_list import FIGURES, RunList
 
 HOSTILE = "<script>alert(1)</script>"
 FORMULA = "=cmd()"
@@ -48,6 +48,11 @@ class Controller:
     @property
     def under_way(self) -> bool:
         return self.run is not None
+
+    def rerun_facts(self, manifest: Manifest) -> tuple[list[tuple[str, str]], str]:
+        if self.refusal is not None:
+            raise UsageError(self.refusal)
+        return [("Target", ", ".join(target.api for target in manifest.targets))], manifest.scenario.text
 
     def rerun(self, manifest: Manifest, seed: int | None) -> None:
         if self.refusal is not None:
@@ -414,22 +419,68 @@ def test_nothing_is_built_during_a_run(
 def test_a_rerun_uses_the_same_seed_or_a_new_one(controller: Controller, client: FlaskClient) -> None:
     write(controller, "one")
     for seed in ("same", "new", "new"):
-        response = client.post("/inferload/runs/one/rerun", data={"seed": seed})
+        response = client.post("/inferload/runs/one/rerun", data={"seed": seed, "confirmed": confirmed(client)})
         assert (response.status_code, response.headers["Location"]) == (303, "/")
     (_, same), (_, new), (_, other) = controller.reruns
     assert same is None
     assert new is not None
     assert new != other
-    assert client.get("/inferload/runs/one/rerun").status_code == 405
+
+
+def confirmed(client: FlaskClient, name: str = "one", base: str = "") -> str:
+    """Return the confirmation in the form of a page that shows target and workload of a rerun."""
+    return re.findall(
+        r'name="confirmed" value="([0-9a-f]{64})"', client.get(f"{base}/inferload/runs/{name}/rerun").text
+    )[0]
+
+
+def test_a_rerun_shows_target_and_workload_first(controller: Controller, client: FlaskClient) -> None:
+    text = f"schema: 1\nname: mine\n# {HOSTILE}\n"
+    write(controller, "one", targets=[{"api": "http://elsewhere.example/v1"}], scenario={"name": "mine", "text": text})
+    response = client.get("/inferload/runs/one/rerun")
+    assert response.status_code == 200
+    assert "http://elsewhere.example/v1" in response.text
+    assert html.escape(HOSTILE) in response.text
+    assert HOSTILE not in response.text
+    assert controller.reruns == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"targets": [{"api": "http://elsewhere.example/v1"}]},
+        {"metrics_urls": ["http://elsewhere.example/metrics"]},
+        {"model": "another"},
+        {"scenario": {"name": "chat", "text": "schema: 1\nname: chat\nseed: 1\n"}},
+        {"scenario": {"name": "chat", "origin": "/elsewhere.yaml", "text": "schema: 1\nname: chat\n"}},
+        {"program": {"name": "other.py", "digest": "0" * 64}},
+    ],
+)
+def test_a_rerun_of_what_was_not_confirmed_is_refused(
+    controller: Controller, client: FlaskClient, change: dict[str, Any]
+) -> None:
+    write(controller, "one", targets=[{"api": "http://127.0.0.1:8000/v1"}])
+    before = confirmed(client)
+    write(controller, "one", **{"targets": [{"api": "http://127.0.0.1:8000/v1"}], **change})
+    for form in ({}, {"confirmed": ""}, {"confirmed": before}, {"confirmed": "é"}):
+        response = client.post("/inferload/runs/one/rerun", data={"seed": "same", **form})
+        assert response.status_code == 409
+        assert "not confirmed" in response.text
+    assert controller.reruns == []
+    assert client.post("/inferload/runs/one/rerun", data={"confirmed": confirmed(client)}).status_code == 303
 
 
 def test_a_refused_rerun_has_an_error_message(controller: Controller, client: FlaskClient) -> None:
-    write(controller, "one")
+    write(controller, "one", targets=[{"api": "http://127.0.0.1:8000/v1"}])
+    known = confirmed(client)
     controller.refusal = f"a run is under way; {HOSTILE}"
-    response = client.post("/inferload/runs/one/rerun", data={"seed": "same"})
-    assert response.status_code == 409
-    assert "rerun one: a run is under way" in response.text
-    assert HOSTILE not in response.text
+    for response in (
+        client.get("/inferload/runs/one/rerun"),
+        client.post("/inferload/runs/one/rerun", data={"seed": "same", "confirmed": known}),
+    ):
+        assert response.status_code == 409
+        assert "rerun one: a run is under way" in response.text
+        assert HOSTILE not in response.text
 
 
 @pytest.mark.parametrize(
@@ -487,4 +538,23 @@ def test_routes_and_links_have_the_base_path(controller: Controller) -> None:
     links = re.findall(r'(?:href|action)="(/[^"]*)"', text)
     assert links
     assert all(link.startswith("/load/") for link in links)
-    assert client.post("/load/inferload/runs/one/rerun").headers["Location"] == "/load/"
+    form = {"confirmed": confirmed(client, base="/load")}
+    assert client.post("/load/inferload/runs/one/rerun", data=form).headers["Location"] == "/load/"
+
+
+def test_a_trend_joins_no_runs_of_different_programs(controller: Controller, client: FlaskClient) -> None:
+    tasks = {"name": "support", "text": ""}
+    for name, digest in (("a", "1"), ("b", "1"), ("c", "2"), ("d", None), ("e", None)):
+        program = {"name": "support.py", "digest": digest and digest * 64, "bundled": False}
+        write(controller, name, scenario=tasks, program=program)
+    write(controller, "f", program={"bundled": True})
+    found = {run.name: run.series for run in RunList(controller.runs_folder).read()[0]}
+    assert found["a"] == found["b"] == "support 111111111111"
+    assert found["c"] == "support 222222222222"
+    assert found["d"] != found["e"]
+    assert found["f"] == "chat"
+    view = RunView(figure=FIGURES[0], scenario=found["a"])
+    trend = view.trend(RunList(controller.runs_folder).read()[0])
+    assert trend is not None
+    assert {point.run.name for point in trend.points} == {"a", "b"}
+    assert "<option>support 222222222222</option>" in client.get("/inferload/runs").text

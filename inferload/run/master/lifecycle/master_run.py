@@ -26,6 +26,7 @@ from inferload.run.master.lifecycle.scraper_process import Scraping
 from inferload.run.master.lifecycle.steering import ChangedBy, Steering
 from inferload.run.master.lifecycle.turn_receiver import TurnReceiver
 from inferload.run.master.lifecycle.workers import Member, Roster, WorkerChannel
+from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.protocol import Assignment
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
@@ -63,6 +64,7 @@ class MasterRun:
         self.anchor = Anchor.take()
         self.run_id = run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.summary: Summary | None = None  # at the end
+        self.program = ProgramCode()  # once the workers are ready
         self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, setup.own.redaction)
         self.roster = roster = Roster(runners.client_ids(runner, setup.most_workers))
         self.state = state = RunState(
@@ -164,6 +166,8 @@ class MasterRun:
             reads_files=self.preflight.data.has_files,
         )
         load_steps.check_times(scenario, self.spec.origin, members)
+        self.program = self.own.code.of_run(self.preflight.sessions.agent_files())
+        worker_setup.check_programs(members, self.program)
         if self.preflight.metrics_urls:
             interval_s = scenario.server.interval_s
             folder = self.directory.path / rundir.SERVER_METRICS

@@ -9,9 +9,11 @@ import gevent
 from inferload import __version__
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
+from inferload.base.numbers import plural
 from inferload.locust_adapters.process import WorkerCount
 from inferload.run.master.lifecycle.workers import Member, Send
 from inferload.run.process import protocol
+from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.protocol import Assignment
 
 logger = logging.getLogger(__name__)
@@ -19,6 +21,7 @@ logger = logging.getLogger(__name__)
 WORKERS_S = 60.0  # time limit for all workers to connect
 _LOG_S = 5.0  # between two log lines of the wait
 _PINGS = 5
+_NAMED = 3  # files of a worker in a message
 _PING_S = 15.0
 _READY_S = 30.0
 _READY_DATA_S = 300.0  # if workers read files first
@@ -126,6 +129,21 @@ def send_assignments(
     for member in members:
         if member.facts.get("error"):
             raise UsageError(f"worker {member.name} on {member.facts.get('host')}: {member.facts['error']}")
+
+
+def check_programs(members: Sequence[Member], program: ProgramCode) -> None:
+    """Raise UsageError if a worker has imported another program than the master, `program`: it would send another load."""
+    problems = []
+    for member in members:
+        differing = program.differences(ProgramCode.from_wire(member.facts.get("program")))
+        if differing:
+            more = f" and {plural(len(differing) - _NAMED, 'other file')}" if len(differing) > _NAMED else ""
+            problems.append(f"{member.name} on {member.facts.get('host')}: {', '.join(differing[:_NAMED])}{more}")
+    if problems:
+        raise UsageError(
+            f"workers: not the master's program: {'; '.join(problems)}; start every worker with the same locustfile and the same "
+            "modules below its folder"
+        )
 
 
 def _takes_users(member: Member, clients: Mapping[str, Any]) -> bool:
