@@ -45,6 +45,12 @@ _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; frame-ancestors 'self'; "
     "base-uri 'none'"
 )
+# Files of a run, and pages made of them: they may be from another machine. Their scripts run in an origin of their own, which
+# the web UI refuses; a chart can be saved.
+_SANDBOX = (
+    "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; form-action 'none'; frame-ancestors 'self'; base-uri 'none'"
+)
 
 
 class _Refusal(Exception):
@@ -91,8 +97,7 @@ class RunPages:
                 response = self._message(str(refusal), refusal.status)
             except (UsageError, OSError) as error:
                 response = self._message(str(error), 409)
-            response.headers["X-Content-Type-Options"] = "nosniff"
-            response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+            response.headers.setdefault("Content-Security-Policy", _SANDBOX)
             response.headers["Cache-Control"] = "no-store"
             return response
 

@@ -273,6 +273,36 @@ def test_files_of_a_run_are_sent(controller: Controller, client: FlaskClient) ->
     assert "attachment" in client.get(f"{base}/{rundir.TIMELINE}").headers["Content-Disposition"]
 
 
+def test_files_of_a_run_and_pages_made_of_them_have_an_origin_of_their_own(
+    controller: Controller, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may be from another machine: a script in its report must neither read nor steer this web UI."""
+
+    def compare(_command: str, *words: str) -> None:
+        Path(words[-1], runs._COMPARISON).write_text(HOSTILE)
+
+    monkeypatch.setattr(runs, "analyse", compare)
+    for name in ("one", "two"):
+        for file in (rundir.REPORT_HTML, rundir.TIMELINE):
+            (write(controller, name) / file).write_text(HOSTILE)
+    paths = [path for method, path in rules(client) if method == "GET" and path != "/inferload/runs"]
+    assert len(paths) >= 6
+    for path in paths:
+        answer = client.get(path, query_string={"baseline": "one", "candidate": "two"})
+        assert answer.status_code == 200
+        policy = {
+            words[0]: words[1:]
+            for part in answer.headers["Content-Security-Policy"].split(";")
+            if (words := part.split())
+        }
+        assert policy["sandbox"] == ["allow-scripts", "allow-downloads"], path  # not allow-same-origin
+        assert policy["default-src"] == policy["form-action"] == ["'none'"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    policy_of_list = client.get("/inferload/runs").headers["Content-Security-Policy"]
+    assert "script-src" not in policy_of_list
+    assert "default-src 'none'" in policy_of_list
+
+
 def test_every_link_of_the_list_is_valid(controller: Controller, client: FlaskClient) -> None:
     folder = write(controller, "50% & <b> #1?")
     (folder / rundir.REPORT_HTML).write_text("report")
