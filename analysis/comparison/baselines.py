@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from inferload.base import json_text, rundir
+from inferload.base.deployments import Deployment
 from inferload.base.errors import UsageError
 from inferload.base.json_text import Number, Seed
 from inferload.base.numbers import number, plural
@@ -28,6 +29,15 @@ KIND = "inferload baseline"
 FORMAT = 1
 
 GAP_S = 3600.0  # minimum time between occasions on one server start
+
+
+class _Server(Struct, frozen=True, kw_only=True):
+    """Types of what comparisons use of a server; other keys are free."""
+
+    model: str | None = None
+    engine: str | None = None
+    variant: Deployment | None = None
+    stands_for: str | None = msgspec.field(name="stands for", default=None)
 
 
 class Occasion(Struct, frozen=True, kw_only=True):
@@ -46,6 +56,10 @@ class Occasion(Struct, frozen=True, kw_only=True):
     lasted_s: Number | None
     arm: str
     figures: dict[str, Number]
+
+    def __post_init__(self) -> None:
+        """Compare the server with its types; msgspec.ValidationError if a value has another one."""
+        msgspec.convert(self.server, _Server)
 
 
 def is_baseline(path: Path) -> bool:

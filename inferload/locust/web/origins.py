@@ -123,7 +123,7 @@ def _is_own(changes: bool) -> bool:
     if sent_by is None and changes:
         sent_by = headers.get("Referer")
         if sent_by is None:
-            return not headers.get("User-Agent", "").startswith("Mozilla/")  # a browser whose page hides its address
+            return not str(headers.get("User-Agent")).startswith("Mozilla/")  # a browser whose page hides its address
     # Without the scheme: a reverse proxy may terminate TLS.
     return sent_by is None or _host_of(sent_by) in _own_hosts()
 
@@ -139,7 +139,7 @@ def _is_link() -> bool:
     """Return True if the reply becomes the page of a window: no script, element or frame of another page gets it."""
     headers = request.headers
     to_window = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest", "document") == "document"
-    return request.method == "GET" and to_window
+    return to_window and bool(request.method == "GET")
 
 
 def _for_own_origin(answer: Any) -> Any:
