@@ -5,16 +5,21 @@ isolated prefix caches; a verdict then holds for these starts only. The file is 
 version control.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from inferload.base import rundir
+import msgspec
+from msgspec import Struct
+
+from inferload.base import json_text, rundir
+from inferload.base.deployments import Deployment
 from inferload.base.errors import UsageError
+from inferload.base.json_text import Number, Seed
 from inferload.base.numbers import number, plural
+from inferload.results.documents import typed_documents
 from inferload.results.statistics.baseline_stats import FEWEST
 
 from .comparable import configuration, shared_starts
@@ -25,25 +30,43 @@ FORMAT = 1
 
 GAP_S = 3600.0  # minimum time between occasions on one server start
 
-_FIELDS = (
-    "settings",
-    "server",
-    "slo",
-    "output_tokens",
-    "input_tokens",
-    "seed",
-    "level",
-    "started_at",
-    "lasted_s",
-    "arm",
-)
+
+class _Server(Struct, frozen=True, kw_only=True):
+    """Types of what comparisons use of a server; other keys are free."""
+
+    model: str | None = None
+    engine: str | None = None
+    variant: Deployment | None = None
+    stands_for: str | None = msgspec.field(name="stands for", default=None)
+
+
+class Occasion(Struct, frozen=True, kw_only=True):
+    """An occasion in the file: the fields of a run that comparisons use, by the same names. `figures`: those that are known."""
+
+    label: str
+    start: str | None
+    settings: dict[str, Any]
+    server: dict[str, Any]
+    slo: dict[str, Number]
+    output_tokens: Number | None
+    input_tokens: Number | None
+    seed: Seed | None
+    level: str
+    started_at: str
+    lasted_s: Number | None
+    arm: str
+    figures: dict[str, Number]
+
+    def __post_init__(self) -> None:
+        """Compare the server with its types; msgspec.ValidationError if a value has another one."""
+        msgspec.convert(self.server, _Server)
 
 
 def is_baseline(path: Path) -> bool:
     """Return True for a baseline file, readable by this version or not."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except (OSError, ValueError, RecursionError):
+        document = json_text.parse(rundir.read_text(path)) if path.is_file() else None
+    except (OSError, ValueError):
         return False
     return isinstance(document, dict) and document.get("kind") == KIND
 
@@ -58,9 +81,10 @@ def read(path: Path) -> Side:
             f"{path}: format {document.get('format')} is not supported (supported: {FORMAT}); use a newer inferload"
         )
     try:
-        runs = tuple(_from(entry) for entry in document["occasions"])
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{path}: an occasion is incomplete ({error!r}); add its runs again") from error
+        runs = tuple(map(_run_of, msgspec.convert(document.get("occasions"), list[Occasion])))
+    except msgspec.ValidationError as error:
+        problem = typed_documents.in_words(error, "occasions")
+        raise UsageError(f"{path}: an occasion is incomplete ({problem}); add its runs again") from error
     return Side(path.name, runs)
 
 
@@ -187,19 +211,13 @@ def _properties(run: Run) -> dict[str, Any]:
 
 def _entry(run: Run) -> dict[str, Any]:
     known = {name: value for name, value in sorted(run.figures.items()) if value is not None}
-    fields = {key: getattr(run, key) for key in _FIELDS}
-    return {"label": run.label, "start": run.start, **fields, "figures": known}
+    return {name: getattr(run, name) for name in Occasion.__struct_fields__} | {"figures": known}
 
 
-def _from(entry: Mapping[str, Any]) -> Run:
+def _run_of(occasion: Occasion) -> Run:
+    fields = msgspec.structs.asdict(occasion)
     figures: dict[str, float | None] = dict.fromkeys(NAMES)
-    return Run(
-        path=Path(entry["label"]),
-        label=entry["label"],
-        start=entry["start"],
-        figures=figures | dict(entry["figures"]),
-        **{key: entry[key] for key in _FIELDS},
-    )
+    return Run(path=Path(occasion.label), **fields | {"figures": figures | occasion.figures})
 
 
 def summary_lines(side: Side) -> list[str]:

@@ -155,7 +155,9 @@ def simulated(sides: Sequence[Side]) -> list[str]:
     if not labels:
         return []
     which = "" if len(labels) == len(sides) else f"{', '.join(labels)}: "
-    return [which + wording.simulated(name for runs in of_sides for run in runs if (name := run.server["stands for"]))]
+    return [
+        which + wording.simulated(name for runs in of_sides for run in runs if (name := run.server.get("stands for")))
+    ]
 
 
 def remarks(comparison: Comparison) -> list[str]:

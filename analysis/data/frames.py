@@ -293,8 +293,8 @@ def _document(path: Path, kind: type[Document], notes: list[str]) -> Document | 
         return None
     try:
         document = rundir.read_object(path)
-    except UsageError:
-        notes.append(f"{path.name} cannot be read: the run ended while it was written")
+    except UsageError as error:
+        notes.append(f"{path.name} cannot be read: {str(error).removeprefix(f'{path}: ')}")
         return None
     problems = typed_documents.faults(document, kind)
     notes += [f"{path.name}: {key} is left out ({problem})" for key, problem in problems.items()]

@@ -11,6 +11,7 @@ from msgspec import Struct
 _UNSAFE = r"\x00-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\ufffe\uffff"
 _IN_A_LINE = re.compile(f"[{_UNSAFE}]")
 _IN_LINES = re.compile(rf"(?![\n\t])[{_UNSAFE}]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _UNINDENTED = re.compile(r"\n(?!    )")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 # Starts of code spans, links, images, table cells, emphasis around a word, strikethrough, formulas, HTML tags and entities.
@@ -22,6 +23,11 @@ _MARKDOWN_BLOCK = re.compile(r"(?:#{1,6}|[-+*])(?=\s|$)|\d{1,9}(?=[.)](?:\s|$))|
 def escaped(text: str) -> str:
     """Escape a text to one printable line: control, bidirectional and separator characters become `\\n`, `\\x1b`, `\\u202e`."""
     return _IN_A_LINE.sub(_code, text)
+
+
+def encodable(text: str) -> str:
+    """Escape lone surrogates, of JSON or of a file's name: no encoding of a text has them."""
+    return _SURROGATE.sub(_code, text)
 
 
 def escaped_lines(text: str) -> str:

@@ -49,6 +49,9 @@ _RESERVE_BYTES = 1 << 20
 _BUFFER_BYTES = 1 << 20
 
 
+_DAMAGED = "the file is damaged, or another program wrote it"
+
+
 class Taken(UsageError):
     """A run directory that has files, or that another process has just taken."""
 
@@ -258,7 +261,8 @@ def read_object(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; is {path.parent} a run directory?") from error
     except ValueError as error:  # also text that is not UTF-8, and numbers of thousands of digits
-        raise UsageError(f"{path}: not JSON ({error}); the run was cut short while writing it") from error
+        cause = "the run was cut short while writing it" if json_text.is_cut(error) else _DAMAGED
+        raise UsageError(f"{path}: not JSON ({error}); {cause}") from error
     if not isinstance(document, dict):
         raise UsageError(f"{path}: not a JSON object; is {path.parent} a run directory?")
     return document

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import seconds_of
@@ -15,6 +17,7 @@ from inferload.campaign import named_code
 from inferload.campaign.attainment import slo
 from inferload.campaign.attainment.bracket import Settings
 from inferload.campaign.attainment.slo import Condition, SloError
+from inferload.results.documents import typed_documents
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import data_files
 from inferload.scenario.files.yaml_text import as_yaml
@@ -98,17 +101,28 @@ def read(folder: Path, headers: Sequence[str] = ()) -> SearchPlan:
     """Read the stored arguments. `headers`: given with --resume, for headers whose values are not stored."""
     if not (folder / PLAN).is_file():
         raise UsageError(f"--resume {folder}: no search was started there")
-    stored = rundir.read_object(folder / PLAN)
-    again = stored.pop("headers_again", [])
+    plan, again = _stored(folder / PLAN)
     given_names = {_name(header).lower() for header in headers}
     missing = " ".join(f"--header '{name}: ...'" for name in again if name.lower() not in given_names)
     if missing:
         raise UsageError(f"--resume {folder}: keys are not stored; give again {missing}")
     again_names = {name.lower() for name in again}
     values = [header for header in headers if _name(header).lower() in again_names]
-    if values:
-        stored["options"]["header"] = [*stored["options"].get("header", ()), *values]
-    return SearchPlan(**{**stored, "rates": tuple(stored["rates"]), "extra": tuple(stored["extra"])})
+    return (
+        replace(plan, options=plan.options | {"header": [*plan.options.get("header", ()), *values]}) if values else plan
+    )
+
+
+def _stored(path: Path) -> tuple[SearchPlan, list[str]]:
+    """Read the arguments, and the names of headers whose values are not stored; UsageError for values of other types."""
+    document = rundir.read_object(path)
+    try:
+        again = msgspec.convert(document.pop("headers_again", []), list[str])
+        plan = msgspec.convert(document, SearchPlan)
+        msgspec.convert(plan.options.get("header", []), list[str])
+    except msgspec.ValidationError as error:
+        raise typed_documents.invalid(path, error) from error
+    return plan, again
 
 
 def _name(header: str) -> str:

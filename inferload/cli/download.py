@@ -5,6 +5,7 @@ import http.client
 import os
 import re
 import shutil
+import string
 import threading
 import urllib.error
 import urllib.request
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from inferload import __version__
 from inferload.base.errors import UsageError
@@ -25,6 +26,19 @@ TIMEOUT_S = 30.0  # of the connect and of each read
 ATTEMPTS = 5  # in succession without a further byte, of a source that has sent some
 PAUSE_S = 1.0  # before the second attempt; doubled for each further one
 
+MOST_REDIRECTS = 10
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+# Without those of redirects, which go from HTTPS to HTTP and FTP too, and of files.
+_HANDLERS = (
+    urllib.request.ProxyHandler,
+    urllib.request.UnknownHandler,
+    urllib.request.HTTPHandler,
+    urllib.request.HTTPSHandler,
+    urllib.request.HTTPDefaultErrorHandler,
+    urllib.request.HTTPErrorProcessor,
+)
+_MOST_SHOWN = 200  # characters of an address in an error
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
@@ -196,7 +210,7 @@ def _receive(part: PartFile, data_set: DataSet, url: str, watch: Watch) -> None:
     headers = {"User-Agent": f"inferload/{__version__}", "Accept-Encoding": "identity"}
     if part.size_bytes:
         headers["Range"] = f"bytes={part.size_bytes}-"
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S) as reply:
+    with _opened(url, headers) as reply:
         begins, whole_bytes = _extent(reply.status, reply.headers)
         _check_reply(reply.headers, whole_bytes, data_set)
         if begins not in (0, part.size_bytes):
@@ -209,6 +223,41 @@ def _receive(part: PartFile, data_set: DataSet, url: str, watch: Watch) -> None:
         ):
             part.append(data)
             watch.at(part.size_bytes)
+
+
+def _opened(url: str, headers: Mapping[str, str]) -> Any:
+    """Return the reply of an address, or of the one to which it redirects; SourceError for a redirect that is not followed."""
+    opener = urllib.request.OpenerDirector()
+    for handler in _HANDLERS:
+        opener.add_handler(handler())
+    for _ in range(MOST_REDIRECTS + 1):
+        try:
+            return opener.open(urllib.request.Request(url, headers=dict(headers)), timeout=TIMEOUT_S)
+        except urllib.error.HTTPError as error:
+            if error.code not in _REDIRECTS or not error.headers.get("Location"):
+                raise
+            with error:
+                url = _redirected(url, error.code, error.headers["Location"])
+    raise SourceError(f"more than {MOST_REDIRECTS} redirects, the last one to {url[:_MOST_SHOWN]}")
+
+
+def _redirected(url: str, status: int, location: str) -> str:
+    """Return the address to which `url` redirects; SourceError for a scheme other than HTTPS, or than HTTP from HTTP."""
+    # Header fields are decoded as Latin-1, with any characters.
+    place = quote(location, safe=string.punctuation, encoding="latin-1")
+    shown = status_text(status, place[:_MOST_SHOWN])
+    try:
+        place = urljoin(url, place)
+        parts = urlsplit(place)
+        is_address = bool(parts.hostname) and parts.port != 0
+    except ValueError as error:  # brackets without an IPv6 address, or a port that is no number
+        raise SourceError(f"{shown}, which is no address") from error
+    before = urlsplit(url).scheme
+    if parts.scheme not in ("https", before):
+        raise SourceError(f"{shown}: a redirect from {before} to {parts.scheme} is not followed")
+    if not is_address:
+        raise SourceError(f"{shown}, which is no address")
+    return place
 
 
 def _extent(status: int, headers: Mapping[str, Any]) -> tuple[int, int | None]:

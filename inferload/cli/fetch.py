@@ -24,8 +24,8 @@ Examples:
   inferload fetch sharegpt --from http://mirror/ShareGPT_V3_unfiltered_cleaned_split.json
 An interrupted download continues when the command is repeated: NAME.part keeps what
 was received, and gets its name once size and SHA-256 are right. Proxies are those of
-the environment (HTTPS_PROXY). Exit codes: 0 the file is there with the right checksum;
-2 it is not; 130 interrupted."""
+the environment (HTTPS_PROXY). Redirects are followed to HTTPS, and from HTTP to HTTP.
+Exit codes: 0 the file is there with the right checksum; 2 it is not; 130 interrupted."""
 
 
 def register(commands: Any) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,7 +58,10 @@ def read_start_form(web_ui: Any) -> Any:
     reader = WebUI(asked, "", 0, delayed_start=True, stats_csv_writer=web_ui.stats_csv_writer)
     reader.userclass_picker_is_active = web_ui.userclass_picker_is_active
     asked.runner = SimpleNamespace(state=real.runner.state, start=_nothing, stop=_nothing, start_shape=_nothing)
-    answer = reader.app.view_functions["locust.swarm"]().get_json()
+    try:
+        answer = reader.app.view_functions["locust.swarm"]().get_json()
+    except (ValueError, TypeError) as error:  # Locust converts a field to the type of its option
+        raise UsageError(f"start form: a field is not of its option's type ({error})") from error
     timer = getattr(reader, "_run_time_greenlet", None)
     if timer is not None:
         timer.kill(block=False)
@@ -84,6 +87,19 @@ def kept_options(environment: Any) -> Iterator[None]:
     finally:
         options.update(kept)
         vars(environment).update(choices)
+
+
+def check_user_class(environment: Any, settings: Mapping[str, Any]) -> None:
+    """UsageError unless Locust's view can apply settings to a user class: a name in the list of classes, and public attributes."""
+    name, tasks = settings.get("user_class_name"), settings.get("tasks", [])
+    user_class = (environment.available_user_classes or {}).get(name) if isinstance(name, str) else None
+    if user_class is None:
+        raise UsageError(f"user_class_name: {name!s:.100}: no user class of this run")
+    if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
+        raise UsageError("tasks: must be a list of names")
+    odd = next((key for key in settings if not key.isidentifier() or key.startswith("_")), None)
+    if odd is not None:
+        raise UsageError(f"{odd[:100]}: no attribute of a user class")
 
 
 def end_start_of_page(web_ui: Any) -> None:

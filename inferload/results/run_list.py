@@ -6,6 +6,7 @@ from pathlib import Path
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.base.escaping import encodable
 from inferload.base.numbers import short
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
@@ -68,9 +69,14 @@ def run_dirs(folder: Path) -> list[Path]:
     return [path for written_ns, path in sorted(dated, reverse=True) if written_ns]
 
 
+def name_of(path: Path) -> str:
+    """Return the name of a run directory in the list: bytes of it that are no text are escaped."""
+    return encodable(path.name)
+
+
 def named(folder: Path, name: str) -> Path | None:
     """Return the run directory of a name; None if the folder has no such run. The name is compared, never opened."""
-    return next((path for path in run_dirs(folder) if path.name == name), None)
+    return next((path for path in run_dirs(folder) if name_of(path) == name), None)
 
 
 class RunList:
@@ -105,7 +111,7 @@ def listed(path: Path) -> ListedRun:
         if rundir.is_plain(path / rundir.SUMMARY):
             summary = typed_documents.read(path / rundir.SUMMARY, Summary)
     except UsageError as damage:
-        error = str(damage)
+        error = encodable(str(damage))
     state, headline = "incomplete", "no summary: the run is under way, or was killed"
     if error:
         state, headline = "unreadable", error
@@ -114,7 +120,7 @@ def listed(path: Path) -> ListedRun:
     engine, model = manifest.engine or "unknown", manifest.model or "unknown"
     figures, values = _figures(summary)
     return ListedRun(
-        name=path.name,
+        name=name_of(path),
         started_at=manifest.started_at,
         scenario=manifest.scenario.name,
         program=_program(manifest, path.name),

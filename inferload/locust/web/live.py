@@ -9,6 +9,7 @@ from flask import Response, request
 
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
+from inferload.locust.web import json_body
 from inferload.locust.web.routes import Routes
 from inferload.run.master.controller import Controller
 
@@ -90,10 +91,9 @@ def _steer_state(controller: Controller) -> dict[str, Any] | None:
 def _steered(controller: Controller) -> tuple[Response, int] | Response:
     """Carry out an order to change the load; the answer has the new state, or the error."""
     try:
-        order = request.get_json(silent=True)
-        if not isinstance(order, dict):
-            raise UsageError("steer: the body must be a JSON object")
-        steer(controller, order)
+        if not request.is_json:  # forms of other origins cannot have this type
+            raise UsageError("steer: the Content-Type must be application/json")
+        steer(controller, json_body.read("steer"))
     except UsageError as error:
         return _json({"error": escaped(str(error))}), 400
     return _json({"steer": _steer_state(controller)})

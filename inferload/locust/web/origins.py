@@ -17,15 +17,20 @@ logger = logging.getLogger(__name__)
 
 _HOST = re.compile(r"(?:\[(?P<ipv6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_.-]+))(?::[0-9]*)?", re.ASCII | re.IGNORECASE)
 _MOST_SHOWN = 100  # characters of a name in an error
+_OWN_ORIGIN = {
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+}
 
 
 def refuse_others(web_ui: Any, base: str) -> None:
-    """Add the checks to a web UI. They precede the login, and read nothing but the request's headers."""
+    """Add the checks to a web UI, for all its paths. They precede the login, and read nothing but the request's headers."""
     app = web_ui.app
     if not web_ui.web_login:
         app.before_request(functools.partial(_refuse_other_names, names_of(web_ui.host)))
     app.before_request(lambda: _refuse_other_origins(base))
-    app.before_request(lambda: _refuse_reading_by_other_origins(base))
+    app.wsgi_app = _for_own_origin(app.wsgi_app)
 
 
 def names_of(web_host: str) -> Callable[[], Collection[str]]:
@@ -84,37 +89,77 @@ def _refuse_other_names(names: Callable[[], Collection[str]]) -> tuple[Response,
 
 
 def _refuse_other_origins(base: str) -> tuple[Response, int] | None:
-    """Refuse a changing request that a browser sends for a page of another origin.
+    """Refuse a request that a browser sends for a script or an element of another origin's page, and for a form of it.
 
-    Programs such as curl send none of these headers, and are accepted. In Locust 2.46 a GET stops the load or resets figures.
+    A link on such a page is followed. Programs such as curl send none of these headers, and are accepted.
     """
-    reads = request.method in ("GET", "HEAD", "OPTIONS")
-    if reads and request.path not in (f"{base}/stop", f"{base}/stats/reset"):
+    changes = _changes(base)
+    if _is_own(changes) or (not changes and _is_link()):
         return None
-    site = request.headers.get("Sec-Fetch-Site")
-    sent_by = request.headers.get("Origin") or request.headers.get("Referer")
+    sender = request.headers.get("Origin") or request.headers.get("Referer") or "another origin"
+    shown = escaped(f"{request.method} {request.path}"[:_MOST_SHOWN])
+    text = f"{shown}: refused, a page of {escaped(sender[:_MOST_SHOWN])} sent it; use the web UI's own page"
+    if changes:
+        logger.warning("%s", text)
+    return jsonify({"success": False, "message": text}), 403
+
+
+def _changes(base: str) -> bool:
+    """Return True for a request that can change something. In Locust 2.46 a GET stops the load or resets figures."""
+    return request.method not in ("GET", "HEAD", "OPTIONS") or request.path in (f"{base}/stop", f"{base}/stats/reset")
+
+
+def _is_own(changes: bool) -> bool:
+    """Return True for a request of this server's pages, of the user, or of a program.
+
+    Browsers state the site only to addresses with TLS or of loopback; to others, the origin of all requests but those of links
+    and of elements, whose replies `_for_own_origin` withholds from other origins.
+    """
+    headers = request.headers
+    site = headers.get("Sec-Fetch-Site")
+    if site is not None:  # no page can set it; behind a reverse proxy the names below may differ
+        return site in ("same-origin", "none")
+    sent_by = headers.get("Origin")
+    if sent_by is None and changes:
+        sent_by = headers.get("Referer")
+        if sent_by is None:
+            return not str(headers.get("User-Agent")).startswith("Mozilla/")  # a browser whose page hides its address
     # Without the scheme: a reverse proxy may terminate TLS.
-    if site in (None, "same-origin", "none") and (sent_by is None or _host_of(sent_by) == request.host.lower()):
-        return None
-    text = f"{request.method} {request.path}: refused, a page of {sent_by or 'another origin'} sent it; use the web UI's own page"
-    logger.warning("%s", text)
-    return jsonify({"success": False, "message": text}), 403
+    return sent_by is None or _host_of(sent_by) in _own_hosts()
 
 
-def _refuse_reading_by_other_origins(base: str) -> tuple[Response, int] | None:
-    """Refuse a request below /inferload by a script or an element of another origin's page.
+def _own_hosts() -> set[str]:
+    """Return the server's names in a request: as it arrived, and as a reverse proxy received it, which no other page can set."""
+    headers = request.headers
+    hosts = (headers.get("Host", ""), *headers.get("X-Forwarded-Host", "").split(","))
+    return {host.strip().lower() for host in hosts} - {""}
 
-    Locust's server allows all origins to read. A link on another page is followed.
+
+def _is_link() -> bool:
+    """Return True if the reply becomes the page of a window: no script, element or frame of another page gets it."""
+    headers = request.headers
+    to_window = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest", "document") == "document"
+    return to_window and bool(request.method == "GET")
+
+
+def _for_own_origin(answer: Any) -> Any:
+    """Return a WSGI application whose replies scripts, elements and frames of other origins do not get, whatever a browser states.
+
+    It encloses the whole application: Flask-CORS, by which Locust lets all origins read, adds its headers to errors last of all.
     """
-    if not f"{request.path}/".startswith(f"{base}/inferload/"):
-        return None
-    headers, origin = request.headers, request.headers.get("Origin")
-    foreign = headers.get("Sec-Fetch-Site") not in (None, "same-origin", "none")
-    by_script = origin is not None and _host_of(origin) != request.host.lower()
-    if not by_script and (not foreign or headers.get("Sec-Fetch-Mode") == "navigate"):
-        return None
-    text = f"{request.path}: refused, a page of another origin requested it"
-    return jsonify({"success": False, "message": text}), 403
+
+    def enclosed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
+            kept = [(name, value) for name, value in headers if not _is_about_origins(name.lower())]
+            return start_response(status, [*kept, *_OWN_ORIGIN.items()], *error)
+
+        return answer(environ, start)
+
+    return enclosed
+
+
+def _is_about_origins(name: str) -> bool:
+    return name.startswith("access-control-") or name in map(str.lower, _OWN_ORIGIN)
 
 
 def _host_of(url: str) -> str | None:

@@ -9,8 +9,10 @@ from typing import Any
 from flask import Response, jsonify, make_response
 
 from inferload.base.clock import wall_ns
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
 from inferload.base.redaction import Redaction
-from inferload.locust.web import live, origins
+from inferload.locust.web import json_body, live, origins
 from inferload.locust.web.routes import Routes, View
 from inferload.locust.web.runs import RunPages
 from inferload.locust.web.start import StartForm
@@ -33,6 +35,7 @@ def attach(web_ui: Any, controller: Controller, redaction: Redaction, scenarios:
     routes, form = Routes(web_ui, base), StartForm(web_ui, controller, scenarios)
     routes.extend("/", lambda view: _with_scripts(make_response(view()), base))
     routes.extend("/swarm", form.start)
+    routes.extend("/user", lambda view: _changed_class(web_ui, view))
     routes.extend("/stats/requests", lambda view: _agreeing(controller, make_response(view())))
     routes.extend("/stats/reset", lambda view: _reset(controller, view))
     routes.add(f"/inferload/{_SCRIPT}", "inferload_script", _script)
@@ -49,6 +52,16 @@ def _reset(controller: Controller, view: View) -> Any:
     text = "statistics are not reset during a run: its outcome depends on them; reset them after the run"
     logger.warning("%s", text)
     return jsonify({"success": False, "message": text}), 409
+
+
+def _changed_class(web_ui: Any, view: View) -> Any:
+    """Change a user class by Locust's view, which would answer an invalid body with an internal error, after its workers got it."""
+    try:
+        settings = json_body.read("user")
+        web_page.check_user_class(web_ui.environment, settings)
+    except UsageError as error:
+        return jsonify({"success": False, "message": escaped(str(error))}), 400
+    return view()
 
 
 def _redacted(response: Response, redaction: Redaction) -> Response:

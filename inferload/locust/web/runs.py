@@ -19,12 +19,12 @@ from markupsafe import Markup
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.base.escaping import escaped
+from inferload.base.escaping import encodable, escaped
 from inferload.locust.web.routes import Routes
 from inferload.locust.web.run_view import RunView
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
-from inferload.results.run_list import FIGURES, RunList, named
+from inferload.results.run_list import FIGURES, RunList, name_of, named
 from inferload.run.master.analysis_process import analyse
 from inferload.run.master.controller import Controller
 from inferload.run.process.rerun import confirmation
@@ -45,6 +45,12 @@ _UNFINISHED = (".tmp", ".part")
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; frame-ancestors 'self'; "
     "base-uri 'none'"
+)
+# Files of a run, and pages made of them: they may be from another machine. Their scripts run in an origin of their own, which
+# the web UI refuses; a chart can be saved.
+_SANDBOX = (
+    "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; form-action 'none'; frame-ancestors 'self'; base-uri 'none'"
 )
 
 
@@ -93,8 +99,7 @@ class RunPages:
                 response = self._message(str(refusal), refusal.status)
             except (UsageError, OSError) as error:
                 response = self._message(str(error), 409)
-            response.headers["X-Content-Type-Options"] = "nosniff"
-            response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+            response.headers.setdefault("Content-Security-Policy", _SANDBOX)
             response.headers["Cache-Control"] = "no-store"
             return response
 
@@ -153,18 +158,19 @@ class RunPages:
             self._build("report", str(folder))
         if not rundir.is_plain(path):
             raise _Refusal(404, f"{folder.name}: no {file}")
-        attached = f"{folder.name}-{file}" if file in _DOWNLOADED else None
-        return send_file(path, _TYPES[file], as_attachment=attached is not None, download_name=attached)
+        attached = f"{name_of(folder)}-{file}" if file in _DOWNLOADED else None
+        # Without an entity tag, which needs a path that is text; nothing is cached.
+        return send_file(path, _TYPES[file], as_attachment=attached is not None, download_name=attached, etag=False)
 
     def turns(self, name: str) -> Response:
         """Answer with the turn records of a run as a zip archive."""
         path = self._path(name)
-        return _archive(path, path / rundir.TURNS, f"{path.name}-turns.zip")
+        return _archive(path, path / rundir.TURNS, f"{name_of(path)}-turns.zip")
 
     def whole(self, name: str) -> Response:
         """Answer with a run directory as a zip archive."""
         path = self._path(name)
-        return _archive(path, path, f"{path.name}.zip")
+        return _archive(path, path, f"{name_of(path)}.zip")
 
     def _path(self, name: str) -> Path:
         """Return a run directory by its name in the list. The run under way is refused: its files are incomplete."""
@@ -177,7 +183,7 @@ class RunPages:
 
     def _current_name(self) -> str | None:
         run = self._controller.run
-        return None if run is None else run.directory.path.name
+        return None if run is None else name_of(run.directory.path)
 
     # -- processes and runs
 
@@ -276,7 +282,8 @@ def _zipped(run_dir: Path, members: list[Path]) -> Iterator[bytes]:
             with suppress(FileNotFoundError), path.open("rb") as file:
                 if not stat.S_ISREG(path.lstat().st_mode):
                     continue
-                entry = zipfile.ZipInfo.from_file(path, str(Path(run_dir.name) / path.relative_to(run_dir)))
+                name = encodable(str(Path(run_dir.name) / path.relative_to(run_dir)))
+                entry = zipfile.ZipInfo.from_file(path, name)
                 packed = path.suffix in _COMPRESSED
                 entry.compress_type = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
                 with archive.open(entry, "w", force_zip64=True) as member:

@@ -18,8 +18,12 @@ def read(path: Path, kind: type[Document]) -> Document:
     try:
         return typed(document, kind)
     except msgspec.ValidationError as error:
-        problem = in_words(error)
-    raise UsageError(f"{path}: {problem}; the file is damaged, or another version wrote it")
+        raise invalid(path, error) from error
+
+
+def invalid(path: Path, error: msgspec.ValidationError) -> UsageError:
+    """Return the error of a file with a value of another type."""
+    return UsageError(f"{path}: {in_words(error)}; the file is damaged, or another version wrote it")
 
 
 def typed(document: Mapping[str, Any], kind: type[Document]) -> Document:

@@ -17,6 +17,7 @@ import pytest
 import synthetic_run as synthetic
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from inferload.analysis.comparison import baselines
 from inferload.analysis.data import frames, timeline
 from inferload.analysis.report import report
 from searches import search_document
@@ -24,6 +25,7 @@ from searches import search_document
 from inferload import cli
 from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.campaign import search_plan
 from inferload.results import run_list
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.search_document import SearchDocument
@@ -40,6 +42,7 @@ def nested(depth: int) -> Any:
 ODD = (
     *({}, {"a": {"b": 1}}, [], [1], ["a"], [[1]], [{}], nested(40), nested(300), None, True, False),
     *(0, -1, 3, 10**39, 2**62, -(2**62), 2**63, 1e308, -1e308, 1e-308, math.nan, math.inf, "", "abc", "x" * 3000),
+    *("\ud800", "a\udfffb", "\udcff\ud83d", {"\ud83d": "\ud83d"}, ["\ud83d"]),
 )
 
 
@@ -160,6 +163,72 @@ def test_an_odd_value_in_a_search_is_on_its_page_or_refused(
     folder.mkdir(exist_ok=True)
     write(folder, place, value, SEARCH)
     assert cli.main(["report", str(folder)]) in (0, 2)
+
+
+@pytest.fixture(scope="module")
+def baseline(run: Path) -> dict[str, Any]:
+    """The document of a baseline file."""
+    for name, document in DOCUMENTS.items():
+        rundir.write_json(run / name, document)
+    path = run.with_name("baseline.json")
+    baselines.add(path, [run])
+    return rundir.read_object(path)
+
+
+@given(st.data(), st.sampled_from(ODD))
+def test_an_odd_value_in_a_baseline_is_compared_or_refused(
+    run: Path, other: Path, baseline: dict[str, Any], data: st.DataObject, value: Any
+) -> None:
+    name = "baseline.json"
+    write(run.parent, data.draw(st.sampled_from(list(places(name, baseline)))), value, {name: baseline})
+    path = run.with_name(name)
+    assert cli.main(["compare", str(path), str(other)]) in (0, 2)
+    assert cli.main(["baseline", "show", str(path)]) in (0, 2)
+
+
+PLAN: dict[str, Any] = {
+    search_plan.PLAN: {
+        **{"scenario": "chat", "host": "http://127.0.0.1:1", "slo": "p95(ttft_ms)<200", "extra": ["-L", "INFO"]},
+        **{"budget_s": 60.0, "window_s": 5.0, "warmup_s": 1.0, "guess": 2.0, "precision": 0.1, "rates": [1.0]},
+        **{"seed": 1, "options": {"header": ["X-A: b"], "model": "m"}, "headers_again": ["Authorization"]},
+    }
+}
+
+
+@given(st.sampled_from(list(places(search_plan.PLAN, PLAN[search_plan.PLAN]))), st.sampled_from(ODD))
+@example((search_plan.PLAN, ("rates",)), None)
+@example((search_plan.PLAN, ("headers_again",)), [1])
+def test_an_odd_value_in_the_plan_of_a_search_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, place: Place, value: Any
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "plan"
+    folder.mkdir(exist_ok=True)
+    write(folder, place, value, PLAN)
+    with contextlib.suppress(UsageError):
+        assert search_plan.read(folder, ["Authorization: x"]).options["header"]
+
+
+RAW = st.sampled_from(
+    [b"", b"NaN", b"\xff\xfe", b"[" * 100_000, b'{"a": Infinity}', b"null", bytes(100), b'{"a": "\xed\xa0\xbd"}']
+)
+
+
+@given(
+    st.sampled_from([rundir.MANIFEST, rundir.SUMMARY, rundir.COUNTS, rundir.MARKS, rundir.DIAGNOSIS]),
+    RAW | st.binary(max_size=40),
+)
+def test_any_bytes_of_a_document_are_listed_and_compared_or_refused(
+    run: Path, other: Path, name: str, content: bytes
+) -> None:
+    for each, document in DOCUMENTS.items():
+        rundir.write_json(run / each, document)
+    (run / name).write_bytes(content)
+    try:
+        check_listed(run)
+        assert cli.main(["compare", str(run), str(other)]) in (0, 2)
+        read(run)
+    finally:
+        (run / name).unlink()
 
 
 def read(run: Path) -> None:

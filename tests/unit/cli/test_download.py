@@ -125,6 +125,63 @@ def test_a_server_that_always_cuts_without_ranges_is_given_up(files: FileServer,
     assert len(files.ranges) == 1 + download.ATTEMPTS
 
 
+STATUSES = st.sampled_from([301, 302, 303, 307, 308])
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("count", [1, download.MOST_REDIRECTS])
+def test_redirects_to_the_same_scheme_are_followed(files: FileServer, tmp_path: Path, status: int, count: int) -> None:
+    files.reset(CONTENT, *[Reply(status=status, headers={"Location": f"/{hop}"}) for hop in range(count)])
+    fetch(files, tmp_path)
+    assert (tmp_path / DATA.file).read_bytes() == CONTENT
+    assert len(files.ranges) == count + 1
+
+
+@pytest.mark.parametrize("location", ["/file.json", ""])
+def test_redirects_without_an_end_are_given_up(files: FileServer, tmp_path: Path, location: str) -> None:
+    files.reset(CONTENT, *[Reply(status=302, headers={"Location": location or files.url})] * 100)
+    assert f"more than {download.MOST_REDIRECTS} redirects" in refusal(files, tmp_path)
+    assert len(files.ranges) == download.MOST_REDIRECTS + 1
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from(["file", "FTP", "ftp", "data", "gopher", "javascript", "ws", "x-own", "jar"]),
+    st.sampled_from(["///etc/hostname", "//127.0.0.1/file", "text/plain,x", "//[::1]/x", "//user:pw@a.test/"]),
+    STATUSES,
+)
+def test_a_redirect_to_another_scheme_is_refused_in_one_line(
+    files: FileServer, scheme: str, rest: str, status: int
+) -> None:
+    files.reset(CONTENT, Reply(status=status, headers={"Location": f"{scheme}:{rest}"}))
+    with TemporaryDirectory() as name:
+        text = refusal(files, Path(name))
+    assert f": HTTP {status} to " in text
+    assert f"a redirect from http to {scheme.lower()} is not followed" in text
+    assert len(files.ranges) == 1
+
+
+HOSTS = st.from_regex(r"[a-z]{1,9}(:[1-9][0-9]{1,3})?(/[a-z]*)?", fullmatch=True)
+
+
+@given(st.sampled_from(["http", "HTTP", "ftp", "file"]), HOSTS, STATUSES)
+def test_https_is_never_left(scheme: str, rest: str, status: int) -> None:
+    with pytest.raises(download.SourceError, match=f"a redirect from https to {scheme.lower()} is not followed"):
+        download._redirected("https://a.test/x", status, f"{scheme}://{rest}")
+    for before in ("https://a.test/x", "http://a.test/x"):
+        assert download._redirected(before, status, f"https://{rest}") == f"https://{rest}"
+        assert download._redirected(before, status, f"//{rest}") == f"{before.partition('/')[0]}//{rest}"
+        assert download._redirected(before, status, "/y") == f"{before[:-1]}y"
+
+
+@pytest.mark.parametrize(
+    "location", ["http://[", "http://a:x/", "http://a:0/", "http://a:99999/", "https:", "http://@/"]
+)
+def test_a_redirect_to_no_address_is_refused(files: FileServer, tmp_path: Path, location: str) -> None:
+    files.reset(CONTENT, Reply(status=302, headers={"Location": location}))
+    assert f"HTTP 302 to {location}, which is no address" in refusal(files, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from locust.argument_parser import parse_options
 from locust.env import Environment
 
@@ -123,13 +125,78 @@ def test_load_changes_reach_the_steering(controller: Controller) -> None:
         '{"do": "set", "level": 1' + "0" * 400 + "}",
         '{"do": ["set"]}',
         '{"do": "stop"}',
+        "[" * 100_000,
+        '{"do": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"do": "set", "level": ' + "[" * 200 + "]" * 200 + "}",
+        '{"do": "set", "level": NaN}',
+        '{"do": "set", "level": -Infinity}',
+        '{"do": "set", "level": 1e999}',
+        '{"do": "set", "level": ' + "9" * 5000 + "}",
+        '{"do": "\\ud800"}',
+        '{"do": "\ud83d"}'.encode("utf-8", "surrogatepass"),
+        b'{"do": "\xff"}',
+        '{"do": "stop"}'.encode("utf-16"),
+        b"\xef\xbb\xbf{}",
+        '{"do": "hold"}' + " " * 70_000,
+        b"\x00" * 9,
     ],
 )
-def test_an_invalid_load_change_is_an_error(controller: Controller, body: str) -> None:
+def test_an_invalid_load_change_is_an_error(controller: Controller, body: str | bytes) -> None:
     answer = client_of(controller).post("/inferload/steer", data=body, content_type="application/json")
     assert answer.status_code == 400
-    assert answer.get_json()["error"]
+    assert len(answer.get_json()["error"].splitlines()) == 1
     assert controller.orders == []
+
+
+def odd_bodies() -> st.SearchStrategy[str | bytes]:
+    """Return JSON of any shape, and texts and bytes that are none."""
+    values = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(max_size=3), inner, max_size=4),
+        max_leaves=6,
+    )
+    return values.map(json.dumps) | st.text(max_size=20) | st.binary(max_size=20) | st.just('{"tasks":' * 50_000)
+
+
+KEYS = st.sampled_from(["do", "level", "over_s", "user_class_name", "tasks", "weight", "__class__", "host"])
+TYPES = st.sampled_from(
+    ["application/json", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "x"]
+)
+
+
+@given(st.sampled_from(["/inferload/steer", "/user", "/swarm"]), odd_bodies(), TYPES)
+@example("/user", '{"user_class_name": ["a"]}', "application/json")
+@example("/user", '{"user_class_name": "Own", "tasks": 3}', "application/json")
+@example("/user", '{"user_class_name": "Own", "__class__": 3}', "application/json")
+@example("/user", '{"user_class_name": "\\ud800"}', "application/json")
+@example("/swarm", "user_count=1&spawn_rate=1&stop_timeout=x", "application/x-www-form-urlencoded")
+def test_no_body_is_an_internal_error(path: str, body: str | bytes, kind: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["locust"])
+        controller = Controller()
+        controller.options_for = lambda *_arguments: None
+        controller.admit = lambda _options: None
+        client = client_of(controller)
+        environment = controller.environment
+        environment.parsed_options.stop_timeout = 3.0
+        environment.runner.start = lambda *_arguments, **_options: None
+        environment.available_user_classes = {"Own": type("Own", (), {})}
+        environment.available_user_tasks = {"Own": []}
+        data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+        answer = client.post(path, data=data, content_type=kind)
+    assert answer.status_code < 500, answer.text
+    if answer.status_code == 400:
+        problem = answer.get_json().get("error") or answer.get_json()["message"]
+        assert len(problem.splitlines()) == 1
+
+
+def test_a_user_class_is_changed(controller: Controller) -> None:
+    client = client_of(controller)
+    own = type("Own", (), {"weight": 1})
+    controller.environment.available_user_classes = {"Own": own}
+    controller.environment.available_user_tasks = {"Own": []}
+    assert client.post("/user", json={"user_class_name": "Own", "weight": 4, "tasks": []}).status_code == 201
+    assert own.weight == 4  # type: ignore[attr-defined]
 
 
 def test_a_load_change_from_another_origin_is_refused(controller: Controller) -> None:

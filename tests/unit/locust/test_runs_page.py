@@ -4,6 +4,7 @@ import copy
 import html
 import io
 import json
+import os
 import re
 import zipfile
 from collections.abc import Iterator
@@ -276,6 +277,79 @@ def test_files_of_a_run_are_sent(controller: Controller, client: FlaskClient) ->
         assert response.data == (folder / name).read_bytes()
         assert response.headers["X-Content-Type-Options"] == "nosniff"
     assert "attachment" in client.get(f"{base}/{rundir.TIMELINE}").headers["Content-Disposition"]
+
+
+def test_files_of_a_run_and_pages_made_of_them_have_an_origin_of_their_own(
+    controller: Controller, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may be from another machine: a script in its report must neither read nor steer this web UI."""
+
+    def compare(_command: str, *words: str) -> None:
+        Path(words[-1], runs._COMPARISON).write_text(HOSTILE)
+
+    monkeypatch.setattr(runs, "analyse", compare)
+    for name in ("one", "two"):
+        for file in (rundir.REPORT_HTML, rundir.TIMELINE):
+            (write(controller, name) / file).write_text(HOSTILE)
+    paths = [path for method, path in rules(client) if method == "GET" and path != "/inferload/runs"]
+    assert len(paths) >= 6
+    for path in paths:
+        answer = client.get(path, query_string={"baseline": "one", "candidate": "two"})
+        assert answer.status_code == 200
+        policy = {
+            words[0]: words[1:]
+            for part in answer.headers["Content-Security-Policy"].split(";")
+            if (words := part.split())
+        }
+        assert policy["sandbox"] == ["allow-scripts", "allow-downloads"], path  # not allow-same-origin
+        assert policy["default-src"] == policy["form-action"] == ["'none'"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    policy_of_list = client.get("/inferload/runs").headers["Content-Security-Policy"]
+    assert "script-src" not in policy_of_list
+    assert "default-src 'none'" in policy_of_list
+
+
+DAMAGES = (
+    (b'{"started_at": "\\ud83d", "scenario": {"name": "\\udcff"}}', None),
+    (b'{"model": "a\\ud800"}', None),
+    (b'{"\\ud83d": 1}', None),
+    (b'{"seed": NaN}', "NaN is no number of JSON"),
+    (b'{"seed": 1e999}', "1e999 is beyond the range of numbers"),
+    (b'{"hosts": ' + b"[" * 100_000, "nested deeper than 50 levels"),
+    (b'{"model": "\xff"}', "invalid start byte"),
+    (b'{"model": 3}', "model: expected `str | null`, got `int`"),
+    (b"", "the run was cut short while writing it"),
+    (b'{"model": "tin', "the run was cut short while writing it"),
+)
+
+
+@pytest.mark.parametrize(("content", "problem"), DAMAGES)
+def test_a_foreign_manifest_leaves_all_other_runs_in_the_list(
+    controller: Controller, client: FlaskClient, content: bytes, problem: str | None
+) -> None:
+    write(controller, "good")
+    (write(controller, "odd") / rundir.MANIFEST).write_bytes(content)
+    answer = client.get("/inferload/runs")
+    assert answer.status_code == 200
+    rows = {row[0].split()[0]: row for row in Cells(answer.text).rows[1:]}
+    assert rows.keys() == {"good", "odd"}
+    assert "2 of 3 gates failed" in rows["good"][1]
+    assert problem is None or problem in rows["odd"][1]
+    assert ("cut short" in rows["odd"][1]) == (problem is not None and "cut short" in problem)
+    for path in ("rerun", "report.html"):
+        sent = client.post if path == "rerun" else client.get
+        assert sent(f"/inferload/runs/odd/{path}").status_code in (200, 303, 409)
+
+
+def test_a_directory_name_that_is_no_text_is_listed_and_opened(controller: Controller, client: FlaskClient) -> None:
+    folder = write(controller, "run").rename(controller.runs_folder / os.fsdecode(b"run-\xff"))
+    (folder / rundir.REPORT_HTML).write_text("report")
+    (folder / rundir.TIMELINE).write_text("t_s\n0\n")
+    text = client.get("/inferload/runs").text
+    links = re.findall(r'href="(/inferload/runs/[^"?]*)"', text)
+    assert len(links) >= 5
+    for link in links:
+        assert client.get(html.unescape(link)).status_code == 200, link
 
 
 def test_every_link_of_the_list_is_valid(controller: Controller, client: FlaskClient) -> None:

@@ -11,7 +11,7 @@ import flask_login
 import pytest
 from flask import Blueprint, redirect, request, url_for
 from flask.testing import FlaskClient
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from locust.argument_parser import parse_options
 from locust.env import Environment
@@ -174,6 +174,160 @@ def test_no_page_of_another_origin_stops_the_load_by_any_method(method: str, pat
     ):
         assert client.open(f"/load{path}", method=method, headers=headers).status_code == 403
     assert controller.uses == []
+
+
+# -- pages of other origins
+
+SITES = st.sampled_from(["cross-site", "same-site", "", "same-origin, cross-site", "Same-Origin"])
+ORIGINS = st.sampled_from(
+    [
+        "null",
+        "http://evil.example",
+        "http://127.0.0.1:1",
+        "https://localhost.evil.example",
+        "http://[",
+        "",
+        "file://",
+        "x",
+    ]
+)
+ELEMENTS = ["image", "script", "style", "audio", "font", "track", "worker", "manifest", "empty", "", "document"]
+FRAMES = ["iframe", "frame", "embed", "object", "fencedframe", "webview"]
+OWN = "http://localhost"
+
+
+def sent(site: str | None, mode: str | None = None, dest: str | None = None, **others: str | None) -> dict[str, str]:
+    """Return the headers of a request; None: not sent."""
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest, **others}
+    return {name: value for name, value in headers.items() if value is not None}
+
+
+NONE = st.none()
+MAYBE = NONE | ORIGINS | st.just(OWN)
+MODES = st.sampled_from(["cors", "no-cors", "same-origin", "websocket", "", None])
+DESTINATIONS = st.sampled_from([*ELEMENTS, *FRAMES, None])
+BY_OTHERS = (
+    st.builds(sent, SITES, MODES, DESTINATIONS, Origin=MAYBE)
+    | st.builds(sent, SITES, st.just("navigate"), st.sampled_from(FRAMES), Origin=MAYBE)
+    | st.builds(sent, NONE, Origin=ORIGINS, Referer=MAYBE)
+    | st.builds(sent, NONE, Origin=ORIGINS, **{"X-Forwarded-Host": st.sampled_from(["", ",", "public.example"])})
+)
+BY_LINKS = st.builds(sent, SITES, st.just("navigate"), st.just("document"), Referer=MAYBE)
+PUBLIC = "http://public.example"
+ACCEPTED = st.builds(
+    sent, st.sampled_from(["same-origin", "none"]), MODES, DESTINATIONS, Origin=st.sampled_from([None, OWN, PUBLIC])
+) | st.sampled_from(
+    [
+        {},
+        {"User-Agent": "curl/8.0", "Accept": "*/*"},
+        {"User-Agent": "Mozilla/5.0", "Origin": OWN},
+        {"User-Agent": "Mozilla/5.0", "Referer": f"{OWN}/"},
+        {"Origin": PUBLIC, "X-Forwarded-Host": "public.example"},
+    ]
+)
+CHANGING = ("/stop", "/stats/reset")
+
+
+def checked(answer: Any) -> Any:
+    """Return an answer that no script, element or frame of another origin can use."""
+    headers = answer.headers
+    assert not [name for name, _ in headers if name.lower().startswith("access-control-")]
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "SAMEORIGIN"
+    return answer
+
+
+@pytest.fixture(scope="module", params=[("", False), ("/load", False), ("", True)])
+def site(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Recorder, str]]:
+    """A web UI, with and without a base path, and with a login; its controller, and the base path."""
+    base, login = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["locust"])
+        controller = Recorder()
+        controller.start = lambda *_arguments: controller.uses.append("start")
+        yield web_ui_of(controller, base=base, login=login), controller, base
+
+
+@settings(max_examples=6)
+@given(BY_OTHERS)
+@example(sent("cross-site", "no-cors", "script"))
+@example(sent("cross-site", "navigate", "iframe"))
+@example({"Origin": "null"})
+def test_scripts_and_elements_of_other_origins_are_refused_on_every_path(
+    site: tuple[Any, Recorder, str], headers: dict[str, str]
+) -> None:
+    web_ui, controller, _ = site
+    before, client = state_of(web_ui.environment), web_ui.app.test_client()
+    controller.uses.clear()
+    paths = [*routes(client), ("GET", "/nowhere"), ("OPTIONS", "/nowhere")]
+    for method, path in paths:
+        answer = checked(client.open(path, method=method, data=EVIL, headers=headers))
+        assert answer.status_code == 403, (method, path)
+        assert len(answer.data) < 500
+    assert (controller.uses, state_of(web_ui.environment)) == ([], before)
+
+
+@settings(max_examples=3)
+@given(BY_LINKS)
+def test_a_link_is_followed_unless_it_changes_something(
+    site: tuple[Any, Recorder, str], headers: dict[str, str]
+) -> None:
+    web_ui, controller, base = site
+    controller.uses.clear()
+    client = web_ui.app.test_client()
+    for method, path in routes(client):
+        refused = method != "GET" or path in [base + name for name in CHANGING]
+        if refused or not path.startswith(f"{base}/inferload"):  # the stub has no pages
+            answer = checked(client.open(path, method=method, data=EVIL, headers=headers))
+            assert (answer.status_code == 403) == refused, (method, path)
+    assert "start" not in controller.uses
+
+
+@given(ACCEPTED)
+def test_own_pages_and_programs_are_accepted_on_every_path(
+    site: tuple[Any, Recorder, str], headers: dict[str, str]
+) -> None:
+    web_ui, _, base = site
+    client = web_ui.app.test_client()
+    for method, path in [
+        ("GET", "/logs"),
+        ("GET", "/stats/requests"),
+        ("GET", "/"),
+        ("POST", "/stop"),
+        ("OPTIONS", "/stop"),
+    ]:
+        answer = checked(client.open(base + path, method=method, headers=headers))
+        assert answer.status_code in (200, 302), (method, path)
+
+
+@pytest.mark.parametrize("path", CHANGING)
+def test_a_browser_whose_page_hides_its_address_changes_nothing(path: str) -> None:
+    """Over plain HTTP to another machine a browser states no site; an element's request then has neither origin nor referrer."""
+    controller = Recorder()
+    client = web_ui_of(controller).app.test_client()
+    controller.uses.clear()
+    for method in ("GET", "POST"):
+        answer = client.open(path, method=method, headers={"User-Agent": "Mozilla/5.0 (X11) Gecko"})
+        assert answer.status_code == 403
+    assert controller.uses == []
+
+
+def test_an_error_of_a_view_is_not_readable_by_other_origins() -> None:
+    web_ui = web_ui_of(Recorder())
+
+    @web_ui.app.route("/broken")
+    def broken() -> Any:
+        raise ZeroDivisionError
+
+    @web_ui.app.route("/own")
+    def own() -> Any:
+        return "", {"Access-Control-Allow-Origin": "*"}
+
+    client = web_ui.app.test_client()
+    web_ui.app.config["PROPAGATE_EXCEPTIONS"] = False
+    assert checked(client.get("/broken")).status_code == 500
+    assert checked(client.get("/own", headers={"Origin": OWN})).status_code == 200
 
 
 # -- names of the server

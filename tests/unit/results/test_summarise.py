@@ -330,7 +330,7 @@ PLACES = list(places(COUNTED))
 TTFT = ("tallies_wire", "tallies", 0, 3, "sketches", "ttft_ms")
 ODD = (
     *({}, {"a": 1}, [], [1], ["a"], [[1], [1]], [{}], None, True, False, 0, -1, 3, 10**39, 2**62, -(2**62), 2**63),
-    *(1e308, -1e308, 1e-308, math.nan, math.inf, "", "abc", "1" * 400, "-1" + "0" * 300),
+    *(1e308, -1e308, 1e-308, math.nan, math.inf, "", "abc", "1" * 400, "-1" + "0" * 300, "\ud83d", {"\ud83d": 1}),
 )
 
 
