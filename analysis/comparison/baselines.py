@@ -12,6 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import number, plural
@@ -37,6 +39,7 @@ _FIELDS = (
     "lasted_s",
     "arm",
 )
+_LATER = ("ok_and_sent", "dropped", "collapsed")  # fields that a file may lack: its turns are then not known
 
 
 def is_baseline(path: Path) -> bool:
@@ -59,7 +62,7 @@ def read(path: Path) -> Side:
         )
     try:
         runs = tuple(_from(entry) for entry in document["occasions"])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise UsageError(f"{path}: an occasion is incomplete ({error!r}); add its runs again") from error
     return Side(path.name, runs)
 
@@ -151,9 +154,22 @@ def _averaged(side: Side) -> Run:
         output_tokens=complete_mean([run.output_tokens for run in side.counted]),
         input_tokens=complete_mean([run.input_tokens for run in side.counted]),
         cached_tokens=complete_mean([run.cached_tokens for run in side.counted]),
-        ok_and_sent=side.ok_and_sent,
+        **_served(side),
         lasted_s=_from_first_to_last_s(side),
     )
+
+
+def _served(side: Side) -> dict[str, Any]:
+    """Return the fields of an occasion on its served turns, over the runs whose counts are those of the server."""
+    counts = [run.ok_and_sent for run in side.served]
+    known = [count for count in counts if count is not None]
+    how = [run.collapsed for run in side.served if run.collapsed]
+    return {
+        "ok_and_sent": (sum(ok for ok, _ in known), sum(sent for _, sent in known)) if known == counts else None,
+        "dropped": sum(run.dropped for run in side.served),
+        "collapsed": how[0] if side.has_collapsed else "",
+        "counts_hold": bool(side.served),
+    }
 
 
 def _from_first_to_last_s(side: Side) -> float | None:
@@ -187,7 +203,7 @@ def _properties(run: Run) -> dict[str, Any]:
 
 def _entry(run: Run) -> dict[str, Any]:
     known = {name: value for name, value in sorted(run.figures.items()) if value is not None}
-    fields = {key: getattr(run, key) for key in _FIELDS}
+    fields = {key: getattr(run, key) for key in (*_FIELDS, *_LATER)}
     return {"label": run.label, "start": run.start, **fields, "figures": known}
 
 
@@ -198,6 +214,9 @@ def _from(entry: Mapping[str, Any]) -> Run:
         label=entry["label"],
         start=entry["start"],
         figures=figures | dict(entry["figures"]),
+        ok_and_sent=msgspec.convert(entry.get("ok_and_sent"), tuple[int, int] | None),
+        dropped=msgspec.convert(entry.get("dropped", 0), int),
+        collapsed=msgspec.convert(entry.get("collapsed", ""), str),
         **{key: entry[key] for key in _FIELDS},
     )
 

@@ -25,6 +25,7 @@ from .result import (
     failed_note,
     latencies_of,
     number_of,
+    ok_and_sent,
     per_turn,
     ratio,
     serving_latencies,
@@ -72,6 +73,7 @@ def _vllm(document: Document, name: str) -> Iterator[Imported]:
         output_tokens=per_turn(document, "total_output_tokens"),
         concurrency=number_of(document.get("max_concurrency")),
         started_at=str(document.get("date") or ""),
+        ok_and_sent=ok_and_sent(completed, number_of(document.get("failed"))),
         notes=(
             "its TTFT ends at the first event of any kind (our first_event_ms); "
             + (ours if name == OUR_EXPORT else CLOCK_UNKNOWN),
@@ -110,6 +112,7 @@ def _sglang(document: Document, name: str) -> Iterator[Imported]:
         input_tokens=per_turn(document, "total_input_tokens"),
         output_tokens=per_turn(document, "total_output_tokens"),
         concurrency=number_of(document.get("max_concurrency")),
+        ok_and_sent=ok_and_sent(completed, failed),
         notes=(
             f"its answers without a usage count as long as requested; {CLOCK_UNKNOWN}",
             *(failed_note(float(failed), completed) if failed is not None else ("it does not record failed requests",)),
@@ -174,6 +177,8 @@ def _aiperf(document: Document, name: str) -> Iterator[Imported]:
         output_tokens=of("output_sequence_length"),
         concurrency=number_of(at(load, "concurrency")),
         started_at=str(document.get("start_time") or ""),
+        # Without a completed request it omits their count, too.
+        ok_and_sent=ok_and_sent(of("request_count") or (0.0 if failed else None), failed),
         notes=(
             "its inter_chunk_latency is our ITL, its inter_token_latency our TPOT",
             *failed_note(failed, of("request_count")),
@@ -227,6 +232,7 @@ def _guidellm_benchmark(document: Document, benchmark: object, name: str) -> Imp
         output_tokens=of("output_token_count"),
         concurrency=number_of(at(strategy, "streams")),
         started_at=str(at(benchmark, "start_time") or ""),
+        ok_and_sent=ok_and_sent(number_of(at(ended, "successful")), number_of(at(ended, "errored"))),
         notes=(
             "its ITL is our TPOT weighted by tokens; its TPOT includes the time to the first token and is left out",
             *failed_note(number_of(at(ended, "errored")), number_of(at(ended, "successful"))),
@@ -261,6 +267,9 @@ def _genai(document: Document, name: str) -> Iterator[Imported]:
         input_tokens=of("num_input_tokens"),
         output_tokens=of("num_output_tokens"),
         concurrency=number_of(at(all_in, "num_concurrency")),
+        ok_and_sent=ok_and_sent(
+            number_of(at(all_in, "num_completed_requests")), number_of(at(all_in, "num_error_requests"))
+        ),
         notes=(
             "it records no gaps between tokens, so ITL is not known",
             *failed_note(number_of(at(all_in, "num_error_requests")), number_of(at(all_in, "num_completed_requests"))),

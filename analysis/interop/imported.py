@@ -10,7 +10,7 @@ from inferload.base.errors import UsageError
 
 from . import published, tables
 from .clients import OFFLINE, READERS, REFUSED, WITHOUT_SERVER
-from .result import NO_TURNS, Imported, failed_note, ratio
+from .result import NO_TURNS, Imported, failed_note, ok_and_sent, ratio
 
 
 def are_configurations(results: Sequence[Imported]) -> bool:
@@ -59,6 +59,7 @@ def _block(block: published.Published) -> Imported:
         input_tokens=ratio(counts.get("total input tokens"), completed),
         output_tokens=ratio(counts.get("total generated tokens"), completed),
         concurrency=counts.get("maximum request concurrency"),
+        ok_and_sent=ok_and_sent(completed, counts.get("failed requests")),
         notes=notes,
     )
 

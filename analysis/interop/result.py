@@ -7,6 +7,7 @@ from typing import Any
 
 from inferload.base.numbers import number
 from inferload.figures.rate_figures import TURNS
+from inferload.results.statistics.failed_turns import Failed
 
 Document = Mapping[str, Any]
 
@@ -30,6 +31,17 @@ class Imported:
     started_at: str = ""
     notes: tuple[str, ...] = ()
     label: str = ""  # of a row of a table
+    ok_and_sent: tuple[int, int] | None = None  # completed requests, and these with the failed ones; None if unknown
+
+    @property
+    def failed_turns(self) -> Failed | None:
+        """Failed requests among all; None if unknown."""
+        return None if self.ok_and_sent is None else Failed.of_counts(*self.ok_and_sent)
+
+
+def ok_and_sent(completed: float | None, failed: float | None) -> tuple[int, int] | None:
+    """Return completed and sent requests; None if a count is unknown. Requests that were cut off at the end did not fail."""
+    return None if completed is None or failed is None else (round(completed), round(completed + failed))
 
 
 def at(value: object, *path: str | int) -> Any:

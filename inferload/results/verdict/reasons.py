@@ -37,6 +37,7 @@ from inferload.results.verdict.evidence import (
 from inferload.turns.record import PHASES, Phase
 
 Level = Literal["suspect", "invalid"]
+Cause = Literal["client", "server", "overload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Rule:
     """Rule with the limits of its two levels (None: no such level), its meaning and its remedy.
 
     A value above the limit breaks it; if `below` is set, a value below it. `if_idle`: remedy if no worker used half a core.
+    `cause` of an invalid level: an overload of the server is enough; the server; or else the client, or what is unknown.
     """
 
     code: str
@@ -57,6 +59,7 @@ class Rule:
     below: bool = False
     phases: tuple[Phase, ...] = PHASES
     if_idle: str = ""
+    cause: Cause = "client"
 
     def remedy_for(self, evidence: Evidence) -> str:
         """Return the remedy for these figures."""
@@ -89,6 +92,7 @@ RULES: tuple[Rule, ...] = (
         "measure for longer; check that the server answers and that the tasks send turns",
         below=True,
         phases=("measure",),
+        cause="overload",
     ),
     Rule(
         "overload",
@@ -305,6 +309,7 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"{e.turns_unfinished} of {e.turns_begun} turns were still streaming at the end of the drain",
         "the longest turns are missing from every percentile, so that latencies are too low",
         "increase phases.drain_s, or lower the load",
+        cause="overload",
     ),
     Rule(
         "count_mismatch",
@@ -325,6 +330,7 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"a server restarted {e.server_restarts} times during the measure phase",
         "results include a server with cold caches",
         "see the server's log, and run again",
+        cause="server",
     ),
     Rule(
         "scrape_gap",
@@ -371,6 +377,7 @@ RULES: tuple[Rule, ...] = (
         "counts and its totals disagree, or a figure is wrong",
         "set request.continuous_usage to false and compare; if the difference stays, report a bug of inferload, with the run "
         "directory",
+        cause="server",
     ),
     Rule(
         "stamps_missing",
