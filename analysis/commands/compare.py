@@ -26,8 +26,9 @@ GuideLLM or genai-bench; NAME=PATH gives it a name, and FILE:N is the result N o
 _EPILOG = """A verdict requires at least 3 pairs of runs with equal seeds; 6 or more are recommended. With fewer the difference is
 printed without a verdict. If the runs of a side share a server start, the verdict holds for these starts, and the output names
 them. With --baseline FILE (`inferload baseline add`) the candidate is tested against 8 or more earlier occasions instead. Exit
-codes: 0 compared; 2 usage or unreadable file; 4 --max-change exceeded, or with --fail-on-regression a figure became worse, with
---strict also no verdict, or one that holds for these server starts only."""
+codes: 0 compared; 2 usage or unreadable file; 4 --max-change exceeded, or with --fail-on-regression a figure became worse, more
+turns failed (also with a single pair), or only the candidate did not serve its load; with --strict also no verdict, or one that
+holds for these server starts only."""
 
 
 def register(subparsers: Any) -> None:
@@ -82,7 +83,12 @@ def register(subparsers: Any) -> None:
         help=f"exit with {EXIT_REGRESSED} if a figure changed by more than LIMIT: 'p95(ttft_ms) +15%%' or 'turns_per_s -5%%'; not "
         "statistical: compares two values without their spread; repeatable",
     )
-    add("--fail-on-regression", action="store_true", help=f"exit with {EXIT_REGRESSED} if a figure became worse")
+    add(
+        "--fail-on-regression",
+        action="store_true",
+        help=f"exit with {EXIT_REGRESSED} if a figure became worse, more turns failed, or only the candidate did not serve its "
+        "load",
+    )
     add(
         "--strict",
         action="store_true",

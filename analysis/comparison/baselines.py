@@ -17,7 +17,7 @@ from msgspec import Struct
 from inferload.base import json_text, rundir
 from inferload.base.deployments import Deployment
 from inferload.base.errors import UsageError
-from inferload.base.json_text import Number, Seed
+from inferload.base.json_text import Count, Number, Seed
 from inferload.base.numbers import number, plural
 from inferload.results.documents import typed_documents
 from inferload.results.statistics.baseline_stats import FEWEST
@@ -56,6 +56,10 @@ class Occasion(Struct, frozen=True, kw_only=True):
     lasted_s: Number | None
     arm: str
     figures: dict[str, Number]
+    # Of the server's turns; a file that lacks them leaves them unknown.
+    ok_and_sent: tuple[Count, Count] | None = None
+    dropped: Count = 0
+    collapsed: str = ""
 
     def __post_init__(self) -> None:
         """Compare the server with its types; msgspec.ValidationError if a value has another one."""
@@ -175,9 +179,22 @@ def _averaged(side: Side) -> Run:
         output_tokens=complete_mean([run.output_tokens for run in side.counted]),
         input_tokens=complete_mean([run.input_tokens for run in side.counted]),
         cached_tokens=complete_mean([run.cached_tokens for run in side.counted]),
-        ok_and_sent=side.ok_and_sent,
+        **_served(side),
         lasted_s=_from_first_to_last_s(side),
     )
+
+
+def _served(side: Side) -> dict[str, Any]:
+    """Return the fields of an occasion on its served turns, over the runs whose counts are those of the server."""
+    counts = [run.ok_and_sent for run in side.served]
+    known = [count for count in counts if count is not None]
+    how = [run.collapsed for run in side.served if run.collapsed]
+    return {
+        "ok_and_sent": (sum(ok for ok, _ in known), sum(sent for _, sent in known)) if known == counts else None,
+        "dropped": sum(run.dropped for run in side.served),
+        "collapsed": how[0] if side.has_collapsed else "",
+        "counts_hold": bool(side.served),
+    }
 
 
 def _from_first_to_last_s(side: Side) -> float | None:

@@ -46,8 +46,10 @@ class Rival:
 
     @property
     def more_pairs(self) -> int | None:
-        """Pairs that a test of the measured difference still needs; None: over 1,000 in total."""
+        """Pairs that a test of the measured difference still needs, 0 if pairs do not vary; None: over 1,000 in total."""
         effect = self.row.effect
+        if effect is not None and not effect.varies:
+            return 0  # further pairs would be the same
         if not self.row.tested or effect is None or effect.sd_log is None:
             return max(1, RECOMMENDED_PAIRS - self.pairs)
         needed = pairs_needed(effect.ratio - 1, effect.sd_log)
@@ -58,7 +60,8 @@ class Rival:
 class BestSide:
     """Side with the best value of a figure, None if a side has no value. `rivals`: all others, that in doubt or next best first.
 
-    `worse`: figures on which the side is worse than the baseline. `missing`: why the figure is not measured or not tested.
+    `worse`: what is worse than on the baseline: figures, failed turns, a load that was not served. `missing`: why the figure is
+    not measured or not tested.
     """
 
     baseline: str
@@ -87,7 +90,7 @@ class BestSide:
             return "not tested"
         if not self.tied:
             return "best"
-        undecided = all(rival.row.answer == "no difference found" for rival in self.rivals)
+        undecided = all(rival.row.answer in ("no difference found", "no difference") for rival in self.rivals)
         return "no difference found" if undecided else "tie"
 
     @property
@@ -144,7 +147,7 @@ class _Contest:
             figure=figure,
             label=best.label,
             rivals=tuple(rivals),
-            worse=() if with_baseline is None else tuple(row.figure.title for row in with_baseline.worse),
+            worse=() if with_baseline is None else with_baseline.regressions,
             missing=next(
                 (rival.row.untested for rival in rivals if rival.row.answer in ("not known", "not comparable")), ""
             ),

@@ -33,12 +33,14 @@ class Differences:
     """Differences between two sides. `refusals` prevent a comparison; `compared`: differences of the servers under test.
 
     `slo`: prevents a comparison of figures that depend on the SLO; also in `warnings`. Empty with equal SLOs.
+    `of_one_load`: the sides differ in validity at most, so that failed turns are comparable if those of each run are known.
     """
 
     refusals: tuple[str, ...]
     warnings: tuple[str, ...]
     compared: tuple[str, ...]
     slo: str = ""
+    of_one_load: bool = True
 
     def reasons(self, name: str) -> tuple[str, ...]:
         """Return the reasons against a comparison of a figure; empty if it is comparable."""
@@ -48,6 +50,7 @@ class Differences:
 def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) -> Differences:
     """Compare the settings of two sides, a line per key. `allowed`: keys of the scenario that may differ."""
     refusals: list[str] = []
+    invalid = 0
     warnings: list[str] = []
     compared: list[str] = []
     for side in (baseline, candidate):
@@ -56,6 +59,7 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
             if run.level == "invalid" and all(other.level == "invalid" for other in side.runs):
                 reasons = "; ".join(run.reasons) or "no reason recorded"
                 refusals.append(f"{side.label}: run {run.label} is not a valid measurement ({reasons})")
+                invalid += 1
         for key in sorted(_keys(side)):
             values = {value_text(run.settings.get(key)) for run in side.runs}
             if len(values) > 1:
@@ -81,7 +85,13 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         warnings.append("the load generators ran on different machines: their delays may contribute to the difference")
     notes = dict.fromkeys(note for side in (baseline, candidate) for run in side.runs for note in run.notes)
     slo = _slo(baseline, candidate)
-    return Differences(tuple(refusals), (*([slo] if slo else []), *warnings, *notes), tuple(compared), slo)
+    return Differences(
+        refusals=tuple(refusals),
+        warnings=(*([slo] if slo else []), *warnings, *notes),
+        compared=tuple(compared),
+        slo=slo,
+        of_one_load=len(refusals) == invalid,
+    )
 
 
 def _slo(baseline: Side, candidate: Side) -> str:

@@ -9,20 +9,22 @@ from inferload.results.statistics import baseline_stats as occasions
 from inferload.results.statistics import paired_runs
 
 from ..data.figures import SLO_FIGURES, Term
-from . import max_change, plausible
+from . import failed_turns, max_change, plausible
 from .comparable import Condition, Differences, differences, shared_starts
+from .failed_turns import FailedTurns
 from .sides import Run, Side, TableRow
 
 FEWEST_PAIRS = 3  # of a t-test
 RECOMMENDED_PAIRS = paired_runs.FEWEST_FLIPS
 
-Answer = Literal["better", "worse", "no difference found", "not tested", "not comparable", "not known"]
+Answer = Literal["better", "worse", "no difference found", "no difference", "not tested", "not comparable", "not known"]
+DECIDED: tuple[Answer, ...] = ("better", "worse", "no difference found", "no difference")
 Verdict = Answer | Literal["mixed"]
 
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:
-    """Figure on both sides. `effect`: None if unknown on a side; `p`: adjusted for multiple tests.
+    """Figure on both sides. `effect`: None if unknown on a side; `p`: adjusted for multiple tests, None without a test.
 
     `untested`: reason why the figure has no test; empty if it has one.
     """
@@ -38,8 +40,13 @@ class FigureRow:
 
     @property
     def tested(self) -> bool:
-        """True if the answer is that of a test."""
-        return self.answer in ("better", "worse", "no difference found")
+        """True if the answer is that of a test, or of pairs that do not vary."""
+        return self.answer in DECIDED
+
+    @property
+    def is_same(self) -> bool:
+        """True for a difference that is the same in every pair, so that no test applies."""
+        return self.tested and self.effect is not None and self.effect.is_same
 
     @property
     def change(self) -> float | None:
@@ -65,6 +72,7 @@ class Comparison:
     pairs: tuple[tuple[Run, Run], ...] = ()
     unpaired: tuple[Run, ...] = ()
     occasions: int | None = None  # of a baseline file, which has no pairs
+    failed_turns: FailedTurns = failed_turns.UNKNOWN
     limits: tuple[max_change.CheckedLimit, ...] = ()  # of --max-change
     allowed: tuple[str, ...] = ()  # keys of the scenario that may differ
 
@@ -99,15 +107,21 @@ class Comparison:
 
     @property
     def regressed(self) -> bool:
-        """True if a figure became significantly worse."""
-        return bool(self.worse)
+        """True if a figure became significantly worse, more turns failed, or only the candidate did not serve its load."""
+        return bool(self.worse) or self.failed_turns.regressed
+
+    @property
+    def regressions(self) -> tuple[str, ...]:
+        """Titles of what became worse."""
+        return (*(row.figure.title for row in self.worse), *self.failed_turns.regressions)
 
     @property
     def verdict(self) -> Verdict:
-        """Answer over all figures: that of the primary one, unless another one is worse."""
-        if not self.worse:
+        """Answer over all figures: that of the primary one, unless another one is worse, or turns were not served."""
+        if not self.regressed:
             return self.primary.answer
-        return "mixed" if self.primary.answer == "better" else "worse"
+        # The latencies of a load that was not served are those of another load.
+        return "mixed" if self.primary.answer == "better" and not self.failed_turns.collapsed else "worse"
 
 
 def compare(
@@ -171,6 +185,7 @@ def _compared(
         condition=condition,
         implausible=_implausible(baseline, candidate),
         pairs=pairs,
+        failed_turns=failed_turns.compare(baseline, candidate) if differ.of_one_load else failed_turns.UNKNOWN,
         allowed=tuple(allowed),
     )
 
@@ -197,8 +212,8 @@ def _rows(
             primary=figure is primary,
             baseline=baseline.mean(figure.name),
             candidate=candidate.mean(figure.name),
-            effect=effect,
-            p=p,
+            effect=None if effect is None else effect.shown(),
+            p=p if effect is None or effect.varies else None,
             answer="not comparable" if reasons else _answer(figure, effect, p, tested=not untested),
             untested=untested,
         )
@@ -231,6 +246,8 @@ def _answer(figure: Term, effect: paired_runs.Effect | None, p: float | None, te
         return "not known"
     if not tested or p is None:
         return "not tested"
+    if not effect.varies and not effect.is_same:
+        return "no difference"
     if p >= paired_runs.ALPHA:
         return "no difference found"
     return "better" if figure.change_is_good(effect.ratio) else "worse"

@@ -10,13 +10,13 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.arrow import pa, pc
 from inferload.base.errors import UsageError
-from inferload.base.numbers import percent, plural
+from inferload.base.numbers import plural
 from inferload.figures.metric_names import PROCESS_START
-from inferload.figures.rate_figures import FAILED_RATIO
 from inferload.results.cost import UNPRICED, Prices
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results, Summary
+from inferload.results.statistics.failed_turns import Failed
 from inferload.scenario.schema.tasks import REACTING
 from inferload.servers.scrapes_file import read_scrapes
 
@@ -26,6 +26,7 @@ from ..data.manifest import arrivals_of, scenario_of, slo_of
 from ..data.recorded_prices import recorded_prices, with_gpus
 from ..interop import imported
 from ..interop.result import Imported
+from . import served
 from .side_names import named_path, numbered, path_label
 
 NAMES = tuple(figure.name for figure in ALL)
@@ -34,7 +35,9 @@ WARMING = "warming"
 _ONLY = "workload.only"
 UNREADABLE = "not readable"
 PROGRAM = "locustfile"  # setting: the program of a run, and the name by which --allow accepts another one
-_MOST_FAILED = 0.1  # share of turns; with more, a run is called collapsed
+_LEAST_COLLAPSED = (
+    0.5  # share of its runs; with fewer, a side has served its load: one of ten runs may seem overloaded by chance
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,16 @@ class Run:
     notes: tuple[str, ...] = ()
     scenario: str = ""
     ok_and_sent: tuple[int, int] | None = None  # successful turns, sent turns
+    dropped: int = 0  # sessions that were not started because max_in_flight was reached
     loads: tuple[LoadFigures, ...] = ()  # the run, or each step of its load
     arm: str = "cold"  # of the prefix cache: cold, warm, or warming (not counted)
-    collapsed: str = ""  # how the server did not serve the load: overloaded, or by failed turns; empty if it did
+    collapsed: str = ""  # how the server did not serve the load (`served`); empty if it did
+    counts_hold: bool = True  # False: the measurement is invalid for a reason that is not the server's own
+
+    @property
+    def failed_turns(self) -> Failed | None:
+        """Turns that failed, did not end or were dropped, among the planned ones; None if unknown."""
+        return None if self.ok_and_sent is None else Failed.of_counts(*self.ok_and_sent, self.dropped)
 
     def value(self, name: str) -> float | None:
         """Return a figure by name; None if unknown."""
@@ -108,13 +118,32 @@ class Side:
         return [run for run in self.runs if run.level != "invalid"] or self.runs
 
     @property
+    def served(self) -> Sequence[Run]:
+        """Runs whose failed turns and overload are the server's: also invalid ones, if the server itself made them invalid."""
+        return [run for run in self.runs if run.counts_hold]
+
+    @property
+    def has_collapsed(self) -> bool:
+        """True if the server did not serve the load in half of the runs or more: the decision of --fail-on-regression."""
+        collapsed = sum(bool(run.collapsed) for run in self.served)
+        return collapsed > 0 and collapsed >= _LEAST_COLLAPSED * len(self.served)
+
+    @property
     def collapsed(self) -> str:
-        """How the load was not served in the counted runs, with their number; empty if it was."""
-        found = Counter(run.collapsed for run in self.counted if run.collapsed)
+        """How the load was not served, with the number of runs; empty if it was served in all runs."""
+        found = Counter(run.collapsed for run in self.served if run.collapsed)
         if not found:
             return ""
-        kinds = [f"{how} in {count} of {plural(len(self.counted), 'run')}" for how, count in found.items()]
-        return f"{self.label} did not serve the load: {', '.join(kinds)}"
+        kinds = ", ".join(f"{how} in {count} of {plural(len(self.served), 'run')}" for how, count in found.items())
+        return f"{self.label} did not serve the load: {kinds}" if self.has_collapsed else f"{self.label}: {kinds}"
+
+    @property
+    def failed_turns(self) -> Failed | None:
+        """Failed and planned turns of all runs whose counts are the server's; None if unknown for a run."""
+        known = [run.failed_turns for run in self.served if run.failed_turns is not None]
+        if not known or len(known) < len(self.served):
+            return None
+        return Failed(sum(each.failed for each in known), sum(each.planned for each in known))
 
     @property
     def ok_and_sent(self) -> tuple[int, int] | None:
@@ -169,7 +198,8 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
     """Return a run with the figures of a class, without those known for all classes together only."""
     if not run.path.is_dir():
         raise UsageError(f"--class {name}: {run.path} has no classes; name run directories")
-    classes = typed_documents.read(run.path / rundir.SUMMARY, Summary).by_class
+    summary = typed_documents.read(run.path / rundir.SUMMARY, Summary)
+    classes = summary.by_class
     if name not in classes:
         raise UsageError(f"--class {name}: no such class in {run.path}; it has {', '.join(classes) or 'none'}")
     results = Results.of_part(classes[name])
@@ -182,7 +212,7 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
         input_tokens=None,
         cached_tokens=None,
         prices=UNPRICED,
-        ok_and_sent=(results.turns.ok, results.turns.sent),
+        **served.fields_of(summary, results),
         loads=(),
     )
 
@@ -275,19 +305,10 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         started_at=manifest.started_at,
         lasted_s=_lasted_s(manifest),
         scenario=manifest.scenario.name,
-        ok_and_sent=(turns.ok, turns.sent),
         loads=_loads(manifest, summary),
         arm=summary.cache.arm or ARMS[0],
-        collapsed=_collapsed(summary),
+        **served.fields_of(summary, summary),
     )
-
-
-def _collapsed(summary: Summary) -> str:
-    """Return how a server did not serve the load of the measure phase: its latencies are those of another load."""
-    if any(reason.code == "overload" for reason in summary.verdict.deciding):
-        return "overloaded"
-    failed = value_of(FAILED_RATIO.key, summary)
-    return f"over {percent(_MOST_FAILED)} of the turns failed" if failed is not None and failed > _MOST_FAILED else ""
 
 
 def _lasted_s(manifest: Manifest) -> float | None:
@@ -391,6 +412,8 @@ def _imported_runs(path: Path, results: Sequence[Imported], number: int | None =
             concurrency=result.concurrency,
             started_at=result.started_at,
             notes=result.notes,
+            ok_and_sent=result.ok_and_sent,
+            collapsed=served.mostly_failed(result.failed_turns),
         )
         for position, result in enumerate(results, 1)
         if number in (None, position)

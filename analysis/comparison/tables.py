@@ -69,10 +69,20 @@ def effects(comparison: Comparison) -> Table:
                 interval(row),
                 "" if row.p is None else p_text(row.p),
                 flips,
-                row.answer,
+                answer(row, comparison),
             )
         )
     return Table("effects", "", columns, rows)
+
+
+def same(comparison: Comparison) -> str:
+    """Return in words that a change is the same in all samples, so that it has no p."""
+    return "the same in every pair" if comparison.occasions is None else "the same from every occasion"
+
+
+def answer(row: FigureRow, comparison: Comparison) -> str:
+    """Format the answer on a figure."""
+    return f"{row.answer}, {same(comparison)}" if row.is_same else row.answer
 
 
 def _change(row: FigureRow | None) -> str:
@@ -125,7 +135,7 @@ def _best_row(best: BestSide, several: bool) -> Sequence[Cell]:
 
 
 def _more_pairs(best: BestSide) -> str:
-    if best.missing or not best.tied:
+    if best.missing or not best.tied or best.more_pairs == 0:
         return ""
     return "over 1,000" if best.more_pairs is None else f"about {best.more_pairs}"
 

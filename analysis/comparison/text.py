@@ -8,6 +8,8 @@ from xml.etree import ElementTree
 from inferload.base.escaping import markdown as plain
 from inferload.base.numbers import NOT_KNOWN, plural
 from inferload.figures import table
+from inferload.results.statistics.failed_turns import LEAST_MORE
+from inferload.results.statistics.failed_turns import LEVEL as FAILED_LEVEL
 from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE, POWER
 
 from ..pages import wording
@@ -15,16 +17,19 @@ from . import costs, tables
 from .arms import between_arms
 from .best import BestSide, best_by_goal
 from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
+from .failed_turns import NOT_SERVED, TITLE, FailedTurns
 from .sides import Side
 
 
 def headline(comparison: Comparison) -> str:
-    """Format a comparison as a sentence: the verdict, the primary figure, every figure that is worse, collapse and condition."""
+    """Format a comparison as a sentence: verdict, primary figure, every figure that is worse, failed turns, collapse, condition."""
     against = f"{comparison.candidate.label} against {comparison.baseline.label}"
     verdict = f"{comparison.verdict.upper()}, " if comparison.verdict in ("better", "worse", "mixed") else ""
-    also = [f"worse: {_measured(row)}" for row in comparison.worse if not row.primary]
-    also += [side.collapsed for side in comparison.paired if side.collapsed]
-    holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and comparison.tested_any else []
+    also = [f"worse: {_measured(row, comparison)}" for row in comparison.worse if not row.primary]
+    also += [f"worse: {failed_text(comparison.failed_turns)}"] if comparison.failed_turns.more else []
+    also += [side.collapsed for side in (comparison.baseline, comparison.candidate) if side.collapsed]
+    judged = comparison.tested_any or comparison.failed_turns.regressed
+    holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and judged else []
     return f"{against}: {verdict}{'; '.join([_primary(comparison), *also, *holds])}"
 
 
@@ -33,7 +38,8 @@ def brief(comparison: Comparison) -> str:
     row = comparison.primary
     words = [f"{row.figure.title} {row.answer}"]
     words += [f"{other.figure.title} worse" for other in comparison.worse if not other.primary]
-    words += ["did not serve the load"] if comparison.paired[1].collapsed else []
+    words += ["more failed turns"] if comparison.failed_turns.more else []
+    words += [NOT_SERVED] if comparison.candidate.has_collapsed else []
     return "; ".join(words)
 
 
@@ -47,19 +53,34 @@ def _primary(comparison: Comparison) -> str:
     change = _change_text(row)
     if row.answer == "not tested":
         return f"{row.figure.title} is {change}; not tested: {row.untested}"
+    if row.answer == "no difference":
+        return f"no difference in {row.figure.title} ({change}, {tables.same(comparison)})"
     if row.answer == "no difference found":
         return f"no difference found in {row.figure.title} ({change}); {_detectable(row)}"
-    return f"{_measured(row)} {_basis(comparison)}"
+    return f"{_measured(row, comparison)} {_basis(comparison)}"
 
 
-def _measured(row: FigureRow) -> str:
-    return f"{row.figure.title} is {_change_text(row)}, {_p_is(row.p)}"
+def _measured(row: FigureRow, comparison: Comparison) -> str:
+    certainty = tables.same(comparison) if row.is_same else _p_is(row.p)
+    return f"{row.figure.title} is {_change_text(row)}, {certainty}"
+
+
+def failed_text(turns: FailedTurns) -> str:
+    """Format the failed turns of both sides, with p if it was computed; unknown ones as such."""
+    after, before = (
+        NOT_KNOWN if side is None else f"{side.failed:,} of {side.planned:,}"
+        for side in (turns.candidate, turns.baseline)
+    )
+    p = "" if turns.p is None else f", {_p_is(turns.p)}"
+    return f"{TITLE} are {after} against {before}{p}"
 
 
 def _basis(comparison: Comparison) -> str:
-    if comparison.occasions is not None:
-        return f"against {plural(comparison.occasions, 'occasion')}"
-    return f"over {plural(len(comparison.pairs), 'pair')}"
+    pairs = comparison.occasions is None
+    samples = plural(len(comparison.pairs), "pair") if pairs else plural(comparison.occasions or 0, "occasion")
+    if comparison.primary.is_same:
+        return f"({samples})"
+    return f"{'over' if pairs else 'against'} {samples}"
 
 
 def _change_text(row: FigureRow) -> str:
@@ -174,7 +195,7 @@ def remarks(comparison: Comparison) -> list[str]:
             lines.append(f"{side.label}: left out with their pairs, measurement not valid: {', '.join(invalid)}")
     if comparison.condition:
         lines.append(f"holds for {comparison.condition.holds_for}: {comparison.condition.reason}")
-    lines += untested(comparison)
+    lines += untested(comparison) + _failed(comparison.failed_turns)
     if comparison.pairs and comparison.unpaired:
         lines.append(
             f"left out, no run of this seed on the other side: {', '.join(run.label for run in comparison.unpaired)}"
@@ -182,6 +203,12 @@ def remarks(comparison: Comparison) -> list[str]:
     elif not comparison.pairs and comparison.occasions is None and not comparison.differences.refusals:
         lines.append("no pairs: the means are over all runs, of different seeds")
     return lines
+
+
+def _failed(turns: FailedTurns) -> list[str]:
+    """Return a line on the failed turns of both sides if there are any; the headline has a regression."""
+    some = any(side is not None and side.failed for side in (turns.baseline, turns.candidate))
+    return [failed_text(turns)] if some and not turns.more else []
 
 
 def untested(comparison: Comparison) -> list[str]:
@@ -205,12 +232,13 @@ def family(comparisons: Sequence[Comparison]) -> str:
     return (
         f"Significance level {ALPHA:g}, {test}: the primary figure without correction{confirmed}; all others with Holm's "
         f"correction, and at {OTHERS_ALONE:g} if the primary figure does not differ (their p is then multiplied by "
-        f"{ALPHA / OTHERS_ALONE:g}). Intervals are not corrected.{several if count > 1 else ''}"
+        f"{ALPHA / OTHERS_ALONE:g}). Intervals are not corrected. More failed turns: Fisher's exact test at {FAILED_LEVEL:g}, "
+        f"and at least {LEAST_MORE} more.{several if count > 1 else ''}"
     )
 
 
 def annotations(comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
-    """Return (level, text) of each comparison for GitHub: error if a figure became worse, warning without a verdict."""
+    """Return (level, text) of each comparison for GitHub: error after a regression, warning without a verdict."""
     lines = []
     for comparison in comparisons:
         level = "error" if comparison.regressed else "notice" if comparison.tested else "warning"
@@ -265,6 +293,7 @@ def _comparison_document(comparison: Comparison) -> dict[str, Any]:
         "verdict": comparison.verdict,
         "worse": [row.figure.name for row in comparison.worse],
         "regressed": comparison.regressed,
+        "failed_turns": comparison.failed_turns.to_dict(),
         "pairs": len(comparison.pairs),
         "occasions": comparison.occasions,
         "condition": None if condition is None else {"holds_for": condition.holds_for, "reason": condition.reason},
@@ -290,6 +319,7 @@ def _figure_document(row: FigureRow) -> dict[str, Any]:
         # That of other figures depends on their number and on the primary one: their levels do.
         "detectable": effect.detectable if row.primary and effect is not None else None,
         "answer": row.answer,
+        "same_in_every_pair": row.is_same,
         "untested": row.untested or None,
     }
 
@@ -311,15 +341,14 @@ def json_text(comparisons: Sequence[Comparison]) -> str:
 
 
 def junit(comparisons: Sequence[Comparison]) -> str:
-    """Return JUnit XML: a suite per candidate, a case per figure; a worse figure fails, an untested figure is skipped."""
+    """Return JUnit XML: a suite per candidate, a case per figure and one of failed turns: worse fails, untested is skipped."""
     root = ElementTree.Element("testsuites", name="inferload compare")
     for comparison in comparisons:
-        failures = sum(row.answer == "worse" for row in comparison.rows) + sum(
-            not checked.passed for checked in comparison.limits
-        )
-        skipped = sum(not row.tested for row in comparison.rows)
+        turns = comparison.failed_turns
+        failures = len(comparison.worse) + sum(not checked.passed for checked in comparison.limits) + turns.regressed
+        skipped = sum(not row.tested for row in comparison.rows) + (not turns.known and not turns.regressed)
         counts = {
-            "tests": str(len(comparison.rows) + len(comparison.limits)),
+            "tests": str(len(comparison.rows) + len(comparison.limits) + 1),
             "failures": str(failures),
             "skipped": str(skipped),
         }
@@ -327,12 +356,13 @@ def junit(comparisons: Sequence[Comparison]) -> str:
         suite = ElementTree.SubElement(root, "testsuite", {"name": name, **counts})
         for row in comparison.rows:
             case = ElementTree.SubElement(suite, "testcase", classname=comparison.candidate.label, name=row.figure.name)
-            message = f"{row.figure.title} is {_change_text(row)}: {row.answer}"
+            message = f"{row.figure.title} is {_change_text(row)}: {tables.answer(row, comparison)}"
             message += f" ({row.untested})" if row.untested else ""
             if row.answer == "worse":
                 ElementTree.SubElement(case, "failure", message=message)
             elif not row.tested:
                 ElementTree.SubElement(case, "skipped", message=message)
+        _add_failed_turns(suite, comparison)
         for checked in comparison.limits:
             case = ElementTree.SubElement(
                 suite, "testcase", classname=comparison.candidate.label, name=f"--max-change {checked.limit.text}"
@@ -343,3 +373,16 @@ def junit(comparisons: Sequence[Comparison]) -> str:
                 ElementTree.SubElement(case, "system-out").text = checked.text
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_failed_turns(suite: ElementTree.Element, comparison: Comparison) -> None:
+    """Add the case of failed turns and of a load that was not served: skipped if the turns are unknown or not comparable."""
+    turns, candidate = comparison.failed_turns, comparison.candidate
+    case = ElementTree.SubElement(suite, "testcase", classname=candidate.label, name="failed_turns")
+    message = "; ".join([failed_text(turns), *([candidate.collapsed] if turns.collapsed else [])])
+    if turns.regressed:
+        ElementTree.SubElement(case, "failure", message=message)
+    elif not turns.known:
+        ElementTree.SubElement(case, "skipped", message=message)
+    else:
+        ElementTree.SubElement(case, "system-out").text = message

@@ -246,7 +246,8 @@ def _guidellm_benchmark(document: Document, benchmark: object, name: str) -> Imp
             *unfinished_note(number_of(at(ended, "incomplete"))),
         ),
         completed=successful,
-        failed=None if errored is None else errored + (number_of(at(ended, "incomplete")) or 0.0),
+        failed=errored,
+        cut_off=number_of(at(ended, "incomplete")) or 0.0,
         samples={measure: samples(metric) for measure, metric in (latencies | {E2E.key: "request_latency"}).items()},
     )
 

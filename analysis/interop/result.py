@@ -8,6 +8,7 @@ from typing import Any
 from inferload.base.numbers import number
 from inferload.figures.rate_figures import TURNS
 from inferload.figures.turn_figures import ITL
+from inferload.results.statistics.failed_turns import Failed
 
 from .units import LATENCIES
 
@@ -37,9 +38,22 @@ class Imported:
     started_at: str = ""
     notes: tuple[str, ...] = ()
     label: str = ""  # of a row of a table
-    completed: float | None = None
+    completed: float | None = None  # requests
     failed: float | None = None
+    cut_off: float = 0.0  # at the end of the load: neither completed nor failed
     samples: Mapping[str, float | None] = field(default_factory=dict)
+
+    @property
+    def ok_and_sent(self) -> tuple[int, int] | None:
+        """Completed requests, and these with the failed ones; None if a count is unknown."""
+        if self.completed is None or self.failed is None:
+            return None
+        return round(self.completed), round(self.completed + self.failed)
+
+    @property
+    def failed_turns(self) -> Failed | None:
+        """Failed requests among all; None if unknown."""
+        return None if self.ok_and_sent is None else Failed.of_counts(*self.ok_and_sent)
 
 
 def at(value: object, *path: str | int) -> Any:
@@ -142,7 +156,7 @@ def known(result: Imported) -> Imported:
                 figures[name] = None
         if values and none:
             empty.append(measure)
-    nothing_sent = result.completed == 0 and result.failed == 0
+    nothing_sent = result.completed == 0 and result.failed == 0 and not result.cut_off
     for name, value in figures.items():
         if "(" not in name and value is not None and (value < 0 or nothing_sent):
             figures[name] = None

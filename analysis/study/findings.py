@@ -178,6 +178,8 @@ def direction(found: Effect) -> Literal["lower", "higher", "none", "not tested"]
     """Return the direction of an effect by its interval, which is a test from FEWEST_PAIRS pairs on."""
     if found.pairs < FEWEST_PAIRS or found.low is None or found.high is None:
         return "not tested"
+    if not found.varies and not found.is_same:
+        return "none"
     return "none" if found.low <= 1 <= found.high else "lower" if found.ratio < 1 else "higher"
 
 
@@ -200,6 +202,8 @@ def effect_text(found: Effect) -> str:
     change = _change_text(found.ratio - 1)
     if found.low is None or found.high is None:
         return f"{change} (one pair)"
+    if not found.varies:
+        return f"{change} (the same in every pair, {found.pairs} pairs)"
     return f"{change} ({_signed(found.low - 1)} to {_signed(found.high - 1)} %, {found.pairs} pairs)"
 
 

@@ -51,7 +51,11 @@ def register(commands: Any) -> None:
     add("--pairs", type=int, default=None, metavar="N", help=f"pairs of runs (default: {DEFAULT_PAIRS})")
     add("--seed", type=int, default=0, metavar="N", help="seed for the seeds of the runs and their order (%(default)s)")
     add("--primary", metavar="FIGURE", help="primary figure, as in a gate (mean(ttft_ms))")
-    add("--fail-on-regression", action="store_true", help="exit with 4 if a figure became worse")
+    add(
+        "--fail-on-regression",
+        action="store_true",
+        help="exit with 4 if a figure became worse, more turns failed, or only the candidate did not serve its load",
+    )
     add(
         "--strict",
         action="store_true",

@@ -10,7 +10,7 @@ from math import exp, sqrt
 
 import numpy as np
 
-from inferload.results.statistics.paired_runs import LEVEL, Effect
+from inferload.results.statistics.paired_runs import LEVEL, Effect, is_varying, p_of_equal
 
 # With fewer occasions the spread is too uncertain: with 8, its 95 % interval is from two thirds to twice its value.
 FEWEST = 8
@@ -31,5 +31,6 @@ def effect(earlier: Sequence[float], candidate: float) -> Effect:
     count, away = len(logs), float(np.log(candidate) - logs.mean())
     error = float(logs.std(ddof=1)) * sqrt(1 + 1 / count)
     half = float(stats.t.ppf(0.5 + LEVEL / 2, count - 1)) * error
-    p = float(2 * stats.t.sf(abs(away) / error, count - 1)) if error else (0.0 if away else 1.0)
-    return Effect(count, exp(away), exp(away - half), exp(away + half), p=p, sd_log=error * sqrt(count))
+    varies = is_varying(logs)
+    p = float(2 * stats.t.sf(abs(away) / error, count - 1)) if varies else p_of_equal(exp(away))
+    return Effect(count, exp(away), exp(away - half), exp(away + half), p=p, sd_log=error * sqrt(count), varies=varies)

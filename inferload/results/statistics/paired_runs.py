@@ -22,6 +22,8 @@ LEVEL = 1 - ALPHA
 POWER = 0.8
 FEWEST_FLIPS = 6  # pairs; with fewer the sign-flip test cannot reject at 0.05
 OTHERS_ALONE = 0.01  # level of the other figures together if the primary one does not differ
+MATTERS = 0.01  # change of pairs that do not vary: from this size on it is a difference
+_ROUNDING = 1e-6  # range of log ratios that the rounding of figures explains
 _EXACT = 13  # most pairs of which all sign flips are counted
 _SAMPLED = 10_000  # sign flips of more pairs
 _SIMULATED = 9  # most pairs for which the power of both tests differs from that of the t-test by more than 2 %
@@ -42,6 +44,9 @@ class Effect:
     flip_high: float | None = None
     sd_log: float | None = None  # between pairs
     by_both: bool = False  # `p` and interval are those of both tests
+    varies: bool = (
+        True  # False: all pairs have one ratio. `p` is then 0 or 1, by the size of the change, and is not printed
+    )
 
     @property
     def detectable(self) -> float | None:
@@ -49,6 +54,17 @@ class Effect:
         if self.sd_log is None or self.p is None:
             return None
         return (detectable_by_both if self.by_both else detectable)(self.sd_log, self.pairs)
+
+    def shown(self) -> "Effect":
+        """Return the effect as it is printed: without p and interval if nothing varies, because no test applies."""
+        if self.varies:
+            return self
+        return Effect(self.pairs, self.ratio, sd_log=self.sd_log, varies=False)
+
+    @property
+    def is_same(self) -> bool:
+        """True for a change of MATTERS or more that is the same in every pair."""
+        return not self.varies and p_of_equal(self.ratio) == 0.0
 
     def confirmed(self) -> "Effect":
         """Return the effect with the larger p of both tests and the interval that contains both, if sign flips can reject."""
@@ -75,25 +91,34 @@ def effect(baseline: Sequence[float], candidate: Sequence[float]) -> Effect:
     half = float(stats.t.ppf(0.5 + LEVEL / 2, pairs - 1)) * sd / sqrt(pairs)
     if pairs < 3:
         return Effect(pairs, exp(mean), exp(mean - half), exp(mean + half), sd_log=sd)
-    flips = sign_flip_interval(logs.tolist())
+    flips, varies = sign_flip_interval(logs.tolist()), is_varying(logs)
     return Effect(
         pairs=pairs,
         ratio=exp(mean),
         low=exp(mean - half),
         high=exp(mean + half),
-        p=_paired_t(mean, sd, pairs),
+        p=_paired_t(mean, sd, pairs) if varies else p_of_equal(exp(mean)),
         p_sign_flip=sign_flip(logs.tolist()),
         flip_low=None if flips is None else exp(flips[0]),
         flip_high=None if flips is None else exp(flips[1]),
         sd_log=sd,
+        varies=varies,
     )
+
+
+def is_varying(logs: npt.NDArray[np.float64]) -> bool:
+    """Return True if logarithms differ by more than the rounding of figures."""
+    return float(np.ptp(logs)) > _ROUNDING
+
+
+def p_of_equal(ratio: float) -> float:
+    """Return p of values that do not vary, for the corrections: 0 for a change of MATTERS or more, else 1."""
+    return 0.0 if abs(ratio - 1) >= MATTERS - _ROUNDING else 1.0
 
 
 def _paired_t(mean: float, sd: float, pairs: int) -> float:
     from scipy import stats
 
-    if sd == 0:
-        return 0.0 if mean else 1.0
     return float(2 * stats.t.sf(abs(mean) / (sd / sqrt(pairs)), pairs - 1))
 
 

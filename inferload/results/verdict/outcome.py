@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from inferload.base.numbers import plural, short
 from inferload.results.documents.summary_document import Outcome, Reason, Results, State, Verdict
 from inferload.results.verdict.failures import count_text
+from inferload.results.verdict.validity import invalid_by
 from inferload.turns.record import Phase
 
 OK, FAILED, USAGE, INVALID = 0, 1, 2, 3
@@ -60,16 +61,18 @@ def judge(results: Results, early: Early | None = None, policy: Policy = Policy(
     state = _state(failed, early, measurement)
     stopped = [] if early is None else [early.text]
     doubt = (
-        [f"measurement {measurement} ({_codes(verdict, measurement)})"] if measurement == "invalid" and measured else []
+        [*_overload(results), f"measurement {measurement} ({_codes(verdict, measurement)})"]
+        if measurement == "invalid" and measured
+        else []
     )
     headline = {
         "failed": f"failed: {'; '.join([*failures, *stopped, *doubt])}",
         "stopped early": "; ".join([*stopped, *doubt]),
-        "invalid": f"invalid: {_findings(verdict, 'invalid')}",
+        "invalid": f"invalid: {'; '.join([*_overload(results), _findings(verdict, 'invalid')])}",
         "suspect": f"suspect: {_findings(verdict, 'suspect')}",
         "passed": f"passed: {_gates_passed(verdict)}",
     }[state]
-    return Outcome(state=state, headline=headline, exit_code=_exit_code(verdict, failed, early, policy))
+    return Outcome(state=state, headline=headline, exit_code=_exit_code(results, failed, early, policy))
 
 
 def gravest(codes: Sequence[int]) -> int:
@@ -92,10 +95,12 @@ def _state(failed: bool, early: Early | None, measurement: str) -> State:
     return _STATES.get(measurement, "invalid")
 
 
-def _exit_code(verdict: Verdict, failed: bool, early: Early | None, policy: Policy) -> int:
+def _exit_code(results: Results, failed: bool, early: Early | None, policy: Policy) -> int:
     if _is_invalid_call(early):
         return USAGE
-    if _STATES.get(verdict.measurement, "invalid") == "invalid" and not policy.on_invalid_warns:
+    verdict = results.verdict
+    invalid = _STATES.get(verdict.measurement, "invalid") == "invalid" and not policy.on_invalid_warns
+    if invalid and not (failed and _is_of_overload(results)):
         return INVALID
     if failed or not (verdict.passed or early):
         broken = any(not gate.passed for gate in verdict.gates)
@@ -105,6 +110,18 @@ def _exit_code(verdict: Verdict, failed: bool, early: Early | None, policy: Poli
     if early.by not in SIGNAL_CODES:  # all workers were lost or stopped, which no option allows
         return FAILED
     return OK if policy.on_stop_passes else SIGNAL_CODES[early.by]
+
+
+def _overload(results: Results) -> list[str]:
+    """Return the finding of an overload that the records prove; empty without one, and if its time is too short (`unsettled`)."""
+    if results.growth is not None and results.growth.state == "unsettled":
+        return []
+    return [_finding(reason) for reason in results.verdict.deciding if reason.code == "overload"]
+
+
+def _is_of_overload(results: Results) -> bool:
+    """True if a proven overload alone made the measurement invalid: a repetition would find the same (ADR 19)."""
+    return bool(_overload(results)) and invalid_by(results.verdict) == {"overload"}
 
 
 def _failures(results: Results, measured: bool) -> list[str]:
@@ -143,7 +160,12 @@ def _findings(verdict: Verdict, level: str) -> str:
     if not reasons:
         return f"measurement {verdict.measurement}"
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return reasons[0].text.partition("; ")[0] + more
+    return _finding(reasons[0]) + more
+
+
+def _finding(reason: Reason) -> str:
+    """Text of a reason without its remedy."""
+    return reason.text.partition("; ")[0]
 
 
 def _gates_passed(verdict: Verdict) -> str:

@@ -37,6 +37,7 @@ from inferload.results.verdict.evidence import (
 from inferload.turns.record import PHASES, Phase
 
 Level = Literal["suspect", "invalid"]
+Cause = Literal["client", "server", "overload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Rule:
 
     A value above the limit breaks it; if `below` is set, a value below it. `if_idle`: remedy if no worker used half a core.
     `at_end`: only the ended run has its value; other rules are evaluated during the run too.
+    `cause` of an invalid level: an overload of the server is enough; the server; or else the client, or what is unknown.
     """
 
     code: str
@@ -59,6 +61,7 @@ class Rule:
     phases: tuple[Phase, ...] = PHASES
     if_idle: str = ""
     at_end: bool = False
+    cause: Cause = "client"
 
     def remedy_for(self, evidence: Evidence) -> str:
         """Return the remedy for these figures."""
@@ -92,6 +95,7 @@ RULES: tuple[Rule, ...] = (
         below=True,
         phases=("measure",),
         at_end=True,
+        cause="overload",
     ),
     Rule(
         "overload",
@@ -313,6 +317,7 @@ RULES: tuple[Rule, ...] = (
         "the longest turns are missing from every percentile, so that latencies are too low",
         "increase phases.drain_s, or lower the load",
         at_end=True,
+        cause="overload",
     ),
     Rule(
         "count_mismatch",
@@ -335,6 +340,7 @@ RULES: tuple[Rule, ...] = (
         "results include a server with cold caches",
         "see the server's log, and run again",
         at_end=True,
+        cause="server",
     ),
     Rule(
         "scrape_gap",
@@ -385,6 +391,7 @@ RULES: tuple[Rule, ...] = (
         "set request.continuous_usage to false and compare; if the difference stays, report a bug of inferload, with the run "
         "directory",
         at_end=True,
+        cause="server",
     ),
     Rule(
         "stamps_missing",

@@ -11,7 +11,7 @@ from typing import Literal
 
 from inferload.results.documents.summary_document import Reason, Verdict
 from inferload.results.verdict.evidence import Evidence
-from inferload.results.verdict.reasons import RULES, Rule
+from inferload.results.verdict.reasons import RULES, Cause, Rule
 from inferload.turns.record import Phase
 
 Measurement = Literal["valid", "suspect", "invalid"]
@@ -70,6 +70,12 @@ def judge(evidence: Sequence[Evidence]) -> Verdict:
     return Verdict(measurement=by_phase["measure"], reasons=reasons, by_phase=by_phase)
 
 
+def invalid_by(verdict: Verdict) -> set[Cause]:
+    """Return the causes of the invalid reasons of the measure phase; `client` for one that no rule has."""
+    causes: dict[str, Cause] = {rule.code: rule.cause for rule in RULES}
+    return {causes.get(reason.code, "client") for reason in verdict.deciding if reason.level == "invalid"}
+
+
 def _worst(reasons: Sequence[Reason], phase: Phase) -> Measurement:
     levels = {reason.level for reason in reasons if reason.phase == phase}
     return "invalid" if "invalid" in levels else "suspect" if levels else "valid"
@@ -103,7 +109,9 @@ each run ends with a verdict on its measurement:
 The verdict is one part of the run's outcome, which the terminal, the web page, the report, JUnit and `summary.json` state in
 one line. From the worst: **failed** (a gate failed; without gates a turn, another request or a task), **stopped early** (by
 Ctrl-C, SIGTERM, SIGHUP or the loss of every worker before the planned end), **invalid**, **suspect**, **passed**. A run
-can fail with a valid measurement. A failed run whose measurement is invalid ends with exit code 3.
+can fail with a valid measurement. A failed run whose measurement is invalid ends with exit code 3, except where a proven
+overload alone made it invalid (reasons `no_turns`, `unfinished_drain`): this ends with exit code 1, as a repetition finds the
+same. Such an overload is named before *invalid*.
 
 Reasons found in the warm-up or the drain are listed, but do not affect the verdict. An unknown value gives no reason. Of a
 percentile with fewer than 10 samples beyond it, the lower end of its 95 % interval counts. A reason is *suspect* or *invalid*

@@ -39,6 +39,35 @@ def half_loaded(sandbox: Sandbox, mode: str, kind: str) -> FinishedRun:
     return loaded(sandbox, mode, kind, 0.5)
 
 
+@mostly_idle
+def undrained(sandbox: Sandbox, mode: str) -> FinishedRun:
+    """Run an overload with a gate, which also fails at the end of a drain that is too short for its queue."""
+    simulator = sandbox.simulator(*PACE, paced=False)
+    file = scenario(
+        sandbox.folder,
+        arrivals={"kind": "poisson", "sessions_per_s": 4 * CAPACITY_PER_S},
+        workload__output_tokens=TOKENS,
+        phases={"warmup_s": 1, "measure_s": MEASURE_S, "drain_s": 1},
+        gates=["turns_per_s > 15"],
+    )
+    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file))
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
+
+
+@run_cases(undrained, ("processes",))
+def test_a_failed_gate_is_not_hidden_by_the_overload_that_made_the_measurement_invalid(
+    run_pool: RunPool, run_case: RunCase
+) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    outcome, verdict = ended.summary["outcome"], ended.summary["verdict"]
+    invalid = {reason["code"] for reason in verdict["reasons"] if reason["level"] == "invalid"}
+    assert "unfinished_drain" in invalid
+    assert ended.code == outcome["exit_code"] == (1 if invalid == {"unfinished_drain"} else 3)  # 3: a busy machine
+    assert outcome["headline"].startswith("failed: 1 of 1 gate failed; overloaded: ")
+    assert "; measurement invalid (" in outcome["headline"]
+    assert outcome["headline"] in ended.text.splitlines()
+
+
 @run_cases(overloaded, ("processes", "poisson"))
 def test_overload_is_reported_and_rates_are_those_completed(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)

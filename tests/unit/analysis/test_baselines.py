@@ -287,3 +287,20 @@ def test_the_effect_is_scale_invariant_and_inside_its_interval(
     assert plain.low is not None
     assert plain.high is not None
     assert plain.low <= plain.ratio <= plain.high
+
+
+@pytest.mark.parametrize(("ttft_ms", "code"), [(100.0, 0), (100.9, 0), (101.0, 4), (99.0, 0)])
+def test_occasions_that_do_not_vary_have_no_p(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ttft_ms: float, code: int
+) -> None:
+    file = history(tmp_path, 8)
+    document = json.loads(file.read_text())
+    for occasion in document["occasions"]:
+        occasion["figures"] = {"mean(ttft_ms)": 100.0}
+    file.write_text(json.dumps(document))
+    new = write_run(tmp_path / "new", 1, ttft_ms)
+    assert cli.main(["compare", "--baseline", str(file), str(new), "--fail-on-regression"]) == code
+    headline = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("new against"))
+    assert "p = " not in headline
+    assert ("no difference in Mean TTFT" in headline) == (ttft_ms < 101 and ttft_ms != 99.0)
+    assert ("the same from every occasion (8 occasions)" in headline) == (ttft_ms in (101.0, 99.0))

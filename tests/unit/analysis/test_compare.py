@@ -356,7 +356,7 @@ def test_a_primary_figure_of_different_slos_is_not_comparable(name: str) -> None
     assert output.headline(comparison) == f"new against base: not comparable because of {line}"
     assert f"note: {line}" in output.text([comparison])
     assert line in output.json_text([comparison])
-    assert compared(base, new).primary.answer == "no difference found"
+    assert compared(base, new).primary.answer == "no difference"
     assert f"note: {line}" in output.text([compared(base, new)])
     assert "slo:" not in output.text([compared(base, side("same", 500))])
 
@@ -469,11 +469,11 @@ def test_a_figure_without_a_unit_has_no_comma() -> None:
 
 def test_junit_counts_failed_and_skipped_figures() -> None:
     suite = ElementTree.fromstring(output.junit([compared(*sides(0.3, 8))]))[0]
-    assert suite.get("tests") == str(len(suite)) == str(len(ALL))
+    assert suite.get("tests") == str(len(suite)) == str(len(ALL) + 1)  # with failed turns, which are unknown
     failed = [case.get("name") for case in suite if case.find("failure") is not None]
     assert failed == ["mean(ttft_ms)", "turns_per_s", "mean(e2e_ms)"]
     assert suite.get("failures") == "3"
-    assert suite.get("skipped") == str(len(ALL) - 3)
+    assert suite.get("skipped") == str(len(ALL) + 1 - 3)
 
 
 # --- files
@@ -783,7 +783,7 @@ def test_max_change_compares_two_values_without_a_test(tmp_path: Path, capsys: p
     (suite,) = ElementTree.parse(tmp_path / "out" / "comparison.xml").getroot()
     assert [case.get("message") for case in suite.iter("failure")] == [lines[0], lines[4]]
     assert suite.get("failures") == "2"
-    assert suite.get("tests") == str(len(suite)) == str(len(ALL) + len(limits))
+    assert suite.get("tests") == str(len(suite)) == str(len(ALL) + 1 + len(limits))
     document = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert [limit["passed"] for limit in document["candidates"][0]["max_change"]] == [False, True, True, True, False]
     assert "FAILED: 100 to 120" in (tmp_path / "out" / "comparison.md").read_text()
@@ -869,3 +869,70 @@ def test_each_way_in_which_a_load_was_not_served_is_counted() -> None:
         "new did not serve the load: overloaded in 2 of 6 runs, over 10 % of the turns failed in 1 of 6 runs"
     )
     assert baseline.collapsed == ""
+
+
+# --- pairs that do not vary
+
+
+def fixed(factor: float, pairs: int, noise: float = 0.0) -> tuple[Side, Side]:
+    """Pairs of different schedules, of which each has the same change. `noise`: relative, as of rounded figures."""
+    dice = random.Random(3)
+    before = [run(seed, 100.0 + 7 * seed, start=f"a{seed}") for seed in range(pairs)]
+    after = [
+        run(seed, (100.0 + 7 * seed) * factor * (1 + dice.uniform(-noise, noise)), start=f"b{seed}")
+        for seed in range(pairs)
+    ]
+    alone = {"mean(e2e_ms)": None}  # it varies
+    return (
+        Side("base", tuple(replace(one, figures={**one.figures, **alone}) for one in before)),
+        Side("new", tuple(replace(one, figures={**one.figures, **alone}) for one in after)),
+    )
+
+
+changes = st.one_of(st.floats(0.01, 3.0), st.floats(-0.7, -0.01), st.floats(-0.0099, 0.0099), st.just(0.0))
+
+
+@given(change=changes, pairs=st.integers(3, 15), noise=st.sampled_from([0.0, 1e-15, 1e-9, 1e-7]))
+def test_pairs_that_do_not_vary_have_no_p(change: float, pairs: int, noise: float) -> None:
+    found = compared(*fixed(1 + change, pairs, noise))
+    row, headline, shown = found.primary, output.headline(found), output.text([found])
+    assert found.tested
+    assert (row.p, row.effect and row.effect.p, row.effect and row.effect.p_sign_flip) == (None, None, None)
+    assert (tables.interval(row), row.effect and row.effect.low) == ("", None)
+    assert "p = " not in headline
+    assert "p <" not in headline
+    assert "CI" not in headline
+    (document,) = output.document([found])["candidates"]
+    figures = {each["figure"]: each for each in document["figures"]}
+    mean = figures[PRIMARY.name]
+    assert (mean["p"], mean["p_sign_flip"], mean["low"], mean["high"], mean["detectable"]) == (None,) * 5
+    assert mean["same_in_every_pair"] == (abs(change) >= 0.01)
+    if abs(change) < 0.01:
+        assert (row.answer, found.regressed) == ("no difference", False)
+        assert "no difference in Mean TTFT" in headline
+    else:
+        assert row.answer == ("worse" if change > 0 else "better")
+        assert found.regressed == (change > 0)
+        assert f"the same in every pair ({pairs} pairs)" in headline
+        assert f"{row.answer}, the same in every pair" in shown
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1.0099, 0), (1.01, 4), (1.2, 4), (0.99, 0), (0.5, 0)])
+@pytest.mark.parametrize("pairs", [3, 6])
+def test_the_exit_code_follows_pairs_that_do_not_vary(tmp_path: Path, factor: float, code: int, pairs: int) -> None:
+    for seed in range(1, pairs + 1):
+        write_run(tmp_path / "base" / str(seed), seed, 100.0 + seed)
+        write_run(tmp_path / "new" / str(seed), seed, (100.0 + seed) * factor)
+    sides = [str(tmp_path / "base"), str(tmp_path / "new")]
+    assert cli.main(["compare", *sides, "--fail-on-regression"]) == code
+
+
+def test_two_pairs_that_do_not_vary_are_too_few() -> None:
+    assert compared(*fixed(1.5, 2)).primary.answer == "not tested"
+
+
+def test_pairs_that_vary_keep_the_t_test() -> None:
+    for pairs in (3, 4, 5):
+        row = compared(*sides(0.3, pairs)).primary
+        assert (row.answer, row.effect and row.effect.by_both) == ("worse", False)
+        assert row.p is not None

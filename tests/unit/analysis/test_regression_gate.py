@@ -18,7 +18,7 @@ from inferload.results.statistics.paired_runs import power, power_of_both
 
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.false_alarms import LEAST_FOUND, MOST_FALSE_ALARMS, MOST_REGRESSIONS, measured
+from benchmarks.false_alarms import FAILED_SHARES, LEAST_FOUND, MOST_FALSE_ALARMS, MOST_REGRESSIONS, measured
 
 PRIMARY = figure("mean(ttft_ms)")
 OTHERS = tuple(entry for entry in ALL if entry.name in ("p50(ttft_ms)", "p95(ttft_ms)", "turns_per_s", "mean(ttft_ms)"))
@@ -131,10 +131,11 @@ def recorded(file: str) -> dict[str, list[Run]]:
     }
 
 
+@pytest.mark.parametrize("failed", FAILED_SHARES)
 @pytest.mark.parametrize("pairs", [6, pytest.param(8, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("file", ["false-alarms.json", pytest.param("false-alarms-2.json", marks=pytest.mark.soak)])
-def test_recorded_runs_have_few_false_alarms_and_a_true_change_is_found(file: str, pairs: int) -> None:
-    equal, changed = measured(recorded(file), pairs)
+def test_recorded_runs_have_few_false_alarms_and_a_true_change_is_found(file: str, pairs: int, failed: float) -> None:
+    equal, changed = measured(recorded(file), pairs, failed)
     assert equal.called <= MOST_FALSE_ALARMS
     assert equal.regressed <= MOST_REGRESSIONS
     assert changed.called >= LEAST_FOUND

@@ -10,6 +10,7 @@ from inferload.analysis.study import findings, page, tables
 from inferload.analysis.study.results import StudyResults, StudyRun
 from msgspec import structs
 
+from inferload.results.statistics import paired_runs
 from inferload.results.study import StudyPlan
 from inferload.scenario.files import typed_yaml
 
@@ -210,3 +211,10 @@ def test_a_percentile_of_few_samples_is_marked_and_suspect_runs_have_their_reaso
     assert "| old | 199.9 ~ | 50 | 0 % |" in text
     assert "~: in a run, fewer than 10 samples beyond the percentile." in text
     assert "| Runs | 12 runs, 4 suspect (steal 4), 8 valid |" in text
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.0, "none"), (1.005, "none"), (1.02, "higher"), (0.9, "lower")])
+def test_pairs_that_do_not_vary_are_a_change_from_one_percent_on(factor: float, expected: str) -> None:
+    found = paired_runs.effect([100.0, 110.0, 95.0], [factor * value for value in (100.0, 110.0, 95.0)])
+    assert findings.direction(found) == expected
+    assert findings.effect_text(found).endswith("(the same in every pair, 3 pairs)")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.results.documents.summary_document import Outcome, State
-from inferload.results.verdict import failures
+from inferload.results.verdict import failures as failed_turns
 from inferload.results.verdict.outcome import (
     INVALID_CALL,
     SIGNAL_CODES,
@@ -274,7 +274,61 @@ def test_the_most_severe_of_several_exit_codes(codes: list[int], expected: int) 
     assert gravest(codes) == expected
 
 
+# --- an overload that made its own measurement invalid (ADR 19)
+
+DRAINED = LATE | {"code": "unfinished_drain", "text": "40 of 300 turns were still streaming; lower the load"}
+RESTARTED = LATE | {"code": "server_restart", "text": "a server restarted; see its log"}
+GROWTH = {
+    "lasts_s": 5.0, "offered_per_s": 12.0, "ended_per_s": 3.0, "growth_per_s": 9.0, "low_per_s": 8.0, "high_per_s": 10.0,
+}  # fmt: skip
+_INVALID = {"unfinished_drain": DRAINED, "no_turns": NO_TURNS, "server_restart": RESTARTED, "client_delay": LATE}
+
+
+@given(
+    codes=st.sets(st.sampled_from(sorted(_INVALID)), min_size=1),
+    state=st.sampled_from([None, "overloaded", "unsettled", "kept up"]),
+    failures=st.tuples(st.integers(0, 2), st.integers(0, 3)),
+    early=st.sampled_from([None, STOPPED]),
+    warns=st.booleans(),
+)
+def test_a_proven_overload_does_not_hide_a_failed_run_behind_exit_code_3(
+    codes: set[str], state: str | None, failures: tuple[int, int], early: Early | None, warns: bool
+) -> None:
+    broken, failed = failures
+    grew = state in ("overloaded", "unsettled")
+    reasons = (*(_INVALID[code] for code in sorted(codes)), *([OVERLOAD] if grew else []))
+    growth = None if state is None else GROWTH | {"state": state}
+    document = summary(gates=gates(1, broken) if broken else None, failed=failed, reasons=reasons) | {"growth": growth}
+    outcome = judge(document, early, Policy(on_invalid_warns=warns))
+    of_overload = state == "overloaded" and codes <= {"unfinished_drain", "no_turns"}
+    if broken or failed:
+        assert outcome.state == "failed"
+        assert outcome.exit_code == (1 if warns or of_overload else 3)
+    elif early is None:
+        assert outcome.state == "invalid"
+        assert outcome.exit_code == (0 if warns else 3)
+    assert ("overloaded: 12/s offered, 3/s ended" in outcome.headline) == (state == "overloaded")
+    if state == "overloaded":
+        named = outcome.headline.index("overloaded: ")
+        assert all(
+            outcome.headline.find(word) in (-1, *range(named + 1, 999)) for word in ("measurement invalid", "still")
+        )
+
+
+def test_an_overload_is_named_before_the_invalid_measurement() -> None:
+    document = summary(gates=gates(0, 1), reasons=(DRAINED, OVERLOAD)) | {"growth": GROWTH | {"state": "overloaded"}}
+    assert judge(document) == stated(
+        "failed",
+        "failed: 1 of 1 gate failed; overloaded: 12/s offered, 3/s ended; measurement invalid (unfinished_drain)",
+        1,
+    )
+    document = summary(reasons=(DRAINED, OVERLOAD)) | {"growth": GROWTH | {"state": "overloaded"}}
+    assert judge(document) == stated(
+        "invalid", "invalid: overloaded: 12/s offered, 3/s ended; 40 of 300 turns were still streaming", 3
+    )
+
+
 def test_headline_and_details_count_the_failures_of_the_same_turns() -> None:
     document = summary(failed=5)
     assert judge(document).headline == "failed: 5 of 26 turns failed"
-    assert failures.lines(summaries.results(document)) == ["5 of 26 turns failed (19.2 %): "]
+    assert failed_turns.lines(summaries.results(document)) == ["5 of 26 turns failed (19.2 %): "]

@@ -1,0 +1,391 @@
+"""Broken candidates: more failed turns than the baseline, and a load that was not served, in every form of a comparison."""
+
+import html
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import summaries
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.analysis.comparison import baselines
+from inferload.analysis.comparison import text as output
+from inferload.analysis.comparison.best import best_by_goal
+from inferload.analysis.comparison.compare import compare
+from inferload.analysis.comparison.served import mostly_failed
+from inferload.analysis.comparison.sides import NAMES, Run, Side
+from inferload.analysis.data.figures import ALL, figure
+from run_folders import write_run
+from scipy import stats
+from test_imported import STORED, sglang
+
+from inferload import cli
+from inferload.results.statistics.failed_turns import LEAST_MORE, LEVEL, Failed, more_failed, p_more
+
+PRIMARY = figure("mean(ttft_ms)")
+CHECK = "--fail-on-regression"
+FAULT = {"phase": "measure", "level": "invalid", "text": "a fault; a remedy"}
+STALLED = [FAULT | {"code": "no_turns"}, FAULT | {"code": "unfinished_drain"}]
+OVERLOAD = {"code": "overload", "phase": "measure", "level": "suspect", "text": "overloaded: 9/s offered; lower it"}
+
+
+def write(
+    folder: Path,
+    failed: int = 0,
+    planned: int = 100,
+    seed: int = 1,
+    *,
+    unfinished: int = 0,
+    sessions: dict[str, int] | None = None,
+    reasons: Sequence[dict[str, str]] = (),
+    aborted: str = "",
+    prompt: int = 20,
+) -> Path:
+    """Write a run directory of `planned` turns, of which some failed or did not end; without latencies if none ended well."""
+    write_run(folder, seed, 100.0 + seed, prompt)
+    file = folder / "summary.json"
+    summary = json.loads(file.read_text())
+    ok = planned - failed - unfinished
+    turns = summaries.NO_TURNS | {"sent": planned, "ok": ok, "failed": failed, "unfinished": unfinished}
+    levels = {reason["level"] for reason in reasons}
+    summary |= {
+        "turns": turns | {"by_phase": {"measure": turns | {"input_tokens": 2000, "input_tokens_from": 100}}},
+        "sessions": sessions or {"planned": planned, "dropped": 0, "at_limit": 0},
+        "verdict": {
+            "measurement": "invalid" if "invalid" in levels else "suspect" if levels else "valid",
+            "reasons": list(reasons),
+            "gates": [{"gate": f"abort_on: {aborted}", "passed": False}] if aborted else [],
+        },
+        "latency": {"ttft_ms": {"count": ok, "mean": 100.0 + seed}} if ok else {},
+    }
+    summary["rates"] |= {"failed_ratio": failed / (ok + failed) if ok + failed else None}
+    figures = {key: summary[key] for key in ("turns", "sessions", "rates", "latency")}
+    file.write_text(json.dumps(summary | {"by_class": {"chat": figures}}))
+    return folder
+
+
+def side_of(folder: Path, count: int, failed: Sequence[int] = (0,)) -> Path:
+    """Write a folder of runs with these failed turns of 100 each."""
+    for number in range(count):
+        write(folder / f"{number:03}", failed[number % len(failed)], seed=number + 1)
+    return folder
+
+
+def code(*words: object) -> int:
+    return cli.main(["compare", *map(str, words), CHECK])
+
+
+# --- shares, forms
+
+
+@pytest.mark.parametrize("percent", [12, 50, 100])
+@pytest.mark.parametrize("runs", [1, 2, 3, 6, 8])
+def test_a_candidate_with_failed_turns_is_a_regression_for_any_number_of_runs(
+    tmp_path: Path, percent: int, runs: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, new = side_of(tmp_path / "base", runs), side_of(tmp_path / "new", runs, (percent,))
+    assert code(base, new) == 4
+    shown = capsys.readouterr().out
+    assert "new against base: WORSE, " in shown
+    assert f"Failed turns are {percent * runs} of {100 * runs} against 0 of {100 * runs}, p < 0.001" in shown
+    assert f"new did not serve the load: over 10 % of the turns failed in {runs} of {runs} run" in shown
+    assert code(new, base) == 0  # the repaired server
+    assert code(base, side_of(tmp_path / "same", runs)) == 0
+
+
+@pytest.mark.parametrize(("turns", "expected"), [(25, 4), (1000, 4)])
+def test_twelve_percent_of_few_turns_are_a_load_that_was_not_served(tmp_path: Path, turns: int, expected: int) -> None:
+    base, new = write(tmp_path / "base", 0, turns), write(tmp_path / "new", turns * 12 // 100, turns)
+    assert code(base, new) == expected
+
+
+def test_a_class_of_a_mix_is_judged_by_its_own_turns(tmp_path: Path) -> None:
+    base, new = write(tmp_path / "base"), write(tmp_path / "new", 9)
+    assert code(base, new, "--class", "chat") == 4
+    summary = json.loads((new / "summary.json").read_text())
+    summary["by_class"]["chat"]["turns"] |= {"ok": 100, "failed": 0}
+    (new / "summary.json").write_text(json.dumps(summary))
+    assert code(base, new, "--class", "chat") == 0
+    assert code(base, new) == 4
+
+
+@pytest.mark.parametrize(("failed", "expected"), [(0, 0), (1, 0), (12, 4), (100, 4)])
+def test_a_candidate_is_compared_with_the_turns_of_all_occasions(tmp_path: Path, failed: int, expected: int) -> None:
+    runs = [write(tmp_path / "runs" / str(day), int(day == 3)) for day in range(1, 9)]
+    for day, run_dir in enumerate(runs, 1):
+        manifest = json.loads((run_dir / "run.json").read_text())
+        (run_dir / "run.json").write_text(json.dumps(manifest | {"started_at": f"2026-02-{day:02d}T08:00:00"}))
+    baselines.add(tmp_path / "b.json", runs)
+    assert baselines.read(tmp_path / "b.json").failed_turns == Failed(1, 800)
+    new = write(tmp_path / "new" / "a", failed), write(tmp_path / "new" / "b", failed)
+    for number, run_dir in enumerate(new):
+        manifest = json.loads((run_dir / "run.json").read_text())
+        (run_dir / "run.json").write_text(json.dumps(manifest | {"started_at": f"2026-03-0{number + 1}T08:00:00"}))
+    assert code("--baseline", tmp_path / "b.json", tmp_path / "new") == expected
+    document = json.loads((tmp_path / "b.json").read_text())
+    for occasion in document["occasions"]:
+        for name in ("ok_and_sent", "dropped", "collapsed"):
+            del occasion[name]
+    (tmp_path / "b.json").write_text(json.dumps(document))  # of an earlier version: its turns are not known
+    assert baselines.read(tmp_path / "b.json").failed_turns is None
+    assert code("--baseline", tmp_path / "b.json", tmp_path / "new") == expected
+
+
+def vllm(failed: int) -> Any:
+    return STORED["vllm-bench"] | {"completed": 560 - failed, "failed": failed}
+
+
+def sglang_of(failed: int) -> Any:
+    return sglang(completed=560 - failed, errors=["503"] * failed + [""] * (560 - failed))
+
+
+def aiperf(failed: int) -> Any:
+    counts = {"error_request_count": {"avg": failed}} if failed else {}
+    counts |= {"request_count": {"avg": 560 - failed}} if failed < 560 else {}
+    return STORED["aiperf"] | counts
+
+
+def guidellm(failed: int) -> Any:
+    (benchmark,) = STORED["guidellm"]["benchmarks"]
+    totals = {"successful": 560 - failed, "errored": failed, "incomplete": 20, "total": 580}
+    metrics = benchmark["metrics"] | {"request_totals": totals}
+    return STORED["guidellm"] | {"benchmarks": [benchmark | {"metrics": metrics}]}
+
+
+def genai(failed: int) -> Any:
+    counts = {"num_error_requests": failed, "num_completed_requests": 560 - failed}
+    metrics = STORED["genai-bench"]["aggregated_metrics"] | counts
+    return STORED["genai-bench"] | {"aggregated_metrics": metrics}
+
+
+@pytest.mark.parametrize("client", [vllm, sglang_of, aiperf, guidellm, genai])
+@pytest.mark.parametrize("failed", [20, 67, 280, 560])
+def test_failed_requests_of_other_clients_are_compared(
+    tmp_path: Path, client: Callable[[int], Any], failed: int
+) -> None:
+    base, new = tmp_path / "base.json", tmp_path / "new.json"
+    base.write_text(json.dumps(client(0)))
+    new.write_text(json.dumps(client(failed)))
+    assert code(base, new) == 4
+    assert code(base, base.rename(tmp_path / "same.json").rename(base)) == 0
+
+
+def test_requests_of_a_printed_block_are_compared_and_unknown_ones_are_not(tmp_path: Path) -> None:
+    for name, failed in (("base", "0"), ("new", "90"), ("unknown", "")):
+        count = f"Failed requests: {failed}\n" if failed else ""
+        block = (
+            f"{' Serving Benchmark Result ':=^50}\nSuccessful requests: 400\n{count}Mean TTFT (ms): 40.0\n{'=' * 50}\n"
+        )
+        (tmp_path / f"{name}.txt").write_text(block)
+    base, new, unknown = (tmp_path / f"{name}.txt" for name in ("base", "new", "unknown"))
+    assert code(base, new) == 4
+    assert code(base, unknown) == code(unknown, base) == 0
+    assert code(unknown, new) == 4  # 18 % failed
+
+
+# --- what counts as failed
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"unfinished": 12}, 4),
+        ({"unfinished": 9}, 4),
+        ({"unfinished": 100, "reasons": STALLED}, 4),  # the server hangs
+        ({"failed": 40, "reasons": [FAULT | {"code": "server_restart"}]}, 4),  # it crashes
+        ({"failed": 40, "reasons": [FAULT | {"code": "token_balance"}]}, 4),  # it breaks streams
+        ({"failed": 40, "reasons": [FAULT | {"code": "client_lag"}]}, 0),  # not comparable: perhaps the client failed
+        ({"failed": 40, "reasons": [FAULT | {"code": "server_restart"}, FAULT | {"code": "lost_worker"}]}, 0),
+        ({"failed": 40, "reasons": [FAULT | {"code": "of a later version"}]}, 0),
+        ({"sessions": {"planned": 120, "dropped": 20, "at_limit": 20}}, 4),  # max_in_flight: the server is slow
+        ({"sessions": {"planned": 120, "dropped": 20, "at_limit": 0}}, 0),  # the client was late
+        ({"sessions": {"planned": 120, "dropped": 20}}, 4),  # not known why
+        ({"aborted": "failed_ratio > 0.5 for 5s", "failed": 6, "planned": 10}, 4),
+        ({"aborted": "failed_ratio > 0.5 for 5s", "planned": 0, "reasons": STALLED[:1]}, 4),  # in the warm-up
+        ({"planned": 0, "reasons": STALLED[:1]}, 0),  # stopped by hand in the warm-up
+        ({"reasons": [OVERLOAD]}, 4),
+        ({"failed": 2, "planned": 12}, 4),
+        ({"failed": 2, "planned": 40}, 0),
+        ({"failed": 4, "planned": 60}, 0),
+    ],
+)
+def test_turns_that_the_server_did_not_serve_are_failed(tmp_path: Path, changes: dict[str, Any], expected: int) -> None:
+    base, new = write(tmp_path / "base"), write(tmp_path / "new", **changes)
+    assert code(base, new) == expected
+    assert cli.main(["compare", str(base), str(new)]) == 0
+    assert code(base, new, "--strict") == 4
+
+
+@pytest.mark.parametrize("runs", [1, 3, 6])
+def test_a_candidate_that_is_as_broken_as_the_baseline_is_no_regression(tmp_path: Path, runs: int) -> None:
+    assert code(side_of(tmp_path / "base", runs, (40,)), side_of(tmp_path / "new", runs, (42,))) == 0
+
+
+def test_failed_turns_of_another_load_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, new = write(tmp_path / "base"), write(tmp_path / "new", 50, prompt=2000)
+    assert code(base, new) == 0
+    assert "not comparable" in capsys.readouterr().out
+    assert code(base, new, "--strict") == 4
+    assert code(base, new, "--allow", "workload.prompt_tokens") == 4
+
+
+@pytest.mark.parametrize(("overloaded", "expected"), [(1, 0), (2, 0), (3, 4), (6, 4)])
+def test_half_of_the_runs_or_more_decide_that_a_load_was_not_served(
+    tmp_path: Path, overloaded: int, expected: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, new = side_of(tmp_path / "base", 6), tmp_path / "new"
+    for seed in range(1, 7):
+        write(new / str(seed), seed=seed, reasons=[OVERLOAD] if seed <= overloaded else [])
+    assert code(base, new) == expected
+    shown = capsys.readouterr().out
+    assert f"overloaded in {overloaded} of 6 runs" in shown
+    assert ("did not serve the load" in shown) == (expected == 4)
+
+
+# --- the decision
+
+
+counts = st.integers(1, 400).flatmap(lambda planned: st.tuples(st.integers(0, planned), st.just(planned)))
+
+
+@given(counts, counts)
+def test_more_turns_failed_by_fishers_exact_test_and_at_least_three_more(
+    before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    baseline, candidate = Failed(*before), Failed(*after)
+    p = float(stats.fisher_exact([[n, of - n] for n, of in (before, after)]).pvalue)
+    beyond = candidate.failed - candidate.planned * baseline.failed / baseline.planned
+    assert more_failed(p_more(baseline, candidate)) == (p < LEVEL and beyond >= LEAST_MORE)
+    assert not (more_failed(p_more(baseline, candidate)) and more_failed(p_more(candidate, baseline)))
+    if before[1] == after[1] and more_failed(p_more(baseline, candidate)):
+        assert candidate.failed >= baseline.failed + LEAST_MORE
+
+
+@given(counts)
+def test_a_side_without_turns_has_no_test(turns: tuple[int, int]) -> None:
+    assert p_more(Failed(0, 0), Failed(*turns)) is p_more(Failed(*turns), Failed(0, 0)) is None
+
+
+def run_of(seed: int, failed: int, ttft_ms: float = 100.0, planned: int = 100) -> Run:
+    figures: dict[str, float | None] = dict.fromkeys(NAMES)
+    figures |= {"mean(ttft_ms)": ttft_ms * (1 + seed / 100), "output_tok_per_s": 100.0 + seed}
+    turns = Failed(failed, planned)
+    return Run(
+        path=Path(str(seed)),
+        label=f"run-{seed}",
+        figures=figures,
+        seed=seed,
+        start=f"{seed}-{ttft_ms}",
+        level="valid",
+        ok_and_sent=(planned - failed, planned),
+        collapsed=mostly_failed(turns),
+    )
+
+
+def sides_of(failed: int, ttft_ms: float = 100.0, runs: int = 6) -> tuple[Side, Side]:
+    return (
+        Side("base", tuple(run_of(seed, 0) for seed in range(runs))),
+        Side("new", tuple(run_of(seed, failed, ttft_ms * (1 + seed / 1000)) for seed in range(runs))),
+    )
+
+
+@pytest.mark.parametrize(
+    ("failed", "ttft_ms", "verdict"),
+    [(0, 50.0, "better"), (3, 50.0, "mixed"), (12, 50.0, "worse"), (3, 100.0, "worse"), (3, 200.0, "worse")],
+)
+def test_a_faster_candidate_with_failed_turns_is_mixed_and_one_that_did_not_serve_the_load_is_worse(
+    failed: int, ttft_ms: float, verdict: str
+) -> None:
+    comparison = compare(*sides_of(failed, ttft_ms), PRIMARY, ALL)
+    assert comparison.verdict == verdict
+    assert comparison.regressed == (verdict != "better")
+    best = next(each for each in best_by_goal([comparison]) if each.figure.name == PRIMARY.name)
+    if best.label == "new":
+        assert ("Failed turns" in best.worse) == (failed > 0)
+        assert ("did not serve the load" in best.worse) == (failed == 12)
+
+
+def test_a_run_without_known_turns_leaves_failed_turns_untested() -> None:
+    base, new = sides_of(3)
+    unknown = replace(base, runs=(replace(base.runs[0], ok_and_sent=None), *base.runs[1:]))
+    comparison = compare(unknown, new, PRIMARY, ALL)
+    assert not comparison.failed_turns.more
+    cases = ElementTree.fromstring(output.junit([comparison])).iter("testcase")
+    (case,) = [case for case in cases if case.get("name") == "failed_turns"]
+    assert case.find("skipped") is not None
+
+
+def test_every_output_has_the_decision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, new = side_of(tmp_path / "base", 3), side_of(tmp_path / "new", 3, (9,))
+    assert code(base, new, "--write", tmp_path / "out", "--github") == 4
+    shown = capsys.readouterr()
+    sentence = "worse: Failed turns are 27 of 300 against 0 of 300, p < 0.001"
+    assert sentence in shown.out
+    (note,) = [line for line in shown.err.splitlines() if line.startswith("::")]
+    assert note.startswith("::error ")
+    assert sentence in note
+    assert sentence in (tmp_path / "out" / "comparison.md").read_text().replace("\\", "")
+    assert sentence in html.unescape((tmp_path / "out" / "comparison.html").read_text())
+    (candidate,) = json.loads((tmp_path / "out" / "comparison.json").read_text())["candidates"]
+    turns = candidate["failed_turns"]
+    assert (candidate["regressed"], candidate["verdict"], turns["more"], turns["collapsed"]) == (
+        True,
+        "worse",
+        True,
+        False,
+    )
+    assert turns["candidate"] == {"failed": 27, "planned": 300}
+    (suite,) = ElementTree.parse(tmp_path / "out" / "comparison.xml").getroot()
+    failed = [case for case in suite if case.find("failure") is not None]
+    assert [case.get("name") for case in failed] == ["failed_turns"]
+    assert suite.get("failures") == "1"
+    assert suite.get("tests") == str(len(suite))
+
+
+def test_failed_turns_that_are_no_regression_are_a_remark() -> None:
+    comparison = compare(*sides_of(1, runs=1), PRIMARY, ALL)
+    assert "Failed turns are 1 of 100 against 0 of 100" in output.remarks(comparison)
+    assert not any("Failed turns" in line for line in output.remarks(compare(*sides_of(0), PRIMARY, ALL)))
+
+
+# --- equal sides
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.05])
+@pytest.mark.parametrize(("runs", "turns"), [(1, 100), (6, 100), (8, 300)])
+def test_equal_sides_whose_turns_fail_independently_differ_in_under_one_percent(
+    share: float, runs: int, turns: int
+) -> None:
+    called = more_of(np.random.default_rng(5), runs, turns, lambda dice, size: np.full(size, share))
+    assert called <= 0.01
+
+
+@pytest.mark.parametrize("runs", [6, 8])
+def test_failures_that_come_together_break_the_level_as_documented(runs: int) -> None:
+    """One run in ten has a burst that fails a tenth of its turns: the test counts turns, and cannot know that it was one event."""
+    called = more_of(np.random.default_rng(5), runs, 100, lambda dice, size: 0.1 * (dice.random(size) < 0.1))
+    assert 0.1 < called < 0.35
+
+
+def more_of(
+    dice: np.random.Generator,
+    runs: int,
+    turns: int,
+    shares: Callable[[np.random.Generator, tuple[int, int]], Any],
+    draws: int = 1000,
+) -> float:
+    """Return the share of comparisons of equal sides that call more failed turns. `shares`: probability to fail, of each run."""
+    known: dict[tuple[int, ...], bool] = {}
+    called = 0
+    for _ in range(draws):
+        failed = tuple(int(count) for count in dice.binomial(turns, shares(dice, (2, runs))).sum(axis=1))
+        if failed not in known:
+            sides = [Failed(count, runs * turns) for count in failed]
+            known[failed] = more_failed(p_more(*sides))
+        called += known[failed]
+    return called / draws
