@@ -15,12 +15,14 @@ from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.proxies import Proxy
+from inferload.client.connection.reader_choice import reader_of
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import Proof, SentTurns, prove
 from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list, model_of
 from inferload.client.refusals import REMEDIES
 from inferload.client.turn import TurnTimeouts
 from inferload.figures import metric_names
+from inferload.results import readers
 
 _TIMEOUTS = TurnTimeouts(connect_s=10, first_event_s=60, between_events_s=30, turn_s=120)
 
@@ -69,6 +71,7 @@ def _check(settings: ClientSettings, model: str | None, pages: Sequence[str]) ->
     return [
         MachineCheck("ok", "server", f"{settings.target.api_url()} answers{_through_proxy(settings)}"),
         _security(settings),
+        *_reader(settings.target),
         _models(facts, listed),
         _engine(facts),
         *streaming,
@@ -103,6 +106,15 @@ def _security(settings: ClientSettings) -> MachineCheck:
     if settings.tls.insecure:
         return MachineCheck("warn", "TLS", "any certificate is accepted", "name its authority with --ca-file")
     return MachineCheck("ok", "TLS", "the certificate is trusted")
+
+
+def _reader(target: Target) -> list[MachineCheck]:
+    """Return the reader of the sockets where it is not that of the machine."""
+    if target.scheme == "http":
+        return []
+    return [
+        MachineCheck("ok", "reader", f"{readers.text(readers.uses_of([[reader_of(target)]]))}: within the event loop")
+    ]
 
 
 def _models(facts: ServerFacts, listed: ModelList) -> MachineCheck:

@@ -50,7 +50,7 @@ def _reasons(evidence: Evidence) -> list[Reason]:
         broken = None if value is None else rule.broken(value)
         if value is not None and broken is not None:
             level, limit = broken
-            text = f"{rule.finding(evidence)}; {rule.remedy_for(evidence)}"
+            text = rule.text_for(evidence)
             reasons.append(
                 Reason(code=rule.code, phase=evidence.phase, level=level, value=value, limit=limit, text=text)
             )

@@ -158,6 +158,7 @@ class MasterRun:
             check,
             reads_files=self.preflight.data.has_files,
         )
+        worker_setup.log_readers(members)
         load_steps.check_times(scenario, self.spec.origin, members)
         if self.preflight.metrics_urls:
             interval_s = scenario.server.interval_s

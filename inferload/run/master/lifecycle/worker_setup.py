@@ -10,6 +10,7 @@ from inferload import __version__
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 from inferload.locust_adapters.process import WorkerCount
+from inferload.results import readers
 from inferload.run.master.lifecycle.workers import Member, Send
 from inferload.run.process import protocol
 from inferload.run.process.protocol import Assignment
@@ -126,6 +127,14 @@ def send_assignments(
     for member in members:
         if member.facts.get("error"):
             raise UsageError(f"worker {member.name} on {member.facts.get('host')}: {member.facts['error']}")
+
+
+def log_readers(members: Sequence[Member]) -> None:
+    """Log the readers of the workers' sockets, with advice where the compiled one could be used and is not."""
+    uses = readers.uses_of(member.readers for member in members)
+    logger.info("reader of the sockets: %s", readers.text(uses) or "not known")
+    for sentence in readers.advice(uses):
+        logger.warning("%s", sentence)
 
 
 def _takes_users(member: Member, clients: Mapping[str, Any]) -> bool:
