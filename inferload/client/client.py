@@ -64,8 +64,9 @@ class ClientSettings:
 
     @property
     def redaction(self) -> Redaction:
-        """Redaction of the key, the header values, the target's query and the proxy passwords."""
-        return Redaction.of(self.credentials.api_key, self.headers, self.target.query)
+        """Redaction of the key, the header values, the target's query and the proxy passwords, which spares the address."""
+        of_server = Redaction.of(self.credentials.api_key, self.headers, self.target.query)
+        return of_server.sparing((*self.target.addresses, self.model))
 
 
 class Client:

@@ -62,7 +62,7 @@ class Rule:
 
     def text_for(self, evidence: Evidence) -> str:
         """Return finding, reader where it matters, and remedy for these figures."""
-        reader = f" (reader: {evidence.reader})" if self.of_reader and "python" in evidence.reader else ""
+        reader = f", reader: {evidence.reader}" if self.of_reader and "python" in evidence.reader else ""
         return f"{self.finding(evidence)}{reader}; {self.remedy_for(evidence)}"
 
     def remedy_for(self, evidence: Evidence) -> str:

@@ -52,8 +52,8 @@ class ProcessSettings:
 
     @property
     def redaction(self) -> Redaction:
-        """Filter that removes this process's secrets from texts and documents."""
-        return Redaction.of(self.credentials.api_key, self.headers)
+        """Filter that removes this process's secrets from texts and documents, and spares the addresses of its servers."""
+        return Redaction.of(self.credentials.api_key, self.headers).sparing(self.origins or ())
 
 
 def client_settings(

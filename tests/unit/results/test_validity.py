@@ -231,7 +231,7 @@ def test_reasons_that_depend_on_the_reader_name_the_python_one(code: str) -> Non
     late = replace(GOOD, delay_p99_ms=9.0, loop_lag_p99_ms=90.0, pause_max_ms=2000.0, cpu_share=0.99)
     for reader in ("python (TLS)", "native for http://a; python (TLS) for https://b"):
         (reason,) = (found for found in judge([replace(late, reader=reader)]).reasons if found.code == code)
-        assert f" (reader: {reader}); " in reason.text
+        assert f", reader: {reader}; " in reason.text
     assert not any("reader" in reason.text for reason in judge([replace(late, reader="native")]).reasons)
 
 
