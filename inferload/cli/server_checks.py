@@ -22,7 +22,6 @@ from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list,
 from inferload.client.refusals import REMEDIES
 from inferload.client.turn import TurnTimeouts
 from inferload.figures import metric_names
-from inferload.results import readers
 
 _TIMEOUTS = TurnTimeouts(connect_s=10, first_event_s=60, between_events_s=30, turn_s=120)
 
@@ -112,9 +111,8 @@ def _reader(target: Target) -> list[MachineCheck]:
     """Return the reader of the sockets where it is not that of the machine."""
     if target.scheme == "http":
         return []
-    return [
-        MachineCheck("ok", "reader", f"{readers.text(readers.uses_of([[reader_of(target)]]))}: within the event loop")
-    ]
+    own = reader_of(target)
+    return [MachineCheck("ok", "reader", f"{own.reader} ({own.why}): within the event loop")]
 
 
 def _models(facts: ServerFacts, listed: ModelList) -> MachineCheck:
