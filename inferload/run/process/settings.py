@@ -72,4 +72,5 @@ def client_settings(
         endpoint=scenario.request.endpoint,
         server_header=scenario.request.server_header,
         session_token_header=scenario.request.session_token_header,
+        declared_models=tuple(declared.name for declared in scenario.request.models),
     )
