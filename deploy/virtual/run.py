@@ -58,7 +58,7 @@ class VirtualRun:
         interval_ns = round(scenario.server.interval_s * NS_PER_S)
         scrapes = Scrapes(start.server, clock, URL, interval_ns)
         # A scrape at the very start of the load has the counters without its first requests.
-        phases, complete = self._conduct(load, begun_ns + interval_ns)
+        phases = self._conduct(load, begun_ns + interval_ns)
         self._until(lambda: start.server.next_due_ns is None, None)
         scrapes.stop(folder)
         clock.clear()  # of sessions that pause
@@ -76,7 +76,6 @@ class VirtualRun:
                 results=results,
                 anchor=Anchor(clock.anchor.to_wall_ns(begun_ns), begun_ns),
                 phases=phases,
-                complete=complete,
             ),
         )
 
@@ -107,8 +106,8 @@ class VirtualRun:
             finish_reasons=True,
         )
 
-    def _conduct(self, load: Load, start_ns: int) -> tuple[tuple[PhaseWindow, ...], bool]:
-        """Run the phases to the end of the drain. Return them, and True if no turn was given up."""
+    def _conduct(self, load: Load, start_ns: int) -> tuple[PhaseWindow, ...]:
+        """Run the phases to the end of the drain, and return them."""
         phases, clock, client = self.scenario.phases, load.clock, load.client
         measure_ns = start_ns + round(phases.warmup_s * NS_PER_S)
         planned_ns = None if phases.measure_s is None else measure_ns + round(phases.measure_s * NS_PER_S)
@@ -121,11 +120,10 @@ class VirtualRun:
         load.windows.set(stepped(windows, bounds_s))
         load.close()
         self._until(lambda: not client.in_flight, end_ns + round(phases.drain_s * NS_PER_S))
-        complete = not client.in_flight
         client.give_up_all()
         self._until(lambda: not client.in_flight, None)
         ended_ns = clock.now_ns()
-        return tuple(window if window.end_ns else replace(window, end_ns=ended_ns) for window in windows), complete
+        return tuple(window if window.end_ns else replace(window, end_ns=ended_ns) for window in windows)
 
     def _until(self, done: Callable[[], bool], until_ns: int | None) -> None:
         """Advance the clock until a condition holds, at most to an instant."""

@@ -7,7 +7,8 @@ import base64
 import re
 import string
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -26,13 +27,20 @@ _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 class Redaction:
-    """Redaction of the secrets of a process. Secrets shorter than eight characters are removed only as whole words."""
+    """Redaction of the secrets of a process. Secrets shorter than eight characters are removed only as whole words.
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    `spared`: declared addresses and names, which stay as they are even if they share characters with a secret.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), spared: Iterable[str] = ()) -> None:
         known = {secret.translate(_LOWER) for secret in secrets if secret}
         self._parts = frozenset(secret[at : at + LEAST] for secret in known for at in range(len(secret) - LEAST + 1))
         short = sorted((re.escape(secret) for secret in known if len(secret) < LEAST), key=len, reverse=True)
-        self._short = re.compile(rf"(?<![\w-])(?:{'|'.join(short)})(?![\w-])", re.IGNORECASE) if short else None
+        self._short = _words(short, re.IGNORECASE)
+        long = sorted((re.escape(secret) for secret in known if len(secret) >= LEAST), key=len, reverse=True)
+        self._long = re.compile("|".join(long), re.IGNORECASE) if long else None
+        self._spared_texts = frozenset(text for text in spared if text)
+        self._spared = _words(sorted(map(re.escape, self._spared_texts), key=len, reverse=True))
 
     @classmethod
     def of(cls, api_key: str | None, headers: Iterable[tuple[str, str]], query: str = "") -> "Redaction":
@@ -46,17 +54,44 @@ class Redaction:
             secrets += _passwords(url)
         return cls(secrets)
 
+    def sparing(self, texts: Iterable[str]) -> "Redaction":
+        """Return the same redaction that leaves more texts as they are, where they stand as whole words."""
+        redaction = copy(self)
+        redaction._spared_texts = self._spared_texts | {text for text in texts if text}
+        redaction._spared = _words(sorted(map(re.escape, redaction._spared_texts), key=len, reverse=True))
+        return redaction
+
     def __repr__(self) -> str:
         return "Redaction(***)"
 
     def __call__(self, text: str) -> str:
         """Return a text without secrets."""
-        text = self._without_parts(safe_urls(text))
-        return text if self._short is None else self._short.sub(MARK, text)
+        return self._outside(safe_urls(text), self._without_secrets)
 
     def document(self, document: Any) -> Any:
         """Return a JSON document without long secrets. Short ones stay: a key such as `none` is a common word."""
-        return mapped(document, lambda text: self._without_parts(_USERINFO.sub(f"{MARK}@", text)))
+        return mapped(document, lambda text: self._outside(_USERINFO.sub(f"{MARK}@", text), self._without_parts))
+
+    def declared(self, document: Any) -> Any:
+        """Return a JSON document of the user's own without long secrets. Texts that share only a part with one stay."""
+        if self._long is None:
+            return document
+        whole = self._long
+        return mapped(document, lambda text: self._outside(text, lambda part: whole.sub(MARK, part)))
+
+    def _outside(self, text: str, change: Callable[[str], str]) -> str:
+        """Return a text with the parts before, between and behind the spared texts changed."""
+        if self._spared is None:
+            return change(text)
+        pieces, last = [], 0
+        for match in self._spared.finditer(text):
+            pieces += [change(text[last : match.start()]), match[0]]
+            last = match.end()
+        return "".join([*pieces, change(text[last:])])
+
+    def _without_secrets(self, text: str) -> str:
+        text = self._without_parts(text)
+        return text if self._short is None else self._short.sub(MARK, text)
 
     def _without_parts(self, text: str) -> str:
         while (shorter := self._once(text)) != text:  # a mark may complete a secret that contains asterisks
@@ -80,6 +115,11 @@ class Redaction:
         if not pieces:
             return text
         return MARK.join([*pieces, text[last:]])
+
+
+def _words(patterns: Sequence[str], flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str] | None:
+    """Return a search for any of these patterns as a whole word; None without a pattern."""
+    return re.compile(rf"(?<![\w-])(?:{'|'.join(patterns)})(?![\w-])", flags) if patterns else None
 
 
 def _long_values(query: str) -> list[str]:

@@ -87,7 +87,7 @@ def _reader() -> MachineCheck:
     return checks.reader(
         reader_choice.chosen(),
         forced_by if reader_choice.built() else "",
-        reader_choice.HOW_TO_BUILD,
+        reader_choice.how_to_build(),
         network_checks.may_use_realtime(),
     )
 

@@ -15,6 +15,7 @@ from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.proxies import Proxy
+from inferload.client.connection.reader_choice import reader_of
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import Proof, SentTurns, prove
 from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list, model_of
@@ -69,6 +70,7 @@ def _check(settings: ClientSettings, model: str | None, pages: Sequence[str]) ->
     return [
         MachineCheck("ok", "server", f"{settings.target.api_url()} answers{_through_proxy(settings)}"),
         _security(settings),
+        *_reader(settings.target),
         _models(facts, listed),
         _engine(facts),
         *streaming,
@@ -103,6 +105,14 @@ def _security(settings: ClientSettings) -> MachineCheck:
     if settings.tls.insecure:
         return MachineCheck("warn", "TLS", "any certificate is accepted", "name its authority with --ca-file")
     return MachineCheck("ok", "TLS", "the certificate is trusted")
+
+
+def _reader(target: Target) -> list[MachineCheck]:
+    """Return the reader of the sockets where it is not that of the machine."""
+    if target.scheme == "http":
+        return []
+    own = reader_of(target)
+    return [MachineCheck("ok", "reader", f"{own.reader} ({own.why}): within the event loop")]
 
 
 def _models(facts: ServerFacts, listed: ModelList) -> MachineCheck:

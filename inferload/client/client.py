@@ -61,11 +61,13 @@ class ClientSettings:
     session_token_header: str | None = None  # of an answer: to be sent with the next turns of the session
     finish_reasons: bool = False  # the answers of the server are known to have one
     detail_chars: int = 300  # longest text of a failure
+    declared_models: tuple[str, ...] = ()  # by the user; a name that a server reports may be an echoed secret
 
     @property
     def redaction(self) -> Redaction:
-        """Redaction of the key, the header values, the target's query and the proxy passwords."""
-        return Redaction.of(self.credentials.api_key, self.headers, self.target.query)
+        """Redaction of the key, the header values, the target's query and the proxy passwords, which spares the address."""
+        of_server = Redaction.of(self.credentials.api_key, self.headers, self.target.query)
+        return of_server.sparing((*self.target.addresses, *self.declared_models))
 
 
 class Client:

@@ -365,9 +365,14 @@ class Turn:
         if not parser.stream.is_closing:
             return
         quiet_ns = self._client.now_ns() - _BODY_END_NS
-        if not answer.closed and parser.arrived_ns is not None and parser.arrived_ns <= quiet_ns:
+        if not answer.closed:
+            if parser.arrived_ns is None or parser.arrived_ns > quiet_ns:
+                self._reply.watch_end()
+                return
             self._parse(parser.stream.close_if_whole, parser.arrived_ns)
-        if not answer.closed or (answer.last_event_ns or 0) > quiet_ns:
+        if not answer.closed:  # half an event: more bytes decide
+            self._reply.watch_next()
+        elif (answer.last_event_ns or 0) > quiet_ns:
             self._reply.watch_end()
         else:
             answer.remark(

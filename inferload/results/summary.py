@@ -18,6 +18,7 @@ from inferload.figures.rate_figures import rates
 from inferload.figures.server_figures import Server
 from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.figures.turn_values import BatchSums
+from inferload.results import readers
 from inferload.results.documents.summary_document import (
     NO_SAMPLES,
     QUANTILES,
@@ -30,6 +31,7 @@ from inferload.results.documents.summary_document import (
     GateResult,
     Mean,
     OtherRequests,
+    ReaderUse,
     Results,
     Run,
     Sessions,
@@ -86,7 +88,7 @@ class SummaryInput:
     windows: Mapping[Phase, float]
     verdict: Verdict
     stamps: Stamps | None
-    reader: str | None = None  # native, python or mixed
+    readers: Sequence[ReaderUse] = ()
     servers: Sequence[Server] = ()
     servers_together: Mapping[str, float | None] = field(default_factory=dict)
     gates: Sequence[str] = ()
@@ -131,7 +133,7 @@ def build(data: SummaryInput) -> Results:
         other_requests=data.other_requests,
         exceptions=data.exceptions,
         users=Users(by_class=dict(data.users)),
-        client=_client(data.health, data.stamps, data.reader),
+        client=_client(data.health, data.stamps, data.readers),
         servers=list(data.servers),
         servers_together=dict(data.servers_together),
         by_class=_by_class(data, exact),
@@ -284,14 +286,14 @@ def _common_limits(data: SummaryInput) -> dict[str, float | None]:
     return {name: next(iter(each)) if len(each) == 1 else None for name, each in values.items()}
 
 
-def _client(health: HealthSet, stamps: Stamps | None, reader: str | None) -> Client:
+def _client(health: HealthSet, stamps: Stamps | None, uses: Sequence[ReaderUse]) -> Client:
     total = health.total("measure")
     workers = health.by_worker("measure").values()
     figures: dict[str, Any] = {
         figure.field: _tidy(figure.worst(workers)) if figure.sketch is None else block_of(figure.sketch(total))
         for figure in CLIENT_FIGURES
     }
-    return Client(**figures, stamps=stamps, reader=reader)
+    return Client(**figures, stamps=stamps, reader=readers.common(uses), readers=list(uses))
 
 
 def _by_class(data: SummaryInput, exact: Mapping[str | None, _Latency]) -> dict[str, Figures]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from inferload.base.numbers import percent
+from inferload.results import readers
 from inferload.results.documents.summary_document import Figures, FirstExample, RemarkCount, RequestName, Results
 from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES
 from inferload.turns.remarks import MEANINGS, Remark
@@ -27,7 +28,15 @@ def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> l
     others = names_notes(results.by_class, results.other_requests.by_name)
     through = _proxies(results.run.proxies)
     remarks = _remarks(results.turns.remarks, measured)
-    return [*through, *results.run.prompt_lengths, *others, *_uncounted(measured), *_short_answers(by_class), *remarks]
+    return [
+        *through,
+        *readers.advice(results.client.readers),
+        *results.run.prompt_lengths,
+        *others,
+        *_uncounted(measured),
+        *_short_answers(by_class),
+        *remarks,
+    ]
 
 
 def names_notes(by_class: Mapping[str, Figures], by_name: Sequence[RequestName]) -> list[str]:

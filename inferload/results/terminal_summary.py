@@ -21,6 +21,7 @@ from inferload.figures.server_figures import (
     statistic_of,
 )
 from inferload.figures.turn_figures import HEADLINES
+from inferload.results import readers
 from inferload.results.documents.summary_document import (
     Client,
     EarlierRun,
@@ -218,7 +219,11 @@ def _client(client: Client) -> str:
         f"{short(block.p99)} ms" + (" ~" if block.is_marked("p99") else "")
         for block in map(client.samples, (DELAY, LOOP_LAG))
     )
-    return f"CPU {percent(client.number(CPU_SHARE), '-')} of a core; p99: client delay {delay}, event loop lag {lag}"
+    reader = readers.text(client.readers)
+    return (
+        f"CPU {percent(client.number(CPU_SHARE), '-')} of a core; p99: client delay {delay}, event loop lag {lag}"
+        + (f"; reader {reader}" if reader else "")
+    )
 
 
 def _server_rows(servers: Sequence[Server]) -> list[tuple[str, str]]:

@@ -200,6 +200,11 @@ class NativeReply(HttpReply):
         if self._raw is not None:
             self._raw.watch_end(self._connection)
 
+    def watch_next(self) -> None:
+        """See HttpReply.watch_next."""
+        if self._raw is not None:
+            self._raw.watch_next(self._connection)
+
     def drop(self) -> None:
         """Discard the remaining reads and the callbacks."""
         super().drop()

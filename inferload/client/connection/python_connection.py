@@ -81,7 +81,7 @@ class PythonConnection:
         """Register the read watcher until `close`."""
         self._loop = loop
         self._watcher = loop.io(self._sock.fileno(), 1)
-        self._mark_timer = loop.timer(_MARKED_S)
+        self._mark_timer = loop.timer(_MARKED_S, _MARKED_S)
         self._watcher.start(self._on_readable)
 
     def expect(self, on_done: Callable[[], None], on_parse_due: Callable[[], None] | None = None) -> GatheredReply:
@@ -176,9 +176,11 @@ class PythonConnection:
     def _wait_for_end(self) -> None:
         """Have the reply parsed unless it ends soon, which nearly every one does: so it is parsed once."""
         if self._reply is not None and not self._reply.done and not self._mark_timer.active:
-            self._mark_timer.start(self._on_mark_timer, update=True)
+            # `start` would go on with the time that was left at the stop: none if the timer has expired.
+            self._mark_timer.again(self._on_mark_timer, update=True)
 
     def _on_mark_timer(self) -> None:
+        self._mark_timer.stop()
         if self._reply is not None:
             self._reply.on_parse_due()
 

@@ -1,9 +1,14 @@
 """Choice of the socket reader of a process: the native thread, or the equivalent Python code in the event loop."""
 
 import os
+import sys
+from pathlib import Path
 from typing import Literal, get_args
 
+from inferload.base.deployments import repository
 from inferload.base.errors import UsageError
+from inferload.client.connection.target import Target
+from inferload.turns.socket_reader import SocketReader
 
 try:
     from inferload.client.connection import _native
@@ -12,12 +17,32 @@ except ImportError:
 
 ReaderName = Literal["native", "python"]
 VARIABLE = "INFERLOAD_READER"
-HOW_TO_BUILD = "not compiled; apt-get install gcc python3-dev (or the packages of your system), then make setup"
+NOT_COMPILED = "the extension is not compiled"
+_COMPILER = (
+    "install a C compiler and Python's headers (apt-get install gcc python3-dev, or the packages of your system), then "
+)
+_BY_PIP = (
+    "repeat the installation as pip install --force-reinstall --no-deps --no-cache-dir --no-binary inferload "
+    "(its wheel without the extension may be in pip's cache)"
+)
 
 
 def built() -> bool:
     """Return True if the extension is available."""
     return _native is not None
+
+
+def how_to_build() -> str:
+    """Return how to add the extension to this installation, a clone or one by pip; on other systems than Linux there is none."""
+    if sys.platform != "linux":
+        return "run the workers on Linux"
+    root = repository()
+    if root is None:
+        return _COMPILER + _BY_PIP
+    by_make = Path(sys.prefix).is_relative_to(
+        root
+    )  # -B: it was set up without the extension, and is up to date for make
+    return _COMPILER + ("make -B setup in the clone" if by_make else "pip install --no-deps -e . in the clone")
 
 
 def chosen() -> ReaderName:
@@ -26,8 +51,20 @@ def chosen() -> ReaderName:
     if name == "":
         return "native" if built() else "python"
     if name == "native" and not built():
-        raise UsageError(f"{VARIABLE}=native: {HOW_TO_BUILD}")
+        raise UsageError(f"{VARIABLE}=native: {NOT_COMPILED}; {how_to_build()}")
     known: tuple[ReaderName, ...] = get_args(ReaderName)
     if name in known:
         return known[known.index(name)]
     raise UsageError(f"{VARIABLE}={name}: unknown reader; use native or python")
+
+
+def reader_of(target: Target) -> SocketReader:
+    """Return the reader of this process for the connections to a target. Raise UsageError as `chosen` does."""
+    name = chosen()
+    if target.scheme == "https":  # no setting changes it
+        return SocketReader(target=target.url, reader="python", why="TLS")
+    if name == "native":
+        return SocketReader(target=target.url, reader=name)
+    if built():
+        return SocketReader(target=target.url, reader=name, why=f"{VARIABLE}=python", remedy=f"unset {VARIABLE}")
+    return SocketReader(target=target.url, reader=name, why=NOT_COMPILED, remedy=how_to_build())

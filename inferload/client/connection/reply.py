@@ -119,7 +119,10 @@ class HttpReply:
         raise NotImplementedError
 
     def watch_end(self) -> None:
-        """Have the reply parsed again unless it ends soon."""
+        """Have the reply parsed again in 20 ms, unless it ends before."""
+
+    def watch_next(self) -> None:
+        """Have the reply parsed again 20 ms after the next read, unless it ends before."""
 
     def leave_open(self) -> None:
         """End the reply before its body."""
@@ -193,6 +196,7 @@ class GatheredReply(HttpReply):
         "_stamps",
         "_tail",
         "_wall_ns",
+        "_watches_next",
         "on_full",
         "on_mark",
         "on_parse_due",
@@ -210,6 +214,7 @@ class GatheredReply(HttpReply):
         self.on_mark: Callable[[], None] = nothing
         self._marks = marks
         self._tail = b""  # of the body, if it may end within a mark
+        self._watches_next = False  # the next read is treated as one with a mark
         self.on_full: Callable[[], None] = nothing  # stop reading until `on_room` is called
         self.on_room: Callable[[], None] = nothing
         self._last_ns: int | None = None
@@ -255,12 +260,19 @@ class GatheredReply(HttpReply):
                 self.on_mark()
         if self._tail or not data.endswith(_BETWEEN_EVENTS):
             self._look_for_torn_mark(data)
+        if self._watches_next:
+            self._watches_next = False
+            self.on_mark()
         if self._body_bytes > self.full_bytes and not self.done:
             self.on_full()
 
     def watch_end(self) -> None:
         """See HttpReply.watch_end."""
         self.on_mark()
+
+    def watch_next(self) -> None:
+        """See HttpReply.watch_next."""
+        self._watches_next = True
 
     def end(self, error: ConnectionLost | None) -> None:
         """Handle the end of the stream, in order or with an error. A body that is complete without it stays complete."""

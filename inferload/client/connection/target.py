@@ -93,6 +93,11 @@ class Target:
         return self.origin + self.root
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Texts that name the server, without its query, which may hold a secret."""
+        return self.origin + self.api, self.url, self.origin, self.authority, self.host
+
+    @property
     def other_reading(self) -> "Target":
         """The same server with its API at the root without /v1 instead of with it, or the reverse."""
         return replace(self, api=self.root if self.api != self.root else f"{self.root}/v1")

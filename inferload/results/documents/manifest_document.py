@@ -16,6 +16,7 @@ from inferload.base.json_text import Count, Instant, Number, Seed
 from inferload.results.documents.summary_document import Run
 from inferload.scenario.scenario import Scenario
 from inferload.turns.record import PhaseWindow
+from inferload.turns.socket_reader import SocketReader
 from inferload.workload.plan.load_text import LoadText
 
 Offset = Annotated[int, Meta(ge=-(1 << 61), le=1 << 61)]
@@ -79,7 +80,8 @@ class Worker(Struct, frozen=True, kw_only=True):
     pid: int | None = None
     folder: str | None = None
     anchor: Anchor | None = None
-    reader: str | None = None
+    reader: str | None = None  # native, python or mixed
+    readers: list[SocketReader] = []  # by target
     clock_offset_ns: Offset | None = None
     clock_rtt_ns: Count | None = None
     one_clock: bool = False

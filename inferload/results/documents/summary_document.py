@@ -390,11 +390,22 @@ class Users(Struct, frozen=True, kw_only=True):
     by_class: Annotated[dict[str, Count], means("users of each user class")] = {}
 
 
+class ReaderUse(Struct, frozen=True, kw_only=True):
+    """Workers and targets with one [reader of the sockets](validity.md#the-reader-of-the-sockets)."""
+
+    reader: Annotated[str, means("`native` or `python`")]
+    why: Annotated[str, means("reason for `python`; empty for `native`")] = ""
+    remedy: Annotated[str, means("change that makes it `native`; empty if there is none")] = ""
+    targets: Annotated[list[str], means("the targets whose connections it reads")] = []
+    workers: Annotated[Count, means("workers that use it")] = 0
+
+
 class ClientFacts(Struct, frozen=True, kw_only=True):
     """Health of the load-generating processes."""
 
     stamps: Annotated[str | None, means("`kernel` or `user` timestamps")] = None
-    reader: Annotated[str | None, means("`native`, `python`, or `mixed` if the workers differ")] = None
+    reader: Annotated[str | None, means("`native`, `python`, or `mixed` if workers or targets differ")] = None
+    readers: Annotated[list[ReaderUse], means("the same by reader and reason")] = []
 
     def samples(self, figure: ClientFigure) -> Distribution:
         """Return a distribution; one without samples if it is not known."""

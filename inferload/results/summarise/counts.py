@@ -21,6 +21,7 @@ from inferload.results.verdict.first_errors import FirstErrors
 from inferload.scenario import scenario as scenarios
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import Phase, PhaseWindow, stepped
+from inferload.turns.socket_reader import SocketReader
 from inferload.turns.tally import TallySet
 from inferload.workload.content.chat_template import ChatTemplate
 from inferload.workload.content.data import DataContext
@@ -38,7 +39,7 @@ class EndedWorker:
     uncertainty_ns: int | None = None
     host: str | None = None
     folder: str | None = None
-    reader: str | None = None
+    readers: tuple[SocketReader, ...] = ()  # by target
     lost: bool = False
     left: bool = False  # it drained by itself while the run went on
     missing_reports: int = 0

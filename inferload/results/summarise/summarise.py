@@ -14,7 +14,7 @@ from inferload.base.errors import UsageError
 from inferload.figures import server_figures
 from inferload.figures.server_figures import Server
 from inferload.figures.turn_values import BatchSums, ExactValues, batch_sums, batched_values
-from inferload.results import agent_tasks, summary
+from inferload.results import agent_tasks, readers, summary
 from inferload.results.documents.summary_document import Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.statistics.intervals import SLICES
@@ -132,7 +132,7 @@ def _input(
         exceptions=run.others.exceptions,
         users=run.others.users,
         stamps=facts.stamps,
-        reader=_reader(run),
+        readers=readers.uses_of(worker.readers for worker in run.workers),
         step_windows={w.step: lasted_s(w) for w in run.stepped if w.step is not None},
         step_levels=scenario.arrivals.step_levels,
         first_errors=run.errors.document(run.anchor.mono_ns),
@@ -181,6 +181,7 @@ def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: Cache
         lost_records=run.lost_records,
         lost_records_why=_why_lost(run),
         write_errors=run.write_errors,
+        reader=readers.text(readers.uses_of(worker.readers for worker in run.workers)),
     )
 
 
@@ -249,12 +250,6 @@ def _stopped_answering(run_dir: Path, run: Counts, turns: Turns) -> list[Stopped
             yield table["target"].to_pylist(), table["failure"].to_pylist(), heard_s, closed_s
 
     return stopped_by_target(ends())
-
-
-def _reader(run: Counts) -> str | None:
-    """Reader of the workers; "mixed" if they differ."""
-    names = {worker.reader for worker in run.workers if worker.reader}
-    return None if not names else names.pop() if len(names) == 1 else "mixed"
 
 
 def _scrape_gap(entries: list[Server]) -> ScrapeGap | None:

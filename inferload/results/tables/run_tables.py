@@ -11,6 +11,7 @@ from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TURNS
 from inferload.figures.server_figures import HIT_RATE
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import ITL, TTFT, TURN_FIGURES
+from inferload.results import readers
 from inferload.results.documents.summary_document import (
     Cache,
     Distribution,
@@ -273,7 +274,9 @@ def _client(summary: Results) -> list[Table]:
             cells = [statistic(client.samples(figure), part) for part in ("p50", "p99", "max")]
         rows.append((figure.head(), *cells))
     rows.append(("timestamps", client.stamps or "none", "", ""))
-    return [Table("client", "Load generator", ["", *map(statistic_head, ("p50", "p99", "max"))], rows)]
+    reader = readers.text(client.readers)
+    note = f"Reader of the sockets: {reader}." if reader else ""
+    return [Table("client", "Load generator", ["", *map(statistic_head, ("p50", "p99", "max"))], rows, note)]
 
 
 def _steps(summary: Results) -> list[Table]:

@@ -80,6 +80,7 @@ class Evidence:
     lost_records_why: str = ""  # the worker, the path and the error of the first loss
     write_errors: tuple[str, ...] = ()  # of the run's other files: path and error
     adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
+    reader: str = ""  # the readers of the sockets, in words
     # Of the turns in flight; None in a closed loop, or if the planned rate is not constant.
     growth: Growth | None = None
 

@@ -41,6 +41,7 @@ class RunFacts:
     lost_records_why: str = ""  # the worker, the path and the error of the first loss
     write_errors: tuple[str, ...] = ()  # of the run's other files
     adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
+    reader: str = ""  # the readers of the sockets, in words
     growth: Growth | None = None  # of the turns in flight in an open loop of constant rate; of steps the worst one
 
     @property

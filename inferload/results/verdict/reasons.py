@@ -47,6 +47,7 @@ class Rule:
     A value above the limit breaks it; if `below` is set, a value below it. `if_idle`: remedy if no worker used half a core.
     `at_end`: only the ended run has its value; other rules are evaluated during the run too.
     `cause` of an invalid level: an overload of the server is enough; the server; or else the client, or what is unknown.
+    `of_reader`: the finding depends on the reader of the sockets, and names it if it is Python code.
     """
 
     code: str
@@ -62,6 +63,12 @@ class Rule:
     if_idle: str = ""
     at_end: bool = False
     cause: Cause = "client"
+    of_reader: bool = False
+
+    def text_for(self, evidence: Evidence) -> str:
+        """Return finding, reader where it matters, and remedy for these figures."""
+        reader = f", reader: {evidence.reader}" if self.of_reader and "python" in evidence.reader else ""
+        return f"{self.finding(evidence)}{reader}; {self.remedy_for(evidence)}"
 
     def remedy_for(self, evidence: Evidence) -> str:
         """Return the remedy for these figures."""
@@ -121,6 +128,7 @@ RULES: tuple[Rule, ...] = (
         "newest timestamp: upper percentiles of gaps, and of TTFT if a first token is among them, include client delay",
         "use more workers, each on its own core, or fewer streams",
         if_idle=_OTHERS,
+        of_reader=True,
     ),
     Rule(
         "held_stream",
@@ -146,6 +154,7 @@ RULES: tuple[Rule, ...] = (
         "the client was busy when turns were due, so the load was lower than planned",
         "use more workers, each on its own core, fewer streams, or less work in the tasks of the locustfile",
         if_idle=_OTHERS,
+        of_reader=True,
     ),
     Rule(
         "loop_lag",
@@ -158,6 +167,7 @@ RULES: tuple[Rule, ...] = (
         "(not evaluated if a separate thread reads and requests are sent in one piece)",
         "use more workers, each on its own core; check for other processes on the machine",
         if_idle=_OTHERS,
+        of_reader=True,
     ),
     Rule(
         "client_pause",
@@ -168,6 +178,7 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"a worker was blocked for {number(e.pause_max_ms)} ms",
         "chunks that arrived meanwhile were read as one with the newest timestamp: gaps and stalls of that time are the client's",
         "check for other processes on the machine, a suspended virtual machine, and blocking event listeners",
+        of_reader=True,
     ),
     Rule(
         "cpu",
@@ -178,6 +189,7 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"a worker used {percent(e.cpu_share)} of a core",
         "a worker is one process on one core; near its limit, requests and responses queue in it",
         "use more workers",
+        of_reader=True,
     ),
     Rule(
         "steal",

@@ -88,7 +88,7 @@ def _reasons(evidence: Evidence, rules: Sequence[Rule] = RULES) -> list[Reason]:
         broken = None if value is None else rule.broken(value)
         if value is not None and broken is not None:
             level, limit = broken
-            text = f"{rule.finding(evidence)}; {rule.remedy_for(evidence)}"
+            text = rule.text_for(evidence)
             reasons.append(
                 Reason(code=rule.code, phase=evidence.phase, level=level, value=value, limit=limit, text=text)
             )
@@ -135,7 +135,26 @@ def document() -> str:
         f"| {rule.remedy}{f'; if {rule.if_idle}' if rule.if_idle else ''} |\n"
         for rule in RULES
     ]
-    return _HEAD + "".join(rows)
+    return _HEAD + "".join(rows) + _READERS
+
+
+_READERS = """
+
+## The reader of the sockets
+
+A compiled thread (`native`) reads the sockets of the client, or Python code in the event loop (`python`), where each
+token costs more. The Python reader is used for every https target, whose TLS it decrypts; where the extension is not
+compiled; and with `INFERLOAD_READER=python`. Both readers give the same records, apart from the instants. Neither uses
+the processor while a server is silent: a stream that stops within its last event is parsed once, and again 20 ms after
+more of it has arrived.
+
+The reader and its reason are in the log at the start of a run, in the line `client` of the terminal, below the table
+*Load generator* of `--details` and the report, in `summary.json` (`client.readers`) and for each worker in `run.json`.
+Reasons that can depend on it, such as `client_delay`, name the Python reader. Where the compiled one could be used, a
+warning and a note say how: `INFERLOAD_READER` is to be unset, or a C compiler and Python's headers are to be installed,
+followed by `make -B setup` in a clone, or by a repeated installation with `pip install --force-reinstall --no-deps
+--no-cache-dir --no-binary inferload`. `inferload doctor` checks it before a run. The system must be Linux.
+"""
 
 
 def _limit(rule: Rule, limit: float | None) -> str:

@@ -115,5 +115,5 @@ def state(run: MasterRun, users: int) -> RunState:
         achieved_sessions_per_s=None if recent is None else recent[ACHIEVED.key],
         measurement=None if summary is None else summary.verdict.measurement,
         outcome=None if summary is None else summary.outcome.state,
-        redact=run.own.redaction.document,
+        redact=run.redaction.document,
     )

@@ -28,6 +28,7 @@ from inferload.run.master.analysis_process import analyse
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lost_load import count_lost_arrivals
 from inferload.run.master.manifest import about, manifest, models_of
+from inferload.run.master.run_redaction import redacted
 from inferload.servers.scrape_http import MetricsUrl
 from inferload.workload.plan.load_text import LoadText, load_text
 
@@ -51,7 +52,7 @@ def begin(run: MasterRun) -> None:
 
 def _write_manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | None = None) -> None:
     """Write run.json. `counts` and `load`: None during the run."""
-    document = run.own.redaction.document(document_of(manifest(run, counts, load)))
+    document = redacted(run.redaction, run.spec, document_of(manifest(run, counts, load)))
     in_thread(rundir.write_json, run.directory.path / rundir.MANIFEST, document)
 
 
@@ -68,7 +69,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     run.marks.flush()
     counts = counts_of(run, csv_errors)
     # In a thread, since workers leave a master whose event loop does not respond: the summary of a long run takes minutes.
-    summary: Summary = run.own.redaction.document(in_thread(summarise, folder, counts))
+    summary: Summary = run.redaction.document(in_thread(summarise, folder, counts))
     load = load_text(run.spec.scenario, run.marks.entries, run.preflight.data)
     written = _write_documents(run, counts, summary, load)
     if not written:
@@ -166,7 +167,7 @@ def _write_documents(run: MasterRun, counts: Counts, summary: Summary, load: Loa
     """Write counts, summary and manifest; return False if one of them cannot be written."""
     folder = run.directory.path
     try:
-        in_thread(rundir.write_json, folder / rundir.COUNTS, run.own.redaction.document(counts.to_wire()))
+        in_thread(rundir.write_json, folder / rundir.COUNTS, redacted(run.redaction, run.spec, counts.to_wire()))
         in_thread(rundir.write_json, folder / rundir.SUMMARY, document_of(summary))
         totals = {
             "sessions": msgspec.to_builtins(sessions(run.totals.tallies.total())),

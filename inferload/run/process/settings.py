@@ -54,8 +54,8 @@ class ProcessSettings:
 
     @property
     def redaction(self) -> Redaction:
-        """Filter that removes this process's secrets from texts and documents."""
-        return Redaction.of(self.credentials.api_key, self.headers)
+        """Filter that removes this process's secrets from texts and documents, and spares the addresses of its servers."""
+        return Redaction.of(self.credentials.api_key, self.headers).sparing(self.origins or ())
 
 
 def client_settings(
@@ -74,4 +74,5 @@ def client_settings(
         endpoint=scenario.request.endpoint,
         server_header=scenario.request.server_header,
         session_token_header=scenario.request.session_token_header,
+        declared_models=tuple(declared.name for declared in scenario.request.models),
     )

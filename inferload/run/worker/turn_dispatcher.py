@@ -13,6 +13,7 @@ import gevent.event
 import msgspec
 
 from inferload.client.client import Client
+from inferload.client.connection.reader_choice import reader_of
 from inferload.client.connection.target import Target
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
@@ -24,6 +25,7 @@ from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import Failure
 from inferload.turns.run_windows import RunWindows
+from inferload.turns.socket_reader import SocketReader
 from inferload.turns.tally import TallySet
 
 GATHER_S = 0.1  # turns that end within this time are counted together
@@ -214,9 +216,9 @@ class TurnClients:
             client.close()
 
     @property
-    def reader(self) -> str:
-        """Reader of the sockets: native or python."""
-        return ", ".join(sorted({client.reader for client in self._clients}))
+    def readers(self) -> list[SocketReader]:
+        """Readers of the sockets, by target."""
+        return [reader_of(settings.target) for settings in self._settings]
 
     def _number(self, target: int, endpoint: EndpointName) -> int:
         number = self._numbers.get((target, endpoint))

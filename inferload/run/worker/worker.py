@@ -8,6 +8,7 @@ from typing import Any
 
 import gevent
 import gevent.lock
+import msgspec
 
 from inferload import __version__
 from inferload.base.clock import NS_PER_S, clock_id, now_ns, wall_ns
@@ -180,7 +181,8 @@ class Worker:
             self._run = run
             anchor = {"wall_ns": run.writer.anchor.wall_ns, "mono_ns": run.writer.anchor.mono_ns}
             reply["times_digest"] = run.part.scenario.arrivals.times_digest(assignment.origin)
-            reply |= {"anchor": anchor, "folder": str(run.writer.run_dir), "reader": run.turns.clients.reader}
+            reply |= {"anchor": anchor, "folder": str(run.writer.run_dir)}
+            reply["readers"] = msgspec.to_builtins(run.turns.clients.readers)
             reply["delivers"] = run.writer.sender is not None
             reply["program"] = self._own.code.of_run(run.part.sessions.agent_files()).to_wire()
         except (UsageError, OSError) as error:

@@ -139,6 +139,13 @@ class TlsPairClient(PairClient):
         return ReplyCase(tuple(pieces), close or "stay")
 
 
+def pair_client(reader: str, endpoint: EndpointName = "chat") -> PairClient:
+    """Return a client by the name of its reader: python, native, or tls, which is read in Python."""
+    if reader == "tls":
+        return TlsPairClient("TLSv1.3", endpoint=endpoint)
+    return PairClient("native" if reader == "native" else "python", endpoint)
+
+
 @contextlib.contextmanager
 def environment(name: str, value: str) -> Iterator[None]:
     """Set an environment variable within the block."""

@@ -28,12 +28,14 @@ from inferload.base.errors import UsageError
 from inferload.figures import metric_names as names
 from inferload.results.documents.summary_document import FirstExample, RequestName, Run
 from inferload.results.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
-from inferload.results.summarise.summarise import refresh
+from inferload.results.summarise.summarise import refresh, summarise
+from inferload.results.terminal_summary import brief, details
 from inferload.results.verdict.first_errors import FirstError, FirstErrors
 from inferload.scenario import scenario as scenarios
 from inferload.servers.scrapes_file import ScrapeColumns, write_part
 from inferload.turns import turns_file
 from inferload.turns.record import PhaseWindow, TurnRecord
+from inferload.turns.socket_reader import SocketReader
 from inferload.turns.tally import TallySet
 from inferload.turns.turn_columns import TurnColumns
 
@@ -115,6 +117,30 @@ def test_percentiles_are_from_records_only_if_complete(tmp_path: Path) -> None:
     note = "17 of 20 turn records are in the run directory (worker w0: the limit)"
     assert document["notes"] == [f"{note}; percentiles from sketches, within 0.25 %"]
     assert "lost_records" not in {entry["code"] for entry in document["verdict"]["reasons"]}
+
+
+def test_the_reader_of_the_sockets_is_named_with_its_reason_and_advice(tmp_path: Path) -> None:
+    tls = SocketReader(target="https://b", reader="python", why="TLS")
+    old = SocketReader(target="http://a", reader="python", why="not compiled", remedy="install a compiler")
+    native = SocketReader(target="http://a", reader="native")
+    turns = records(20)
+    for name, readers, shown, advised in (
+        ("tls", [(tls,)], "python (TLS)", False),
+        ("old", [(old,), (old,)], "python (not compiled)", True),
+        ("mixed", [(native, tls)], "native for http://a; python (TLS) for https://b", False),
+    ):
+        workers = tuple(
+            EndedWorker(f"w{number}", turns=20, at_hand=20, written=20, readers=own)
+            for number, own in enumerate(readers)
+        )
+        folder = run_of(tmp_path / name, turns, workers=workers)
+        summary = summarise(folder)
+        assert summary.client.reader == ("mixed" if name == "mixed" else "python")
+        assert {use.why for use in summary.client.readers} == {reader.why for own in readers for reader in own}
+        assert f"; reader {shown}" in brief(summary)
+        assert f"Reader of the sockets: {shown}." in details(summary)
+        for text in (brief(summary), details(summary)):
+            assert ("install a compiler" in text) == advised
 
 
 def scraped_run(folder: Path, seconds: dict[str, range], **changes: Any) -> Path:

@@ -174,7 +174,17 @@ def test_the_document_has_the_documented_keys() -> None:
         few = [name for name, q in QUANTILES.items() if block[name] is not None and not steady(block["count"], q)]
         assert list(block["intervals"]) == few
     assert set(summary["client"]) == {
-        *("delay_ms", "loop_lag_ms", "gc_pause_ms", "longest_pause_ms", "cpu_share", "steal_share", "stamps", "reader"),
+        *(
+            "delay_ms",
+            "loop_lag_ms",
+            "gc_pause_ms",
+            "longest_pause_ms",
+            "cpu_share",
+            "steal_share",
+            "stamps",
+            "reader",
+            "readers",
+        ),
     }
     assert set(summary["by_class"]) == {"agent", "chat"}
     assert set(summary["by_class"]["chat"]) >= {"latency", "turns"}

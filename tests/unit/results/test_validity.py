@@ -226,6 +226,15 @@ def test_the_text_of_a_reason_has_figure_and_remedy(cpu_share: float | None, rem
     )
 
 
+@pytest.mark.parametrize("code", ["client_delay", "loop_lag", "client_pause", "cpu"])
+def test_reasons_that_depend_on_the_reader_name_the_python_one(code: str) -> None:
+    late = replace(GOOD, delay_p99_ms=9.0, loop_lag_p99_ms=90.0, pause_max_ms=2000.0, cpu_share=0.99)
+    for reader in ("python (TLS)", "native for http://a; python (TLS) for https://b"):
+        (reason,) = (found for found in judge([replace(late, reader=reader)]).reasons if found.code == code)
+        assert f", reader: {reader}; " in reason.text
+    assert not any("reader" in reason.text for reason in judge([replace(late, reader="native")]).reasons)
+
+
 @given(st.none() | st.floats(0, 1), st.floats(0, 1e3), st.floats(0, 1e3), st.floats(0, 10))
 def test_more_workers_are_no_remedy_for_late_workers_with_idle_cores(
     cpu_share: float | None, delay_ms: float, loop_lag_ms: float, lag_ms: float

@@ -689,6 +689,15 @@ static PyObject *watch_end(struct reader *r, PyObject *id) {
     return unlocked(s, Py_None);
 }
 
+static PyObject *watch_next(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    if (!s) return NULL;
+    s->search.found = 1; /* as if the next bytes completed a mark */
+    if (s->state == READING && s->count) add_marked(r, s, s->last_ns); /* they have arrived already */
+    Py_INCREF(Py_None);
+    return unlocked(s, Py_None);
+}
+
 /* Unregister a connection. The descriptor may be closed afterwards. */
 static PyObject *forget(struct reader *r, PyObject *id) {
     if (r->poll_fd < 0 || r->pid != getpid()) Py_RETURN_NONE;
@@ -832,6 +841,7 @@ static PyMethodDef methods[] = {
     METHOD("take", take, METH_VARARGS, "take(id, floor_ns) -> (head, data, ends, at_ns, delays_ns, reads without a timestamp), numbers as native int64.\n\n"
            "The head is complete in the first result with one, else b\"\". `ends` are positions in `data`, which follows the head."),
     METHOD("watch_end", watch_end, METH_O, "Report the current reply in 20 ms unless it ends before."),
+    METHOD("watch_next", watch_next, METH_O, "Report the current reply 20 ms after its next bytes unless it ends before."),
     METHOD("forget", forget, METH_O, "Unregister a connection; its descriptor may be closed afterwards."),
     METHOD("ended", ended, METH_NOARGS, "Return the notifications since the last call: [(id, ending, errno, number of the reply), ...]."),
     METHOD("pauses", pauses, METH_NOARGS, "Return the latest pauses of the thread: [(from_ns, until_ns), ...], monotonic."),

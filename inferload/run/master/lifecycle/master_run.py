@@ -15,6 +15,7 @@ from inferload.locust_adapters.compat import Adaptation
 from inferload.locust_adapters.logs import first_of_each
 from inferload.results.documents.summary_document import Summary
 from inferload.results.summarise.counts import Arm, Others
+from inferload.run.master import run_redaction
 from inferload.run.master.lifecycle import delivery, load_steps, other_requests, worker_setup
 from inferload.run.master.lifecycle.cache_passes import Previous
 from inferload.run.master.lifecycle.inbox import Inbox
@@ -61,11 +62,12 @@ class MasterRun:
         self.setup = setup
         self.spec, self.preflight, self.directory, self.own = setup.spec, setup.preflight, setup.directory, setup.own
         spec, folder = setup.spec, setup.directory.path
+        self.redaction = run_redaction.of_run(setup.own.redaction, spec)
         self.anchor = Anchor.take()
         self.run_id = run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.summary: Summary | None = None  # at the end
         self.program = ProgramCode()  # once the workers are ready
-        self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, setup.own.redaction)
+        self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, self.redaction)
         self.roster = roster = Roster(runners.client_ids(runner, setup.most_workers))
         self.state = state = RunState(
             run_id, roster, marks, RunPhases(spec.scenario.arrivals.step_bounds_s), RunEnd(marks)
@@ -165,6 +167,7 @@ class MasterRun:
             check,
             reads_files=self.preflight.data.has_files,
         )
+        worker_setup.log_readers(members)
         load_steps.check_times(scenario, self.spec.origin, members)
         self.program = self.own.code.of_run(self.preflight.sessions.agent_files())
         worker_setup.check_programs(members, self.program)

@@ -11,6 +11,7 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
 from inferload.locust_adapters.process import WorkerCount
+from inferload.results import readers
 from inferload.run.master.lifecycle.workers import Member, Send
 from inferload.run.process import protocol
 from inferload.run.process.program_code import ProgramCode
@@ -144,6 +145,14 @@ def check_programs(members: Sequence[Member], program: ProgramCode) -> None:
             f"workers: not the master's program: {'; '.join(problems)}; start every worker with the same locustfile and the same "
             "modules below its folder"
         )
+
+
+def log_readers(members: Sequence[Member]) -> None:
+    """Log the readers of the workers' sockets, with advice where the compiled one could be used and is not."""
+    uses = readers.uses_of(member.readers for member in members)
+    logger.info("reader of the sockets: %s", readers.text(uses) or "not known")
+    for sentence in readers.advice(uses):
+        logger.warning("%s", sentence)
 
 
 def _takes_users(member: Member, clients: Mapping[str, Any]) -> bool:

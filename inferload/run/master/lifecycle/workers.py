@@ -4,10 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from inferload.base.clock import NS_PER_S, now_ns
+from inferload.results import readers
 from inferload.results.documents.manifest_document import Anchor, Worker
 from inferload.results.summarise.counts import EndedWorker
 from inferload.run.process import protocol
+from inferload.turns.socket_reader import SocketReader
 
 # After this time without a message a worker is lost.
 LOST_S = 4.0
@@ -123,6 +127,11 @@ class Member:
         """True if it does not write to the run directory, and sends its records."""
         return bool(self.facts.get("delivers"))
 
+    @property
+    def readers(self) -> tuple[SocketReader, ...]:
+        """Readers of its sockets, by target; empty until it is ready."""
+        return msgspec.convert(self.facts.get("readers") or (), tuple[SocketReader, ...])
+
     def ended(self) -> EndedWorker:
         """Return the worker's entry in the run's counts."""
         return EndedWorker(
@@ -132,7 +141,7 @@ class Member:
             uncertainty_ns=None if self.client_id is None else self.clock.uncertain_ns,
             host=self.facts.get("host"),
             folder=self.facts.get("folder"),
-            reader=self.facts.get("reader"),
+            readers=self.readers,
             lost=self.lost,
             left=self.left,
             missing_reports=self.missing_reports,
@@ -153,7 +162,8 @@ class Member:
             pid=self.facts.get("pid"),
             folder=self.facts.get("folder"),
             anchor=None if anchor is None else Anchor(**anchor),
-            reader=self.facts.get("reader"),
+            reader=readers.common(readers.uses_of([self.readers])),
+            readers=list(self.readers),
             clock_offset_ns=self.clock.offset_ns,
             clock_rtt_ns=self.clock.rtt_ns,
             one_clock=self.clock.one_clock,

@@ -6,10 +6,11 @@ from itertools import pairwise
 import gevent
 import pytest
 from chat_events import ANSWER, CHUNKED
+from endpoint_answers import INCOMPLETE, MESSAGES, RESPONSES
 from fuzz_replies import ReplyCase
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reader_pairs import PairClient, TlsPairClient, answered, send_pieces
+from reader_pairs import PairClient, answered, pair_client, send_pieces
 from scripted_server import HEAD, chunk
 
 from inferload.base.clock import now_ns
@@ -20,23 +21,6 @@ from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.remarks import Remark
 
-MESSAGES = [
-    b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","usage":{"input_tokens":7}}}\n\n',
-    b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}\n\n',
-    b'data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":2}}\n\n',
-    b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
-]
-RESPONSES = [
-    b'event: response.created\ndata: {"type":"response.created","response":{"id":"r"}}\n\n',
-    b'data: {"type":"response.output_text.delta","delta":"Hi"}\n\n',
-    b'event: response.completed\ndata: {"type":"response.completed","response":{"id":"r","usage":'
-    b'{"input_tokens":7,"output_tokens":2},"metadata":"%s"}}\n\n' % (b"x" * 3_000),
-]
-INCOMPLETE = [
-    *RESPONSES[:2],
-    b'data: {"type":"response.incomplete","response":{"id":"r","usage":{"input_tokens":7,"output_tokens":2},'
-    b'"incomplete_details":{"reason":"max_output_tokens"}}}\n\n',
-]
 ANSWERS: dict[str, tuple[EndpointName, list[bytes]]] = {
     "chat": ("chat", ANSWER),
     "without a space": ("chat", [event.replace(b"data: ", b"data:") for event in ANSWER]),
@@ -68,11 +52,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[object]:
 
     def of(endpoint: EndpointName) -> PairClient:
         if endpoint not in clients:
-            clients[endpoint] = (
-                TlsPairClient("TLSv1.3", endpoint=endpoint)
-                if request.param == "tls"
-                else PairClient(request.param, endpoint)
-            )
+            clients[endpoint] = pair_client(request.param, endpoint)
             clients[endpoint]._sweeper.stop()
         clients[endpoint].forget_idle()
         return clients[endpoint]

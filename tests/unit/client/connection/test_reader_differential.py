@@ -1,13 +1,23 @@
 """Random replies with equal splits to both readers: equal turns and equal connection states."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
 
+import msgspec
 import pytest
+from chat_events import CHUNKED
+from endpoint_answers import OF_ENDPOINTS
 from fuzz_replies import FORMS, Budget, ReplyCase, random_case
-from reader_pairs import GOOD, PairClient, TurnOutcome, outcome
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from reader_pairs import GOOD, PairClient, TurnOutcome, answered, outcome, pair_client
+from scripted_server import HEAD, chunk
 
 from inferload.client import turn
 from inferload.client.connection import reader_choice
+from inferload.client.turn_record import TurnResult
+from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 
 CASES = 100  # per round
 
@@ -58,3 +68,96 @@ def test_both_readers_give_equal_results_for_random_replies(
             native, python = both(clients, case)
             assert native == python, f"{budget}: {case}"
             budget.inputs += 1
+
+
+INSTANTS = ("planned", "sent", "written", "first_event", "first", "first_visible", "last", "closed")
+READERS = ("native", "python", "tls")
+FRAMINGS = ("chunked", "chunks anywhere", "length", "close")
+# For the TLS layer, the ends that are those of a plain stream.
+ENDINGS = {"open": "open", "close": "close_notify_then_close", "reset": "reset"}
+
+
+@pytest.fixture(scope="module")
+def clients_of() -> Iterator[Callable[[EndpointName], dict[str, PairClient]]]:
+    """clients_of(endpoint): one client of each reader."""
+    if not reader_choice.built():
+        pytest.skip("the compiled reader was not built")
+    known: dict[EndpointName, dict[str, PairClient]] = {}
+
+    def of(endpoint: EndpointName) -> dict[str, PairClient]:
+        if endpoint not in known:
+            known[endpoint] = {reader: pair_client(reader, endpoint) for reader in READERS}
+        return known[endpoint]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turn, "_BODY_END_NS", 1 << 60)  # else a busy machine ends turns between two pieces
+        yield of
+        for clients in known.values():
+            for client in clients.values():
+                client.close()
+
+
+def split(data: bytes, at: list[int]) -> list[bytes]:
+    edges = sorted({0, *(position % (len(data) + 1) for position in at), len(data)})
+    return [data[a:b] for a, b in pairwise(edges) if b > a]
+
+
+def reply_of(endpoint: EndpointName, framing: str, chunk_edges: list[int]) -> bytes:
+    events = OF_ENDPOINTS[endpoint]
+    body = b"".join(events)
+    if framing in ("length", "close"):
+        length = b"Content-Length: %d\r\n" % len(body) if framing == "length" else b""
+        return HEAD + length + b"\r\n" + body
+    parts = split(body, chunk_edges) if framing == "chunks anywhere" else events
+    return HEAD + CHUNKED + b"\r\n" + b"".join(map(chunk, parts)) + b"0\r\n\r\n"
+
+
+def without_stamps(result: TurnResult) -> dict[str, Any]:
+    """Return all fields of a result, with each instant or duration replaced by True if it is known, and check the stamps."""
+    record = msgspec.structs.asdict(result.record)
+    instants = [record[f"{name}_ns"] for name in INSTANTS if record[f"{name}_ns"] is not None]
+    if record["first_visible_ns"] is not None:
+        assert record["first_ns"] <= record["first_visible_ns"] <= record["last_ns"]
+        instants.remove(record["first_visible_ns"])
+    assert instants == sorted(instants)
+    assert result.over_ns >= record["closed_ns"]
+    events = list(record["event_ns"] or ())
+    assert events == sorted(events)
+    if events:
+        assert record["sent_ns"] + events[0] == record["first_ns"]
+        assert record["sent_ns"] + events[-1] == record["last_ns"]
+    known = {name: value is not None for name, value in record.items() if name.endswith("_ns")}
+    own = {"event_ns": len(events), "delay_ns": None, "target": None}  # number of reads, and the port
+    answer = msgspec.structs.asdict(result)
+    return answer | {"record": record | known | own, "over_ns": None, "reads_unstamped": None}
+
+
+def test_every_endpoint_is_compared() -> None:
+    assert set(OF_ENDPOINTS) == set(ENDPOINTS)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    endpoint=st.sampled_from(sorted(OF_ENDPOINTS)),
+    framing=st.sampled_from(FRAMINGS),
+    edges=st.tuples(st.lists(st.integers(0, 5_000), max_size=6), st.lists(st.integers(0, 5_000), max_size=8)),
+    missing=st.one_of(st.just(0), st.integers(0, 5_000)),
+    ending=st.sampled_from(sorted(ENDINGS)),
+)
+@example(endpoint="messages", framing="chunked", edges=([], []), missing=1, ending="close")
+@example(endpoint="responses", framing="close", edges=([], []), missing=3, ending="reset")
+@example(endpoint="completions", framing="length", edges=([], []), missing=1, ending="reset")
+def test_both_readers_give_the_same_record_for_any_split_and_end(  # type: ignore[no-untyped-def]
+    clients_of, *, endpoint: EndpointName, framing: str, edges: tuple[list[int], list[int]], missing: int, ending: str
+) -> None:
+    """`edges`: of chunks, and of the pieces that are sent. `missing`: bytes that the server does not send."""
+    reply = reply_of(endpoint, framing, edges[0])
+    sent = reply[: len(reply) - missing % len(reply)]
+    results = {}
+    for reader, client in clients_of(endpoint).items():
+        client.forget_idle()
+        end = ENDINGS[ending] if reader == "tls" else ending
+        result, late = answered(client, ReplyCase(tuple(split(sent, edges[1])), end))
+        results[reader] = (without_stamps(result), late and result.record.ok)
+    assert results["python"] == results["native"]
+    assert results["tls"] == results["native"]

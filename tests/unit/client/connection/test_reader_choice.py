@@ -1,0 +1,67 @@
+"""Which reader a process uses for a target, why, and the advice for each kind of installation."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from inferload.base.errors import UsageError
+from inferload.client.connection import reader_choice
+from inferload.client.connection.reader_choice import NOT_COMPILED, VARIABLE, how_to_build, reader_of
+from inferload.client.connection.target import Target
+
+HTTP, HTTPS = Target.parse("http://a:1"), Target.parse("https://a:1")
+
+
+def installed(patch: pytest.MonkeyPatch, *, built: bool, variable: str = "", root: Path | None = None) -> None:
+    patch.setattr(reader_choice, "_native", object() if built else None)
+    patch.setattr(reader_choice, "repository", lambda: root)
+    patch.setenv(VARIABLE, variable)
+
+
+@pytest.mark.parametrize(
+    ("built", "variable", "reader", "why"),
+    [
+        (True, "", "native", ""),
+        (True, "native", "native", ""),
+        (True, "python", "python", f"{VARIABLE}=python"),
+        (False, "", "python", NOT_COMPILED),
+        (False, "python", "python", NOT_COMPILED),
+    ],
+)
+def test_the_reader_of_a_plain_target_has_a_reason_and_advice(
+    monkeypatch: pytest.MonkeyPatch, built: bool, variable: str, reader: str, why: str
+) -> None:
+    installed(monkeypatch, built=built, variable=variable)
+    found = reader_of(HTTP)
+    assert (found.target, found.reader, found.why) == ("http://a:1", reader, why)
+    assert bool(found.remedy) == bool(why)
+
+
+@pytest.mark.parametrize("built", [True, False])
+@pytest.mark.parametrize("variable", ["", "python"])
+def test_tls_is_read_in_python_without_advice(monkeypatch: pytest.MonkeyPatch, built: bool, variable: str) -> None:
+    installed(monkeypatch, built=built, variable=variable)
+    found = reader_of(HTTPS)
+    assert (found.reader, found.why, found.remedy) == ("python", "TLS", "")
+
+
+def test_the_advice_is_that_of_the_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    installed(monkeypatch, built=False)
+    assert "pip install --force-reinstall" in how_to_build()
+    assert "--no-cache-dir" in how_to_build()  # else pip installs the wheel that it built without the compiler
+    assert "make" not in how_to_build()
+    installed(monkeypatch, built=False, root=tmp_path)
+    assert "pip install --no-deps -e . in the clone" in how_to_build()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    assert "make -B setup" in how_to_build()  # without -B, the environment is up to date for make
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert how_to_build() == "run the workers on Linux"
+
+
+def test_a_reader_that_is_not_available_is_refused_with_the_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, built=False, variable="native")
+    for target in (HTTP, HTTPS):
+        with pytest.raises(UsageError, match="compiler"):
+            reader_of(target)
