@@ -171,6 +171,7 @@ def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: Cache
         report_gaps=sum(worker.missing_reports for worker in run.workers),
         uncertainties_ns=[worker.uncertainty_ns for worker in run.workers],
         adaptations_left_out=run.adaptations_left_out,
+        readers=[worker.readers for worker in run.workers],
     )
     return dataclasses.replace(
         known,
@@ -181,7 +182,6 @@ def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: Cache
         lost_records=run.lost_records,
         lost_records_why=_why_lost(run),
         write_errors=run.write_errors,
-        reader=readers.text(readers.uses_of(worker.readers for worker in run.workers)),
     )
 
 

@@ -10,12 +10,14 @@ from inferload.base.clock import NS_PER_MS, NS_PER_S
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, TURNS, streamed_tokens, typical_gap_ms
 from inferload.figures.turn_figures import CONNECT, ITL, LAG, TTFT, UPLOAD
 from inferload.results.documents.summary_document import steady
+from inferload.results.readers import text, uses_of
 from inferload.results.statistics.intervals import order_interval
 from inferload.results.statistics.overload import Growth
 from inferload.results.verdict.evidence import Evidence, ScrapeGap, Stamps
 from inferload.turns.client_health import ClientHealth, HealthSet
 from inferload.turns.record import PHASES, Phase
 from inferload.turns.sketch import Sketch
+from inferload.turns.socket_reader import SocketReader
 from inferload.turns.tally import Tally, TallySet, count_faults
 
 SKETCHES = (ITL.key, TTFT.key, LAG.key, CONNECT.key, UPLOAD.key)  # of tallies, from which evidence follows
@@ -58,8 +60,12 @@ def client_facts(
     report_gaps: int,
     uncertainties_ns: Iterable[int | None],
     adaptations_left_out: Sequence[str],
+    readers: Iterable[Sequence[SocketReader]],
 ) -> RunFacts:
-    """Return the facts that are known during a run too, of clients and workers. `uncertainties_ns`: of the workers' offsets."""
+    """Return the facts that are known during a run too, of clients and workers.
+
+    `uncertainties_ns`: of the workers' offsets. `readers`: of the sockets, by worker.
+    """
     remote = [uncertainty_ns / NS_PER_MS for uncertainty_ns in uncertainties_ns if uncertainty_ns is not None]
     return RunFacts(
         stamps=_stamps(health),
@@ -68,6 +74,7 @@ def client_facts(
         report_gaps=report_gaps,
         clock_uncertainty_ms=max(remote, default=None),
         adaptations_left_out=tuple(adaptations_left_out),
+        reader=text(uses_of(readers)),
     )
 
 

@@ -176,6 +176,7 @@ def measurement_so_far(run: MasterRun) -> validity.SoFar | None:
         report_gaps=sum(worker.missing_reports for worker in workers),
         uncertainties_ns=[worker.uncertainty_ns for worker in workers],
         adaptations_left_out=run.left_out_texts,
+        readers=[worker.readers for worker in workers],
     )
     return run.inbox.measured.verdict(counts.health, counts.window_s, facts)
 
