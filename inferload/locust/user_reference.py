@@ -28,7 +28,7 @@ the first load of the process.
   included. The place of the folder and the order of files and imports do not.
 * A file counts as it was on the disk after its import. Not covered are: modules that tasks or `test_start` listeners import
   later, modules outside of the folders (also those of the current directory), libraries in `site-packages`, and files that are
-  no Python modules. A file in the temporary folder that `-f URL` or `-f -` downloads counts alone.
+  not Python modules. A file in the temporary folder that `-f URL` or `-f -` downloads counts alone.
 * inferload's own locustfiles are no program of their own: the version of inferload is compared instead. Scenarios that
   `inferload run` and `locust -f locustfiles/chat.py` run are comparable.
 * A run of tasks without a scenario has the name of the file or folder that `-f` names: `support` for `support.py`.

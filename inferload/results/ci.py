@@ -75,10 +75,19 @@ def explanation(summary: Summary, most: int) -> list[str]:
     turns = failures.turn_lines(summary)
     failed = [*turns, *failures.request_lines(summary.other_requests.by_name)]
     reasons = [] if summary.outcome.exit_code == USAGE else _reasons(summary)
-    lines = [escaped(line) for line in (*failed, *gates, *reasons)]
-    if turns and len(lines) > most:
-        lines = lines[1:]  # the headline also has the number of failed turns
-    return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more in the report"]
+    if len(failed) + len(gates) + len(reasons) > most:
+        failed = failed[1:] if turns else failed  # the headline also has the number of failed turns
+        failed = _first(failed, max(1, most - len(gates) - bool(reasons)))  # many names hide neither gates nor reasons
+    return _first([escaped(line) for line in (*failed, *gates, *reasons)], most)
+
+
+def _first(lines: list[str], most: int) -> list[str]:
+    """Return at most `most` lines; with more, the last one has their number."""
+    if len(lines) <= most:
+        return lines
+    if most == 1:
+        return [f"{lines[0]} (and {len(lines) - 1} more in the report)"]
+    return [*lines[: most - 1], f"and {len(lines) - most + 1} more in the report"]
 
 
 def without_load(state: State, cause: str, exit_code: int) -> Summary:

@@ -62,8 +62,10 @@ def test_a_failed_gate_is_not_hidden_by_the_overload_that_made_the_measurement_i
     outcome, verdict = ended.summary["outcome"], ended.summary["verdict"]
     invalid = {reason["code"] for reason in verdict["reasons"] if reason["level"] == "invalid"}
     assert "unfinished_drain" in invalid
-    assert ended.code == outcome["exit_code"] == (1 if invalid == {"unfinished_drain"} else 3)  # 3: a busy machine
-    assert outcome["headline"].startswith("failed: 1 of 1 gate failed; overloaded: ")
+    # On a busy machine a late client can be a second reason, or the overload can be unproven.
+    proven = "; overloaded: " in outcome["headline"]
+    assert ended.code == outcome["exit_code"] == (1 if proven and invalid == {"unfinished_drain"} else 3)
+    assert outcome["headline"].startswith("failed: 1 of 1 gate failed; ")
     assert "; measurement invalid (" in outcome["headline"]
     assert outcome["headline"] in ended.text.splitlines()
 

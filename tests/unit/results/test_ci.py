@@ -139,11 +139,40 @@ def test_the_explanation_of_an_outcome_is_short() -> None:
     ]
     document["turns"] = {"failed": 4, "ok": 1, "by_failure": {"cut": 1, "connect": 3}, "first_errors": errors}
     assert ci.explanation(summaries.summary(document), 3) == [
-        "first cut of chat at 1.0 s: it cut",
-        "first connect of chat at 1.0 s: it connect",
-        "and 2 more in the report",
+        "first cut of chat at 1.0 s: it cut (and 1 more in the report)",
+        gates,
+        "suspect: the client was late",
     ]
     assert ci.explanation(summaries.summary(document), 5)[0] == "4 of 5 turns failed (80 %): connect 3, cut 1"
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(3, 8), st.sampled_from(["valid", "suspect"]))
+def test_many_failures_hide_neither_gates_nor_reasons(turns: int, requests: int, most: int, measurement: str) -> None:
+    document = summary(GATES, measurement)
+    errors = [
+        {"failure": f"f{n}", "status": None, "class": "c", "at_s": 1.0, "text": "x", "worker": None}
+        for n in range(turns)
+    ]
+    document["turns"] = {
+        "failed": turns,
+        "ok": 1,
+        "by_failure": {f"f{n}": 1 for n in range(turns)},
+        "first_errors": errors,
+    }
+    error = {"at_s": 1.0, "text": "no", "worker": None}
+    document["other_requests"] = {
+        "sent": requests,
+        "failed": requests,
+        "by_name": [
+            {"type": "GET", "name": f"/{n}", "sent": 1, "failed": 1, "first_error": error} for n in range(requests)
+        ],
+    }
+    lines = ci.explanation(summaries.summary(document), most)
+    assert len(lines) <= most
+    assert any(line.startswith("gates that failed: ") for line in lines)
+    assert any(line.startswith("suspect: ") for line in lines) == (measurement == "suspect")
+    if turns or requests:
+        assert not lines[0].startswith(("gates", "suspect"))
 
 
 @pytest.mark.parametrize("measurement", ["valid", "suspect", "invalid"])
