@@ -50,6 +50,7 @@ _OTHERS = (
 )
 COUNTED = (*_COUNTED["turns"], *_COUNTED["tokens"])
 _KNOWN = {*_TO_MS, *_RATES["turns"], *_RATES["tokens"], *COUNTED, *_OTHERS.split()}
+_QUOTIENT = re.compile(r"/\s*[^\W\d]")  # a slash before a word
 _ENDINGS = ("seconds", "second", "bytes", "watts", "joules", "hertz")
 
 
@@ -64,5 +65,5 @@ def plain(unit: str) -> str:
 
 
 def is_unit(word: str) -> bool:
-    """Return True for a word that is a unit of any quantity, or built like one: `tokens/sec/user`."""
-    return "/" in word or plain(word) in _KNOWN or word.endswith(_ENDINGS)
+    """Return True for a word that is a unit of any quantity, or built like one: `tokens/sec/user`, and not `99/100 (99 %)`."""
+    return _QUOTIENT.search(word) is not None or plain(word) in _KNOWN or word.endswith(_ENDINGS)

@@ -27,11 +27,11 @@ _PER_ENGINE = (
 
 
 _Series = Recent[tuple[str, str], tuple["MetricSeries", ...]]  # by target and name on its page
-_Growths = Recent[tuple[str, str, Labels], Floats | None]  # by target, metric and labels
+_Growths = Recent[tuple[str, Labels], Floats | None]  # by metric and labels
 
 
 def _no_growths() -> _Growths:
-    return Recent(lambda grown: 0 if grown is None else len(grown))
+    return Recent(lambda grown: 0 if grown is None else len(grown), 1 << 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,9 @@ class ServerSeries:
     restarted: Bools
     engine: str | None = None
     replicas: int = 1
-    _grown: _Growths = field(default_factory=_no_growths, repr=False, compare=False)  # latest results of `grown`
+    _grown: _Growths = field(
+        default_factory=_no_growths, init=False, repr=False, compare=False
+    )  # latest results of `grown`
 
     def series(self, metric: str, **labels: str) -> tuple[MetricSeries, ...]:
         """Return the series of a metric with these labels; empty if the server does not publish it."""
@@ -154,9 +156,7 @@ class ServerSeries:
         None if not published, or if a part has no usable value. Counts between a server's last scrape and its restart are
         lost, so the growth is a lower bound.
         """
-        return self._grown.get(
-            (self.target, metric, tuple(sorted(labels.items()))), lambda: self._growths(metric, labels)
-        )
+        return self._grown.get((metric, tuple(sorted(labels.items()))), lambda: self._growths(metric, labels))
 
     def _growths(self, metric: str, labels: Mapping[str, str]) -> Floats | None:
         every = self.series(metric, **labels)
@@ -220,8 +220,8 @@ def by_target(
     for table in tables:
         store.add(table)
     store.flush()
-    series, grown = _Series(lambda several: sum(len(series.values) for series in several)), _no_growths()
-    return {target: _server(store, target, series, grown) for target in store.targets()}
+    recent = _Series(lambda several: sum(len(series.values) for series in several))
+    return {target: _server(store, target, recent) for target in store.targets()}
 
 
 class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):
@@ -248,7 +248,7 @@ class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):
         return tuple(MetricSeries(labels, values, unusable) for labels, (values, unusable) in grids)
 
 
-def _server(store: ScrapeStore, target: str, recent: _Series, grown: _Growths) -> ServerSeries:
+def _server(store: ScrapeStore, target: str, recent: _Series) -> ServerSeries:
     on_page, instants = store.metrics(target), store.instants(target)
     meaning = {now: was for was, now in names.current_names(on_page).items() if now is not None}
     metrics = _StoredMetrics(store, target, meaning, recent)
@@ -256,7 +256,7 @@ def _server(store: ScrapeStore, target: str, recent: _Series, grown: _Growths) -
     count = _replicas(instants, metrics, restarted)
     if count > 1:
         return ServerSeries(target, instants, {}, np.zeros_like(restarted), engine, count)
-    return ServerSeries(target, instants, metrics, restarted, engine, _grown=grown)
+    return ServerSeries(target, instants, metrics, restarted, engine)
 
 
 def _replicas(instants: Instants, metrics: Mapping[str, tuple[MetricSeries, ...]], restarted: Bools) -> int:

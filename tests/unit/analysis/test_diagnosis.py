@@ -305,7 +305,7 @@ def test_scrapes_without_running_requests_are_not_an_idle_server(tmp_path: Path)
     (running,) = server.series(names.RUNNING)
     gaps = np.where(np.arange(len(running.values)) % 2, np.nan, 2.0)
     metrics = dict(server.metrics) | {names.RUNNING: (replace(running, values=gaps),)}
-    servers = {server.target: replace(server, metrics=metrics, _grown={})}
+    servers = {server.target: replace(server, metrics=metrics)}
     (diagnosis,) = diagnosed(replace(run, servers=servers)).servers
     assert diagnosis.whole.evidence.itl_by_running is None
 
@@ -323,7 +323,7 @@ def test_an_engine_without_a_queue_length_is_not_an_engine_without_a_queue(tmp_p
         names.KV_CACHE_USAGE: engines(0.2, np.full(len(server.wall_ns), 0.2)),
         names.WAITING: engines(3.0, unknown),
     }
-    servers = {server.target: replace(server, metrics=metrics, _grown={})}
+    servers = {server.target: replace(server, metrics=metrics)}
     (diagnosis,) = diagnosed(replace(run, servers=servers)).servers
     assert "engines-unbalanced" not in {finding.code for finding in diagnosis.whole.findings}
 
@@ -538,15 +538,13 @@ def test_a_metrics_page_that_stops_or_restarts_is_a_finding(tmp_path: Path) -> N
         name: tuple(replace(series, values=series.values[:count], unusable=None) for series in several)
         for name, several in server.metrics.items()
     }
-    early = replace(
-        server, wall_ns=server.wall_ns[:count], metrics=metrics, restarted=server.restarted[:count], _grown={}
-    )
+    early = replace(server, wall_ns=server.wall_ns[:count], metrics=metrics, restarted=server.restarted[:count])
     (finding,) = diagnosed(replace(run, servers={server.target: early})).run
     assert finding.code == "server-gone"
     assert finding.sentences == (
         f"the metrics page of {server.target} last answered at 5.0 s, the load ended at 11.0 s",
     )
-    again = replace(server, restarted=np.arange(len(server.wall_ns)) == 12, _grown={})
+    again = replace(server, restarted=np.arange(len(server.wall_ns)) == 12)
     (finding,) = diagnosed(replace(run, servers={server.target: again})).run
     assert finding.code == "restarted"
     assert "3.0 s" in finding.sentences[0]
@@ -555,7 +553,7 @@ def test_a_metrics_page_that_stops_or_restarts_is_a_finding(tmp_path: Path) -> N
 def test_several_servers_behind_one_address_have_no_diagnosis(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run")
     (server,) = run.servers.values()
-    several = replace(server, metrics={}, replicas=2, _grown={})
+    several = replace(server, metrics={}, replicas=2)
     diagnoses = diagnosed(replace(run, servers={server.target: several}))
     text = f"2 servers behind {server.target}: name each with --metrics-url; server figures are left out"
     assert diagnoses.servers == ()

@@ -269,3 +269,9 @@ def test_guidellms_tables_are_refused_by_name(
     assert cli.main(["compare", str(file), str(DATA / "results" / "guidellm.json")]) == 2
     assert "tables of GuideLLM" in (error := capsys.readouterr().err)
     assert error.count("\n") == 1
+
+
+@given(st.integers(0, 999), st.integers(1, 999), st.integers(0, 100))
+def test_a_count_of_successes_is_no_line_of_units(ok: int, sent: int, percent: int) -> None:
+    text = f"metric | A | B\nsuccess | {ok}/{sent} ({percent}%) | {ok}/{sent}\nTTFT P50 (ms) | 423.5 | 287.2\n"
+    assert [side.figures for side in tables.rows(text)] == [{"p50(ttft_ms)": 423.5}, {"p50(ttft_ms)": 287.2}]
