@@ -181,7 +181,7 @@ class RequestOptions(ScenarioPart):
     wrong_length: Literal["stop", "warn"] = Field(
         default="stop",
         description="if the server counts more than twice or less than half of the planned tokens of a first prompt, and "
-        "over 256 apart: stop (no load is sent) or warn",
+        "over 256 apart, or refuses it in full and takes a short one: stop (no load is sent) or warn",
     )
     timeouts: Timeouts = Field(default=Timeouts(), description="timeouts of a turn, in seconds")
 

@@ -74,7 +74,8 @@ class Run(Struct, frozen=True, kw_only=True):
     prompt_lengths: Annotated[
         list[str],
         means(
-            "remarks on the lengths of prompts: estimates, and [first turns](endpoints.md#first-request) of other lengths"
+            "remarks on the lengths of prompts: estimates, and [first turns](endpoints.md#first-request) of other lengths, or "
+            "whose planned length is not checked"
         ),
     ] = []
 

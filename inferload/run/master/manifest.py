@@ -97,7 +97,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
             "exactness": vocabulary.exactness,
             "error": vocabulary.error,
             "note": run.preflight.length_note or None,
-            "first_turns": [asdict(length) | {"finding": length.finding} for length in run.preflight.lengths],
+            "first_turns": [length.to_dict() for length in run.preflight.lengths],
         },
         counts=counts,
         stop_reason=run.state.end.reason if counts is not None else None,

@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+
 from inferload.workload.live_agent import FILE_MODULE
 
 BUNDLED = ("__init__.py", "agent.py", "chat.py", "mixed.py", "replay.py", "toolagent.py")
@@ -61,11 +63,11 @@ class ProgramCode:
 
     @classmethod
     def from_wire(cls, data: object) -> Self:
-        """Read a message's data; a part that is missing or malformed is empty, which no program equals."""
+        """Read a message's data; a part that is missing or malformed is empty: no program has empty files."""
         known = data if isinstance(data, Mapping) else {}
-        files = {name: _pairs(known.get(name)) for name in ("files", "bundled", "locustfiles")}
-        texts = {name: tuple(map(str, known.get(name) or ())) for name in ("mains", "loaded")}
-        return cls(received=known.get("received") is True, **files, **texts)  # type: ignore[arg-type]
+        files = {name: _part(known.get(name), tuple[CodeFile, ...]) for name in ("files", "bundled", "locustfiles")}
+        texts = {name: _part(known.get(name), tuple[str, ...]) for name in ("mains", "loaded")}
+        return cls(received=known.get("received") is True, **files, **texts)
 
     def differences(self, worker: "ProgramCode") -> list[str]:
         """Return a text for each file in which a worker's program differs from this one, the master's."""
@@ -87,9 +89,12 @@ class ProgramCode:
         return texts
 
 
-def _pairs(data: object) -> tuple[CodeFile, ...]:
-    pairs = data if isinstance(data, list | tuple) else ()
-    return tuple((str(pair[0]), str(pair[1])) for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2)
+def _part(data: object, kind: Any) -> Any:
+    """Return the data as a tuple of this kind; empty if it is malformed."""
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError:
+        return ()
 
 
 def _by_name(files: Iterable[CodeFile]) -> dict[str, tuple[str, ...]]:

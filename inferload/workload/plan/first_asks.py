@@ -13,8 +13,8 @@ from inferload.workload.content.script import ANSWER, Ask, PlannedTurn, TurnRepl
 from inferload.workload.sessions import Sessions
 
 _SESSIONS = 500  # within which sessions of each class are looked for
-_HISTORIES = 20  # sessions of a class among which a turn with a history is looked for
-_TURNS = 400  # of a class, after which the search for a history ends
+_READ = 20  # sessions of a class among which the longest first turn, and a turn with a history, are looked for
+_TURNS = 400  # of a class, after which the search ends
 _WORD = Piece("hello", None, "Hello")
 _PICTURE_PX = 64
 PLAIN = Ask((Message("user", (_WORD,)),), 1)
@@ -59,14 +59,14 @@ class FirstAsk:
 
 
 def first_asks(scenario: Scenario, sessions: Sessions) -> list[FirstAsk]:
-    """Return the first turn of a session of each class, with a turn of the class whose history has the most forms of messages.
+    """Return the longest first turn of each class, with a turn of the class whose history has the most forms of messages.
 
     A class whose requests are not known before the run has a plain question.
     """
     if scenario.of_tasks:
         return [FirstAsk("tasks", PLAIN)]
     firsts: dict[str, FirstAsk] = {}
-    left = {name: [_HISTORIES, _TURNS] for name in sessions.classes}
+    left = {name: [_READ, _TURNS] for name in sessions.classes}
     for index in islice(sessions.indexes, _SESSIONS):
         name = sessions.class_of(index)
         if min(left[name]) > 0:
@@ -80,16 +80,26 @@ def first_asks(scenario: Scenario, sessions: Sessions) -> list[FirstAsk]:
 
 def _with_session(known: FirstAsk, turns: Sequence[PlannedTurn], index: int) -> FirstAsk:
     """Return the findings on a class with the turns of one more session."""
-    if turns and known.ask is PLAIN:
-        first = turns[0]
-        has_images = any(message.images for message in first.ask.messages)  # their tokens are unknown
-        known = replace(known, ask=first.ask, planned_tokens=None if has_images else first.input_tokens)
+    if turns:
+        known = _longer(known, turns[0])
     found = [
         HistoryTurn(turn.ask, index, number)
         for number, turn in enumerate(turns)
         if number and any(message.role == "assistant" for message in turn.ask.messages)
     ]
     return replace(known, then=max([*([known.then] if known.then else []), *found], key=_forms, default=None))
+
+
+def _longer(known: FirstAsk, first: PlannedTurn) -> FirstAsk:
+    """Return the findings on a class with the longer first turn: with images, whose tokens are unknown, as the first one is."""
+    has_images = _has_images(first.ask)
+    planned = None if has_images else first.input_tokens
+    longer = has_images == _has_images(known.ask) and (planned or 0) > (known.planned_tokens or 0)
+    return replace(known, ask=first.ask, planned_tokens=planned) if longer or known.ask is PLAIN else known
+
+
+def _has_images(ask: Ask) -> bool:
+    return any(message.images for message in ask.messages)
 
 
 def _forms(turn: HistoryTurn) -> tuple[int, int]:

@@ -13,38 +13,84 @@ WRONG_RATIO, WRONG_TOKENS = 2.0, 256
 # Beyond both limits the difference is a remark.
 REMARKABLE_SHARE, REMARKABLE_TOKENS = 0.2, 64
 
-Finding = Literal["as planned", "other length", "wrong length", "no plan", "no usage"]
+Finding = Literal["as planned", "other length", "wrong length", "no plan", "no usage", "no answer", "refused"]
+# Why the length of a planned prompt has no count; "": the turn was answered.
+Unchecked = Literal["", "no answer", "refused"]
+
+_BOTH = "has {counted} prompt tokens by the server, {planned} by the plan"
+_UNCHECKED = "the length of its prompt ({planned} planned) is not checked"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Words of a finding. `noted`: it is a remark in the log and the results."""
+
+    text: str
+    noted: bool = True
+
+
+_ROWS: dict[Finding, _Row] = {
+    "as planned": _Row(_BOTH, noted=False),
+    "other length": _Row(_BOTH),
+    "wrong length": _Row(_BOTH),
+    "no plan": _Row(_BOTH, noted=False),
+    "no usage": _Row(f"has no usage: {_UNCHECKED}"),
+    "no answer": _Row(f"had no answer: {_UNCHECKED}"),
+    "refused": _Row(
+        "is refused in full ({planned} prompt tokens by the plan), and a short one is taken: its length is not checked"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class PromptLength:
-    """Tokens of the prompt of one first turn: planned, and counted by the server. None: unknown."""
+    """Tokens of the prompt of one first turn: planned, and counted by the server. None: unknown.
+
+    `unchecked`: why it has no count, although it was sent in full.
+    """
 
     target: str  # URL
     model: str
     class_name: str
     planned: int | None
     counted: int | None
+    unchecked: Unchecked = ""
 
     @property
     def finding(self) -> Finding:
-        """Return what follows from the two numbers."""
+        """Finding on the turn; without an answer there is none on a length that is not planned."""
+        if self.unchecked == "refused" or (self.unchecked and self.planned is not None):
+            return self.unchecked
         return finding(self.planned, self.counted)
+
+    @property
+    def noted(self) -> bool:
+        """True if the finding is a remark in the log and the results."""
+        return _ROWS[self.finding].noted
 
     def in_words(self) -> str:
         """Return the finding as one line, with both numbers."""
         turn = f"{self.target}: the first turn of class {self.class_name} to model {self.model}"
-        if not self.counted:
-            return f"{turn} has no usage: the length of its prompt ({_tokens(self.planned)} planned) is not checked"
-        return f"{turn} has {self.counted:,} prompt tokens by the server, {_tokens(self.planned)} by the plan"
+        return f"{turn} {_ROWS[self.finding].text.format(planned=_tokens(self.planned), counted=_tokens(self.counted))}"
+
+    def to_dict(self) -> dict[str, str | int | None]:
+        """Return the entry of `run.json`."""
+        return {
+            "target": self.target,
+            "model": self.model,
+            "class_name": self.class_name,
+            "planned": self.planned,
+            "counted": self.counted,
+            "finding": self.finding,
+        }
 
 
 def finding(planned: int | None, counted: int | None) -> Finding:
     """Return how a count of a prompt fits its plan. A count of 0 is none: no prompt is empty."""
-    if not counted:
-        return "no usage"
     if planned is None:
         return "no plan"
+    if not counted:
+        return "no usage"
     apart = abs(counted - planned)
     if apart > WRONG_TOKENS and (counted > WRONG_RATIO * planned or counted * WRONG_RATIO < planned):
         return "wrong length"

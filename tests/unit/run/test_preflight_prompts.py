@@ -1,5 +1,6 @@
 """Preflight of a run: the length of its prompts, and turns with a history, against scripted servers that count words."""
 
+import itertools
 import json
 import logging
 import socket
@@ -268,8 +269,59 @@ def test_the_first_prompt_is_held_against_its_plan(
 @pytest.mark.parametrize("counts", [lambda _count: None, lambda _count: 0])
 def test_an_answer_without_usage_is_said(check: Check, counts: Any, caplog: pytest.LogCaptureFixture) -> None:
     found = check(scenario(chat()), Server(counts=counts, tokenize=of_key("prompt")))
-    assert [length.finding for length in found.lengths] == ["no usage"]
-    assert "has no usage: the length of its prompt (1,000 planned) is not checked" in caplog.text
+    (length,) = found.lengths
+    assert length.finding == "no usage"
+    assert found.length_notes == [length.in_words()]
+    assert "has no usage: the length of its prompt (1,000 planned) is not checked" in length.in_words()
+    assert length.in_words() in caplog.text
+
+
+@pytest.mark.parametrize("counts", [lambda _count: None, lambda _count: 0, lambda _count: 7])
+def test_nothing_is_said_of_a_length_without_a_plan(
+    check: Check, counts: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tasks choose their requests."""
+    found = check(scenario({"kind": "tasks"}), Server(counts=counts, tokenize=of_key("prompt")))
+    assert ([length.finding for length in found.lengths], found.length_notes) == (["no plan"], [])
+    assert "planned" not in caplog.text
+
+
+LENGTHS = {"short": 100, "middle": 700, "long": 4000}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(LENGTHS)))
+@pytest.mark.parametrize("endpoint", ["chat", "messages"])
+@pytest.mark.parametrize("factor", [2.3, 0.4])
+def test_classes_of_one_form_are_checked_by_the_longest_in_any_order(
+    check: Check, order: tuple[str, ...], endpoint: str, factor: float
+) -> None:
+    """The shortest one's factor is lost in 256 tokens."""
+    classes = [{"name": name, "share": 0.2, "workload": chat(prompt_tokens=LENGTHS[name])} for name in order]
+    classes.append({"name": "talk", "share": 0.4, "workload": chat(prompt_tokens=100, turns=2)})  # another form
+    document = scenario({"kind": "mix", "classes": classes}, endpoint=endpoint)
+
+    def server() -> Server:
+        return Server(counts=lambda count: round(count * factor), tokenize=of_key("prompt"))
+
+    with pytest.raises(UsageError, match=r"class long .* 4,000 by the plan"):
+        check(document, server())
+    document["request"]["wrong_length"] = "warn"
+    one = server()
+    found = check(document, one)
+    assert len(one.turns) == 3  # the longest, that of the other form, and its history
+    assert {length.class_name: length.finding == "wrong length" for length in found.lengths} == {
+        "long": True,
+        "talk": False,
+    }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_short_drawn_prompts_are_checked_by_the_longest_of_them(check: Check, seed: int) -> None:
+    drawn = {"dist": "lognormal", "p50": 120, "p95": 900, "max": 4000}
+    server = Server(counts=lambda count: 3 * count, tokenize=of_key("prompt"))
+    with pytest.raises(UsageError, match="prompt tokens by the server"):
+        check(scenario(chat(prompt_tokens=drawn)) | {"seed": seed}, server)
+    assert len(server.turns) == 1
 
 
 def test_short_prompts_may_differ_by_a_system_prompt_of_the_server(check: Check) -> None:
@@ -301,8 +353,18 @@ def test_a_first_turn_that_is_refused_for_its_length_is_named(check: Check, capl
 
     with pytest.raises(UsageError, match=r"context size.*1,000 planned prompt tokens; a short one is taken"):
         check(scenario(chat()), Server(refuse=refuse))
-    check(scenario(chat(), wrong_length="warn"), Server(refuse=refuse))
+    found = check(scenario(chat(), wrong_length="warn"), Server(refuse=refuse))
     assert "a short one is taken" in caplog.text
+    (length,) = found.lengths
+    assert (length.finding, length.planned, length.counted) == ("refused", 1000, None)
+    assert length.in_words() == found.length_notes[-1]
+    assert "refused in full (1,000 prompt tokens by the plan)" in length.in_words()
+
+
+def test_a_first_turn_without_an_answer_has_no_checked_length(check: Check) -> None:
+    found = check(scenario(chat()), Server(refuse=lambda _body: (503, "busy"), tokenize=of_key("prompt")))
+    assert [length.finding for length in found.lengths] == ["no answer"]
+    assert found.length_notes == [length.in_words() for length in found.lengths]
 
 
 # -- histories

@@ -5,8 +5,10 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -27,6 +29,12 @@ MAIN = "support.py"
 NAMES = st.lists(
     st.from_regex(r"(?:[a-c]{1,2}/){0,2}[a-c]{1,2}\.(?:py|pyc|so)", fullmatch=True), unique=True, max_size=6
 ).filter(lambda names: MAIN not in names)
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.binary(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=3),
+    max_leaves=6,
+)
 
 
 def module(file: Path, name: str = "") -> ModuleType:
@@ -186,6 +194,19 @@ def test_workers_may_lack_only_what_a_listener_imports(tmp_path: Path) -> None:
     for wire in (None, 3, [], {"files": 3, "loaded": None}, {"files": [["a"], 3, None]}):
         assert len(master.differences(ProgramCode.from_wire(wire))) == 2
     assert ProgramCode.from_wire(with_page.to_wire()) == with_page
+
+
+@given(good=st.dictionaries(st.sampled_from([field.name for field in fields(ProgramCode)]), ODD), other=ODD)
+def test_malformed_parts_of_a_program_are_empty(good: dict[str, Any], other: Any) -> None:
+    read = ProgramCode.from_wire(good)
+    assert ProgramCode.from_wire(other) is not None
+    for name in ("mains", "loaded"):
+        value = good.get(name)
+        valid = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        assert getattr(read, name) == (tuple(value or ()) if valid else ())
+    assert all(isinstance(text, str) for pair in (*read.files, *read.bundled, *read.locustfiles) for text in pair)
+    file = (MAIN, "00")
+    assert ProgramCode((MAIN,), (file,), loaded=(MAIN,), locustfiles=(file,)).differences(read)
 
 
 def _digest(program: ProgramCode, name: str) -> str:

@@ -1,20 +1,30 @@
 """The roster of workers: reports, clock offsets, lost and late workers, and the start of a run."""
 
+import contextlib
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import gevent
+import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from inferload import __version__
 from inferload.base import clock
 from inferload.base.errors import UsageError
+from inferload.results import readers
+from inferload.results.documents.manifest_document import Anchor
 from inferload.run.master.lifecycle import worker_setup, worker_watchdog
 from inferload.run.master.lifecycle.workers import Member, Roster
 from inferload.run.process import protocol, silence
+from inferload.run.process.program_code import ProgramCode
 from inferload.scenario import scenario as scenarios
 from inferload.turns.record import PhaseWindow
+from inferload.turns.socket_reader import SocketReader
 
 
 def test_the_roster_counts_missing_reports() -> None:
@@ -222,3 +232,91 @@ def test_no_worker_is_lost_because_the_master_was_blocked(monkeypatch: pytest.Mo
     at_ns[0] += 250 * 10**6
     run.mark_lost(clients, ears.listening_s())
     assert member.lost
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.binary(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=3),
+    max_leaves=6,
+)
+READY: dict[str, Any] = {
+    "run_id": "r",
+    "name": "w0",
+    "host": "node1",
+    "pid": 7,
+    "error": None,
+    "adaptations_left_out": ["one"],
+    "times_digest": None,
+    "anchor": {"wall_ns": 1, "mono_ns": 2},
+    "folder": "/tmp/w0",
+    "readers": [{"target": "http://h", "reader": "native"}],
+    "delivers": False,
+    "program": ProgramCode(mains=("a.py",)).to_wire(),
+}
+
+
+def send_nothing(*_message: Any) -> None:
+    """Drop a message."""
+
+
+def accepted(member: Member) -> str:
+    """Return the refusal of a worker by the master's set-up, "" if it may take part."""
+    try:
+        worker_setup.send_assignments(
+            [member],
+            lambda _member: SimpleNamespace(to_wire=dict),  # type: ignore[arg-type,return-value]
+            send_nothing,
+            {},
+            lambda: None,
+            reads_files=False,
+        )
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def use(member: Member) -> None:
+    """Use what a worker said of itself, as the live display and the files of a run do."""
+    assert readers.text(readers.uses_of([member.readers])) is not None
+    for document in (member.manifest(), member.ended()):
+        json.dumps(msgspec.to_builtins(document))
+    worker_setup.log_readers([member])
+
+
+def test_a_ready_worker_has_its_readers() -> None:
+    member = Member("w0", None, 0)
+    assert member.readers == ()
+    member.take_ready(READY | {"later": 1})
+    assert accepted(member) == ""
+    assert member.readers == (SocketReader(target="http://h", reader="native"),)
+    assert member.manifest().anchor == Anchor(wall_ns=1, mono_ns=2)
+    assert (member.delivers, member.facts["pid"], member.facts["host"]) == (False, 7, "node1")
+    use(member)
+
+
+@given(odd=st.dictionaries(st.sampled_from(sorted(READY)) | st.text(max_size=3), ODD, min_size=1))
+@example({"readers": 5})
+@example({"readers": [{"target": 3}]})
+@example({"readers": [None]})
+@example({"anchor": {"wall_ns": "now"}})
+@example({"anchor": {"wall_ns": 1, "mono_ns": 1, "more": 1}})
+@example({"program": {"mains": 5}})
+@example({"program": {"loaded": 3}})
+@example({"error": 5})
+@example({"host": ["\n"]})
+def test_an_odd_ready_message_ends_the_set_up_in_one_line_or_is_harmless(odd: dict[str, Any]) -> None:
+    member = Member("w0", None, 0, facts={"version": __version__, "host": "node1", "scenario": None})
+    member.take_ready(READY | odd)
+    refusal = accepted(member)
+    if refusal and "malformed" in refusal:
+        assert "\n" not in refusal
+        assert refusal.startswith("worker w0 on node1: its READY message is malformed: ")
+        assert member.readers == ()
+    assert (
+        not refusal
+        or {"readers", "anchor", "host", "pid", "error", "folder", "delivers"} & {*odd}
+        or ({"times_digest", "adaptations_left_out"} & {*odd})
+    )
+    use(member)
+    with contextlib.suppress(UsageError):
+        worker_setup.check_programs([member], ProgramCode(mains=("a.py",), files=(("a.py", "0"),)))

@@ -72,10 +72,11 @@ AGENT = {
 }
 
 
-def first_of(workload: dict[str, Any]) -> tuple[FirstAsk, Sessions]:
+def first_of(workload: dict[str, Any], seed: int = 0) -> tuple[FirstAsk, Sessions]:
     document = {
         "schema": 1,
         "name": "t",
+        "seed": seed,
         "workload": workload,
         "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
         "phases": {"measure_s": 1},
@@ -131,3 +132,14 @@ def test_a_live_history_has_the_answer_of_the_server(workload: dict[str, Any]) -
     assert texts["user"] == "Hello"
     assert all(message.pieces[0].literal == "It is so." for message in asked.messages if message.role == "assistant")
     assert len(asked.messages) == len(first.then.ask.messages)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "drawn", [{"dist": "lognormal", "p50": 120, "p95": 900, "max": 4000}, {"dist": "uniform", "min": 1, "max": 9000}]
+)
+def test_the_first_turn_is_the_longest_of_the_first_sessions(drawn: dict[str, Any], seed: int) -> None:
+    first, sessions = first_of(CHAT | {"prompt_tokens": drawn}, seed)
+    lengths = [outline(sessions.begin(index).script, index, most=1)[0].input_tokens or 0 for index in range(20)]
+    assert first.planned_tokens == max(lengths)
+    assert sum(message.tokens or 0 for message in first.ask.messages) == max(lengths)

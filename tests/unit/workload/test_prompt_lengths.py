@@ -1,5 +1,7 @@
 """Counts of prompts held against their plan."""
 
+from typing import Literal
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -28,10 +30,25 @@ def test_the_finding_follows_both_limits(planned: int, counted: int) -> None:
     assert finding(planned, counted) == ("wrong length" if wrong else "other length" if other else "as planned")
 
 
-@given(st.none() | TOKENS, st.sampled_from([None, 0]))
-def test_a_prompt_without_a_count_has_no_usage(planned: int | None, counted: int | None) -> None:
+@given(TOKENS, st.sampled_from([None, 0]))
+def test_a_prompt_without_a_count_has_no_usage(planned: int, counted: int | None) -> None:
     assert finding(planned, counted) == "no usage"
-    assert finding(None, 5) == "no plan"
+    assert finding(None, counted) == finding(None, planned) == "no plan"
+
+
+@given(st.none() | TOKENS, st.sampled_from([None, 0]) | TOKENS, st.sampled_from(["", "refused", "no answer"]))
+def test_each_planned_length_that_is_not_checked_is_noted(
+    planned: int | None, counted: int | None, unchecked: Literal["", "refused", "no answer"]
+) -> None:
+    length = PromptLength("http://h", "m", "chat", planned, counted, unchecked)
+    if planned is None:
+        assert length.noted == (unchecked == "refused")
+    elif unchecked or not counted:
+        assert length.noted
+        assert f"{planned:,}" in length.in_words()
+        assert length.in_words().endswith("is not checked")
+    else:
+        assert length.noted == (finding(planned, counted) != "as planned")
 
 
 @given(st.none() | st.integers(0, 5000), st.none() | st.integers(0, 5000))

@@ -24,7 +24,14 @@ from inferload.workload.content.prompts import Vocabulary, approximate
 from inferload.workload.content.script import Ask
 from inferload.workload.isolation import Isolation
 from inferload.workload.plan.first_asks import PLAIN, FirstAsk, HistoryTurn, first_asks, in_full, in_short
-from inferload.workload.plan.prompt_lengths import PromptLength, counted_tokens, is_literal, remedy, templated
+from inferload.workload.plan.prompt_lengths import (
+    PromptLength,
+    Unchecked,
+    counted_tokens,
+    is_literal,
+    remedy,
+    templated,
+)
 from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -62,13 +69,14 @@ class _Job:
 def prove_all(spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts], prompts: Prompts) -> Proven:
     """Send the first requests of each class and model to each server, then a turn with the history of each class that has one.
 
+    Of classes with one form of request the one with the longest planned prompt is sent: in a short one a factor is not found.
     The key of the limit is one for all: if a server refuses the first one, those before it are asked again. Raise UsageError if a
     server refuses the run's requests, or if its prompts have other lengths than planned.
     """
     requests = _FirstRequests(spec, own, prompts, all(facts.salts for facts in servers))
     targets = [facts.target for facts in servers]
     models = [model.name for model in spec.scenario.request.models] or ([] if spec.model is None else [spec.model])
-    firsts = first_asks(spec.scenario, prompts.sessions)
+    firsts = sorted(first_asks(spec.scenario, prompts.sessions), key=_planned_tokens, reverse=True)
     jobs = [
         _Job(number, model, first)
         for number, facts in enumerate(servers)
@@ -108,7 +116,7 @@ class _FirstRequests:
     sessions: int = 0
     proofs: dict[tuple[Target, bytes, bool, bool], Proof] = field(default_factory=dict)
     followed: set[tuple[Target, bytes]] = field(default_factory=set)
-    lengths: dict[tuple[str, str, str], PromptLength] = field(default_factory=dict)  # by server, model and class
+    lengths: dict[tuple[str, str, str], PromptLength] = field(default_factory=dict)  # by server, model and class sent
 
     def prove(self, facts: ServerFacts, job: _Job, request: RequestOptions) -> Proof:
         """Send a first request. Tasks choose their endpoints: for them an answer on any endpoint is enough."""
@@ -175,29 +183,35 @@ class _FirstRequests:
         text = f"{error} (the first turn of class {job.first.class_name}{length}; a short one is taken)"
         if is_literal(ask) or request.wrong_length == "warn":
             logger.warning("%s; the load is sent all the same", text)
+            self._keep(facts, job, unchecked="refused")
             return proof
         raise UsageError(text)
 
     def _hold(self, facts: ServerFacts, job: _Job, proof: Proof) -> None:
         """Hold the count of a prompt against its plan. Raise UsageError if it is another prompt."""
         if proof.answer is None:
+            self._keep(facts, job, unchecked="no answer")  # its warning is logged
             return
-        first, record = job.first, proof.answer.record
-        endpoint = ENDPOINTS[self.spec.scenario.request.endpoint]
-        template = self.prompts.template
-        planned = first.planned_tokens
-        if endpoint.chat_template:
-            planned = templated(planned, first.ask.messages, template)
-        counted = counted_tokens(record.input_tokens, record.cached_tokens)
-        length = PromptLength(facts.target.url, job.model, first.class_name, planned, counted)
-        self.lengths[length.target, length.model, length.class_name] = length
+        record = proof.answer.record
+        length = self._keep(facts, job, counted_tokens(record.input_tokens, record.cached_tokens))
         if length.finding == "wrong length":
-            text = f"{length.in_words()}; {remedy(first.ask, length, self.prompts.vocabulary.exactness == 'exact')}"
+            text = f"{length.in_words()}; {remedy(job.first.ask, length, self.prompts.vocabulary.exactness == 'exact')}"
             if self.spec.scenario.request.wrong_length == "stop":
                 raise UsageError(text)
             logger.warning("%s", text)
-        elif length.finding in ("other length", "no usage"):
+        elif length.noted:
             logger.warning("%s", length.in_words())
+
+    def _keep(
+        self, facts: ServerFacts, job: _Job, counted: int | None = None, unchecked: Unchecked = ""
+    ) -> PromptLength:
+        """Keep and return the length of a first prompt, planned with the chat template."""
+        first, planned = job.first, job.first.planned_tokens
+        if ENDPOINTS[self.spec.scenario.request.endpoint].chat_template:
+            planned = templated(planned, first.ask.messages, self.prompts.template)
+        length = PromptLength(facts.target.url, job.model, first.class_name, planned, counted, unchecked)
+        self.lengths[length.target, length.model, length.class_name] = length
+        return length
 
     def _settings(self, facts: ServerFacts, model: str, request: RequestOptions) -> ClientSettings:
         settings = client_settings(self.spec.scenario, facts.target, model, self.own, "preflight")
@@ -223,6 +237,10 @@ class _FirstRequests:
         hint = f"the server lists {listed(facts.models)}: name another model with --model or request.models"
         hint = "" if job.model in facts.models else hint
         return FirstTurn.of(body, request, (*affinity, *ask.headers), hint, job.first.live)
+
+
+def _planned_tokens(first: FirstAsk) -> int:
+    return first.planned_tokens or 0
 
 
 def _print_cost(proof: Proof, first: FirstAsk) -> None:

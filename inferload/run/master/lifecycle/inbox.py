@@ -70,7 +70,7 @@ class Inbox:
     def on_ready(self, member: Member, data: dict[str, Any]) -> None:
         """Handle a worker's reply to its assignment."""
         member.heard()
-        member.facts, member.ready = data, True
+        member.take_ready(data)
 
     def on_report(self, member: Member, data: dict[str, Any]) -> None:
         """Add a worker's report to the totals."""
@@ -254,7 +254,7 @@ def _of_member(handle: Callable[[Inbox, Member, dict[str, Any]], None]) -> Calla
         named = msg.data.get("name") if isinstance(msg.data, dict) else None
         if sender is None or sender.name != named:
             messages.ignored_messages.add("message in the name of another worker", f"{named} from {msg.node_id}")
-        elif msg.data["run_id"] == inbox.state.run_id:
+        elif msg.data.get("run_id") == inbox.state.run_id:
             handle(inbox, sender, msg.data)
 
     return checked

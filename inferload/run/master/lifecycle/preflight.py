@@ -53,8 +53,7 @@ class Preflight:
     @property
     def length_notes(self) -> list[str]:
         """Notes on the lengths of the prompts, for results."""
-        differing = [length for length in self.lengths if length.finding in ("other length", "wrong length")]
-        return [*filter(None, [self.length_note]), *(length.in_words() for length in differing)]
+        return [*filter(None, [self.length_note]), *(length.in_words() for length in self.lengths if length.noted)]
 
     @property
     def facts(self) -> ServerFacts:

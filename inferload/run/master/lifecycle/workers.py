@@ -62,6 +62,21 @@ class DeliveredRecords:
     write_error: str | None = None  # of the first failed write
 
 
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """Contents of a READY message, besides run and name. `program`: as `ProgramCode.from_wire` reads it."""
+
+    host: str | None = None
+    pid: int | None = None
+    error: str | None = None
+    adaptations_left_out: list[str] = []
+    times_digest: str | None = None
+    anchor: Anchor | None = None
+    folder: str | None = None
+    readers: tuple[SocketReader, ...] = ()
+    delivers: bool = False
+    program: Any = None
+
+
 @dataclass(slots=True)
 class Member:
     """One worker of a run."""
@@ -71,7 +86,7 @@ class Member:
     stripe: int
     clock: ClockOffset = field(default_factory=ClockOffset)
     records: DeliveredRecords = field(default_factory=DeliveredRecords)
-    facts: dict[str, Any] = field(default_factory=dict)  # contents of its READY message
+    facts: dict[str, Any] = field(default_factory=dict)  # of its PONG, then of its READY message
     ready: bool = False
     began: bool = False  # it has reported since the load began
     drained: bool = False  # its turn records are written; those that it delivers may still come
@@ -95,6 +110,16 @@ class Member:
         self.longest_silence_s = max(self.longest_silence_s, (at_ns - self.heard_ns) / NS_PER_S)
         self.heard_ns = at_ns
         self.back = self.lost
+
+    def take_ready(self, data: object) -> None:
+        """Keep the contents of its READY message; a malformed one is an error of the worker."""
+        try:
+            self.facts = msgspec.structs.asdict(msgspec.convert(data, Ready))
+        except msgspec.ValidationError as error:
+            self.facts["error"] = (
+                f"its READY message is malformed: {error}; install the same version of inferload on all"
+            )
+        self.ready = True
 
     def silent_s(self) -> float:
         """Return the seconds since its last message."""
@@ -130,7 +155,8 @@ class Member:
     @property
     def readers(self) -> tuple[SocketReader, ...]:
         """Readers of its sockets, by target; empty until it is ready."""
-        return msgspec.convert(self.facts.get("readers") or (), tuple[SocketReader, ...])
+        readers_of_targets: tuple[SocketReader, ...] = self.facts.get("readers", ())
+        return readers_of_targets
 
     def ended(self) -> EndedWorker:
         """Return the worker's entry in the run's counts."""
@@ -154,14 +180,13 @@ class Member:
 
     def manifest(self) -> Worker:
         """Return the worker's entry in the manifest."""
-        anchor = self.facts.get("anchor")
         return Worker(
             name=self.name,
             stripe=self.stripe,
             host=self.facts.get("host"),
             pid=self.facts.get("pid"),
             folder=self.facts.get("folder"),
-            anchor=None if anchor is None else Anchor(**anchor),
+            anchor=self.facts.get("anchor"),
             reader=readers.common(readers.uses_of([self.readers])),
             readers=list(self.readers),
             clock_offset_ns=self.clock.offset_ns,
