@@ -7,8 +7,10 @@ import base64
 import re
 import string
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
 from copy import copy
+from operator import itemgetter
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -29,18 +31,18 @@ _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 class Redaction:
     """Redaction of the secrets of a process. Secrets shorter than eight characters are removed only as whole words.
 
-    `spared`: declared addresses and names, which stay as they are even if they share characters with a secret.
+    `sparing` adds declared texts, which may share a part with a secret; a whole secret is removed from any text.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), spared: Iterable[str] = ()) -> None:
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {secret.translate(_LOWER) for secret in secrets if secret}
         self._parts = frozenset(secret[at : at + LEAST] for secret in known for at in range(len(secret) - LEAST + 1))
         short = sorted((re.escape(secret) for secret in known if len(secret) < LEAST), key=len, reverse=True)
         self._short = _words(short, re.IGNORECASE)
-        long = sorted((re.escape(secret) for secret in known if len(secret) >= LEAST), key=len, reverse=True)
-        self._long = re.compile("|".join(long), re.IGNORECASE) if long else None
-        self._spared_texts = frozenset(text for text in spared if text)
-        self._spared = _words(sorted(map(re.escape, self._spared_texts), key=len, reverse=True))
+        self._long = tuple(secret for secret in known if len(secret) >= LEAST)
+        self._spared_words: frozenset[str] = frozenset()
+        self._values: frozenset[str] = frozenset()
+        self._spared = self._quoted = _words(())
 
     @classmethod
     def of(cls, api_key: str | None, headers: Iterable[tuple[str, str]], query: str = "") -> "Redaction":
@@ -54,11 +56,17 @@ class Redaction:
             secrets += _passwords(url)
         return cls(secrets)
 
-    def sparing(self, texts: Iterable[str]) -> "Redaction":
-        """Return the same redaction that leaves more texts as they are, where they stand as whole words."""
+    def sparing(self, words: Iterable[str], values: Iterable[str] = ()) -> "Redaction":
+        """Return the same redaction that leaves more texts as they are.
+
+        `words`: a part of a secret stays within them, where they stand as whole words; `values`: whole texts of documents.
+        """
         redaction = copy(self)
-        redaction._spared_texts = self._spared_texts | {text for text in texts if text}
-        redaction._spared = _words(sorted(map(re.escape, redaction._spared_texts), key=len, reverse=True))
+        redaction._values = self._values.union(values)
+        redaction._spared_words = self._spared_words | {word for word in words if word}
+        patterns = sorted(map(re.escape, redaction._spared_words), key=len, reverse=True)
+        redaction._spared = _words(patterns)
+        redaction._quoted = re.compile(rf'(?<=")(?:{"|".join(patterns)})(?=["/])') if patterns else None
         return redaction
 
     def __repr__(self) -> str:
@@ -66,55 +74,69 @@ class Redaction:
 
     def __call__(self, text: str) -> str:
         """Return a text without secrets."""
-        return self._outside(safe_urls(text), self._without_secrets)
+        text = self._without_long(safe_urls(text))
+        return text if self._short is None else self._short.sub(MARK, text)
+
+    def value(self, text: str) -> str:
+        """Return a text without secrets, or a declared value as it is."""
+        return text if text in self._values else self(text)
 
     def document(self, document: Any) -> Any:
         """Return a JSON document without long secrets. Short ones stay: a key such as `none` is a common word."""
-        return mapped(document, lambda text: self._outside(_USERINFO.sub(f"{MARK}@", text), self._without_parts))
+        return mapped(document, lambda text: text if text in self._values else self._in_document(text))
 
     def declared(self, document: Any) -> Any:
         """Return a JSON document of the user's own without long secrets. Texts that share only a part with one stay."""
-        if self._long is None:
-            return document
-        whole = self._long
-        return mapped(document, lambda text: self._outside(text, lambda part: whole.sub(MARK, part)))
+        return mapped(document, lambda text: self._in_document(text) if self._has_whole(text, self._values) else text)
 
-    def _outside(self, text: str, change: Callable[[str], str]) -> str:
-        """Return a text with the parts before, between and behind the spared texts changed."""
-        if self._spared is None:
-            return change(text)
-        pieces, last = [], 0
-        for match in self._spared.finditer(text):
-            pieces += [change(text[last : match.start()]), match[0]]
-            last = match.end()
-        return "".join([*pieces, change(text[last:])])
+    def page(self, text: str) -> str:
+        """Return a page without long secrets. A spared word that begins a quoted text stays: a form sends its address back."""
+        return self._in_document(text, self._quoted)
 
-    def _without_secrets(self, text: str) -> str:
-        text = self._without_parts(text)
-        return text if self._short is None else self._short.sub(MARK, text)
+    def _in_document(self, text: str, kept: re.Pattern[str] | None = None) -> str:
+        return self._without_long(_USERINFO.sub(f"{MARK}@", text), kept)
 
-    def _without_parts(self, text: str) -> str:
-        while (shorter := self._once(text)) != text:  # a mark may complete a secret that contains asterisks
-            text = shorter
+    def _has_whole(self, text: str, values: Collection[str] = ()) -> bool:
+        """Return True if a text other than these contains a whole long secret."""
+        lower = text.translate(_LOWER)
+        return text not in values and any(secret in lower for secret in self._long)
+
+    def _without_long(self, text: str, kept: re.Pattern[str] | None = None) -> str:
+        """Return a text without long secrets and parts of them. `kept`: texts that stay even with a whole secret."""
+        while runs := self._runs(text, kept):  # a mark may complete a secret that contains asterisks
+            pieces, last = [], 0
+            for start, end in runs:
+                pieces.append(text[last:start])
+                last = end
+            text = MARK.join([*pieces, text[last:]])
         return text
 
-    def _once(self, text: str) -> str:
-        parts, lower, pieces, last = self._parts, text.translate(_LOWER), [], 0
-        if not parts:
-            return text
-        at, end = 0, len(lower) - LEAST
-        while at <= end:
-            if lower[at : at + LEAST] not in parts:
-                at += 1
-                continue
-            pieces.append(text[last:at])
-            while at <= end and lower[at : at + LEAST] in parts:
-                at += 1
-            last = at + LEAST - 1
-            at = last
-        if not pieces:
-            return text
-        return MARK.join([*pieces, text[last:]])
+    def _runs(self, text: str, kept: re.Pattern[str] | None) -> list[tuple[int, int]]:
+        """Return start and end of each run of parts of secrets, found in the whole text, that is not a part of a spared word."""
+        parts, lower = self._parts, text.translate(_LOWER)
+        runs: list[tuple[int, int]] = []
+        for at in range(len(lower) - LEAST + 1) if parts else ():
+            if lower[at : at + LEAST] in parts:
+                overlaps = runs and at < runs[-1][1]
+                runs.append((runs.pop()[0] if overlaps else at, at + LEAST))
+        if not runs:
+            return runs
+        spared, whole = _spans(self._spared, text), _spans(kept, text)
+        return [
+            run
+            for run in runs
+            if not _within(run, whole) and (self._has_whole(text[slice(*run)]) or not _within(run, spared))
+        ]
+
+
+def _spans(pattern: re.Pattern[str] | None, text: str) -> list[tuple[int, int]]:
+    return [] if pattern is None else [match.span() for match in pattern.finditer(text)]
+
+
+def _within(run: tuple[int, int], spans: Sequence[tuple[int, int]]) -> bool:
+    """Return True if one of these sorted spans contains a run."""
+    at = bisect_right(spans, run[0], key=itemgetter(0)) - 1
+    return at >= 0 and run[1] <= spans[at][1]
 
 
 def _words(patterns: Sequence[str], flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str] | None:

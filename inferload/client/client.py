@@ -67,7 +67,7 @@ class ClientSettings:
     def redaction(self) -> Redaction:
         """Redaction of the key, the header values, the target's query and the proxy passwords, which spares the address."""
         of_server = Redaction.of(self.credentials.api_key, self.headers, self.target.query)
-        return of_server.sparing((*self.target.addresses, *self.declared_models))
+        return of_server.sparing((*self.target.addresses, *self.declared_models), self.declared_models)
 
 
 class Client:
@@ -206,7 +206,8 @@ class Client:
         record, changes = result.record, {}
         for name in ("model", "finish_reason", "request_id"):
             text = getattr(record, name)
-            if text and (clean := self._redact(text)) != text:
+            redact = self._redact.value if name == "model" else self._redact
+            if text and (clean := redact(text)) != text:
                 changes[name] = clean
         if not changes:
             return result

@@ -73,7 +73,7 @@ def _redacted(response: Response, redaction: Redaction) -> Response:
     ):
         return response
     text = response.get_data(as_text=True)
-    if (clean := redaction.document(text)) != text:
+    if (clean := redaction.page(text)) != text:
         response.set_data(clean)
     return response
 
