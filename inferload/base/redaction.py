@@ -66,7 +66,8 @@ class Redaction:
 
     def __call__(self, text: str) -> str:
         """Return a text without secrets."""
-        return self._outside(safe_urls(text), self._without_secrets)
+        text = safe_urls(text)
+        return self._outside(text, self._without_secrets) if self._parts or self._short else text  # for each turn
 
     def document(self, document: Any) -> Any:
         """Return a JSON document without long secrets. Short ones stay: a key such as `none` is a common word."""
