@@ -11,7 +11,6 @@ from pathlib import Path
 now_ns = time.monotonic_ns
 wall_ns = time.time_ns
 cpu_ns = time.process_time_ns
-thread_cpu_ns = time.thread_time_ns
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000

@@ -83,7 +83,8 @@ class Client:
         self.endpoint = ENDPOINTS[settings.endpoint]
         self.new_answer = DIALECTS[settings.endpoint].answer
         marks = self.new_answer.marks
-        self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop, marks)
+        self.reader = reader_choice.reader_of(settings.target)
+        self._thread = reader_thread(gevent.get_hub().loop, marks) if self.reader.reader == "native" else None
         self.parser_errors = ErrorLog(logger)
         self.parse_queue = ParseQueue(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)
         self._redact = settings.redaction
@@ -131,11 +132,6 @@ class Client:
     def without_secrets(self, detail: str) -> str:
         """Redact a text, then cut it to the length of a failure's text."""
         return self._redact(detail)[: self._detail_chars]
-
-    @property
-    def reader(self) -> reader_choice.ReaderName:
-        """Reader of the sockets. TLS connections are read in Python."""
-        return "python" if self._thread is None else "native"
 
     @property
     def in_flight(self) -> int:

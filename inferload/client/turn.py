@@ -112,6 +112,7 @@ class Turn:
         self._sender: gevent.Greenlet | None = None
         self._attempts = 0  # requests of which a byte was sent
         self._undelivered = 0  # of these: of which the server received no byte
+        self._crossed: AnyConnection | None = None  # connection whose close crossed the first request
         self._sent_ns: int | None = None  # of the first attempt
         self._connect_ns: int | None = None
         self._round_trip_ns: int | None = None
@@ -284,19 +285,25 @@ class Turn:
     def _on_reply_done(self) -> None:
         reply, connection, self._connection = self._reply, self._connection, None
         if connection is not None:
-            send_again = self._parser.failure is None and self._is_crossed(reply, connection)
+            send_again = (
+                reply.error is not None and self._parser.failure is None and self._is_crossed(reply, connection)
+            )
             connection.release()
             whole = reply.complete and not reply.left_open and not reply.surplus
             keep = whole and reply.head is not None and reply.head.keep_alive and self._written_ns is not None
             if keep and not connection.closed:
                 self._client.keep(connection)
-            else:
+            elif self._crossed is not connection:
                 connection.close()
             if send_again:
                 # The server has probably closed the connections that were idle for longer as well, and the client may not know yet.
                 self._client.close_idle_since(connection.kept_ns)
                 self._begin_attempt(on_new_connection=True)
                 return
+        if self._crossed is not None:  # by now the server's kernel has answered the request
+            self._undelivered += self._crossed.is_rejected()
+            self._crossed.close()
+            self._crossed = None
         if self._ended_ns is None:
             self._ended_ns = reply.last_ns if reply.complete and not reply.left_open else self._client.now_ns()
         self.state = TurnState.ENDED
@@ -307,7 +314,7 @@ class Turn:
         end = connection.end_by_peer()
         if end is None and isinstance(reply.error, OSError):  # a byte could not be sent
             end = ConnectionEnd(self._client.now_ns())
-        if reply.error is None or end is None:
+        if end is None:
             return False
         written_ns = self._written_ns
         request = RequestInFlight(
@@ -322,7 +329,8 @@ class Turn:
         )
         if not crossed_by_close(request, end):
             return False
-        self._undelivered += request.is_written and end.is_undelivered
+        if request.is_written and end.answered_ns is not None and end.is_unacknowledged:
+            self._crossed = connection  # kept until the server's kernel has accepted or rejected the request
         return True
 
     # -- parsing, by the parse queue

@@ -14,7 +14,7 @@ import gevent.socket
 
 from inferload.base.errors import UsageError
 from inferload.base.http_status import is_no_tls, tls_reason
-from inferload.client.connection import descriptors, reader_choice
+from inferload.client.connection import descriptors
 from inferload.client.connection.http1 import Http1Error, parse_head, request_head
 from inferload.client.connection.proxies import Proxy, bracketed
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS, PythonConnection
@@ -187,10 +187,8 @@ def _check_descriptors() -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-def reader_thread(loop: Any, marks: tuple[bytes, ...]) -> "ReaderThread | None":
-    """Return a native reader thread for a client; None if this process reads in Python."""
-    if reader_choice.chosen() == "python":
-        return None
+def reader_thread(loop: Any, marks: tuple[bytes, ...]) -> "ReaderThread":
+    """Return a native reader thread for a client."""
     from inferload.client.connection.native_connection import ReaderThread
 
     return ReaderThread(loop, marks)

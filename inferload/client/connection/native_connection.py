@@ -16,12 +16,13 @@ from inferload.client.connection import _native
 from inferload.client.connection.http1 import Framing, Http1Error, parse_head
 from inferload.client.connection.python_connection import offered
 from inferload.client.connection.reply import Arrivals, ConnectionLost, HttpReply, nothing
-from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, tcp_info
+from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, is_rejected, tcp_info
 
 # `enum ending` of reader.c and `enum framing` of native.h.
 _ASKS_FOR_HEAD, _COMPLETE, _BROKEN_FRAMING, _PEER_CLOSED, _READ_FAILED, _STRAY, _MUCH, _MARKED = range(8)
 _ENDINGS = {1: _COMPLETE, 2: _BROKEN_FRAMING}  # by result of `frame`
 _SLICE_BYTES = 65_536  # limit of a parse slice, for reads of any size
+_BEAT_NS = 20_000_000  # BEAT_MS of reader.c: the thread polls at least that often
 _FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}
 
 
@@ -114,7 +115,13 @@ class NativeConnection:
         seen_ns = 0 if self._closed else self._reader.raw.lost_at(self._number)
         if not seen_ns:
             return None
-        return connection_end(self._sock, seen_ns, self.info, is_reset=self._is_reset)
+        from_ns, until_ns = (self._reader.raw.pauses() or [(0, 0)])[-1]
+        busy_ns = seen_ns - from_ns if until_ns <= seen_ns < until_ns + _BEAT_NS else 0
+        return connection_end(self._sock, seen_ns, self.info, is_reset=self._is_reset, busy_ns=busy_ns)
+
+    def is_rejected(self) -> bool:
+        """See PythonConnection.is_rejected."""
+        return is_rejected(self._sock, self.info)
 
     def release(self) -> None:
         """End the reply; any further read closes the connection."""

@@ -9,9 +9,10 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from inferload.base.clock import now_ns, thread_cpu_ns, wall_ns
+from inferload.base.clock import now_ns, wall_ns
+from inferload.client.connection.loop_polls import LoopPolls, polls_of
 from inferload.client.connection.reply import ConnectionLost, GatheredReply, MarkSearch
-from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, tcp_info
+from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, is_rejected, tcp_info
 from inferload.client.connection.tls import TlsLayer
 
 SO_TIMESTAMPNS = 35  # Linux; not in the socket module
@@ -37,14 +38,12 @@ class PythonConnection:
     """
 
     __slots__ = (
-        "_begun_ns",
         "_decrypt",
         "_end",
-        "_looked_ns",
-        "_loop",
         "_mark_timer",
         "_marks",
         "_paused",
+        "_polls",
         "_recvmsg",
         "_reply",
         "_sock",
@@ -67,11 +66,7 @@ class PythonConnection:
         self._mark_timer: Any = None
         self._paused = False
         self._end: ConnectionEnd | None = None  # by the server, during a reply
-        self._loop: Any = None
-        self._begun_ns = 0  # of the reply
-        self._looked_ns: tuple[int, int] | None = (
-            None  # when the event loop went on after that, and its CPU time by then
-        )
+        self._polls: LoopPolls | None = None
         self.closed = False
         self.info = TcpInfo()
         self.turns = 0  # requests sent so far
@@ -79,7 +74,7 @@ class PythonConnection:
 
     def watch(self, loop: Any) -> None:
         """Register the read watcher until `close`."""
-        self._loop = loop
+        self._polls = polls_of(loop)
         self._watcher = loop.io(self._sock.fileno(), 1)
         self._mark_timer = loop.timer(_MARKED_S, _MARKED_S)
         self._watcher.start(self._on_readable)
@@ -91,9 +86,6 @@ class PythonConnection:
         if on_parse_due is not None:  # else nothing is handed over before the end
             self._reply.on_full, self._reply.on_room = self._pause, self._resume
             self._reply.on_mark = self._wait_for_end
-        if self.turns:
-            self._begun_ns, self._looked_ns = now_ns(), None
-            self._loop.run_callback(self._look)
         self.turns += 1
         return self._reply
 
@@ -118,6 +110,10 @@ class PythonConnection:
         """Return when and how the server ended the connection during the reply; None if its end was not read."""
         return self._end
 
+    def is_rejected(self) -> bool:
+        """Return True if the server's kernel rejected the latest request. Call it before `close`."""
+        return is_rejected(self._sock, self.info)
+
     def release(self) -> None:
         """End the reply; any further read closes the connection."""
         self._reply = None
@@ -127,6 +123,11 @@ class PythonConnection:
 
     def close(self) -> None:
         """Stop the watcher and close the socket. Idempotent."""
+        self._stop()
+        self._sock.close()
+
+    def _stop(self) -> None:
+        """Stop the watcher."""
         if self.closed:
             return
         self.closed = True
@@ -135,17 +136,6 @@ class PythonConnection:
             if watcher is not None:
                 watcher.stop()
                 watcher.close()
-        self._sock.close()
-
-    def _look(self) -> None:
-        self._looked_ns = now_ns(), thread_cpu_ns()
-
-    def _busy_ns(self, at_ns: int) -> int:
-        """Return how long the event loop was busy since the begin of the reply: an end of the connection was not seen."""
-        if self._looked_ns is None:
-            return at_ns - self._begun_ns
-        looked_ns, cpu_ns = self._looked_ns
-        return looked_ns - self._begun_ns + thread_cpu_ns() - cpu_ns
 
     def _on_readable(self) -> None:
         error: ConnectionLost | None = None
@@ -162,10 +152,12 @@ class PythonConnection:
         reply = self._reply
         unexpected = bool(data) and (reply is None or reply.done)
         if ended and reply is not None:
-            busy_ns = self._busy_ns(mono_ns)
+            busy_ns = 0 if self._polls is None else mono_ns - self._polls.unseen_since_ns()
             self._end = connection_end(self._sock, mono_ns, self.info, is_reset=is_reset, busy_ns=busy_ns)
-        if ended or unexpected:
-            self.close()  # before the reply ends, which would keep the connection
+        if ended and reply is not None:
+            self._stop()  # before the reply ends, which would keep the connection; its turn closes the socket
+        elif ended or unexpected:
+            self.close()
         if reply is None or unexpected:
             return
         if data:  # else a part of a record, or a record without application data

@@ -10,10 +10,9 @@ from inferload.base.errors import UsageError
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema import tasks
+from inferload.scenario.schema.tasks import NAME, named
 from inferload.scenario.schema.workloads import Mix
 
-UNNAMED = tasks.NAME  # a run of tasks whose locustfile has no name
 # Parts that scenarios of one run share: there is one client, one cache and one scraper.
 _SHARED = ("request", "cache", "server")
 
@@ -46,7 +45,7 @@ class Program:
     scenario_classes: tuple[ScenarioClass, ...] = ()
     tasks: bool = False
     default_option: str = ""
-    name: str = UNNAMED
+    name: str = NAME
 
     @property
     def default(self) -> str:
@@ -71,7 +70,7 @@ class Program:
             self.check(name, scenario)
             return scenario
         if not self.scenario_classes:
-            return scenarios.from_text(tasks.named(self.name), "tasks", settings)
+            return scenarios.from_text(named(self.name), "tasks", settings)
         changes = {setting.key: setting.value for setting in settings}
         return self._together().changed(changes, "--set") if changes else self._together()
 

@@ -13,7 +13,6 @@ import gevent.event
 import msgspec
 
 from inferload.client.client import Client
-from inferload.client.connection.reader_choice import reader_of
 from inferload.client.connection.target import Target
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
@@ -56,7 +55,7 @@ class TurnDispatcher:
     def start(self) -> None:
         """Create the clients of the scenario's endpoint, and begin to gather results."""
         self.clients.open(self._on_turn)
-        self._paces_starts = any(client.reader == "python" for client in self.clients)
+        self._paces_starts = any(client.reader.reader == "python" for client in self.clients)
         self._gathering.start()
 
     def close(self) -> None:
@@ -218,7 +217,7 @@ class TurnClients:
     @property
     def readers(self) -> list[SocketReader]:
         """Readers of the sockets, by target."""
-        return [reader_of(settings.target) for settings in self._settings]
+        return [client.reader for client in self._clients[: len(self._settings)]]
 
     def _number(self, target: int, endpoint: EndpointName) -> int:
         number = self._numbers.get((target, endpoint))

@@ -190,7 +190,7 @@ def answered(client: PairClient, case: ReplyCase) -> tuple[TurnResult, bool]:
     """Return the result of a turn with this reply, and True if it ended only by the parsing at a timeout."""
     before = len(client.results)
     turn = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns()))
-    with gevent.Timeout(PATIENCE_S, RuntimeError(f"the {client.reader} reader hangs")):
+    with gevent.Timeout(PATIENCE_S, RuntimeError(f"the {client.reader.reader} reader hangs")):
         while turn._sent_ns is None:
             gevent.sleep(0)
         late = _send(client, turn, case)

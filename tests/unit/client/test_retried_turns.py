@@ -16,10 +16,11 @@ from reader_pairs import GOOD, PairClient, TlsPairClient, answered, send_pieces
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client import retry
+from inferload.client import turn as turns
 from inferload.client.client import Client
-from inferload.client.connection import reader_choice
+from inferload.client.connection import loop_polls, reader_choice
 from inferload.client.connection.connect import DialError
-from inferload.client.connection.tcp_info import tcp_info
+from inferload.client.connection.tcp_info import ConnectionEnd, tcp_info
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.turns.record import Failure, TurnRecord
@@ -144,10 +145,13 @@ def test_a_request_that_the_server_has_read_is_not_sent_again(case: tuple[PairCl
     check_order(record)
 
 
-def test_a_busy_client_sends_again_what_a_close_crossed(case: tuple[PairClient, End]) -> None:
+def test_a_busy_client_sends_again_what_a_close_crossed(
+    case: tuple[PairClient, End], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The end arrives within the limit, and is read after it. Repeated if the end itself came late."""
+    monkeypatch.setattr(loop_polls, "WAITED_NS", 3600 * NS_PER_S)  # of a poll that does not wait
     client, end = case
-    if isinstance(client, PairClient) and client.reader == "native":
+    if client.reader.reader == "native":
         pytest.skip("its thread is not busy")
     while True:
         begun_ns = now_ns()
@@ -166,6 +170,40 @@ def test_a_busy_client_sends_again_what_a_close_crossed(case: tuple[PairClient, 
     record = answer(client, turn, first).record
     first.close()
     assert (record.failure, record.attempts) == (None, 2)
+
+
+def test_the_work_of_a_client_whose_loop_goes_on_does_not_count(
+    case: tuple[PairClient, End], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client works for 25 ms in steps of 2.5 ms, and looks at its sockets in between. Then the server ends the connection."""
+    client, end = case
+    ends: list[ConnectionEnd] = []
+    monkeypatch.setattr(turns, "crossed_by_close", lambda _request, end: bool(ends.append(end)))
+    turn, first = start(client), far_of(client)
+    first.recv(100)
+    for _ in range(10):
+        _work(0.0025)
+        gevent.sleep(0.0001)
+    polled_ns = now_ns()
+    wait_for_poll()
+    end(client)
+    record = result_of(turn).record
+    first.close()
+    assert (record.failure, record.attempts) == (Failure.CUT, 1)
+    if client.reader.reader == "python":
+        assert ends[0].seen_ns - ends[0].busy_ns >= polled_ns
+
+
+def _work(work_s: float) -> None:
+    end_ns = time.thread_time_ns() + work_s * NS_PER_S
+    while time.thread_time_ns() < end_ns:
+        pass
+
+
+def wait_for_poll() -> None:
+    """Wait until the event loop has looked at its sockets twice."""
+    for _ in range(2):
+        gevent.sleep(0.0001)
 
 
 def test_a_connection_that_ended_before_the_request_is_not_used(case: tuple[PairClient, End]) -> None:
@@ -197,6 +235,26 @@ def test_a_request_that_a_closed_server_did_not_accept_is_no_retry(case: tuple[P
         record = answer(client, turn, first).record
     assert (record.failure, record.attempts, record.retries) == (None, 1, 0)
     check_order(record)
+
+
+def test_a_request_that_a_half_closed_server_reads_is_counted(case: tuple[PairClient, End]) -> None:
+    """The same segment arrives as of a server that has closed the connection, but the server reads the request."""
+    client, end = case
+    if end is not half_close:
+        pytest.skip("of a server that has only ended its sending")
+    connection, first = client._idle[-1], far_of(client)
+    connection.info = tcp_info(connection._sock)  # type: ignore[attr-defined]
+    type_of, refresh = type(connection), type(connection).refresh
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type_of, "refresh", lambda self: True if self is connection else refresh(self))
+        raise_limit(patch)
+        end(client)
+        turn = start(client)
+        record = answer(client, turn, first).record
+    assert first.recv(10) == b"POST /v1/c"
+    first.close()
+    assert (record.failure, record.attempts, record.retries) == (None, 2, 1)
+    assert connection._sock.closed  # type: ignore[attr-defined]
 
 
 def test_only_one_second_request_is_sent(case: tuple[PairClient, End], monkeypatch: pytest.MonkeyPatch) -> None:

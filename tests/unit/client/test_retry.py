@@ -43,13 +43,22 @@ def test_no_other_end_is_a_race(
     assert not crossed_by_close(request, ConnectionEnd(at_ns + age_ns, age_ns, True, max(0, age_ns)))
 
 
-@given(at_ns=times, trip_ns=trips, late_ns=st.integers(0, 10 * NS_PER_S), answered_ns=ages)
+@given(at_ns=times, trip_ns=trips, age_ns=st.integers(0, 10 * NS_PER_S), answered_ns=ages)
 def test_a_busy_client_does_not_change_the_decision_about_a_close(
-    at_ns: int, trip_ns: int | None, late_ns: int, answered_ns: int
+    at_ns: int, trip_ns: int | None, age_ns: int, answered_ns: int
 ) -> None:
-    seen_ns = at_ns + limit_ns(trip_ns) + 1 + late_ns
-    crossed = crossed_by_close(in_flight(at_ns, trip_ns), ConnectionEnd(seen_ns, answered_ns))
-    assert crossed == (answered_ns <= limit_ns(trip_ns))
+    end = ConnectionEnd(at_ns + limit_ns(trip_ns) + 1 + age_ns, answered_ns, busy_ns=limit_ns(trip_ns) + 1 + age_ns)
+    assert crossed_by_close(in_flight(at_ns, trip_ns), end) == (answered_ns <= limit_ns(trip_ns))
+
+
+@given(at_ns=times, trip_ns=trips, late_ns=st.integers(1, NS_PER_S), tick_ns=ages, busy_ns=st.integers(0, NS_PER_S))
+def test_the_tick_of_the_kernel_counts_only_within_the_time_in_which_the_client_was_busy(
+    at_ns: int, trip_ns: int | None, late_ns: int, tick_ns: int, busy_ns: int
+) -> None:
+    age_ns = limit_ns(trip_ns) + late_ns
+    end = ConnectionEnd(at_ns + age_ns, age_ns + tick_ns, True, busy_ns)
+    crossed = crossed_by_close(in_flight(at_ns, trip_ns), end)
+    assert crossed == (busy_ns >= late_ns and tick_ns <= -late_ns)
 
 
 @given(at_ns=times, trip_ns=trips, age_ns=st.integers(0, 10 * NS_PER_S), busy_ns=st.integers(0, 10 * NS_PER_S))

@@ -26,6 +26,7 @@ from inferload.run.worker.worker import Worker
 from inferload.run.worker.worker_run import WorkerRun
 from inferload.turns.record import Failure, PhaseWindow, TurnRecord
 from inferload.turns.run_windows import RunWindows
+from inferload.turns.socket_reader import SocketReader
 from inferload.turns.tally import TallySet
 from inferload.workload.arrivals import Arrival
 
@@ -34,7 +35,9 @@ class OneClient(list[Any]):
     """Clients of one server that answers each turn at once."""
 
     def __init__(self) -> None:
-        client = SimpleNamespace(reader="native", endpoint="chat", in_flight=0, pauses=list)
+        client = SimpleNamespace(
+            reader=SocketReader(target="http://a", reader="native"), endpoint="chat", in_flight=0, pauses=list
+        )
         client.never_sent = lambda request, detail: TurnResult(
             turn(turn_id=request.turn_id, failure=Failure.CLIENT_ERROR), "", detail
         )

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import gevent
 import psutil
@@ -19,7 +20,7 @@ import pytest
 from chat_events import ANSWER, event
 from scripted_server import HEAD, ScriptedServer, chunk, chunked, send
 
-from inferload.base.clock import now_ns
+from inferload.base.clock import NS_PER_MS, now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.target import Target
@@ -65,6 +66,24 @@ def client_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Clien
 
 
 # ---- one connection
+
+
+@pytest.mark.parametrize(
+    ("pauses", "busy_ms"),
+    [([], 0), ([(10, 90)], 85), ([(0, 9), (10, 94)], 85), ([(10, 75)], 0), ([(10, 90), (96, 190)], 0)],
+    ids=["no pause", "pause", "latest of two", "long ago", "afterwards"],
+)
+def test_an_end_may_have_waited_for_a_pause_of_the_thread(pauses: list[tuple[int, int]], busy_ms: int) -> None:
+    from inferload.client.connection.native_connection import NativeConnection
+
+    in_ns = [(begin * NS_PER_MS, end * NS_PER_MS) for begin, end in pauses]
+    raw = SimpleNamespace(lost_at=lambda _number: 95 * NS_PER_MS, pauses=lambda: in_ns)
+    near, far = socket.socketpair()
+    with near, far:
+        connection = NativeConnection(near, SimpleNamespace(raw=raw, add=lambda *_: 1))  # type: ignore[arg-type]
+        end = connection.end_by_peer()
+    assert end is not None
+    assert end.busy_ns == busy_ms * NS_PER_MS
 
 
 def test_two_replies_on_one_connection_end_separately(reader: native.Reader) -> None:
