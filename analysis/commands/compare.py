@@ -86,8 +86,8 @@ def register(subparsers: Any) -> None:
     add(
         "--fail-on-regression",
         action="store_true",
-        help=f"exit with {EXIT_REGRESSED} if a figure became worse, more turns failed, or only the candidate did not serve its "
-        "load",
+        help=f"exit with {EXIT_REGRESSED} if a figure became worse, more turns were not served, or only the candidate "
+        "did not serve its load",
     )
     add(
         "--strict",

@@ -21,9 +21,10 @@ from inferload.base.json_text import Count, Number, Seed
 from inferload.base.numbers import number, plural
 from inferload.results.documents import typed_documents
 from inferload.results.statistics.baseline_stats import FEWEST
+from inferload.results.statistics.not_served import total
 
 from .comparable import configuration, shared_starts
-from .sides import NAMES, Run, Side, complete_mean, read_side
+from .sides import NAMES, Run, Side, complete_mean, read_side, settings_of_load
 
 KIND = "inferload baseline"
 FORMAT = 1
@@ -58,7 +59,9 @@ class Occasion(Struct, frozen=True, kw_only=True):
     figures: dict[str, Number]
     # Of the server's turns; a file that lacks them leaves them unknown.
     ok_and_sent: tuple[Count, Count] | None = None
-    dropped: Count = 0
+    failed: Count | None = None
+    unfinished: Count | None = None
+    dropped: Count | None = None
     collapsed: str = ""
 
     def __post_init__(self) -> None:
@@ -188,10 +191,13 @@ def _served(side: Side) -> dict[str, Any]:
     """Return the fields of an occasion on its served turns, over the runs whose counts are those of the server."""
     counts = [run.ok_and_sent for run in side.served]
     known = [count for count in counts if count is not None]
-    how = [run.collapsed for run in side.served if run.collapsed]
+    given_up, of_all = side.runs_given_up
+    how = [run.collapsed for run in side.served if run.collapsed and run.given_up == (2 * given_up > of_all)]
     return {
         "ok_and_sent": (sum(ok for ok, _ in known), sum(sent for _, sent in known)) if known == counts else None,
-        "dropped": sum(run.dropped for run in side.served),
+        "failed": total(run.failed for run in side.served),
+        "unfinished": total(run.unfinished for run in side.served),
+        "dropped": total(run.dropped for run in side.served),
         "collapsed": how[0] if side.has_collapsed else "",
         "counts_hold": bool(side.served),
     }
@@ -233,6 +239,7 @@ def _entry(run: Run) -> dict[str, Any]:
 
 def _run_of(occasion: Occasion) -> Run:
     fields = msgspec.structs.asdict(occasion)
+    fields["settings"] = settings_of_load(occasion.settings)
     figures: dict[str, float | None] = dict.fromkeys(NAMES)
     return Run(path=Path(occasion.label), **fields | {"figures": figures | occasion.figures})
 

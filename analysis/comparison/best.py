@@ -60,7 +60,7 @@ class Rival:
 class BestSide:
     """Side with the best value of a figure, None if a side has no value. `rivals`: all others, that in doubt or next best first.
 
-    `worse`: what is worse than on the baseline: figures, failed turns, a load that was not served. `missing`: why the figure is
+    `worse`: what is worse than on the baseline: figures, turns not served, a load that was not served. `missing`: why the figure is
     not measured or not tested.
     """
 

@@ -33,7 +33,7 @@ class Differences:
     """Differences between two sides. `refusals` prevent a comparison; `compared`: differences of the servers under test.
 
     `slo`: prevents a comparison of figures that depend on the SLO; also in `warnings`. Empty with equal SLOs.
-    `of_one_load`: the sides differ in validity at most, so that failed turns are comparable if those of each run are known.
+    `of_one_load`: the sides differ in validity at most, so that turns not served are comparable if those of each run are known.
     """
 
     refusals: tuple[str, ...]

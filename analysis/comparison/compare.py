@@ -9,9 +9,9 @@ from inferload.results.statistics import baseline_stats as occasions
 from inferload.results.statistics import paired_runs
 
 from ..data.figures import SLO_FIGURES, Term
-from . import failed_turns, max_change, plausible
+from . import max_change, not_served, plausible
 from .comparable import Condition, Differences, differences, shared_starts
-from .failed_turns import FailedTurns
+from .not_served import NotServedTurns
 from .sides import Run, Side, TableRow
 
 FEWEST_PAIRS = 3  # of a t-test
@@ -72,7 +72,7 @@ class Comparison:
     pairs: tuple[tuple[Run, Run], ...] = ()
     unpaired: tuple[Run, ...] = ()
     occasions: int | None = None  # of a baseline file, which has no pairs
-    failed_turns: FailedTurns = failed_turns.UNKNOWN
+    not_served: NotServedTurns = not_served.UNKNOWN
     limits: tuple[max_change.CheckedLimit, ...] = ()  # of --max-change
     allowed: tuple[str, ...] = ()  # keys of the scenario that may differ
 
@@ -107,13 +107,13 @@ class Comparison:
 
     @property
     def regressed(self) -> bool:
-        """True if a figure became significantly worse, more turns failed, or only the candidate did not serve its load."""
-        return bool(self.worse) or self.failed_turns.regressed
+        """True if a figure became significantly worse, more turns were not served, or only the candidate did not serve its load."""
+        return bool(self.worse) or self.not_served.regressed
 
     @property
     def regressions(self) -> tuple[str, ...]:
         """Titles of what became worse."""
-        return (*(row.figure.title for row in self.worse), *self.failed_turns.regressions)
+        return (*(row.figure.title for row in self.worse), *self.not_served.regressions)
 
     @property
     def verdict(self) -> Verdict:
@@ -121,7 +121,7 @@ class Comparison:
         if not self.regressed:
             return self.primary.answer
         # The latencies of a load that was not served are those of another load.
-        return "mixed" if self.primary.answer == "better" and not self.failed_turns.collapsed else "worse"
+        return "mixed" if self.primary.answer == "better" and not self.not_served.collapsed else "worse"
 
 
 def compare(
@@ -185,7 +185,7 @@ def _compared(
         condition=condition,
         implausible=_implausible(baseline, candidate),
         pairs=pairs,
-        failed_turns=failed_turns.compare(baseline, candidate) if differ.of_one_load else failed_turns.UNKNOWN,
+        not_served=not_served.compare(baseline, candidate) if differ.of_one_load else not_served.UNKNOWN,
         allowed=tuple(allowed),
     )
 

@@ -16,8 +16,9 @@ from inferload.results.cost import UNPRICED, Prices
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results, Summary
-from inferload.results.statistics.failed_turns import Failed
-from inferload.scenario.schema.tasks import REACTING
+from inferload.results.statistics.not_served import NotServed, of_counts, total
+from inferload.scenario.schema import tasks
+from inferload.scenario.schema.added_later import ADDED_LATER
 from inferload.servers.scrapes_file import read_scrapes
 
 from ..charts.load import FIGURES
@@ -35,9 +36,7 @@ WARMING = "warming"
 _ONLY = "workload.only"
 UNREADABLE = "not readable"
 PROGRAM = "locustfile"  # setting: the program of a run, and the name by which --allow accepts another one
-_LEAST_COLLAPSED = (
-    0.5  # share of its runs; with fewer, a side has served its load: one of ten runs may seem overloaded by chance
-)
+_NO_SETTINGS = ("name", "seed", "gates", "slo", "server")  # keys that may differ between comparable runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +76,25 @@ class Run:
     notes: tuple[str, ...] = ()
     scenario: str = ""
     ok_and_sent: tuple[int, int] | None = None  # successful turns, sent turns
-    dropped: int = 0  # sessions that were not started because max_in_flight was reached
+    failed: int | None = None  # of the turns sent
+    unfinished: int | None = None  # of the turns sent
+    dropped: int | None = None  # sessions that were not started because max_in_flight was reached
     loads: tuple[LoadFigures, ...] = ()  # the run, or each step of its load
     arm: str = "cold"  # of the prefix cache: cold, warm, or warming (not counted)
     collapsed: str = ""  # how the server did not serve the load (`served`); empty if it did
     counts_hold: bool = True  # False: the measurement is invalid for a reason that is not the server's own
 
     @property
-    def failed_turns(self) -> Failed | None:
+    def not_served(self) -> NotServed | None:
         """Turns that failed, did not end or were dropped, among the planned ones; None if unknown."""
-        return None if self.ok_and_sent is None else Failed.of_counts(*self.ok_and_sent, self.dropped)
+        if self.ok_and_sent is None:
+            return None
+        return of_counts(self.ok_and_sent, self.dropped, self.failed, self.unfinished)
+
+    @property
+    def given_up(self) -> bool:
+        """True if the run was overloaded or stopped by abort_on, whatever the share of its turns that were not served."""
+        return served.is_given_up(self.collapsed)
 
     def value(self, name: str) -> float | None:
         """Return a figure by name; None if unknown."""
@@ -119,31 +127,38 @@ class Side:
 
     @property
     def served(self) -> Sequence[Run]:
-        """Runs whose failed turns and overload are the server's: also invalid ones, if the server itself made them invalid."""
+        """Runs whose turns not served and overload are the server's: also invalid ones, if the server itself made them invalid."""
         return [run for run in self.runs if run.counts_hold]
 
     @property
     def has_collapsed(self) -> bool:
-        """True if the server did not serve the load in half of the runs or more: the decision of --fail-on-regression."""
-        collapsed = sum(bool(run.collapsed) for run in self.served)
-        return collapsed > 0 and collapsed >= _LEAST_COLLAPSED * len(self.served)
+        """True if the server did not serve the load in more than half of the runs: one of ten may seem overloaded by chance."""
+        return 2 * sum(bool(run.collapsed) for run in self.served) > len(self.served)
+
+    @property
+    def runs_given_up(self) -> tuple[int, int]:
+        """Runs that were overloaded or stopped, and all runs whose counts are the server's."""
+        return sum(run.given_up for run in self.served), len(self.served)
 
     @property
     def collapsed(self) -> str:
         """How the load was not served, with the number of runs; empty if it was served in all runs."""
         found = Counter(run.collapsed for run in self.served if run.collapsed)
-        if not found:
-            return ""
-        kinds = ", ".join(f"{how} in {count} of {plural(len(self.served), 'run')}" for how, count in found.items())
-        return f"{self.label} did not serve the load: {kinds}" if self.has_collapsed else f"{self.label}: {kinds}"
+        return ", ".join(f"{how} in {count} of {plural(len(self.served), 'run')}" for how, count in found.items())
 
     @property
-    def failed_turns(self) -> Failed | None:
-        """Failed and planned turns of all runs whose counts are the server's; None if unknown for a run."""
-        known = [run.failed_turns for run in self.served if run.failed_turns is not None]
+    def not_served(self) -> NotServed | None:
+        """Turns not served and planned turns of all runs whose counts are the server's; None if unknown for a run."""
+        known = [run.not_served for run in self.served if run.not_served is not None]
         if not known or len(known) < len(self.served):
             return None
-        return Failed(sum(each.failed for each in known), sum(each.planned for each in known))
+        return NotServed(
+            count=sum(each.count for each in known),
+            planned=sum(each.planned for each in known),
+            failed=total(each.failed for each in known),
+            unfinished=total(each.unfinished for each in known),
+            dropped=total(each.dropped for each in known),
+        )
 
     @property
     def ok_and_sent(self) -> tuple[int, int] | None:
@@ -341,18 +356,20 @@ def _per_turn(total: int | None, reported: int | None) -> float | None:
 
 def _settings(manifest: Manifest) -> dict[str, Any]:
     """Flatten the scenario, without keys that may differ between comparable runs, and add the program."""
-    dropped = ("name", "seed", "gates", "slo", "server")
-    settings = dict(_flat({key: value for key, value in scenario_of(manifest).items() if key not in dropped}))
+    document = {key: value for key, value in scenario_of(manifest).items() if key not in _NO_SETTINGS}
+    settings = settings_of_load(dict(_flat(document)))
     program = _program_text(manifest, reacting=reacts(settings))
     return settings if program is None else settings | {PROGRAM: program}
 
 
+def settings_of_load(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without the keys that change no load: runs and baseline files of earlier versions lack them."""
+    return {key: value for key, value in settings.items() if key not in ADDED_LATER}
+
+
 def reacts(settings: Mapping[str, Any]) -> bool:
     """Return True if Python code of the program determines the turns, so that the scenario alone does not."""
-    classes = settings.get("workload.classes") or ()
-    workloads = [each.get("workload") for each in classes if isinstance(each, Mapping)]
-    kinds = [settings.get("workload.kind"), *(each.get("kind") for each in workloads if isinstance(each, Mapping))]
-    return any(kind in REACTING for kind in kinds)
+    return tasks.reacts({key: settings.get(f"workload.{key}") for key in ("kind", "classes")})
 
 
 def _program_text(manifest: Manifest, *, reacting: bool) -> str | None:
@@ -413,7 +430,8 @@ def _imported_runs(path: Path, results: Sequence[Imported], number: int | None =
             started_at=result.started_at,
             notes=result.notes,
             ok_and_sent=result.ok_and_sent,
-            collapsed=served.mostly_failed(result.failed_turns),
+            failed=result.failed_requests,
+            collapsed=served.mostly_not_served(result.not_served),
         )
         for position, result in enumerate(results, 1)
         if number in (None, position)

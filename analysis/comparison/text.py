@@ -8,27 +8,28 @@ from xml.etree import ElementTree
 from inferload.base.escaping import markdown as plain
 from inferload.base.numbers import NOT_KNOWN, plural
 from inferload.figures import table
-from inferload.results.statistics.failed_turns import LEAST_MORE
-from inferload.results.statistics.failed_turns import LEVEL as FAILED_LEVEL
+from inferload.results.statistics.not_served import LEAST_MORE, NotServed
+from inferload.results.statistics.not_served import LEVEL as NOT_SERVED_LEVEL
 from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE, POWER
+from inferload.turns.states import DROPPED, FAILED, UNFINISHED
 
 from ..pages import wording
 from . import costs, tables
 from .arms import between_arms
 from .best import BestSide, best_by_goal
 from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
-from .failed_turns import NOT_SERVED, TITLE, FailedTurns
+from .not_served import LOAD, TITLE, NotServedTurns, collapse_text, has_collapsed
 from .sides import Side
 
 
 def headline(comparison: Comparison) -> str:
-    """Format a comparison as a sentence: verdict, primary figure, every figure that is worse, failed turns, collapse, condition."""
+    """Format a comparison as a sentence: verdict, primary figure, what is worse, turns not served, collapse, condition."""
     against = f"{comparison.candidate.label} against {comparison.baseline.label}"
     verdict = f"{comparison.verdict.upper()}, " if comparison.verdict in ("better", "worse", "mixed") else ""
     also = [f"worse: {_measured(row, comparison)}" for row in comparison.worse if not row.primary]
-    also += [f"worse: {failed_text(comparison.failed_turns)}"] if comparison.failed_turns.more else []
-    also += [side.collapsed for side in (comparison.baseline, comparison.candidate) if side.collapsed]
-    judged = comparison.tested_any or comparison.failed_turns.regressed
+    also += [f"worse: {not_served_text(comparison.not_served)}"] if comparison.not_served.more else []
+    also += [line for line in _collapses(comparison) if line]
+    judged = comparison.tested_any or comparison.not_served.regressed
     holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and judged else []
     return f"{against}: {verdict}{'; '.join([_primary(comparison), *also, *holds])}"
 
@@ -38,8 +39,9 @@ def brief(comparison: Comparison) -> str:
     row = comparison.primary
     words = [f"{row.figure.title} {row.answer}"]
     words += [f"{other.figure.title} worse" for other in comparison.worse if not other.primary]
-    words += ["more failed turns"] if comparison.failed_turns.more else []
-    words += [NOT_SERVED] if comparison.candidate.has_collapsed else []
+    words += ["more turns not served"] if comparison.not_served.more else []
+    sides, of_one_load = (comparison.candidate, comparison.baseline), comparison.differences.of_one_load
+    words += [LOAD] if has_collapsed(*sides, of_one_load=of_one_load) else []
     return "; ".join(words)
 
 
@@ -65,14 +67,28 @@ def _measured(row: FigureRow, comparison: Comparison) -> str:
     return f"{row.figure.title} is {_change_text(row)}, {certainty}"
 
 
-def failed_text(turns: FailedTurns) -> str:
-    """Format the failed turns of both sides, with p if it was computed; unknown ones as such."""
-    after, before = (
-        NOT_KNOWN if side is None else f"{side.failed:,} of {side.planned:,}"
-        for side in (turns.candidate, turns.baseline)
-    )
+def not_served_text(turns: NotServedTurns) -> str:
+    """Format the turns not served of both sides, with p if it was computed; unknown ones as such."""
+    after, before = map(_counted, (turns.candidate, turns.baseline))
     p = "" if turns.p is None else f", {_p_is(turns.p)}"
     return f"{TITLE} are {after} against {before}{p}"
+
+
+def _counted(side: NotServed | None) -> str:
+    """Format a count among the planned turns, with its known parts."""
+    if side is None:
+        return NOT_KNOWN
+    parts = ((FAILED.key, side.failed), (UNFINISHED.key, side.unfinished), (f"sessions {DROPPED.key}", side.dropped))
+    named = ", ".join(f"{count:,} {word}" for word, count in parts if count)
+    return f"{side.count:,} of {side.planned:,}" + (f" ({named})" if named else "")
+
+
+def _collapses(comparison: Comparison) -> tuple[str, str]:
+    """Return how baseline and candidate did not serve their load; empty if they did."""
+    sides = comparison.baseline, comparison.candidate
+    of_one_load = comparison.differences.of_one_load
+    before, after = (collapse_text(side, other, of_one_load=of_one_load) for side, other in (sides, sides[::-1]))
+    return before, after
 
 
 def _basis(comparison: Comparison) -> str:
@@ -195,7 +211,7 @@ def remarks(comparison: Comparison) -> list[str]:
             lines.append(f"{side.label}: left out with their pairs, measurement not valid: {', '.join(invalid)}")
     if comparison.condition:
         lines.append(f"holds for {comparison.condition.holds_for}: {comparison.condition.reason}")
-    lines += untested(comparison) + _failed(comparison.failed_turns)
+    lines += untested(comparison) + _not_served(comparison.not_served)
     if comparison.pairs and comparison.unpaired:
         lines.append(
             f"left out, no run of this seed on the other side: {', '.join(run.label for run in comparison.unpaired)}"
@@ -205,10 +221,10 @@ def remarks(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _failed(turns: FailedTurns) -> list[str]:
-    """Return a line on the failed turns of both sides if there are any; the headline has a regression."""
-    some = any(side is not None and side.failed for side in (turns.baseline, turns.candidate))
-    return [failed_text(turns)] if some and not turns.more else []
+def _not_served(turns: NotServedTurns) -> list[str]:
+    """Return a line on the turns not served of both sides if there are any; the headline has a regression."""
+    some = any(side is not None and side.count for side in (turns.baseline, turns.candidate))
+    return [not_served_text(turns)] if some and not turns.more else []
 
 
 def untested(comparison: Comparison) -> list[str]:
@@ -232,8 +248,8 @@ def family(comparisons: Sequence[Comparison]) -> str:
     return (
         f"Significance level {ALPHA:g}, {test}: the primary figure without correction{confirmed}; all others with Holm's "
         f"correction, and at {OTHERS_ALONE:g} if the primary figure does not differ (their p is then multiplied by "
-        f"{ALPHA / OTHERS_ALONE:g}). Intervals are not corrected. More failed turns: Fisher's exact test at {FAILED_LEVEL:g}, "
-        f"and at least {LEAST_MORE} more.{several if count > 1 else ''}"
+        f"{ALPHA / OTHERS_ALONE:g}). Intervals are not corrected. More turns not served: Fisher's exact test at "
+        f"{NOT_SERVED_LEVEL:g}, and at least {LEAST_MORE} more.{several if count > 1 else ''}"
     )
 
 
@@ -293,7 +309,7 @@ def _comparison_document(comparison: Comparison) -> dict[str, Any]:
         "verdict": comparison.verdict,
         "worse": [row.figure.name for row in comparison.worse],
         "regressed": comparison.regressed,
-        "failed_turns": comparison.failed_turns.to_dict(),
+        "not_served": comparison.not_served.to_dict(),
         "pairs": len(comparison.pairs),
         "occasions": comparison.occasions,
         "condition": None if condition is None else {"holds_for": condition.holds_for, "reason": condition.reason},
@@ -341,10 +357,10 @@ def json_text(comparisons: Sequence[Comparison]) -> str:
 
 
 def junit(comparisons: Sequence[Comparison]) -> str:
-    """Return JUnit XML: a suite per candidate, a case per figure and one of failed turns: worse fails, untested is skipped."""
+    """Return JUnit XML: a suite per candidate, a case per figure and one of turns not served: worse fails, untested is skipped."""
     root = ElementTree.Element("testsuites", name="inferload compare")
     for comparison in comparisons:
-        turns = comparison.failed_turns
+        turns = comparison.not_served
         failures = len(comparison.worse) + sum(not checked.passed for checked in comparison.limits) + turns.regressed
         skipped = sum(not row.tested for row in comparison.rows) + (not turns.known and not turns.regressed)
         counts = {
@@ -362,7 +378,7 @@ def junit(comparisons: Sequence[Comparison]) -> str:
                 ElementTree.SubElement(case, "failure", message=message)
             elif not row.tested:
                 ElementTree.SubElement(case, "skipped", message=message)
-        _add_failed_turns(suite, comparison)
+        _add_not_served(suite, comparison)
         for checked in comparison.limits:
             case = ElementTree.SubElement(
                 suite, "testcase", classname=comparison.candidate.label, name=f"--max-change {checked.limit.text}"
@@ -375,11 +391,11 @@ def junit(comparisons: Sequence[Comparison]) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_failed_turns(suite: ElementTree.Element, comparison: Comparison) -> None:
-    """Add the case of failed turns and of a load that was not served: skipped if the turns are unknown or not comparable."""
-    turns, candidate = comparison.failed_turns, comparison.candidate
-    case = ElementTree.SubElement(suite, "testcase", classname=candidate.label, name="failed_turns")
-    message = "; ".join([failed_text(turns), *([candidate.collapsed] if turns.collapsed else [])])
+def _add_not_served(suite: ElementTree.Element, comparison: Comparison) -> None:
+    """Add the case of turns not served and of a load that was not served: skipped if the turns are unknown or not comparable."""
+    turns, candidate = comparison.not_served, comparison.candidate.label
+    case = ElementTree.SubElement(suite, "testcase", classname=candidate, name="not_served")
+    message = "; ".join([not_served_text(turns), *([_collapses(comparison)[1]] if turns.collapsed else [])])
     if turns.regressed:
         ElementTree.SubElement(case, "failure", message=message)
     elif not turns.known:

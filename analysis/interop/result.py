@@ -8,7 +8,7 @@ from typing import Any
 from inferload.base.numbers import number
 from inferload.figures.rate_figures import TURNS
 from inferload.figures.turn_figures import ITL
-from inferload.results.statistics.failed_turns import Failed
+from inferload.results.statistics.not_served import NotServed, of_counts
 
 from .units import LATENCIES
 
@@ -51,9 +51,14 @@ class Imported:
         return round(self.completed), round(self.completed + self.failed)
 
     @property
-    def failed_turns(self) -> Failed | None:
+    def failed_requests(self) -> int | None:
+        """Failed requests; None if unknown."""
+        return None if self.failed is None else round(self.failed)
+
+    @property
+    def not_served(self) -> NotServed | None:
         """Failed requests among all; None if unknown."""
-        return None if self.ok_and_sent is None else Failed.of_counts(*self.ok_and_sent)
+        return None if self.ok_and_sent is None else of_counts(self.ok_and_sent, None, self.failed_requests, None)
 
 
 def at(value: object, *path: str | int) -> Any:

@@ -139,10 +139,8 @@ class SweepRunner:
         return entry
 
     def _report(self, entry: RunEnded) -> None:
-        if entry.cause is not None:
-            self._progress(f"  {entry.folder}: {' '.join(entry.cause.split())}")
-        elif entry.exit_code == 3:
-            self._progress(f"  {entry.folder}: the measurement is not valid; the run is kept but not compared")
+        if found := runner.problem(self._runner.folder, entry):
+            self._progress(f"  {entry.folder}: {found}")
 
     def _argv(self, run: PlannedRun, url: str) -> list[str]:
         load = self._loads[run.scenario]

@@ -13,6 +13,8 @@ from inferload.base import clock, run_options, rundir
 from inferload.base.errors import UsageError
 from inferload.campaign import process
 from inferload.campaign.journal import Journal, RunBegun, RunEnded, RunStopped
+from inferload.results.documents import typed_documents
+from inferload.results.documents.summary_document import Summary
 
 USAGE = 2  # exit code of a run that did not begin: usage, configuration, or the check of the server before the load
 MADE = (0, 1, 3)  # exit codes of a run with a result: passed, a gate failed, not valid
@@ -91,6 +93,20 @@ class Runner:
         if code is None:
             known.end(limits.grace_s)
         return code
+
+
+def problem(folder: Path, entry: RunEnded) -> str:
+    """Return why a run has no result, or has one that is not compared: its measurement is not valid. Empty if it is compared.
+
+    An overloaded run with a failed gate has exit code 1, and may be invalid as well. `folder`: of the campaign.
+    """
+    if entry.cause is not None:
+        return " ".join(entry.cause.split())
+    try:
+        not_valid = typed_documents.read(folder / entry.folder / rundir.SUMMARY, Summary).not_valid
+    except UsageError as damage:
+        return str(damage)
+    return "the measurement is not valid; the run is kept but not compared" if not_valid else ""
 
 
 def _awaited(child: subprocess.Popen[bytes], most_s: float | None, poll: Callable[[], None] | None) -> int | None:

@@ -54,7 +54,7 @@ def register(commands: Any) -> None:
     add(
         "--fail-on-regression",
         action="store_true",
-        help="exit with 4 if a figure became worse, more turns failed, or only the candidate did not serve its load",
+        help="exit with 4 if a figure became worse, more turns were not served, or only the candidate did not serve its load",
     )
     add(
         "--strict",
@@ -175,10 +175,8 @@ def _make(plan: AbPlan, folder: Path, headers: list[str], retry: bool) -> int:
         print(f"{number}/{len(runs)}: {each.side} ({each.url})", file=sys.stderr, flush=True)
         entry = maker.run(each.folder, _argv(plan, each, folder, headers))
         runner.stop_if_refused(entry, each.side, journal.beside(each.folder))
-        if entry.cause is not None:
-            print(f"  {each.folder}: {' '.join(entry.cause.split())}", file=sys.stderr, flush=True)
-        elif entry.exit_code == 3:
-            print(f"  {each.folder}: the measurement is not valid; the run is kept but not compared", file=sys.stderr)
+        if found := runner.problem(folder, entry):
+            print(f"  {each.folder}: {found}", file=sys.stderr, flush=True)
     return len(journal.failures)
 
 

@@ -33,7 +33,7 @@ the first load of the process.
   `inferload run` and `locust -f locustfiles/chat.py` run are comparable.
 * A run of tasks without a scenario has the name of the file or folder that `-f` names: `support` for `support.py`.
 * [Comparisons](../how-to/compare.md), baselines and the trend of earlier runs join only runs of one program; `--allow
-  locustfile` accepts another one. An unknown program equals none.
+  locustfile` accepts another one. An unknown program equals none: in the trend such a run of tasks or live agents stands alone.
 * A worker whose program differs from the master's is refused before the load, in one line with the files; with `-f -` the text
   that it received is compared. Modules that a listener imports may be on one side only, such as pages of the master.
 * A [rerun](../start/run.md#earlier-runs-in-the-web-ui) executes no code that a run directory names: it needs the program of the

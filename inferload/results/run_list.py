@@ -1,6 +1,6 @@
 """List of the run directories in a folder, with the key figures of their summaries."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from inferload.figures.turn_figures import ITL, TTFT
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Summary
+from inferload.scenario.files.yaml_text import data_of
+from inferload.scenario.schema import tasks
 
 LONGEST = 200  # runs; a page of more would be slow
 _UNKNOWN = "-"
@@ -135,11 +137,26 @@ def listed(path: Path) -> ListedRun:
 
 
 def _program(manifest: Manifest, name: str) -> str:
-    """Return the begin of the program's digest; empty if it is part of inferload. `name`: of the run."""
+    """Return the begin of the program's digest; empty if only the scenario, or code of inferload, determines the turns.
+
+    `name`: of the run, which joins no other one if its program is unknown.
+    """
     program = manifest.program
-    if program is None or program.bundled:
-        return ""
-    return f"of unknown program ({name})" if program.digest is None else program.digest[:_DIGITS]
+    if program is None:
+        known = not _reacts(manifest.scenario.text)
+    elif program.bundled:
+        known = True
+    else:
+        known = program.digest is not None
+    if not known:
+        return f"of unknown program ({name})"
+    return "" if program is None or program.bundled else (program.digest or "")[:_DIGITS]
+
+
+def _reacts(text: str) -> bool:
+    """Return True if code of a program determines the turns of a scenario."""
+    document = data_of(text)
+    return isinstance(document, Mapping) and tasks.reacts(document.get("workload"))
 
 
 def _figures(summary: Summary | None) -> tuple[tuple[str, ...], tuple[float | None, ...]]:

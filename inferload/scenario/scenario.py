@@ -22,6 +22,7 @@ from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError, faults_of
 from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import Override, apply
+from inferload.scenario.schema.added_later import ADDED_LATER
 from inferload.scenario.schema.agent import BUNDLED_AGENT, LiveAgentWorkload
 from inferload.scenario.schema.arrivals import Arrivals, kind_names
 from inferload.scenario.schema.base import (
@@ -394,10 +395,13 @@ class Scenario(ScenarioPart):
     def digest(self) -> str:
         """SHA-256 (hex) of the resolved scenario as canonical JSON."""
         data = self.as_data()
-        if not self.abort_on:
-            del data["abort_on"]  # added later: scenarios without it keep their digest
-        if self.request.wrong_length == "stop":
-            del data["request"]["wrong_length"]  # likewise
+        for path, default in ADDED_LATER.items():
+            *folders, key = path.split(".")
+            mapping = data
+            for folder in folders:
+                mapping = mapping[folder]
+            if mapping[key] == default:
+                del mapping[key]
         canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -1,5 +1,6 @@
 """Schema of the workload `tasks`: turns that the tasks of a locustfile send."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -15,6 +16,19 @@ class Tasks(ScenarioPart):
     """Turns that the tasks of a locustfile send, without planned sessions."""
 
     kind: Literal["tasks"] = Field(description="tasks: the tasks of the locustfile send the turns")
+
+
+def reacts(workload: object) -> bool:
+    """Return True if Python code determines the turns of a workload as in a file, which may be damaged."""
+    if not isinstance(workload, Mapping):
+        return False
+    classes = workload.get("classes")
+    members = (
+        [each.get("workload") for each in classes if isinstance(each, Mapping)] if isinstance(classes, list) else []
+    )
+    return workload.get("kind") in REACTING or any(
+        isinstance(member, Mapping) and member.get("kind") in REACTING for member in members
+    )
 
 
 NAME = "tasks"  # of a run whose locustfile has no name

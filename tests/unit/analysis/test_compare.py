@@ -11,13 +11,14 @@ from xml.etree import ElementTree
 
 import pytest
 import summaries
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison import baselines, costs, max_change, page, tables
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import Comparison, compare, table_rows
 from inferload.analysis.comparison.plausible import faults
-from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_run, read_side
+from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_run, read_side, settings_of_load
 from inferload.analysis.data.figures import ALL, figure
 from paths import DATA
 from run_folders import write_run
@@ -27,6 +28,8 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_KNOWN, number
 from inferload.figures.limits.gate_grammar import GateError
 from inferload.results.cost import Prices
+from inferload.scenario.scenario import from_text
+from inferload.scenario.schema.added_later import ADDED_LATER
 
 PRIMARY = figure("mean(ttft_ms)")
 
@@ -202,6 +205,46 @@ def test_the_locustfiles_of_inferload_are_compared_by_its_version(kind: str, tmp
     if kind == "chat":  # as of a run on the virtual clock, which has no locustfile
         missing = programs(tmp_path / "missing", kind, None, None, recorded=False)
         assert compared(bundled, missing).differences.refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("", "request: {wrong_length: stop}"),
+        ("", "request: {wrong_length: warn}"),
+        ("request: {wrong_length: stop}", "request: {wrong_length: warn}"),
+        ("", "abort_on: []"),
+        ("abort_on: []", "abort_on: ['failed_ratio > 0.5 for 5s']"),
+    ],
+)
+def test_keys_that_change_no_load_are_no_setting(one: str, other: str, tmp_path: Path) -> None:
+    for name, text in (("one", one), ("other", other)):
+        path = write_run(tmp_path / name / "1", 1, 100)
+        manifest = json.loads((path / "run.json").read_text())
+        manifest["scenario"]["text"] += f"\n{text}\n"
+        (path / "run.json").write_text(json.dumps(manifest))
+    sides = read_side(tmp_path / "one"), read_side(tmp_path / "other")
+    for first, second in (sides, sides[::-1]):
+        assert compared(first, second).differences.refusals == ()
+    baselines.add(tmp_path / "b.json", [tmp_path / "one"])
+    document = json.loads((tmp_path / "b.json").read_text())
+    document["occasions"][0]["settings"] |= {"request.wrong_length": "stop", "abort_on": []}  # of an earlier version
+    (tmp_path / "b.json").write_text(json.dumps(document))
+    recorded = baselines.read(tmp_path / "b.json")
+    for side in sides:
+        assert compared(recorded, side).differences.refusals == ("seed: 1 against not set",)
+
+
+def test_keys_without_a_part_in_the_digest_are_no_setting() -> None:
+    """A scenario recorded before such a key has the same digest, and the same settings."""
+    document = yaml.safe_load("{schema: 1, name: s, workload: {kind: chat, prompt_tokens: 5, output_tokens: 5}}")
+    document |= {"arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1}, "phases": {"measure_s": 1}}
+    scenario = from_text(yaml.safe_dump(document), "s.yaml")
+    for path, default in ADDED_LATER.items():
+        folder, _, key = path.rpartition(".")
+        data = scenario.as_data()
+        assert (data[folder] if folder else data)[key] == default
+        assert settings_of_load({path: default, "workload.kind": "chat"}) == {"workload.kind": "chat"}
 
 
 def test_a_baseline_has_one_program(tmp_path: Path) -> None:
@@ -851,7 +894,7 @@ def test_the_difference_is_known_where_a_ratio_is_not(before: float | None, afte
     assert table.texts[0][list(table.columns).index("difference")] == shown
 
 
-@pytest.mark.parametrize("collapsed", ["overloaded", "over 10 % of the turns failed"])
+@pytest.mark.parametrize("collapsed", ["overloaded", "over 10 % of the turns not served"])
 def test_a_load_that_was_not_served_is_in_the_headline(collapsed: str) -> None:
     baseline, candidate = sides(1.2, 6)
     runs = tuple(replace(run, collapsed=collapsed if number < 4 else "") for number, run in enumerate(candidate.runs))
@@ -862,11 +905,11 @@ def test_a_load_that_was_not_served_is_in_the_headline(collapsed: str) -> None:
 
 
 def test_each_way_in_which_a_load_was_not_served_is_counted() -> None:
-    ways = ("overloaded", "overloaded", "over 10 % of the turns failed", "", "", "")
+    ways = ("overloaded", "overloaded", "over 10 % of the turns not served", "", "", "")
     baseline, candidate = sides(1.2, 6)
     runs = tuple(replace(run, collapsed=how) for run, how in zip(candidate.runs, ways, strict=True))
     assert replace(candidate, runs=runs).collapsed == (
-        "new did not serve the load: overloaded in 2 of 6 runs, over 10 % of the turns failed in 1 of 6 runs"
+        "overloaded in 2 of 6 runs, over 10 % of the turns not served in 1 of 6 runs"
     )
     assert baseline.collapsed == ""
 

@@ -1,18 +1,20 @@
 """Comparisons of running servers: plan and command line."""
 
 import contextlib
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_folders import write_run
 
 from inferload import cli
 from inferload.base.errors import UsageError
 from inferload.campaign import ab, pairs
 from inferload.campaign.ab import AbPlan
 from inferload.campaign.journal import Journal, RunEnded
-from inferload.campaign.runner import MADE, USAGE, stop_if_refused
+from inferload.campaign.runner import MADE, USAGE, problem, stop_if_refused
 from inferload.scenario.files import typed_yaml
 
 
@@ -116,3 +118,21 @@ def test_later_refusals_do_not_end_a_campaign(earlier: list[int | None], code: i
     stops = code == USAGE and not set(earlier) & set(MADE)
     with pytest.raises(UsageError, match=r"^A: why; then") if stops else contextlib.nullcontext():
         stop_if_refused(entry(9, code), "A", entries)
+
+
+@pytest.mark.parametrize("exit_code", MADE)
+@pytest.mark.parametrize("measurement", ["valid", "suspect", "invalid"])
+def test_an_invalid_run_is_not_compared_whatever_its_exit_code(
+    tmp_path: Path, exit_code: int, measurement: str
+) -> None:
+    """An overloaded run with a failed gate ends with 1, and one with `--on-invalid warn` with 0."""
+    write_run(tmp_path / "A" / "1", 1, 100.0)
+    file = tmp_path / "A" / "1" / "summary.json"
+    summary = json.loads(file.read_text())
+    summary["verdict"]["measurement"] = measurement
+    file.write_text(json.dumps(summary))
+    found = problem(tmp_path, RunEnded(folder="A/1", exit_code=exit_code))
+    assert ("kept but not compared" in found) == (measurement == "invalid") == bool(found)
+    assert problem(tmp_path, RunEnded(folder="A/1", exit_code=5, cause="no\n answer")) == "no answer"
+    file.write_text("{")
+    assert "summary.json" in problem(tmp_path, RunEnded(folder="A/1", exit_code=exit_code))

@@ -624,7 +624,14 @@ def test_a_trend_joins_no_runs_of_different_programs(controller: Controller, cli
         program = {"name": "support.py", "digest": digest and digest * 64, "bundled": False}
         write(controller, name, scenario=tasks, program=program)
     write(controller, "f", program={"bundled": True})
+    for name, kind in (("g", "tasks"), ("h", "live_agent"), ("i", "chat")):  # no record of a program
+        write(controller, name, scenario={"name": "old", "text": f"workload: {{kind: {kind}}}"})
+    write(controller, "j", scenario={"name": "old", "text": "workload: {kind: tasks}"}, program={"bundled": True})
+    mixed = "workload: {kind: mix, classes: [{name: a, workload: {kind: live_agent}}]}"
+    write(controller, "k", scenario={"name": "old", "text": mixed})
     found = {run.name: run.series for run in RunList(controller.runs_folder).read()[0]}
+    assert len({found[name] for name in "ghjk"}) == 4
+    assert found["i"] == found["j"] == "old"
     assert found["a"] == found["b"] == "support 111111111111"
     assert found["c"] == "support 222222222222"
     assert found["d"] != found["e"]

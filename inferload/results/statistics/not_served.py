@@ -1,0 +1,78 @@
+"""Turns not served of two sides: Fisher's exact test over their planned turns, and over runs that did not serve their load.
+
+The test treats turns as independent. Failures that come together (a server that answers nothing for some seconds) are fewer
+independent events than turns, so that equal sides with such failures differ more often than the level states. Pure maths;
+scipy is imported by the functions, because it takes half a second.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+LEVEL = 0.01  # of turns: two-sided, as all tests of a comparison
+LEAST_MORE = 3  # turns beyond the share of the baseline; fewer are no finding, however few were planned
+LEVEL_OF_RUNS = 0.05  # one-sided: a run is a single event, of which a comparison has few
+
+
+@dataclass(frozen=True, slots=True)
+class NotServed:
+    """Turns of a side that were not served, among its planned ones; all may be sums over runs.
+
+    `failed`, `unfinished`, `dropped`: the parts of `count`, None if unknown; a dropped session counts as one turn.
+    """
+
+    count: int
+    planned: int
+    failed: int | None = None
+    unfinished: int | None = None
+    dropped: int | None = None
+
+
+def of_counts(
+    ok_and_sent: tuple[int, int], dropped: int | None, failed: int | None, unfinished: int | None
+) -> NotServed:
+    """Return the turns that failed, did not end, or were planned and not sent. Unknown `dropped` count as none."""
+    ok, sent = ok_and_sent
+    late = dropped or 0
+    return NotServed(sent - ok + late, sent + late, failed, unfinished, dropped)
+
+
+def total(parts: Iterable[int | None]) -> int | None:
+    """Return the sum; None if a part is unknown."""
+    known = [*parts]
+    return None if None in known else sum(part for part in known if part is not None)
+
+
+def p_more(baseline: NotServed, candidate: NotServed) -> float | None:
+    """Two-sided p of Fisher's exact test; None without LEAST_MORE turns of the candidate beyond the baseline's share."""
+    if not baseline.planned or not candidate.planned:
+        return None
+    beyond = candidate.count - candidate.planned * baseline.count / baseline.planned
+    if beyond < LEAST_MORE:
+        return None
+    from scipy import stats
+
+    table = np.array([[side.count, side.planned - side.count] for side in (candidate, baseline)])
+    return float(stats.fisher_exact(table).pvalue)
+
+
+def is_more(p: float | None) -> bool:
+    """Return True if `p_more` says that more turns of the candidate were not served."""
+    return p is not None and p < LEVEL
+
+
+def more_runs(baseline: tuple[int, int], candidate: tuple[int, int]) -> bool:
+    """Return True if more runs of the candidate did not serve their load: all, and none of the baseline, or by Fisher's test.
+
+    Both sides: runs that did not serve their load, and all runs. The first condition decides where so few runs have no test.
+    """
+    (before, of_before), (after, of_after) = baseline, candidate
+    if not of_before or not after:
+        return False
+    if after == of_after and not before:
+        return True
+    from scipy import stats
+
+    table = np.array([[after, of_after - after], [before, of_before - before]])
+    return bool(stats.fisher_exact(table, alternative="greater").pvalue < LEVEL_OF_RUNS)
