@@ -292,17 +292,21 @@ A request is sent again in one case: the server closed a keep-alive connection t
 Any other end of a connection without a reply fails the turn as `cut`. A turn is sent at most twice; the second request, on a
 new connection, fails as any other: with `connect` and `attempts` 1 if there is none.
 
-The end of the connection is dated as follows. The time at which the client read it is never before it. If that time is beyond
-the limit, what the kernel knows decides, so that a busy client does not fail a turn:
+The end of the connection is dated by the time at which the client read it, which is never before it. An end that arrived while
+the client was busy is read late by at most the time since the client last looked at the connection. So that a busy client does
+not fail a turn, an end beyond the limit counts as in time if it may have waited for so long, and:
 
-- A close in order (FIN, TLS's close_notify) has a time in the kernel, to the tick of its clock (1 to 10 ms).
-- A reset has none. Where the event loop reads (TLS, or no compiled reader), the time in which it was busy is subtracted, unless
-  the server's kernel had acknowledged the request, as it does within 40 ms: a reset up to then may count as in time if the
-  client was busy. Plain connections are read by a thread of their own, whose time holds.
+- A close in order (FIN, TLS's close_notify) was in time by the kernel's clock, in its ticks of 1 to 10 ms.
+- A reset has no time in the kernel. The server's kernel had not acknowledged the request, as it does within 40 ms.
+
+The client looks at the connection in each iteration of the event loop (TLS, or no compiled reader). Plain connections are read by
+a thread of their own, which is late only in a pause of 50 ms or more.
 
 A connection whose end has arrived before the request is not used: the turn takes another one, without a retry, and `attempts`
-does not count it. The same holds for a request that the server's kernel provably did not accept because it had closed the
-connection.
+does not count it. The same holds for a request that the server's kernel rejected because it had closed the connection: a reset
+followed the close, and no byte of the request was acknowledged. While neither a reset nor an acknowledgement has arrived by the
+end of the turn, it is assumed that the server received the request, and `attempts` and `retried` count it: a server that has only
+ended its sending (half-close) may read it.
 
 The instants of a turn that was sent twice stay in order: `sent_ns` is that of the first request, `written_ns` and
 `round_trip_ns` are of the second, and events have their offset from `sent_ns`. So TTFT, E2E and the upload include the lost
@@ -310,7 +314,8 @@ request and the second connection, which `connect_ns` leaves out, and the lag do
 
 Requests that arrive at a server = `before_load.requests` of its entry in `run.json` + `turns.by_phase.all.requests` of
 `summary.json`, and the latter = `sent` + `retried` - turns without a connection. A server that resets a connection before it
-has read the request, and a proxy that keeps it, count fewer.
+has read the request, one whose rejection of a request behind a close is lost, and a proxy that keeps it, count fewer. A server
+that ends its sending, then reads a request and resets the connection before its kernel has acknowledged it, counts one more.
 """
 
 
