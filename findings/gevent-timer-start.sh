@@ -9,7 +9,7 @@
 #   `repeat`, started by `again()`, waits its full time. The libuv loop of the same gevent waits the full time after `start`.
 # Consequence: a time-out that is re-armed with `start` can spin, or end too early.
 # Seen: gevent 26.9.0, greenlet 3.5.6, Python 3.11.7, 28 November 2026:
-#   libev: left 0.04 s, fired at each iteration: True, again without repeat: 0, again with repeat after 0.10 s
+#   libev: left 0.03 s, fired at each iteration: True, again without repeat: 0, again with repeat after 0.10 s
 #   libuv: left 0.10 s, fired at each iteration: False
 set -euo pipefail
 folder=$(mktemp -d)
