@@ -30,7 +30,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class FirstScreen:
-    """What a reader needs first. `failed`: gates and other requests, which the headline of a failed run only counts."""
+    """First screen of a report. `failed`: gates and other requests, which the headline of a failed run only counts."""
 
     facts: tuple[tuple[str, str], ...]
     failed: tuple[str, ...]

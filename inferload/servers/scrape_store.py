@@ -77,6 +77,7 @@ class ScrapeStore:
     def __init__(self, wanted: Callable[[str], bool] = lambda metric: True) -> None:
         self._wanted = wanted
         self._waiting: list[pa.Table] = []
+        self._rows = 0  # of these
         self._scraped: dict[str, list[Instants]] = {}  # instants of all scrapes of a target
         self._columns: dict[str, list[Instants]] = {}  # instants of its blocks, by round, ascending
         self._blocks: dict[str, dict[str, list[_Block]]] = {}
@@ -96,13 +97,15 @@ class ScrapeStore:
             wanted = np.array([self._wanted(name) for name in metric.dictionary.to_pylist()], dtype=np.bool_)
             rows = np.flatnonzero(wanted[metric.indices.to_numpy()])
             kept = batch if len(rows) == len(batch) else batch.take(pa.array(rows, pa.int64()))
-            self._waiting.append(pa.Table.from_batches([kept]))
-            if sum(map(len, self._waiting)) >= _ROWS:
+            if len(kept):
+                self._waiting.append(pa.Table.from_batches([kept]))
+                self._rows += len(kept)
+            if self._rows >= _ROWS:
                 self.flush()
 
     def flush(self) -> None:
         """Compress the samples that were added last."""
-        waiting, self._waiting = [table for table in self._waiting if len(table)], []
+        waiting, self._waiting, self._rows = self._waiting, [], 0
         if not waiting:
             return
         (batch,) = pa.concat_tables(waiting).unify_dictionaries().combine_chunks().to_batches()

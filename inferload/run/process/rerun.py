@@ -24,7 +24,7 @@ from inferload.workload import live_agent
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What this process was started with, beside its user classes. `scenario`, `settings`: values of --scenario and --set."""
+    """Options of this process beside its user classes. `scenario`, `settings`: values of --scenario and --set."""
 
     code: LoadedCode = field(default_factory=LoadedCode)
     scenario: str = ""

@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import gevent
@@ -144,6 +144,23 @@ def pair_client(reader: str, endpoint: EndpointName = "chat") -> PairClient:
     if reader == "tls":
         return TlsPairClient("TLSv1.3", endpoint=endpoint)
     return PairClient("native" if reader == "native" else "python", endpoint)
+
+
+@contextlib.contextmanager
+def unchecked_clients(reader: str) -> Iterator[Callable[[EndpointName], PairClient]]:
+    """Yield a function that returns a client of an endpoint whose turns no periodic check ends, without idle connections."""
+    clients: dict[EndpointName, PairClient] = {}
+
+    def of(endpoint: EndpointName) -> PairClient:
+        if endpoint not in clients:
+            clients[endpoint] = pair_client(reader, endpoint)
+            clients[endpoint]._sweeper.stop()
+        clients[endpoint].forget_idle()
+        return clients[endpoint]
+
+    yield of
+    for client in clients.values():
+        client.close()
 
 
 @contextlib.contextmanager

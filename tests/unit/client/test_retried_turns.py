@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import gevent
 import pytest
@@ -218,17 +219,25 @@ def test_a_connection_that_ended_before_the_request_is_not_used(case: tuple[Pair
     check_order(record)
 
 
+@contextmanager
+def end_unseen(client: PairClient) -> Iterator[None]:
+    """The client uses its idle connection within the block although its end arrives, which may be read late."""
+    connection = client._idle[-1]
+    connection.info = tcp_info(connection._sock)  # type: ignore[attr-defined]
+    refresh = type(connection).refresh
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(connection), "refresh", lambda self: True if self is connection else refresh(self))
+        raise_limit(patch)
+        yield
+
+
 def test_a_request_that_a_closed_server_did_not_accept_is_no_retry(case: tuple[PairClient, End]) -> None:
     """The end arrives between the last look at the connection and the request."""
     client, end = case
     if end not in (fin, reset):
         pytest.skip("the server's kernel accepts the request")
-    connection, first = client._idle[-1], far_of(client)
-    connection.info = tcp_info(connection._sock)  # type: ignore[attr-defined]
-    type_of, refresh = type(connection), type(connection).refresh
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type_of, "refresh", lambda self: True if self is connection else refresh(self))
-        patch.setattr(retry, "SLACK_NS", 3600 * NS_PER_S)
+    first = far_of(client)
+    with end_unseen(client):
         end(client)
         first.close()
         turn = start(client)
@@ -243,11 +252,7 @@ def test_a_request_that_a_half_closed_server_reads_is_counted(case: tuple[PairCl
     if end is not half_close:
         pytest.skip("of a server that has only ended its sending")
     connection, first = client._idle[-1], far_of(client)
-    connection.info = tcp_info(connection._sock)  # type: ignore[attr-defined]
-    type_of, refresh = type(connection), type(connection).refresh
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type_of, "refresh", lambda self: True if self is connection else refresh(self))
-        raise_limit(patch)
+    with end_unseen(client):
         end(client)
         turn = start(client)
         record = answer(client, turn, first).record

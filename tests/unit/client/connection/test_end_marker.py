@@ -10,7 +10,7 @@ from endpoint_answers import INCOMPLETE, MESSAGES, RESPONSES
 from fuzz_replies import ReplyCase
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reader_pairs import PairClient, answered, pair_client, send_pieces
+from reader_pairs import PairClient, answered, send_pieces, unchecked_clients
 from scripted_server import HEAD, chunk
 
 from inferload.base.clock import now_ns
@@ -48,18 +48,8 @@ def connect(request: pytest.FixtureRequest) -> Iterator[object]:
     """connect(endpoint): a client whose turns no periodic check ends."""
     if request.param == "native" and not reader_choice.built():
         pytest.skip("the compiled reader was not built")
-    clients: dict[EndpointName, PairClient] = {}
-
-    def of(endpoint: EndpointName) -> PairClient:
-        if endpoint not in clients:
-            clients[endpoint] = pair_client(request.param, endpoint)
-            clients[endpoint]._sweeper.stop()
-        clients[endpoint].forget_idle()
-        return clients[endpoint]
-
-    yield of
-    for client in clients.values():
-        client.close()
+    with unchecked_clients(request.param) as of:
+        yield of
 
 
 def body(framing: str, events: list[bytes]) -> list[bytes]:

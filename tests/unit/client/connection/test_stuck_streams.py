@@ -10,7 +10,7 @@ from endpoint_answers import OF_ENDPOINTS
 from fuzz_replies import ReplyCase
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from reader_pairs import PairClient, pair_client, send_pieces
+from reader_pairs import PairClient, send_pieces, unchecked_clients
 from scripted_server import HEAD, chunk
 
 from inferload.base.clock import now_ns
@@ -30,18 +30,8 @@ def client_of(request: pytest.FixtureRequest) -> Iterator[Callable[[EndpointName
     """client_of(endpoint): a client whose turns no periodic check ends."""
     if request.param == "native" and not reader_choice.built():
         pytest.skip("the compiled reader was not built")
-    clients: dict[EndpointName, PairClient] = {}
-
-    def of(endpoint: EndpointName) -> PairClient:
-        if endpoint not in clients:
-            clients[endpoint] = pair_client(request.param, endpoint)
-            clients[endpoint]._sweeper.stop()
-        clients[endpoint].forget_idle()
-        return clients[endpoint]
-
-    yield of
-    for client in clients.values():
-        client.close()
+    with unchecked_clients(request.param) as of:
+        yield of
 
 
 def reply_of(endpoint: EndpointName, framing: str) -> tuple[bytes, int]:
