@@ -8,6 +8,7 @@ The server needs automatic tool choice: vllm serve MODEL --enable-auto-tool-choi
 import ast
 import json
 import operator
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,7 +87,7 @@ class ToolAgent(LiveAgent):
         if name == "calculate":
             return f"{calculate(str(arguments['expression'])):g}"
         if name == "clock":
-            return datetime.now(UTC).isoformat(timespec="seconds")
+            return datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds")
         if name == "list_files":
             files = sorted(Path(self._folder.name).iterdir())
             return "\n".join(f"{file.name} {file.stat().st_size}" for file in files)

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
@@ -75,7 +74,7 @@ def demo(engine: str, scenarios: Sequence[str], extra: Sequence[str]) -> int:
     """Start a server, run each scenario, stop the server. Return the first exit code that is not 0."""
     # The simulator needs no separate cores.
     client, server_cores = launch.split_cores(launch.available_cores()) if engine != "simulator" else (None, None)
-    at = datetime.fromtimestamp(clock.wall_ns() / clock.NS_PER_S, UTC)
+    at = clock.calendar_now()
     base = paths.repository() or Path.cwd()
     codes, lines = [], []
     with local.serving(ServerSpec(engine=engine, port=probe.free_port(), cores=server_cores)) as server:

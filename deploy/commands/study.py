@@ -5,7 +5,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +125,7 @@ def _new(arguments: argparse.Namespace) -> tuple[StudyPlan, dict[str, Sweep], Pa
         raise UsageError(
             f"--host {unused[0]}: no variant of a part with its baseline; {study.name} has {_names(study)}"
         )
-    folder = arguments.into or Path("runs") / rundir.default_name(study.name, datetime.now(UTC))
+    folder = arguments.into or Path("runs") / rundir.default_name(study.name)
     if (folder / STUDY).exists():
         raise UsageError(f"{folder}: already contains a study; use --resume {folder}, or another folder with --into")
     for file in study.missing_files(engine, arguments.quick, hosts):

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +153,7 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     changes = {"engine": arguments.engine or sweep.engine, "pairs": arguments.pairs or sweep.pairs}
     sweep = sweep.model_copy(update={**changes, "set": (*sweep.set, *arguments.set)})
     definition.check(sweep, str(arguments.file))
-    folder = arguments.into or Path("runs") / f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{sweep.name}"
+    folder = arguments.into or Path("runs") / rundir.default_name(sweep.name)
     if (folder / JOURNAL).exists():
         raise UsageError(f"{folder}: already contains a sweep; use --resume {folder}, or another folder with --into")
     return sweep, folder

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 
 from ..vllm.log_cause import given_up, one_line
@@ -164,10 +165,10 @@ def wait(server: LocalServer, limit_s: float, progress: ProgressCallback = to_st
 
     If the server ends first or the limit passes, stop it and raise UsageError with the cause from its log.
     """
-    start_s = time.monotonic()
+    start_ns = now_ns()
     reported_s = last_led_s = 0.0
     while not probe.healthy(server_state.reachable(server.host), server.port):
-        elapsed_s = time.monotonic() - start_s
+        elapsed_s = (now_ns() - start_ns) / NS_PER_S
         members = server_state.group(server)
         if server.pid in members and not given_up(tail(server.log)):
             last_led_s = elapsed_s
@@ -183,7 +184,7 @@ def wait(server: LocalServer, limit_s: float, progress: ProgressCallback = to_st
         time.sleep(POLL_S)
     _check_port_owner(server)
     _check_first_token(server)
-    return time.monotonic() - start_s
+    return (now_ns() - start_ns) / NS_PER_S
 
 
 def _check_port_owner(server: LocalServer) -> None:
@@ -224,8 +225,8 @@ def tail(log: Path, size: int = TAIL_BYTES) -> str:
 def stop(server: LocalServer, grace_s: float = GRACE_S) -> bool:
     """End the process group, wait until its port is free and remove its state file. Return True if it was alive."""
     ended = server_state.end(server, grace_s)
-    deadline_s = time.monotonic() + grace_s
-    while ended and not probe.is_free(server.host, server.port) and time.monotonic() < deadline_s:
+    deadline_ns = now_ns() + round(grace_s * NS_PER_S)
+    while ended and not probe.is_free(server.host, server.port) and now_ns() < deadline_ns:
         time.sleep(POLL_S)
     server_state.forget(server)
     return ended

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from inferload.base import clock
+from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 
 from . import paths, procfs
@@ -155,9 +157,9 @@ def end(server: LocalServer, grace_s: float) -> bool:
 
 def _reap(server: LocalServer) -> None:
     """Reap the server's first process if it is a child of this one: it closes its files shortly before it is a zombie."""
-    deadline_s = time.monotonic() + _REAP_S
+    deadline_ns = now_ns() + round(_REAP_S * NS_PER_S)
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(server.pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline_s:
+        while os.waitpid(server.pid, os.WNOHANG)[0] == 0 and now_ns() < deadline_ns:
             time.sleep(POLL_S)
 
 
@@ -167,9 +169,9 @@ def _signal(group_id: int, number: signal.Signals) -> None:
 
 
 def _gone_within(server: LocalServer, limit_s: float) -> bool:
-    deadline_s = time.monotonic() + limit_s
+    deadline_ns = now_ns() + round(limit_s * NS_PER_S)
     while group(server):
-        if time.monotonic() > deadline_s:
+        if now_ns() > deadline_ns:
             return False
         time.sleep(POLL_S)
     return True
@@ -177,9 +179,9 @@ def _gone_within(server: LocalServer, limit_s: float) -> bool:
 
 def utc_now() -> str:
     """Return the wall clock in UTC as text, in whole seconds."""
-    return time.strftime(_TIME, time.gmtime())
+    return clock.calendar_now().strftime(_TIME)
 
 
 def age_s(server: LocalServer) -> float:
     """Return the wall time since the start of the server."""
-    return time.time() - calendar.timegm(time.strptime(server.started_at, _TIME))
+    return clock.calendar_now().timestamp() - calendar.timegm(time.strptime(server.started_at, _TIME))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from inferload.base import rundir
-from inferload.base.clock import NS_PER_S, Anchor
+from inferload.base.clock import NS_PER_S, Anchor, calendar_now
 from inferload.client.endpoints.table import DIALECTS
 from inferload.client.turn_record import TurnResult
 from inferload.figures.counting import count_delays, count_turns
@@ -110,7 +110,7 @@ def _counts(run: EndedRun, records: Sequence[TurnRecord]) -> Counts:
             model=start.server.model,
             engine="simulator",
             stands_for=start.server.stands_for,
-            started_at=manifests.started_at(run.anchor),
+            started_at=manifests.started_at(calendar_now()),
             versions=manifests.versions(run.start.version),
         ),
         scenario_text=scenario.resolved_text(),
@@ -172,7 +172,7 @@ def _manifest(run: EndedRun, counts: Counts) -> Manifest:
         versions=manifests.versions(run.start.version),
         hosts=[socket.gethostname()],
         machine=manifests.machine(),
-        started_at=manifests.started_at(run.anchor),
+        started_at=manifests.started_at(calendar_now()),
         anchor=anchor,
         phases=[manifests.Phase.of(window, run.anchor) for window in counts.windows],
         workers=[

@@ -1,21 +1,59 @@
 """Clocks: a monotonic clock for all durations, and an anchor that maps it to the wall clock.
 
-No other module of the load path imports `time`.
+No other module reads a clock (tests/unit/base/test_clock.py lists the exceptions). All instants come from one `Clock`, which is
+read at each call and can be replaced: by a virtual one (`run/virtual`), or by a test.
 """
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-
-now_ns = time.monotonic_ns
-wall_ns = time.time_ns
-cpu_ns = time.process_time_ns
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 
 _STEP_NS = 50 * NS_PER_MS  # between two readings a second apart; slewing changes the clock by less
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Source of instants. `is_virtual`: they are not those of this machine, and its load and speed do not matter."""
+
+    now_ns: Callable[[], int]
+    wall_ns: Callable[[], int]
+    cpu_ns: Callable[[], int]  # CPU time of this process
+    is_virtual: bool = False
+
+
+SYSTEM = Clock(time.monotonic_ns, time.time_ns, time.process_time_ns)
+current = SYSTEM  # assign another clock here to replace the source of all instants
+
+
+def now_ns() -> int:
+    """Return the monotonic time in nanoseconds; its zero has no meaning."""
+    return current.now_ns()
+
+
+def wall_ns() -> int:
+    """Return the wall time in nanoseconds since the epoch."""
+    return current.wall_ns()
+
+
+def cpu_ns() -> int:
+    """Return the CPU time of this process in nanoseconds."""
+    return current.cpu_ns()
+
+
+def is_virtual() -> bool:
+    """Return True if the instants are those of a virtual clock."""
+    return current.is_virtual
+
+
+def calendar_now() -> datetime:
+    """Return the date and time of this machine in UTC, whatever the clock of a run: for names and dates of documents."""
+    return datetime.fromtimestamp(SYSTEM.wall_ns() / NS_PER_S, UTC)
 
 
 @dataclass(frozen=True, slots=True)

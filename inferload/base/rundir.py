@@ -10,11 +10,12 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from inferload.base import json_text
+from inferload.base.clock import calendar_now
 from inferload.base.errors import UsageError
 
 FORMAT = 1
@@ -58,7 +59,7 @@ class Taken(UsageError):
 
 def default_name(scenario: str, at: datetime | None = None) -> str:
     """Return the default name of a run directory: `<UTC time>-<scenario>`."""
-    return f"{(at or datetime.now(UTC)).strftime('%Y%m%dT%H%M%SZ')}-{scenario}"
+    return f"{(at or calendar_now()).strftime('%Y%m%dT%H%M%SZ')}-{scenario}"
 
 
 def link_latest(path: Path) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +181,7 @@ def write_document(
         window_s=plan.window_s,
         warmup_s=plan.warmup_s,
         cache=cache_text(scenario),
-        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        made_at=clock.calendar_now().isoformat(timespec="seconds"),
     )
     rundir.write_json(folder / rundir.SEARCH, typed_documents.document_of(document))
     return document

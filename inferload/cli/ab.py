@@ -4,7 +4,6 @@ import argparse
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +135,7 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
     )
     scenario = plan.load()
     plan = plan.model_copy(update={"digest": scenario.digest})
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    folder = arguments.into or Path("runs") / f"{stamp}-ab-{scenario.name}"
+    folder = arguments.into or Path("runs") / rundir.default_name(f"ab-{scenario.name}")
     if (folder / JOURNAL).exists():
         raise UsageError(f"{folder}: already contains runs; use --resume {folder}, or another folder with --into")
     return plan, folder

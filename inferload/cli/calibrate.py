@@ -5,11 +5,11 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Callable
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from inferload.base.clock import calendar_now
 from inferload.base.errors import UsageError
 from inferload.base.numbers import percent, short
 from inferload.base.user_cache import user_cache
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         bench = Bench(Path(work), pace, seconds)
         points = climb(bench.measure, ladder, pace, refine=not arguments.quick, output=output)
     result = Calibration.of(
-        datetime.now(UTC).isoformat(timespec="seconds"), Machine.this(machine.description()), _versions(), pace, points
+        calendar_now().isoformat(timespec="seconds"), Machine.this(machine.description()), _versions(), pace, points
     )
     output(f"\n{calibration.answer(points)}")
     if remark := calibration.remark(points):

@@ -3,7 +3,6 @@
 import argparse
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -146,8 +145,7 @@ def _wanted(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario, Path]:
     if arguments.resume is not None:
         return *resumed(arguments), arguments.resume
     plan, scenario = from_arguments(arguments)
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    folder = arguments.into or Path("runs") / f"{stamp}-search-{scenario.name}"
+    folder = arguments.into or Path("runs") / rundir.default_name(f"search-{scenario.name}")
     if (folder / JOURNAL).exists():
         raise UsageError(f"{folder}: a search was started there; --resume {folder}, or another folder with --into")
     return plan, scenario, folder

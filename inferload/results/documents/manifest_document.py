@@ -2,7 +2,7 @@
 
 import os
 import platform
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -206,6 +206,6 @@ def machine() -> dict[str, Any]:
     return {"system": platform.system(), "release": platform.release(), "cpus": os.cpu_count()}
 
 
-def started_at(anchor: clock.Anchor) -> str:
-    """Return the start of a run in UTC, in ISO 8601."""
-    return datetime.fromtimestamp(anchor.wall_ns / clock.NS_PER_S, UTC).isoformat(timespec="milliseconds")
+def started_at(at: datetime) -> str:
+    """Return the start of a run, in ISO 8601."""
+    return at.isoformat(timespec="milliseconds")

@@ -48,7 +48,7 @@ def about(run: MasterRun) -> Run:
         engine=run.preflight.engine,
         stands_for=" and ".join(stand_ins) or None,
         proxies={target.url: proxy.url for target in run.spec.targets if (proxy := Proxy.for_target(target))},
-        started_at=started_at(run.anchor),
+        started_at=started_at(run.started),
         versions=versions(run.preflight.facts.version),
         prompt_lengths=run.preflight.length_notes,
     )
@@ -75,7 +75,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
         adaptations_left_out=[adaptation.to_dict() for adaptation in run.left_out],
         hosts=sorted({socket.gethostname(), *(str(m.facts.get("host")) for m in run.roster.members if m.facts)}),
         machine=machine(),
-        started_at=started_at(run.anchor),
+        started_at=started_at(run.started),
         anchor=Anchor(wall_ns=run.anchor.wall_ns, mono_ns=run.anchor.mono_ns),
         phases=[Phase.of(window, run.anchor) for window in run.windows],
         steady_s=run.steadiness.since_s,

@@ -6,6 +6,7 @@ Within a package, imports form no cycle; imports under TYPE_CHECKING count.
 import ast
 import re
 import subprocess
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -194,14 +195,55 @@ def test_no_folder_has_more_than_eighteen_modules() -> None:
     assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
 
 
-def test_the_load_path_reads_the_clock_in_one_module() -> None:
-    readers = [
-        module_of(path)
-        for path in SOURCES
-        if module_of(path).startswith("inferload.")
-        and any(name.split(".")[0] == "time" for _, name in imports_of(path.read_text(), module_of(path), False))
-    ]
-    assert readers == ["inferload.base.clock"]
+READINGS = {  # of a clock, by module
+    "time": {
+        name
+        for name in vars(time)
+        if re.fullmatch(r"(time|monotonic|perf_counter|process_time|thread_time)(_ns)?", name)
+    }
+    | {"gmtime", "localtime", "strftime", "ctime", "asctime", "clock_gettime", "clock_gettime_ns"},
+    "datetime": {"now", "utcnow", "today"},
+}
+CLOCK_READERS = {
+    "inferload.base.clock",
+    "deploy.vllm_cpu.install",  # runs without the package, on the standard library alone
+    "inferload.locust_adapters.process",  # asks for the clock of Locust, to replace it
+    "locustfiles.toolagent",  # a program of a user
+}
+
+
+def clock_readings(source: str) -> list[str]:
+    """Return the readings of a clock in a source: `time.monotonic`, `datetime.now`, `from time import ...`."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+            owner = "datetime" if owner == "date" else owner
+            found += [f"{owner}.{node.attr}"] if node.attr in READINGS.get(owner, ()) else []
+        elif isinstance(node, ast.ImportFrom) and node.module == "time":
+            found += [f"time.{name.name}" for name in node.names if name.name in READINGS["time"]]
+    return found
+
+
+def test_one_module_reads_the_clock() -> None:
+    readers = {module_of(path) for path in SOURCES if clock_readings(path.read_text())}
+    assert readers == CLOCK_READERS
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\nstart = time.monotonic()",
+        "import time\nnow = time.time_ns",
+        "from time import perf_counter",
+        "from datetime import datetime\ndatetime.now()",
+        "import datetime\ndatetime.datetime.utcnow()",
+        "from datetime import date\ndate.today()",
+    ],
+)
+def test_a_reading_of_a_clock_is_detected(source: str) -> None:
+    assert clock_readings(source)
+    assert not clock_readings("import time\ntime.sleep(1)\nfrom inferload.base import clock\nclock.now_ns()")
 
 
 def test_the_wheel_has_every_package() -> None:

@@ -3,13 +3,12 @@
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from inferload.base import rundir
-from inferload.base.clock import Anchor
+from inferload.base.clock import Anchor, calendar_now
 from inferload.locust_adapters import adaptations, compat, messages, runners
 from inferload.locust_adapters.compat import Adaptation
 from inferload.locust_adapters.logs import first_of_each
@@ -64,7 +63,8 @@ class MasterRun:
         spec, folder = setup.spec, setup.directory.path
         self.redaction = run_redaction.of_run(setup.own.redaction, spec)
         self.anchor = Anchor.take()
-        self.run_id = run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
+        self.started = calendar_now()
+        self.run_id = run_id = f"{self.started.strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.summary: Summary | None = None  # at the end
         self.program = ProgramCode()  # once the workers are ready
         self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, self.redaction)
