@@ -18,7 +18,7 @@ _LENGTH_TOLERANCE = 0.02  # relative difference of mean token counts
 OURS = "inferload"
 
 # Properties of the server and the client that all runs of a side share.
-_SHARED = ("client", "only class", "model", "engine", "inferload")
+_SHARED = ("client", "clock", "only class", "model", "engine", "inferload")
 _OF_A_START = ("machine", "target")  # may differ between the runs of a side
 ARGUMENTS = "server arguments"
 CACHE_ARM = "cache arm"
@@ -75,6 +75,11 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         reason = "definitions differ" if same_clock else "clocks and definitions differ"
         remedy = "; compare the run directories" if OUR_EXPORT in clients else ""
         refusals.insert(0, f"client: {clients[0]} against {clients[1]}: {reason}{remedy}")
+    clocks = first.server.get("clock", "real"), second.server.get("clock", "real")
+    if clocks[0] != clocks[1]:
+        refusals.insert(
+            0, f"clock: {clocks[0]} against {clocks[1]}: a rehearsal is no measurement; compare runs of one clock"
+        )
     for key in () if clients[0] != clients[1] else sorted(_keys(baseline) | _keys(candidate)):
         if first.settings.get(key) != second.settings.get(key):
             line = f"{key}: {value_text(first.settings.get(key))} against {value_text(second.settings.get(key))}"
@@ -125,7 +130,7 @@ def _of_servers(first: Run, second: Run) -> dict[str, tuple[str, str]]:
         for run in (first, second)
     ]
     found = {}
-    for key in sorted(properties[0].keys() - {"client", "slo"}):
+    for key in sorted(properties[0].keys() - {"client", "clock", "slo"}):
         before, after = differing_values(key, [run[key] for run in properties])
         if before != after:
             found[key] = before, after

@@ -308,6 +308,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
             "variant": None if manifest.variant is None else typed_documents.document_of(manifest.variant),
             "stands for": " and ".join(manifest.stand_ins) or None,
             "target": manifest.target,
+            **({"clock": manifest.clock} if manifest.clock != "real" else {}),
             "machine": manifest.machine,
             "inferload": manifest.versions.get("inferload"),
         },

@@ -1,16 +1,18 @@
-"""Server of the simulator without sockets, on any clock: bytes of HTTP requests in, bytes of replies out.
+"""Server of the simulator without sockets: bytes of HTTP requests in, bytes of replies out.
 
 The caller advances the clock to `next_due_ns` and calls `pump`, which writes the events that are due at that instant.
 """
 
+import argparse
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
+from inferload.base.errors import UsageError
+
 from . import flags
 from .command import options_of
-from .engine.engine import Clock
 from .protocol.http import HttpRequest, HttpResponse
 from .server.api import Api
 from .server.connection import Connection, Hooks
@@ -35,20 +37,33 @@ class _Socket:
         return len(data)
 
 
+_OF_SOCKETS = ("host", "port", "tls_cert", "tls_key", "api_key", "exit_after_s")
+
+
+def _check_in_memory(arguments: argparse.Namespace) -> None:
+    defaults = flags.read([])
+    for name in _OF_SOCKETS:
+        if getattr(arguments, name) != getattr(defaults, name):
+            raise UsageError(
+                f"--{name.replace('_', '-')}: not with a server in memory, which has no address; leave it out"
+            )
+
+
 class InMemoryServer:
     """Server with the command line of `inferload simulator`. Raise UsageError for an invalid one.
 
-    `seed`: of the noise of step times and of accepted drafts. Two starts on one clock would otherwise have the same noise.
+    `seed`: of the noise of step times and of accepted drafts.
     """
 
-    def __init__(self, argv: Sequence[str], clock: Clock, seed: int) -> None:
+    def __init__(self, argv: Sequence[str], seed: int) -> None:
         arguments = flags.read(argv)
+        _check_in_memory(arguments)
         config = replace(resolve(arguments), seed=seed)
         options = options_of(arguments, config)
         self.stands_for = f"{config.stands_for} (virtual clock)"
         self.model = options.model.name
         self.max_model_len = options.model.max_model_len
-        self._engine = config.engine(clock)
+        self._engine = config.engine()
         self._connections = 0
         options = replace(options, stands_for=self.stands_for, api_key="")
         self._api = Api(options, self._engine, lambda: self._connections)

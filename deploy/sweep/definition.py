@@ -23,7 +23,6 @@ from inferload.scenario.schema.fields import Name
 
 from ..variants.settings import changed
 from ..variants.variant import Variant, label, named
-from ..virtual import refused
 
 MAX_POINTS = 100  # of a grid
 _GRID_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -215,7 +214,5 @@ def check(sweep: Sweep, where: str) -> None:
     if sweep.clock == "virtual" and sweep.engine != "simulator":
         raise UsageError(f"{where}: clock virtual needs engine simulator, not {sweep.engine}; remove clock")
     for load in sweep.loads().values():
-        if sweep.clock == "virtual":
-            refused.check(load.scenario, f"{where}: scenario {load.source}")
         if not load.scenario.ends_by_itself and sweep.measure_s is None:
             raise UsageError(f"{where}: scenario {load.source} has no end; set measure_s")

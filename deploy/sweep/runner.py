@@ -11,6 +11,7 @@ from inferload.base.numbers import duration
 from inferload.campaign import runner
 from inferload.campaign.journal import RunEnded, RunRetried
 from inferload.campaign.runner import Runner
+from inferload.campaign.virtual_runs import Performer
 
 from ..launcher import launch, probe, server_state
 from ..launcher.launch import ProgressCallback
@@ -52,6 +53,10 @@ class SweepRunner:
 
     def perform(self, plan: list[ServerStart]) -> None:
         """Execute the runs in order. Completed runs are kept on Ctrl-C."""
+        with Performer() as performer:
+            self._perform(plan, performer)
+
+    def _perform(self, plan: list[ServerStart], performer: Performer) -> None:
         total = sum(len(start.runs) for start in plan)
         done = total - sum(len(self._to_make(start)) for start in plan)
         start_ns, done_before = clock.now_ns(), done
@@ -61,8 +66,10 @@ class SweepRunner:
                 self._progress(
                     f"{done}/{total} runs{_remaining(start_ns, done_before, done, total)}; starting {start.variant}"
                 )
-                perform = self._run_on_server if self._sweep.clock == "real" else self._run_on_clock
-                perform(start, remaining)
+                if self._sweep.clock == "real":
+                    self._run_on_server(start, remaining)
+                else:
+                    self._run_on_clock(start, remaining, performer)
                 done += len(remaining)
 
     def _to_make(self, start: ServerStart) -> list[PlannedRun]:
@@ -101,8 +108,8 @@ class SweepRunner:
         finally:
             self._down(server)
 
-    def _run_on_clock(self, start: ServerStart, remaining: list[PlannedRun]) -> None:
-        runs = VirtualRuns(self._sweep, self._folder, self._loads, self._journal)
+    def _run_on_clock(self, start: ServerStart, remaining: list[PlannedRun], performer: Performer) -> None:
+        runs = VirtualRuns(self._sweep, self._folder, self._loads, self._journal, performer)
         for entry in runs.perform(start, remaining):
             self._report(entry)
 

@@ -77,6 +77,11 @@ class Anchor:
         assert best is not None
         return best
 
+    @property
+    def utc(self) -> datetime:
+        """Its date and time in UTC."""
+        return datetime.fromtimestamp(self.wall_ns / NS_PER_S, UTC)
+
     def to_wall_ns(self, mono_ns: int) -> int:
         """Convert a monotonic instant to wall time, by the wall clock at the time of the anchor."""
         return self.wall_ns + (mono_ns - self.mono_ns)

@@ -57,6 +57,25 @@ RUN_OPTIONS = (
         "PATH=VALUE",
         repeat=True,
     ),
+    RunOption(
+        "--clock",
+        "virtual: rehearse the run on a clock that jumps to the next event, against a simulated server in this process; ten "
+        "minutes take seconds, and all results are marked as simulated (default: real)",
+        choices=("real", "virtual"),
+        private=True,
+    ),
+    RunOption(
+        "--variant",
+        "with --clock virtual: the server configuration that is simulated (inferload deploy list)",
+        "NAME",
+        private=True,
+    ),
+    RunOption(
+        "--simulator",
+        "with --clock virtual: options of the simulated server, as of inferload simulator (default: its own)",
+        "'OPTIONS'",
+        private=True,
+    ),
     RunOption("--model", "model of the requests (default: the one that the server lists)", in_form=True),
     RunOption(
         "--also-host",

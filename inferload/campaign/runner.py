@@ -63,11 +63,7 @@ class Runner:
         began_ns = clock.now_ns()
         code = self._code(name, process.begin(argv, log, environment, cwd), limits, poll)
         took_s = round((clock.now_ns() - began_ns) / clock.NS_PER_S, 3)
-        made = code in MADE and (run_dir / rundir.SUMMARY).is_file()
-        cause = fault() if made else last_line(log)
-        if cause is None:
-            log.unlink()
-        entry = RunEnded(folder=name, exit_code=code, took_s=took_s, level=level, cause=cause)
+        entry = ended(self.folder, name, code, took_s, fault=fault, level=level)
         self.journal.write(entry)
         return entry
 
@@ -93,6 +89,25 @@ class Runner:
         if code is None:
             known.end(limits.grace_s)
         return code
+
+
+def ended(
+    folder: Path,
+    name: str,
+    code: int | None,
+    took_s: float,
+    *,
+    fault: Callable[[], str | None] = lambda: None,
+    level: float = 0.0,
+) -> RunEnded:
+    """Return the entry of a run that has ended, and remove the log of one with a result. Arguments as of `Runner.run`."""
+    run_dir = folder / name
+    log = run_dir.with_suffix(".log")
+    made = code in MADE and (run_dir / rundir.SUMMARY).is_file()
+    cause = fault() if made else last_line(log)
+    if cause is None:
+        log.unlink()
+    return RunEnded(folder=name, exit_code=code, took_s=took_s, level=level, cause=cause)
 
 
 def problem(folder: Path, entry: RunEnded) -> str:

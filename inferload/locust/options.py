@@ -19,6 +19,7 @@ from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.figures.limits import abort_condition, gate_grammar
+from inferload.locust import virtual_options
 from inferload.locust_adapters import process
 from inferload.locust_adapters.web_page import AnyOf
 from inferload.results.ci import Outputs
@@ -163,6 +164,12 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
         raise UsageError(
             "--reset-stats: not possible, a run's outcome counts failed requests from Locust's statistics; use --warmup, "
             "whose turns are not measured"
+        )
+    if options.clock == "virtual":
+        virtual_options.begin(options, program)
+    elif options.variant or options.simulator:
+        raise UsageError(
+            f"{'--variant' if options.variant else '--simulator'}: only with --clock virtual; start a server with inferload deploy"
         )
     own = own_settings(options)
     settings = overrides.parse_settings(options.set)

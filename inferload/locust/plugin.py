@@ -61,6 +61,11 @@ def install() -> None:
     events.report_to_master.add_listener(messages.complete_early_report)
 
 
+def begin(environment: Any, runner: Any) -> None:
+    """Set this process up for a local run without a web UI, as Locust's event `init` does."""
+    _installed[0].begin(environment, runner, None)
+
+
 def _add_options(parser: Any) -> None:
     selected = _installed[0].scenario if _installed else None
     options.add_options(parser, program_of(_classes()).default, selected)

@@ -154,10 +154,15 @@ def use_steady_clock() -> None:
     """
     if hasattr(locust.runners.time, "anchor"):
         return
-    anchor = Anchor.take()
     steady = SimpleNamespace(**vars(locust.runners.time))
-    steady.anchor, steady.time = anchor, lambda: anchor.to_wall_ns(now_ns()) / NS_PER_S
+    steady.anchor, steady.time = Anchor.take(), lambda: steady.anchor.to_wall_ns(now_ns()) / NS_PER_S
     locust.runners.time = locust.stats.time = steady
+
+
+def restart_steady_clock() -> None:
+    """Have Locust's clock follow another monotonic clock, that of a virtual run."""
+    use_steady_clock()
+    locust.runners.time.anchor = Anchor.take()
 
 
 def sets_signal_handlers() -> bool:

@@ -133,7 +133,7 @@ def build(data: SummaryInput) -> Results:
         other_requests=data.other_requests,
         exceptions=data.exceptions,
         users=Users(by_class=dict(data.users)),
-        client=_client(data.health, data.stamps, data.readers),
+        client=_client(data),
         servers=list(data.servers),
         servers_together=dict(data.servers_together),
         by_class=_by_class(data, exact),
@@ -286,14 +286,15 @@ def _common_limits(data: SummaryInput) -> dict[str, float | None]:
     return {name: next(iter(each)) if len(each) == 1 else None for name, each in values.items()}
 
 
-def _client(health: HealthSet, stamps: Stamps | None, uses: Sequence[ReaderUse]) -> Client:
-    total = health.total("measure")
-    workers = health.by_worker("measure").values()
+def _client(data: SummaryInput) -> Client:
+    total = data.health.total("measure")
+    workers = data.health.by_worker("measure").values()
+    stamps = "virtual" if data.run.clock == "virtual" else data.stamps
     figures: dict[str, Any] = {
         figure.field: _tidy(figure.worst(workers)) if figure.sketch is None else block_of(figure.sketch(total))
         for figure in CLIENT_FIGURES
     }
-    return Client(**figures, stamps=stamps, reader=readers.common(uses), readers=list(uses))
+    return Client(**figures, stamps=stamps, reader=readers.common(data.readers), readers=list(data.readers))
 
 
 def _by_class(data: SummaryInput, exact: Mapping[str | None, _Latency]) -> dict[str, Figures]:
@@ -382,6 +383,8 @@ def _verdict(data: SummaryInput, results: Results, exact: Mapping[str | None, _L
     """Return the verdict. Gates decide if the run passes; without gates, failed turns, other requests and tasks do."""
     gates = [_evaluated(text, data, results, exact) for text in data.gates]
     gates += [] if data.aborted is None else [data.aborted]
+    if data.run.clock == "virtual":
+        gates = [structs.replace(gate, simulated=True) for gate in gates]
     failures = (data.tallies.total().failed, data.other_requests.failed, data.exceptions.count)
     passed = all(gate.passed for gate in gates) if gates else not any(failures)
     return structs.replace(data.verdict, gates=gates, passed=passed)

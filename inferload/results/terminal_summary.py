@@ -136,7 +136,7 @@ def _simulator(run: Run) -> str:
 def _gates(gates: Sequence[GateResult]) -> list[str]:
     """Return a line for each gate, failed ones first."""
     return [
-        f"gate {'passed' if gate.passed else 'FAILED'}  {_gate(gate)}"
+        f"gate {'passed' if gate.passed else 'FAILED'}{', simulated' if gate.simulated else ''}  {_gate(gate)}"
         for gate in sorted(gates, key=lambda gate: gate.passed)
     ]
 
@@ -215,6 +215,8 @@ def _request(request: RequestName) -> str:
 
 
 def _client(client: Client) -> str:
+    if client.stamps == "virtual":
+        return "not measured: the clock is virtual"
     delay, lag = (
         f"{short(block.p99)} ms" + (" ~" if block.is_marked("p99") else "")
         for block in map(client.samples, (DELAY, LOOP_LAG))

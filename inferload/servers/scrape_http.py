@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from inferload.base.clock import NS_PER_S, now_ns
@@ -69,6 +70,15 @@ def tls_context(ca_file: Path | None, insecure: bool) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+class PageClient(Protocol):
+    """Client of a metrics page: a `MetricsClient`, or that of a server in memory."""
+
+    @property
+    def url(self) -> MetricsUrl: ...
+    def get(self, timeout_s: float, /) -> str: ...
+    def close(self) -> None: ...
 
 
 class MetricsClient:

@@ -39,7 +39,7 @@ from inferload.figures.server_formulas import Reading
 from inferload.servers import parts, scrapes_file
 from inferload.servers.exposition import TOO_LARGE, Labels, PromParser, Sample
 from inferload.servers.replicas import READ, Replicas
-from inferload.servers.scrape_http import MetricsClient, MetricsUrl, tls_context
+from inferload.servers.scrape_http import MetricsClient, MetricsUrl, PageClient, tls_context
 
 # Environment variable with the headers of the parent, one `NAME: VALUE` per line, which are redacted.
 REDACTED_HEADERS = "INFERLOAD_REDACTED_HEADERS"
@@ -202,7 +202,7 @@ class Scraper:
     before does not come back; behind a balancer per connection it soon does.
     """
 
-    client: MetricsClient
+    client: PageClient
     interval_ns: int
     anchor: Anchor
     buffer: ScrapeBuffer
@@ -274,7 +274,7 @@ def write_until(folder: Path, buffer: ScrapeBuffer, ended: Callable[[float], boo
 class ScrapeJob:
     """Targets, interval and output folder of scrapes."""
 
-    clients: Sequence[MetricsClient]
+    clients: Sequence[PageClient]
     interval_s: float
     folder: Path
     anchor: Anchor

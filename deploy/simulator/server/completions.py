@@ -1,7 +1,7 @@
 """Streams of the engine from completion requests."""
 
 import itertools
-import secrets
+import random
 
 from ..answers.completion_events import CompletionEvents
 from ..core.request import Request
@@ -23,7 +23,7 @@ class Completions:
     def __init__(self, options: Options, engine: Engine) -> None:
         self._options = options
         self._engine = engine
-        self._number = itertools.count(secrets.randbits(48))
+        self._number = itertools.count(random.getrandbits(48))
 
     def start(
         self,

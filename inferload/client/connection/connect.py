@@ -14,7 +14,7 @@ import gevent.socket
 
 from inferload.base.errors import UsageError
 from inferload.base.http_status import is_no_tls, tls_reason
-from inferload.client.connection import descriptors
+from inferload.client.connection import descriptors, in_memory
 from inferload.client.connection.http1 import Http1Error, parse_head, request_head
 from inferload.client.connection.proxies import Proxy, bracketed
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS, PythonConnection
@@ -76,7 +76,7 @@ class Dialer:
         marks: tuple[bytes, ...] = (),
     ) -> None:
         self.target = target
-        self.proxy = Proxy.for_target(target)
+        self.proxy = Proxy.for_target(target) if in_memory.server is None else None
         self._context = tls.context() if target.scheme == "https" else None
         self._timeout_s = timeout_s
         self._thread = thread
@@ -94,6 +94,8 @@ class Dialer:
 
     def dial(self) -> AnyConnection:
         """Open a connection whose socket is read from now on. Blocks this greenlet. Raise DialError if that fails."""
+        if in_memory.server is not None:
+            return in_memory.MemoryConnection(in_memory.server, self._marks)
         sock = None
         try:
             with gevent.Timeout(self._timeout_s):

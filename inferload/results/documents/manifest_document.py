@@ -4,7 +4,7 @@ import os
 import platform
 from datetime import datetime
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -143,6 +143,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     hosts: list[str] = []
     machine: dict[str, Any] = {}
     started_at: str = ""
+    clock: Literal["real", "virtual"] = "real"
     anchor: Anchor | None = None
     phases: list[Phase] = []
     steady_s: Number | None = None
@@ -182,6 +183,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
             engine=self.engine,
             stands_for=" and ".join(self.stand_ins) or None,
             started_at=self.started_at or None,
+            clock=self.clock,
             versions=self.versions,
         )
 

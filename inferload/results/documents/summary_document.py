@@ -67,6 +67,14 @@ class Run(Struct, frozen=True, kw_only=True):
         dict[str, str], means("proxy of each server that was reached [through one](endpoints.md#proxies)")
     ] = {}
     started_at: Annotated[str | None, means("ISO 8601, UTC")] = None
+    clock: Annotated[
+        Literal["real", "virtual"],
+        means("`virtual`: a [rehearsal](../how-to/rehearse.md), whose figures are simulated"),
+    ] = "real"
+    held_s: Annotated[
+        Number | None,
+        means("real time for which sockets, child processes and threads of the program held the virtual clock"),
+    ] = None
     versions: Annotated[
         dict[str, str | None],
         means("versions of `inferload`, `locust`, `python` and, as it reports it, of the `server`"),
@@ -102,6 +110,7 @@ class GateResult(Struct, frozen=True, kw_only=True):
     gate: Annotated[str, means("the gate as written")]
     value: Annotated[Number | None, means("measured value; a gate with an unknown value has not passed")] = None
     passed: Annotated[bool, means("result that sets the exit code")]
+    simulated: Annotated[bool, means("true: the value is of a run on a virtual clock")] = False
     answer: Annotated[
         Answer,
         means(
@@ -404,7 +413,7 @@ class ReaderUse(Struct, frozen=True, kw_only=True):
 class ClientFacts(Struct, frozen=True, kw_only=True):
     """Health of the load-generating processes."""
 
-    stamps: Annotated[str | None, means("`kernel` or `user` timestamps")] = None
+    stamps: Annotated[str | None, means("`kernel`, `user` or `virtual` timestamps")] = None
     reader: Annotated[str | None, means("`native`, `python`, or `mixed` if workers or targets differ")] = None
     readers: Annotated[list[ReaderUse], means("the same by reader and reason")] = []
 

@@ -12,7 +12,8 @@ from inferload.results.verdict.gate_decision import ONE_SIDED
 def gate_mark(gate: GateResult) -> str:
     """Return the result of a gate; an inconclusive one has the result that the value alone gives."""
     mark = "passed" if gate.passed else "FAILED"
-    return f"inconclusive, {mark}" if gate.answer == "inconclusive" else mark
+    mark = f"inconclusive, {mark}" if gate.answer == "inconclusive" else mark
+    return f"{mark}, simulated" if gate.simulated else mark
 
 
 def interval_and_note(gate: GateResult) -> str:

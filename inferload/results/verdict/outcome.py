@@ -72,7 +72,8 @@ def judge(results: Results, early: Early | None = None, policy: Policy = Policy(
         "suspect": f"suspect: {_findings(verdict, 'suspect')}",
         "passed": f"passed: {_gates_passed(verdict)}",
     }[state]
-    return Outcome(state=state, headline=headline, exit_code=_exit_code(results, failed, early, policy))
+    simulated = " (simulated, on a virtual clock)" if results.run.clock == "virtual" else ""
+    return Outcome(state=state, headline=headline + simulated, exit_code=_exit_code(results, failed, early, policy))
 
 
 def gravest(codes: Sequence[int]) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import gevent
 from flask import has_request_context
 
-from inferload.base import rundir
+from inferload.base import clock, rundir
 from inferload.base.errors import UsageError
 from inferload.base.threads import in_thread
 from inferload.campaign.machine import calibration
@@ -404,7 +404,11 @@ class Controller:
         if self._own.run_dir is None:
             rundir.link_latest(directory.path)
         self.latest = run
-        if not spec.scenario.open_loop and (past := calibration.warning_here(spec.users, len(run.roster))):
+        if (
+            not clock.is_virtual()
+            and not spec.scenario.open_loop
+            and (past := calibration.warning_here(spec.users, len(run.roster)))
+        ):
             logger.warning("%s", past)
         return run
 

@@ -2,9 +2,11 @@
 
 import socket
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from inferload.base import deployments
+from inferload.base.clock import is_virtual
+from inferload.base.deployments import Deployment
 from inferload.base.redaction import without_userinfo
 from inferload.client.connection.proxies import Proxy
 from inferload.client.endpoints.table import DIALECTS
@@ -25,6 +27,7 @@ from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.run_spec import RunSpec
+from inferload.run.virtual import start as virtual_start
 from inferload.workload.plan.load_text import LoadText
 
 
@@ -35,7 +38,7 @@ def models_of(spec: RunSpec, preflight: Preflight) -> list[str]:
 
 def about(run: MasterRun) -> Run:
     """Return the `run` block of the summary."""
-    scenario = run.spec.scenario
+    scenario, virtual = run.spec.scenario, virtual_start.current
     stand_ins = dict.fromkeys(server.stands_for for server in run.preflight.targets if server.stands_for)
     return Run(
         id=run.run_id,
@@ -49,6 +52,8 @@ def about(run: MasterRun) -> Run:
         stands_for=" and ".join(stand_ins) or None,
         proxies={target.url: proxy.url for target in run.spec.targets if (proxy := Proxy.for_target(target))},
         started_at=started_at(run.started),
+        clock=clock_name(),
+        held_s=None if virtual is None else round(virtual.held_s, 3),
         versions=versions(run.preflight.facts.version),
         prompt_lengths=run.preflight.length_notes,
     )
@@ -69,13 +74,14 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
         endpoint=None if spec.scenario.of_tasks else spec.scenario.request.endpoint,  # each call of a task chooses it
         max_tokens_field=DIALECTS[run.preflight.request.endpoint].limit_key(run.preflight.request),
         engine=run.preflight.engine,
-        variant=deployments.of_target(spec.target.url),
+        variant=deployment_of(spec.target.url),
         max_model_len=facts.max_model_len,
         versions=versions(run.preflight.facts.version),
         adaptations_left_out=[adaptation.to_dict() for adaptation in run.left_out],
         hosts=sorted({socket.gethostname(), *(str(m.facts.get("host")) for m in run.roster.members if m.facts)}),
         machine=machine(),
         started_at=started_at(run.started),
+        clock=clock_name(),
         anchor=Anchor(wall_ns=run.anchor.wall_ns, mono_ns=run.anchor.mono_ns),
         phases=[Phase.of(window, run.anchor) for window in run.windows],
         steady_s=run.steadiness.since_s,
@@ -104,6 +110,17 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
         complete=run.state.end.complete and run.state.end.early_by is None,
         load=load,
     )
+
+
+def clock_name() -> Literal["real", "virtual"]:
+    """Return the kind of this process's clock."""
+    return "virtual" if is_virtual() else "real"
+
+
+def deployment_of(url: str) -> Deployment | None:
+    """Return the properties of a server that this program started; None if unknown."""
+    virtual = virtual_start.current
+    return deployments.of_target(url) if virtual is None else virtual.server.simulated.deployment
 
 
 def _program(code: ProgramCode) -> ProgramFile:

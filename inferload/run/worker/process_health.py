@@ -85,15 +85,18 @@ class HealthReports:
         self._monitor = monitor
         self._clients = clients
         self._wall = clock.WallWatch()
+        self._interpreter = InterpreterSettings()
         self._paused_until_ns = self._reported_ns = now_ns()
 
     def start(self) -> None:
-        """Start the monitor of the event loop."""
+        """Configure the interpreter, and start the monitor of the event loop."""
+        self._interpreter.start()
         self._monitor.start()
 
     def close(self) -> None:
-        """Stop the monitor of the event loop."""
+        """Stop the monitor of the event loop, and reset the interpreter."""
         self._monitor.close()
+        self._interpreter.close()
 
     def take(self) -> HealthSet:
         """Return the health since the last call. It belongs to the phase in the middle of this time."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from inferload.base.clock import is_virtual
 from inferload.client.client import Client
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn_record import TurnResult
@@ -60,7 +61,8 @@ class TurnCounter:
         pauses = client.pauses()
         pauses = self._monitor.pauses if pauses is None else pauses
         count_turns(self.tallies, records, self._windows.all, self._slos, pauses)
-        count_delays(self.health, records, [result.reads_unstamped for result in results])
+        if not is_virtual():
+            count_delays(self.health, records, [result.reads_unstamped for result in results])
         self._write(records)
         ended_ns = max((record.closed_ns for record in records), default=0)
         self._windows.latest_ns = max(self._windows.latest_ns, ended_ns)

@@ -6,20 +6,21 @@ from typing import Any
 import gevent
 from gevent.threadpool import ThreadPool
 
-from inferload.base.clock import NS_PER_S, Anchor, now_ns
+from inferload.base.clock import NS_PER_S, Anchor, is_virtual, now_ns
 from inferload.locust_adapters.statistics import LocustStats
 from inferload.results.verdict.class_slos import Slos
 from inferload.run.process import protocol
 from inferload.run.process.protocol import Assignment, WorkerReport
 from inferload.run.process.settings import ProcessSettings
 from inferload.run.worker.load_loops import ClosedLoop, OpenLoop
-from inferload.run.worker.process_health import HealthReports, InterpreterSettings, LoopMonitor
+from inferload.run.worker.process_health import HealthReports, LoopMonitor
 from inferload.run.worker.run_part import RunPart
 from inferload.run.worker.session_context import SessionContext
 from inferload.run.worker.turn_counter import TurnCounter
 from inferload.run.worker.turn_dispatcher import TurnClients, TurnDispatcher
 from inferload.run.worker.turn_writer import TurnWriter
 from inferload.run.worker.user_turns import TaskContext
+from inferload.turns.client_health import HealthSet
 from inferload.turns.record import PhaseWindow
 from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
@@ -31,14 +32,15 @@ WORK_THREADS = 64
 class Reports:
     """Reports of a run's counts to the master, one each second from `start` to `close`.
 
-    `booked_ns`, `writes`: as in WorkerReport.
+    `health`: None on a virtual clock, for which the load of this machine does not matter. `booked_ns`, `writes`: as in
+    WorkerReport.
     """
 
     def __init__(
         self,
         context: SessionContext,
         counter: TurnCounter,
-        health: HealthReports,
+        health: HealthReports | None,
         *,
         booked_ns: Callable[[], int],
         writes: Callable[[], int | None],
@@ -50,22 +52,21 @@ class Reports:
         self._booked_ns = booked_ns
         self._writes = writes
         self._send = send
-        self._interpreter = InterpreterSettings()
         self._seq = 0
         self._ended = False
 
     def start(self) -> None:
-        """Configure the interpreter, and begin to measure and to report."""
-        self._interpreter.start()
-        self._health.start()
+        """Begin to measure and to report."""
+        if self._health is not None:
+            self._health.start()
         gevent.spawn(self._send_all)
 
     def close(self) -> None:
-        """Send the last report, and reset the interpreter."""
+        """Send the last report, and end the measurements."""
         self._ended = True  # the greenlet is not killed: it may be sending
         self.send()
-        self._health.close()
-        self._interpreter.close()
+        if self._health is not None:
+            self._health.close()
 
     def _send_all(self) -> None:
         due_ns = now_ns()
@@ -81,7 +82,7 @@ class Reports:
         self._send(self._report())
 
     def _report(self) -> WorkerReport:
-        process = self._health.take()
+        process = HealthSet() if self._health is None else self._health.take()
         self._context.turns.count()
         seq, self._seq = self._seq, self._seq + 1
         tallies, health = self._counter.tallies.take(), self._counter.health.take()
@@ -137,7 +138,7 @@ class WorkerRun:
         self.loop: ClosedLoop | OpenLoop = (
             ClosedLoop(self.context) if assignment.rate is None else OpenLoop(self.context, assignment.rate)
         )
-        health = HealthReports(assignment.name, self.windows, monitor, clients)
+        health = None if is_virtual() else HealthReports(assignment.name, self.windows, monitor, clients)
         self._reports = Reports(
             self.context,
             self.counter,

@@ -1,13 +1,12 @@
 """One run on the master: its settings and parts, set-up and end. The load is in `run_load`, workers' messages in `inbox`."""
 
-import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from inferload.base import rundir
+from inferload.base import ids, rundir
 from inferload.base.clock import Anchor, calendar_now
 from inferload.locust_adapters import adaptations, compat, messages, runners
 from inferload.locust_adapters.compat import Adaptation
@@ -30,6 +29,8 @@ from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.protocol import Assignment
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
+from inferload.run.virtual import start as virtual_start
+from inferload.run.virtual.scraping import VirtualScraping
 from inferload.turns.record import Phase, PhaseWindow
 
 
@@ -64,7 +65,7 @@ class MasterRun:
         self.redaction = run_redaction.of_run(setup.own.redaction, spec)
         self.anchor = Anchor.take()
         self.started = calendar_now()
-        self.run_id = run_id = f"{self.started.strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
+        self.run_id = run_id = f"{self.anchor.utc.strftime('%Y%m%dT%H%M%SZ')}-{ids.token_hex(4)}"
         self.summary: Summary | None = None  # at the end
         self.program = ProgramCode()  # once the workers are ready
         self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, self.redaction)
@@ -86,7 +87,7 @@ class MasterRun:
             self.steering,
             user_counts=partial(runners.user_counts, runner),
         )
-        self.scraping: Scraping | None = None
+        self.scraping: Scraping | VirtualScraping | None = None
         self._runner = runner
         self._ignored_before = messages.ignored_messages.counts.copy()
 
@@ -174,7 +175,7 @@ class MasterRun:
         if self.preflight.metrics_urls:
             interval_s = scenario.server.interval_s
             folder = self.directory.path / rundir.SERVER_METRICS
-            self.scraping = Scraping(folder, self.preflight.metrics_urls, interval_s, self.own, self.anchor)
+            self.scraping = self._scraping(folder, interval_s)
             self.scraping.wait_for_first(len(self.preflight.metrics_urls))
 
     def conduct(self, start_users: Callable[[int, float], None]) -> None:
@@ -188,6 +189,12 @@ class MasterRun:
             self.marks.add("messages_ignored", f"messages to the master ignored ({text})", counts=dict(ignored))
         if self.scraping is not None:
             self.scraping.stop()
+
+    def _scraping(self, folder: Path, interval_s: float) -> Scraping | VirtualScraping:
+        urls, virtual = self.preflight.metrics_urls, virtual_start.current
+        if virtual is None:
+            return Scraping(folder, urls, interval_s, self.own, self.anchor)
+        return VirtualScraping(folder, urls, interval_s, virtual.server.simulated, self.anchor)
 
     def close(self) -> None:
         """Release the resources of a run that was not conducted."""

@@ -7,7 +7,7 @@ from typing import Any
 import gevent
 
 from inferload import __version__
-from inferload.base.clock import NS_PER_S, now_ns
+from inferload.base.clock import NS_PER_S, is_virtual, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
 from inferload.locust_adapters.process import WorkerCount
@@ -149,6 +149,8 @@ def check_programs(members: Sequence[Member], program: ProgramCode) -> None:
 
 def log_readers(members: Sequence[Member]) -> None:
     """Log the readers of the workers' sockets, with advice where the compiled one could be used and is not."""
+    if is_virtual():
+        return
     uses = readers.uses_of(member.readers for member in members)
     logger.info("reader of the sockets: %s", readers.text(uses) or "not known")
     for sentence in readers.advice(uses):

@@ -1,11 +1,10 @@
-"""Outcomes of runs on a virtual clock by their commands, for any implementation of the clock."""
+"""Outcomes of runs on a virtual clock."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from locust_process import summary_of, turns_of
+import virtual
 
 from inferload import cli
 from inferload.base import rundir
@@ -15,19 +14,11 @@ OPEN = {"kind": "constant", "sessions_per_s": 4}
 POISSON = {"kind": "poisson", "sessions_per_s": 3}
 
 
-def runs_of(folder: Path, arrivals: dict[str, Any], drain_s: float) -> list[Path]:
-    """Return the run directories of a sweep, whose turns last for longer than the load and a short drain."""
+def made(folder: Path, arrivals: dict[str, Any], drain_s: float) -> virtual.VirtualRun:
+    """Make a run whose turns last for longer than the load and a short drain."""
     workload = {"kind": "chat", "turns": 2, "prompt_tokens": 50, "output_tokens": 80, "think_time_s": 0.2}
     load = {"schema": 1, "name": "long", "workload": workload, "arrivals": arrivals}
-    scenario, sweep = folder / "long.yaml", folder / "sweep.yaml"
-    scenario.write_text(yaml.safe_dump(load | {"phases": {"measure_s": 2, "drain_s": drain_s}}))
-    document = {
-        "schema": 1, "name": "tiny", "engine": "simulator", "clock": "virtual", "baseline": "t4-baseline",
-        "scenarios": [{"scenario": str(scenario)}], "pairs": 1, "reports": False,
-    }  # fmt: skip
-    sweep.write_text(yaml.safe_dump(document))
-    cli.main(["sweep", str(sweep), "--into", str(folder / "runs")])
-    return [path.parent for path in (folder / "runs").rglob(rundir.SUMMARY)]
+    return virtual.run(folder, load | {"phases": {"measure_s": 2, "drain_s": drain_s}}, variant="t4-baseline")
 
 
 @pytest.mark.parametrize("arrivals", [CLOSED, OPEN, POISSON], ids=["closed", "constant", "poisson"])
@@ -35,8 +26,8 @@ def runs_of(folder: Path, arrivals: dict[str, Any], drain_s: float) -> list[Path
 def test_unfinished_turns_are_recorded_and_no_record_is_missing(
     arrivals: dict[str, Any], drain_s: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (run,) = runs_of(tmp_path, arrivals, drain_s)
-    summary, rows = summary_of(run), turns_of(run)
+    made_run = made(tmp_path, arrivals, drain_s)
+    run, summary, rows = made_run.run_dir, made_run.summary, made_run.turns
     unfinished = summary["turns"]["by_phase"]["all"]["unfinished"]
     assert (unfinished > 0) == (drain_s < 60)
     assert unfinished == sum(row["failure"] == "unfinished" for row in rows)

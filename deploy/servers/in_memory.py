@@ -1,0 +1,79 @@
+"""Simulated server in memory, with the properties of one that `inferload deploy` started: for runs on a virtual clock."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from inferload.base.deployments import Deployment
+from inferload.base.errors import UsageError
+from inferload.results.cost import UNPRICED, Prices
+
+from ..simulator.in_memory import InMemoryServer, ServerEnd
+from ..variants.variant import Variant, document, named
+from .engines import ServerSpec, simulator_line
+from .local import priced
+
+
+def start(variant: str, options: Sequence[str], facts: Mapping[str, Any], seed: int) -> "SimulatedStart":
+    """Start a server for `--variant` or `--simulator`, of which one may be empty. Raise UsageError.
+
+    `facts`: of the variant that the options are of (`facts_of`). `seed`: of the server's noise.
+    """
+    if not variant:
+        return SimulatedStart(options, facts, seed)
+    chosen = named(variant)
+    return SimulatedStart(options_of(chosen), facts_of(chosen), seed)
+
+
+def options_of(variant: Variant) -> tuple[str, ...]:
+    """Return the simulator's options for a variant."""
+    return simulator_line(ServerSpec(model=variant.model, variant=variant)).argv[3:]
+
+
+def facts_of(variant: Variant, prices: Prices = UNPRICED) -> dict[str, Any]:
+    """Return what results record of a variant, as of a server that `inferload deploy` started."""
+    described = document(variant)
+    return {"name": variant.name, "hardware": described["hardware"], **priced(described, prices)}
+
+
+class SimulatedStart:
+    """Start of a server. `argv`: options of the simulator; UsageError for what it refuses."""
+
+    def __init__(self, argv: Sequence[str], facts: Mapping[str, Any], seed: int) -> None:
+        self._server = InMemoryServer(argv, seed)
+        found = {
+            "engine": "simulator",
+            "started_at": f"virtual, seed {seed}",
+            "argv": ["inferload", "simulator", *argv],
+            "version": self._json("/version")["version"],
+            "config": {"server": self._json("/server_info")["vllm_config"]},
+        }
+        self.deployment = msgspec.convert({**found, **facts}, Deployment)
+
+    @property
+    def next_due_ns(self) -> int | None:
+        """Due time of the next work; None if nothing is planned."""
+        return self._server.next_due_ns
+
+    def pump(self, now_ns: int) -> None:
+        """Do all work that is due now."""
+        self._server.pump(now_ns)
+
+    def connect(self, receive: Callable[[bytes], None], closed: Callable[[], None]) -> ServerEnd:
+        """Open a connection."""
+        return self._server.connect(receive, closed)
+
+    def metrics_page(self) -> str:
+        """Return the page of metrics."""
+        return self._server.get("/metrics").body.decode()
+
+    def empty_prefix_cache(self) -> None:
+        """Empty the prefix cache. Raise UsageError if requests hold blocks."""
+        if not json.loads(self._server.post("/reset_prefix_cache").body)["success"]:
+            raise UsageError("the prefix cache could not be emptied: requests hold blocks of it")
+
+    def _json(self, path: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self._server.get(path).body)
+        return answer

@@ -1,0 +1,92 @@
+"""Runs of a campaign on a virtual clock: a process makes those of one start of a simulated server after another."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from inferload.base.run_options import API_KEY_VARIABLE
+
+_PROGRAM = "inferload.locust.virtual_runs"
+_END_S = 5.0
+
+
+class Ordered(Struct, frozen=True, kw_only=True):
+    """A run. `argv`: options of `locust`; `log`: file of its output; `report`: of the run directory to report on, "" for none.
+
+    `empties_cache`: the server's prefix cache is emptied before it.
+    """
+
+    argv: list[str]
+    log: str
+    report: str = ""
+    empties_cache: bool = False
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """A start of a server, and its runs in order. `options`: of the simulator; `facts`: of its variant and prices."""
+
+    options: list[str]
+    facts: dict[str, Any]
+    seed: int
+    runs: list[Ordered]
+
+
+class Made(Struct, frozen=True, kw_only=True):
+    """A run that ended. `took_s`: real time with its report."""
+
+    exit_code: int
+    took_s: float
+
+
+class Performer:
+    """Process that makes runs, from its first order to the end of the context."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "Performer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is None:
+            return
+        if kind is not None:
+            self._process.terminate()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def perform(self, order: Order) -> Iterator[Made | None]:
+        """Make the runs of a start, and yield the end of each; None for those that a broken process did not make."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):  # then there is no line either
+            process.stdin.write(msgspec.json.encode(order) + b"\n")
+            process.stdin.flush()
+        for _ in order.runs:
+            line = process.stdout.readline()
+            yield msgspec.json.decode(line, type=Made) if line.strip() else None
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            environment = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}
+            # -P: a folder "inferload" in the working directory is not the package.
+            command = [sys.executable, "-Pm", _PROGRAM]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, process_group=0
+            )
+        return self._process

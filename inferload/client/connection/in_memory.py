@@ -1,0 +1,90 @@
+"""Connections to a server of this process, without sockets: bytes arrive at the instant at which they are sent."""
+
+import struct
+from collections.abc import Callable
+from typing import Protocol
+
+from inferload.base.clock import NS_PER_S, now_ns, wall_ns
+from inferload.client.connection.reply import ConnectionLost, GatheredReply, MarkSearch
+from inferload.client.connection.tcp_info import TcpInfo
+
+_STAMP = struct.Struct("qq")
+
+
+class ServerEnd(Protocol):
+    """Server's end of a connection."""
+
+    def send(self, data: bytes, /) -> None: ...
+    def close(self) -> None: ...
+
+
+class MemoryServer(Protocol):
+    """Server of this process. `receive` takes the bytes of replies; `closed` is called when the server closes."""
+
+    def connect(self, receive: Callable[[bytes], None], closed: Callable[[], None], /) -> ServerEnd: ...
+
+
+# Server of all connections of this process; None: they use sockets.
+server: MemoryServer | None = None
+
+
+class MemoryConnection:
+    """Client's end of a connection, the counterpart of `PythonConnection`. Raise no error: nothing is between the ends."""
+
+    info = TcpInfo()
+
+    def __init__(self, peer: MemoryServer, marks: tuple[MarkSearch, ...] = ()) -> None:
+        self.turns = 0
+        self.kept_ns = 0
+        self.closed = False
+        self._marks = marks
+        self._reply: GatheredReply | None = None
+        self._end = peer.connect(self._receive, self._lost)
+
+    def expect(self, on_done: Callable[[], None], on_parse_due: Callable[[], None] | None = None) -> GatheredReply:
+        """See PythonConnection.expect."""
+        assert self._reply is None
+        self.turns += 1
+        self._reply = GatheredReply(on_done, on_parse_due)
+        return self._reply
+
+    def refresh(self) -> bool:
+        """Return False if the server has closed the connection."""
+        return not self.closed
+
+    def offer(self, data: bytes) -> bytes:
+        """Send a request whole."""
+        self._end.send(data)
+        return b""
+
+    def send_rest(self, rest: bytes | memoryview) -> None:
+        """Do nothing: `offer` leaves no rest."""
+
+    def end_by_peer(self) -> None:
+        """Return None: no close crosses a request, since both arrive at the instant at which they are sent."""
+
+    def is_rejected(self) -> bool:
+        """Return False: there is no kernel between the ends."""
+        return False
+
+    def release(self) -> None:
+        """See PythonConnection.release."""
+        self._reply = None
+
+    def close(self) -> None:
+        """Close the connection; the server aborts an answer in progress. Idempotent."""
+        if not self.closed:
+            self.closed, self._reply = True, None
+            self._end.close()
+
+    def _receive(self, data: bytes) -> None:
+        if self._reply is None or self._reply.done:  # nothing was asked for
+            self.close()
+            return
+        at_wall_ns = wall_ns()
+        self._reply.take(data, now_ns(), at_wall_ns, [(0, 0, _STAMP.pack(*divmod(at_wall_ns, NS_PER_S)))])
+
+    def _lost(self) -> None:
+        self.closed = True
+        if self._reply is not None:
+            self._reply.end(ConnectionLost("the server closed the connection"))

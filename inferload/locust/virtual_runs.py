@@ -1,0 +1,123 @@
+"""Program that makes the runs of a campaign on a virtual clock: `python -m inferload.locust.virtual_runs`.
+
+Each line of stdin is an `Order`: a start of a simulated server, and its runs, as command lines of `locust`. A fork of this
+process, which has imported everything, makes them one after another. stdout has a `Made` for each run, or an empty line if it
+could not be made. The process exits at the end of stdin; SIGTERM ends it and the fork.
+"""
+
+import gc
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import gevent
+import locust.event
+import locust.main
+import msgspec
+from locust.log import setup_logging
+
+from inferload import cli
+from inferload.base.clock import NS_PER_S, SYSTEM
+from inferload.base.errors import UsageError
+from inferload.campaign.runner import USAGE
+from inferload.campaign.virtual_runs import Made, Order, Ordered
+from inferload.cli.run import locustfile
+from inferload.locust import plugin
+from inferload.run.virtual import start
+
+_FAILED = 1
+
+
+def main() -> int:
+    """Make the runs of each order. Return 0."""
+    users = locust.main.merge_locustfiles_content([str(locustfile())])[0]
+    cli.build_parser("report")  # the imports of a report
+    gc.collect()
+    gc.freeze()  # collections in the forks need not scan the imported objects
+    decoder = msgspec.json.Decoder(Order)
+    out = os.dup(1)  # the runs print to their logs
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the campaign ends this process
+    for line in sys.stdin.buffer:
+        order = decoder.decode(line)
+        pid = os.fork()
+        if pid == 0:
+            _make_all(order, users, out)
+        os.waitpid(pid, 0)
+    return 0
+
+
+def _make_all(order: Order, users: Mapping[str, type], out: int) -> NoReturn:
+    """Make the runs of an order in a fork, which exits."""
+    begun = 0
+    try:
+        start.begin(lambda: start.server_of(order.options, order.facts, order.seed), order.seed)
+        for run in order.runs:
+            began_ns = SYSTEM.now_ns()
+            code = _make(run, users)
+            begun += 1
+            made = Made(exit_code=code, took_s=round((SYSTEM.now_ns() - began_ns) / NS_PER_S, 3))
+            os.write(out, msgspec.json.encode(made) + b"\n")
+    except UsageError as error:  # the server does not start
+        for run in order.runs:
+            Path(run.log).write_text(f"inferload: {error}\n", encoding="utf-8")
+            os.write(out, msgspec.json.encode(Made(exit_code=USAGE, took_s=0.0)) + b"\n")
+        os._exit(0)
+    except BaseException:  # noqa: BLE001  the boundary of this process
+        traceback.print_exc()
+    os.write(out, b"\n" * (len(order.runs) - begun))
+    os._exit(0)
+
+
+def _make(run: Ordered, users: Mapping[str, type]) -> int:
+    """Make a run and its report, with the output in its log. Return the exit code."""
+    with open(run.log, "wb") as log:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(log.fileno(), stream.fileno())
+    try:
+        if run.empties_cache and start.current is not None:
+            start.current.server.simulated.empty_prefix_cache()
+        code = _run(run.argv, users)
+        if run.report:
+            cli.main(["report", run.report])
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else _FAILED
+    except Exception:  # noqa: BLE001  of one run: the others are made
+        traceback.print_exc()
+        code = _FAILED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _run(argv: list[str], users: Mapping[str, type]) -> int:
+    """Make a run as Locust's `main` makes a headless local one. Return its exit code; SystemExit for a bad command line."""
+    options = locust.main.get_parser().parse_args(argv)
+    setup_logging(options.loglevel, None)
+    environment = locust.main.create_environment(
+        list(users.values()),
+        options,
+        events=locust.event.Events(),
+        locustfile=Path(str(locustfile())).name,
+        parsed_locustfiles=[str(locustfile())],
+        available_user_classes=dict(users),
+    )
+    runner = environment.create_local_runner()
+    plugin.begin(environment, runner)
+    starting = gevent.spawn(runner.start, options.num_users, options.spawn_rate)
+    runner.greenlet.join()
+    starting.kill(block=False)
+    environment.events.quitting.fire(environment=environment, reverse=True)
+    runner.quit()
+    code = environment.process_exit_code or 0
+    environment.events.quit.fire(exit_code=code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

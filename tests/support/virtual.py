@@ -1,0 +1,58 @@
+"""Runs on a virtual clock, as forks of a process that has imported Locust: they cost CPU time and no waiting."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import forge
+from locust_process import ROOT, summary_of, turns_of
+
+PACED = "--ttft-ms 20 --itl-ms 10"
+PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True)
+class VirtualRun:
+    """A run that has ended, with its output."""
+
+    exit_code: int
+    text: str
+    run_dir: Path
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return summary_of(self.run_dir)
+
+    @property
+    def turns(self) -> list[dict[str, Any]]:
+        return turns_of(self.run_dir)
+
+
+def run(
+    folder: Path,
+    scenario: str | Path | Mapping[str, Any],
+    *options: str,
+    simulator: str | None = PACED,
+    variant: str = "",
+    locustfile: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> VirtualRun:
+    """Make a run of a scenario, by name, file or content, in `folder`/run. `simulator`, `variant`: its server."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(scenario, Mapping):
+        file = folder / "scenario.yaml"
+        file.write_text(json.dumps(scenario))  # JSON is YAML
+        scenario = file
+    words = ["-f", str(locustfile or ROOT / "locustfiles" / "chat.py"), "--headless", "--clock", "virtual"]
+    words += ["--scenario", str(scenario), "--run-dir", str(folder / "run")]
+    words += ["--variant", variant] if variant else ["--simulator", simulator or ""]
+    words += [] if "--report" in options else ["--no-report"]
+    words += [word for word in options if word != "--report"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    process = forge.LOCUST.start("locust", words, env=environment, cwd=folder, errors_too=True, new_session=True)
+    assert process.stdout is not None
+    text = process.stdout.read()
+    return VirtualRun(process.wait(PATIENCE_S), text, folder / "run")

@@ -1,0 +1,410 @@
+"""Runs on a virtual clock: the order of its timers, what holds it, the load, the counts, equal runs, and what is refused."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import gevent
+import gevent.socket
+import gevent.threadpool
+import locust_process
+import pytest
+import recomputed
+import scrapes
+import virtual
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from inferload.analysis.comparison import comparable, sides
+from locust_process import turns_of
+from simulator_process import Simulator
+
+from inferload.base import rundir
+from inferload.base.clock import NS_PER_S, SYSTEM
+from inferload.figures import metric_names as names
+from inferload.results.summarise.counts import read_counts
+from inferload.run.virtual.loop import replace_hub
+from inferload.scenario import scenario as scenarios
+from inferload.turns.tally import count_faults
+
+MAKE = pytest.TempPathFactory
+WORKLOAD = {"kind": "chat", "turns": 2, "prompt_tokens": 50, "output_tokens": 6, "think_time_s": 0.2}
+CLOSED = {"kind": "closed", "users": 3, "spawn_per_s": 3}
+KIND = {"schema": 1, "name": "virtual", "workload": WORKLOAD, "arrivals": CLOSED, "phases": {"measure_s": 4}}
+
+
+def scenario(**changes: Any) -> dict[str, Any]:
+    return {**KIND, **changes}
+
+
+def made(load: dict[str, Any], folder: Path, *options: str, **server: Any) -> dict[str, Any]:
+    """Make a run, and return its summary."""
+    server = server or {"variant": "t4-prefix-caching"}
+    return virtual.run(folder.parent, load, *options, **server).summary
+
+
+def in_flight(rows: list[dict[str, Any]]) -> int:
+    """Return the most turns in flight at any time."""
+    changes = sorted([(row["sent_ns"], 1) for row in rows] + [(row["closed_ns"], -1) for row in rows])
+    return max(accumulate(change for _, change in changes), default=0)
+
+
+def in_thread(call: Callable[[], Any]) -> Any:
+    """Return the result of a call in a native thread, whose hub it may replace."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+@given(st.lists(st.integers(0, 1000), max_size=30))
+def test_greenlets_wake_in_order_at_their_instants(instants: list[int]) -> None:
+    def woken() -> list[tuple[int, int]]:
+        loop, seen = replace_hub(), []
+
+        def sleeper(at_ns: int) -> None:
+            gevent.sleep(at_ns / NS_PER_S)
+            seen.append((loop.at_ns, at_ns))
+            gevent.joinall([gevent.spawn(gevent.sleep, later_ns / NS_PER_S) for later_ns in (3, 5)])
+            seen.append((loop.at_ns, at_ns + 5))
+
+        gevent.joinall([gevent.spawn(sleeper, at_ns) for at_ns in instants])
+        gevent.get_hub().destroy(destroy_loop=True)
+        return seen
+
+    seen = in_thread(woken)
+    assert len(seen) == 2 * len(instants)
+    assert [now_ns for now_ns, _ in seen] == sorted(now_ns for now_ns, _ in seen)
+    assert all(now_ns == at_ns for now_ns, at_ns in seen)
+
+
+def test_a_timer_can_be_restarted_stopped_and_repeated() -> None:
+    def calls() -> list[tuple[str, int]]:
+        loop, seen = replace_hub(), []
+        stopped, repeated, again = loop.timer(1), loop.timer(1, 2), loop.timer(5, 3)
+        stopped.start(seen.append, ("stopped", 0))
+        repeated.start(lambda: seen.append(("repeated", loop.at_ns // NS_PER_S)))
+        again.start(lambda: seen.append(("again", loop.at_ns // NS_PER_S)))
+        stopped.stop()
+        again.again(again.callback)
+        gevent.sleep(6.5)
+        gevent.get_hub().destroy(destroy_loop=True)
+        return seen
+
+    assert in_thread(calls) == [("repeated", 1), ("again", 3), ("repeated", 3), ("repeated", 5), ("again", 6)]
+
+
+def test_sockets_and_threads_hold_the_clock() -> None:
+    """A foreign program answers late, and a call in a pool takes long: no virtual time passes, and a timer waits."""
+
+    def held() -> tuple[int, int, bytes, int, float]:
+        loop, began_ns = replace_hub(), SYSTEM.now_ns()
+        ours, theirs = gevent.socket.socketpair()
+        gevent.spawn(gevent.sleep, 3600)
+        answer = threading.Timer(0.05, lambda: theirs._sock.send(b"x"))
+        answer.start()
+        data = ours.recv(1)
+        at_ns = loop.at_ns
+        result = gevent.get_hub().threadpool.apply(time.sleep, (0.05,)) or loop.at_ns
+        other = gevent.threadpool.ThreadPool(1)
+        other.apply(time.sleep, (0.05,))
+        other.kill()
+        ours.close(), theirs.close()
+        ended = loop.held_ns, at_ns, data, result, SYSTEM.now_ns() - began_ns
+        gevent.get_hub().destroy(destroy_loop=True)
+        return ended
+
+    held_ns, at_ns, data, result, took_ns = in_thread(held)
+    assert (at_ns, data, result) == (0, b"x", 0)
+    assert 0.15 * NS_PER_S <= held_ns <= took_ns
+
+
+def test_a_program_that_never_answers_does_not_hold_the_clock_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inferload.run.virtual.loop.HOLD_S", 0.05)
+
+    def waited() -> int:
+        loop = replace_hub()
+        ours, theirs = gevent.socket.socketpair()
+        with gevent.Timeout(0.01, False):
+            ours.recv(1)
+        ours.close(), theirs.close()
+        gevent.get_hub().destroy(destroy_loop=True)
+        return loop.at_ns
+
+    assert in_thread(waited) == 0.01 * NS_PER_S
+
+
+@settings(max_examples=5, deadline=None, phases=(Phase.explicit, Phase.generate))  # shrinking takes minutes
+@given(
+    st.fixed_dictionaries(
+        {
+            "users": st.integers(1, 8),
+            "turns": st.integers(1, 3),
+            "output_tokens": st.integers(1, 20),
+            "sessions": st.one_of(st.none(), st.integers(1, 12)),
+            "warmup_s": st.sampled_from([0, 1]),
+        }
+    )
+)
+def test_a_closed_loop_keeps_its_counts(tmp_path_factory: MAKE, shape: dict[str, Any]) -> None:
+    users, output_tokens, sessions = shape["users"], shape["output_tokens"], shape["sessions"]
+    load = scenario(
+        workload={**WORKLOAD, "turns": shape["turns"], "output_tokens": output_tokens},
+        arrivals={"kind": "closed", "users": users, "spawn_per_s": users},
+        phases={"measure_s": 3, "sessions": sessions, "warmup_s": shape["warmup_s"]},
+    )
+    folder = tmp_path_factory.mktemp("closed") / "run"
+    summary = made(load, folder)
+    rows = turns_of(folder)
+    assert rows
+    assert in_flight(rows) <= users
+    for row in rows:
+        instants = [
+            row[f"{name}_ns"] for name in ("planned", "sent", "written", "first_event", "first", "last", "closed")
+        ]
+        assert instants == sorted(instants)
+        assert row["output_tokens"] == output_tokens
+    if sessions is not None:
+        begun = {row["session_id"] for row in rows if row["phase"] == "measure" and not row["turn_index"]}
+        assert len(begun) <= sessions
+    assert count_faults(read_counts(folder).tallies) == []
+    assert summary["turns"]["by_phase"]["all"]["sent"] == len(rows)
+    generated = scrapes.table_of(folder, [names.GENERATION_TOKENS])["value"].to_pylist()
+    assert generated[-1] - generated[0] == sum(row["output_tokens"] for row in rows)
+
+
+def test_the_summary_is_that_of_the_turns(tmp_path: Path) -> None:
+    summary = made(scenario(phases={"measure_s": 8, "warmup_s": 2}), tmp_path / "run")
+    manifest = rundir.read_object(tmp_path / "run" / rundir.MANIFEST)
+    recomputed.check(summary, manifest, turns_of(tmp_path / "run"), {})
+    assert summary["verdict"]["measurement"] == "valid"
+    assert summary["run"]["stands_for"] == "Qwen3-4B on NVIDIA T4 (virtual clock)"
+    assert manifest["targets"][0]["stands_for"] == summary["run"]["stands_for"]
+
+
+def contents_of(run_dir: Path) -> dict[str, object]:
+    """Return the files of a run directory, without the keys that docs/how-to/rehearse.md lists."""
+    contents: dict[str, object] = {}
+    for path in run_dir.rglob("*"):
+        if path.is_file() and path.stem != "report":  # which shows the date
+            data = path.read_bytes()
+            contents[str(path.relative_to(run_dir))] = without_own(json.loads(data)) if path.suffix == ".json" else data
+    return contents
+
+
+def without_own(value: Any) -> Any:
+    """Return a document without the keys of one execution."""
+    if isinstance(value, dict):
+        return {key: without_own(each) for key, each in value.items() if key not in OWN_KEYS}
+    return [without_own(each) for each in value] if isinstance(value, list) else value
+
+
+OWN_KEYS = {"started_at", "held_s", "pid"} | {"origin", "folder"}  # of the two folders
+
+
+def test_equal_seeds_give_equal_files_and_others_do_not(tmp_path: Path) -> None:
+    runs = {}
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        run = virtual.run(tmp_path / name, scenario(), "--seed", seed, "--report", variant="t4-baseline")
+        assert run.exit_code == 0, run.text
+        runs[name] = contents_of(run.run_dir)
+    first, second, other = runs.values()
+    assert first.keys() == second.keys()
+    assert [name for name, content in first.items() if second[name] != content] == []
+    assert first["turns/w0-all.parquet"] != other["turns/w0-all.parquet"]
+
+
+STEPS = {"kind": "steps", "steps": [{"sessions_per_s": 1, "for_s": 2}, {"sessions_per_s": 3, "for_s": 2}]}
+
+
+@pytest.mark.parametrize(
+    "arrivals",
+    [
+        {"kind": "poisson", "sessions_per_s": 3},
+        {"kind": "constant", "sessions_per_s": 4, "max_in_flight": 1},
+        {"kind": "constant", "sessions_per_s": 4, "max_in_flight": 1, "when_full": "drop"},
+        {
+            "kind": "constant",
+            "profile": {
+                "kind": "steps",
+                "steps": [{"sessions_per_s": 1, "for_s": 2}, {"sessions_per_s": 3, "for_s": 2}],
+            },
+        },
+    ],
+    ids=lambda arrivals: "-".join(map(str, arrivals)),
+)
+def test_an_open_loop_keeps_its_counts(arrivals: dict[str, Any], tmp_path: Path) -> None:
+    load = scenario(arrivals=arrivals, phases={"measure_s": 4, "warmup_s": 1})
+    summary = made(load, tmp_path / "run")
+    rows = turns_of(tmp_path / "run")
+    assert count_faults(read_counts(tmp_path / "run").tallies) == []
+    assert len(rows) == summary["turns"]["by_phase"]["all"]["sent"] > 0
+    if "max_in_flight" in arrivals:
+        assert in_flight(rows) == 1
+    assert (summary["sessions"]["at_limit"] > 0) == ("max_in_flight" in arrivals)
+
+
+def test_turns_in_flight_at_the_end_of_the_drain_are_unfinished(tmp_path: Path) -> None:
+    load = scenario(workload={**WORKLOAD, "output_tokens": 500}, phases={"measure_s": 2, "drain_s": 1})
+    summary = made(load, tmp_path / "run")
+    assert summary["turns"]["by_phase"]["all"]["unfinished"] == 3
+    assert count_faults(read_counts(tmp_path / "run").tallies) == []
+
+
+def test_turns_can_be_cancelled_and_sessions_can_fork(tmp_path: Path) -> None:
+    agent = scenarios.load("agent-subagents").as_data()["workload"]
+    cancel = scenarios.load("agent-tools").as_data()["workload"]["cancel"]
+    load = scenario(
+        workload={**agent, "cancel": {**cancel, "share": 1}},
+        phases={"measure_s": 50},
+        arrivals={"kind": "closed", "users": 3, "spawn_per_s": 3},
+    )
+    summary = made(load, tmp_path / "run", simulator="--itl-ms 10 --max-model-len 70000")
+    assert summary["turns"]["by_phase"]["all"]["failed"] == 0
+    assert summary["turns"]["by_phase"]["all"]["cancelled"] > 0
+    assert any("/" in row["session_id"] for row in turns_of(tmp_path / "run"))
+    assert count_faults(read_counts(tmp_path / "run").tallies) == []
+
+
+def test_a_timeout_ends_a_turn(tmp_path: Path) -> None:
+    load = scenario(
+        workload={**WORKLOAD, "output_tokens": 500}, request={"timeouts": {"turn_s": 1}}, phases={"measure_s": 5}
+    )
+    summary = made(load, tmp_path / "run")
+    assert set(summary["turns"]["by_phase"]["all"]["by_failure"]) == {"timeout_turn"}
+
+
+TWO_USERS = {"kind": "steps", "steps": [{"users": 1, "for_s": 5}, {"users": 2, "for_s": 5}]}
+
+
+def test_the_users_of_a_closed_loop_follow_their_steps(tmp_path: Path) -> None:
+    load = scenario(arrivals={**CLOSED, "profile": TWO_USERS}, phases={"measure_s": 10})
+    summary = made(load, tmp_path / "run")
+    assert [step["users"] for step in summary["steps"]] == [1, 2]
+    assert in_flight([row for row in turns_of(tmp_path / "run") if row["step"] == 0]) == 1
+
+
+def test_a_condition_aborts_a_run(tmp_path: Path) -> None:
+    load = scenario(abort_on=["mean(ttft_ms) > 10 for 2s"], phases={"measure_s": 600})
+    run = virtual.run(tmp_path, load)
+    assert run.exit_code == 1
+    assert "stopped by abort_on: mean(ttft_ms) > 10 for 2s" in run.summary["outcome"]["headline"]
+    assert run.summary["window_s"] < 60
+
+
+def test_both_arms_of_the_cache_are_run(tmp_path: Path) -> None:
+    run = virtual.run(tmp_path, scenario(cache={"arm": "both"}, phases={"sessions": 4, "measure_s": 60}))
+    assert run.exit_code == 0, run.text
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["run", "run-warm"]
+
+
+def test_a_warm_up_lasts_until_the_load_is_steady(tmp_path: Path) -> None:
+    made(scenario(phases={"warmup_s": 60, "warmup_until": "steady", "measure_s": 5}), tmp_path / "run")
+    assert rundir.read_object(tmp_path / "run" / rundir.MANIFEST)["steady_s"] is not None
+
+
+def test_a_users_own_tasks_and_tools_run_on_the_clock(tmp_path: Path) -> None:
+    """Sleeps, wall time and random numbers of the program are virtual too."""
+    program = tmp_path / "tasks.py"
+    program.write_text(TASKS)
+    runs = [
+        virtual.run(tmp_path / name, "", "--run-time", "60s", "--users", "2", locustfile=program) for name in ("a", "b")
+    ]
+    for run in runs:
+        assert run.exit_code == 0, run.text
+        assert run.summary["turns"]["ok"] > 20
+    assert runs[0].turns == runs[1].turns
+
+
+TASKS = """
+import random
+import time
+from datetime import datetime
+from time import monotonic
+
+from inferload.users import InferenceUser
+from locust import between, task
+
+class Asking(InferenceUser):
+    wait_time = between(0.5, 2)
+
+    @task
+    def ask(self):
+        began_s, wall_s = monotonic(), time.time()
+        reply = self.chat([{"role": "user", "content": f"word {random.random()}"}], max_tokens=5, name="ask")
+        assert reply.ok and reply.text
+        time.sleep(1.5)
+        assert monotonic() - began_s >= 1.5
+        assert abs((time.time() - wall_s) - (monotonic() - began_s)) < 1e-6
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--host", "http://127.0.0.1:1"], "--host: not with --clock virtual"),
+        (["--also-host", "http://127.0.0.1:1"], "--also-host: not with --clock virtual"),
+        (["--processes", "2"], "--processes: not with --clock virtual"),
+        (["--export-metrics", "0"], "--export-metrics: not with --clock virtual"),
+        (["--variant", "no-such-variant"], "no-such-variant: unknown"),
+        (["--simulator", "--no-such-flag 1"], "--no-such-flag: unknown"),
+        (["--simulator", "--port 8001"], "--port: not with a server in memory"),
+        (["--simulator", "'"], "close the quotes"),
+        (["--variant", "t4-baseline", "--simulator", "--itl-ms 5"], "--variant: not beside --simulator"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_what_a_virtual_clock_cannot_honour_is_refused_in_one_line(
+    options: list[str], text: str, tmp_path: Path
+) -> None:
+    run = virtual.run(tmp_path, scenario(), *options, simulator=None)
+    assert run.exit_code == 2
+    assert text in run.text
+    assert len(run.text.strip().splitlines()) == 1
+
+
+def test_the_server_of_a_run_in_real_time_is_no_option_of_it(tmp_path: Path) -> None:
+    run = virtual.run(tmp_path, scenario(), "--clock", "real", variant="t4-baseline")
+    assert run.exit_code == 2
+    assert "--variant: only with --clock virtual" in run.text
+
+
+def test_every_text_of_a_rehearsal_says_that_it_is_simulated(tmp_path: Path) -> None:
+    gate = ["--gate", "p95(ttft_ms) < 9000", "--gate", "p95(ttft_ms) < 1"]
+    files = ["--junit", str(tmp_path / "junit.xml"), "--markdown", str(tmp_path / "gates.md")]
+    run = virtual.run(tmp_path, scenario(), *gate, *files, "--report")
+    summary, manifest = run.summary, rundir.read_object(run.run_dir / rundir.MANIFEST)
+    assert summary["run"]["clock"] == manifest["clock"] == "virtual"
+    assert summary["client"]["stamps"] == "virtual"
+    assert [gate["simulated"] for gate in summary["verdict"]["gates"]] == [True, True]
+    assert summary["outcome"]["headline"].endswith("(simulated, on a virtual clock)")
+    lines = run.text.splitlines()
+    assert [line for line in lines if line.startswith("gate ")] == [
+        line for line in lines if line.startswith(("gate passed, simulated", "gate FAILED, simulated"))
+    ]
+    for text in (tmp_path / "gates.md", tmp_path / "junit.xml", run.run_dir / "report.md", run.run_dir / "report.html"):
+        assert "simulated" in text.read_text()
+
+
+def test_the_machine_has_no_part_in_the_verdict(tmp_path: Path) -> None:
+    """Not even of one that is busy: nothing of it is measured."""
+    client = virtual.run(tmp_path, scenario()).summary["client"]
+    measured = {name: value for name, value in client.items() if name not in ("stamps", "reader", "readers")}
+    assert {json.dumps(value) for value in measured.values() if not isinstance(value, dict)} <= {"null"}
+    assert all(not value.get("count") for value in measured.values() if isinstance(value, dict))
+
+
+def test_runs_of_both_clocks_are_not_compared(tmp_path: Path, simulator: Callable[..., Simulator]) -> None:
+    rehearsed = virtual.run(tmp_path / "virtual", scenario())
+    real = locust_process.start(
+        *("--headless", "--host", simulator("--ttft-ms", "20", "--itl-ms", "10").url, "--no-report"),
+        *("--scenario", str(tmp_path / "virtual" / "scenario.yaml"), "--run-dir", str(tmp_path / "real")),
+        cwd=tmp_path,
+    )
+    assert real.exit_code() == 0, real.text
+    reasons = comparable.differences(*(sides.read_side(path) for path in (tmp_path / "real", rehearsed.run_dir)))
+    assert (
+        reasons.refusals[0] == "clock: real against virtual: a rehearsal is no measurement; compare runs of one clock"
+    )
