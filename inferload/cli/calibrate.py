@@ -52,7 +52,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 def run(arguments: argparse.Namespace) -> int:
     """Measure the sizes, print the table and the result, store it; return the exit code."""
     from inferload.campaign.calibrate import Bench  # these imports are slow
-    from inferload.cli import machine
+    from inferload.campaign.machine.machine_evidence import description
 
     pace, seconds = (_QUICK_PACE, QUICK_SECONDS) if arguments.quick else (_PACE, SECONDS)
     ladder = arguments.sizes or (QUICK_LADDER if arguments.quick else LADDER)
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         bench = Bench(Path(work), pace, seconds)
         points = climb(bench.measure, ladder, pace, refine=not arguments.quick, output=output)
     result = Calibration.of(
-        calendar_now().isoformat(timespec="seconds"), Machine.this(machine.description()), _versions(), pace, points
+        calendar_now().isoformat(timespec="seconds"), Machine.this(description()), _versions(), pace, points
     )
     output(f"\n{calibration.answer(points)}")
     if remark := calibration.remark(points):
