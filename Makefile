@@ -187,7 +187,7 @@ $(BENCH)/%: benchmarks/%.c $(wildcard benchmarks/*.h)
 bench-programs: $(BENCH)/paced_server $(BENCH)/reader  ## build the paced server and the C reader
 
 bench-peers:     ## install other load generators for `make bench` (large downloads)
-	$(PYTHON) benchmarks/install_peers.py --into .cache/peers
+	$(PYTHON) -m benchmarks.bench peers --into .cache/peers
 
 bench: bench-client bench-arrivals  ## run bench-client and bench-arrivals
 
@@ -195,10 +195,10 @@ bench-client: $(READY) bench-programs  ## measure accuracy and cost; write docs/
 	$(BIN)/python -m benchmarks.bench --cases $(CASES) --sizes $(SIZES) --clients reader inferload inferload-tasks $(PEERS) $(BENCH_OPTIONS)
 
 bench-arrivals: $(READY) bench-programs  ## measure achieved rate and lag at 200 sessions/s on two workers
-	$(BIN)/python -m benchmarks.arrivals
+	$(BIN)/python -m benchmarks.bench arrivals
 
 bench-compare: $(READY)  ## measure false alarms and power of `inferload compare` on recorded runs of the simulator
-	$(BIN)/python -m benchmarks.false_alarms $(BENCH)/false-alarms
+	$(BIN)/python -m benchmarks.bench compare $(BENCH)/false-alarms
 
 bench-quick:     ## run a small bench-client in two minutes, without writing files
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=

@@ -21,14 +21,8 @@ from benchmarks.server import ROOT, PacedServer
 KINDS = ("constant", "poisson")
 WITHIN = 0.01
 LAG_P99_MS = 5.0
-_OVERLOADED = {
-    "client_delay",
-    "client_lag",
-    "loop_lag",
-    "client_pause",
-    "cpu",
-    "steal",
-}  # reasons in the verdict of an overloaded client
+# Reasons in the verdict of an overloaded client.
+_OVERLOADED = {"client_delay", "client_lag", "loop_lag", "client_pause", "cpu", "steal"}
 _SHORT = Case("short", "short answers", tokens=5, ttft_ms=20.0, gap_ms=10.0)
 
 
@@ -69,21 +63,17 @@ def result_of(kind: str, summary: dict[str, Any]) -> ArrivalResult:
     """Extract the result from the summary of a run."""
     rates, lag, verdict = summary["rates"], summary["latency"]["lag_ms"], summary["verdict"]
     reasons = {reason["code"] for reason in verdict["reasons"] if reason["phase"] == "measure"}
+    sessions = rates["offered_sessions_per_s"], rates["achieved_sessions_per_s"], summary["sessions"]["dropped"]
     return ArrivalResult(
-        kind,
-        rates["offered_sessions_per_s"],
-        rates["achieved_sessions_per_s"],
-        summary["sessions"]["dropped"],
-        lag["p50"],
-        lag["p99"],
-        verdict["measurement"],
-        tuple(sorted(reasons & _OVERLOADED)),
+        kind, *sessions, lag["p50"], lag["p99"], verdict["measurement"], tuple(sorted(reasons & _OVERLOADED))
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run each kind of arrivals once. Return exit code 1 if a limit is exceeded."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.arrivals", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.bench arrivals", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("--sessions-per-s", type=float, default=200.0, help="offered rate (%(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (%(default)s)")
     parser.add_argument("--seconds", type=float, default=30.0, help="duration of the measurement (%(default)s)")
@@ -119,7 +109,3 @@ def _scenario(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "arrivals": {"kind": kind, "sessions_per_s": arguments.sessions_per_s},
         "phases": {"warmup_s": 5, "measure_s": arguments.seconds, "drain_s": 20},
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 from inferload.analysis.comparison.compare import Comparison, compare
@@ -99,9 +98,9 @@ def measured(recorded: Mapping[str, Sequence[Run]], pairs: int, failed: float = 
     return equal, changed
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Record, compare and print. Return exit code 1 if a limit is exceeded."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.false_alarms", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench compare", description=__doc__, allow_abbrev=False)
     parser.add_argument("folder", type=Path, help="folder of the recorded runs; those that exist are not repeated")
     parser.add_argument("--seeds", type=int, default=14, help="recorded seeds (%(default)s)")
     parser.add_argument("--pairs", type=int, nargs="+", default=[6, 8], help="pairs of a comparison (%(default)s)")
@@ -122,8 +121,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"primary figure, {equal.regressed:.2%} exit code 4; +{CHANGE:.0%} found in {changed.called:.1%} of "
             f"{CHANGED_COMPARISONS}"
         )
-        held = held and equal.called <= MOST_FALSE_ALARMS and equal.regressed <= MOST_REGRESSIONS
-        held = held and changed.called >= LEAST_FOUND
+        held &= equal.called <= MOST_FALSE_ALARMS and equal.regressed <= MOST_REGRESSIONS
+        held &= changed.called >= LEAST_FOUND
     return 0 if held else 1
 
 
@@ -152,25 +151,11 @@ def _record(run_dir: Path, seed: int, slower: float) -> None:
     assert server.stdout is not None
     try:
         url = server.stdout.readline().split()[-1]
-        options: list[Any] = [
-            "--host",
-            url,
-            "--seed",
-            seed,
-            "--run-dir",
-            run_dir,
-            "--no-report",
-            "--on-invalid",
-            "warn",
-        ]
-        run = [sys.executable, "-m", "inferload", "run", file, *options]
-        subprocess.run([str(word) for word in run], check=True, capture_output=True)
+        run = [sys.executable, "-m", "inferload", "run", str(file), "--host", url, "--seed", str(seed)]
+        run += ["--run-dir", str(run_dir), "--no-report", "--on-invalid", "warn"]
+        subprocess.run(run, check=True, capture_output=True)
     finally:
         server.terminate()
         server.wait()
         server.stdout.close()
     print(f"  {run_dir}", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

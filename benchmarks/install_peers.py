@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 PACKAGES = {"aiperf": "aiperf==0.13.0", "guidellm": "guidellm==0.8.1", "genai-bench": "genai-bench==0.0.5"}
@@ -42,12 +43,12 @@ def install_package(folder: Path, name: str) -> None:
     subprocess.run([str(venv / "bin" / "python"), "-m", "pip", "install", "-q", PACKAGES[name]], check=True)
 
 
-def main() -> int:
+def main(argv: Sequence[str]) -> int:
     """Install the selected peers. Return exit code 1 if one failed."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench peers", description=__doc__, allow_abbrev=False)
     parser.add_argument("--into", type=Path, required=True, metavar="DIR", help="folder of the installations")
     parser.add_argument("names", nargs="*", default=["vllm-rs", *PACKAGES], help="peers to install (%(default)s)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     arguments.into.mkdir(parents=True, exist_ok=True)
     failed = []
     for name in arguments.names:
@@ -57,7 +58,3 @@ def main() -> int:
             print(f"{name}: not installed ({error!r}); `make bench` skips it", file=sys.stderr)
             failed.append(name)
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

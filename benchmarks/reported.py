@@ -111,6 +111,12 @@ class BenchRow:
         return float(value) if isinstance(value, int | float) else None
 
     @property
+    def cpu_us_per_token(self) -> float | None:
+        """CPU time from start to exit per token, in us."""
+        sent = self.server.get("tokens_sent")
+        return self.spent.cpu_s * 1e6 / sent if self.spent and isinstance(sent, int) and sent else None
+
+    @property
     def body_kb(self) -> float | None:
         """Mean size of the received request bodies in kB; None without requests."""
         turns, size = self.server.get("turns"), self.server.get("body_bytes")

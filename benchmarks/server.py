@@ -5,6 +5,7 @@ import json
 import os
 import ssl
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,8 @@ class PacedServer:
             raise ServerError(f"the paced server did not start: exit code {self._process.wait()}")
         self.url = line.split()[-1]
         self.port = int(self.url.rpartition(":")[2])
-        self.real_time = self._request_real_time()
+        with suppress(PermissionError):  # real-time priority, if permitted; lateness is reported in any case
+            os.sched_setscheduler(self._process.pid, os.SCHED_FIFO, os.sched_param(1))
 
     def __enter__(self) -> "PacedServer":
         return self
@@ -73,14 +75,6 @@ class PacedServer:
         self._process.wait(10)
         if self._process.stdout is not None:
             self._process.stdout.close()
-
-    def _request_real_time(self) -> bool:
-        """Request real-time priority. Return False if not permitted; lateness is reported in any case."""
-        try:
-            os.sched_setscheduler(self._process.pid, os.SCHED_FIFO, os.sched_param(1))
-        except PermissionError:
-            return False
-        return True
 
     def call(self, method: str, path: str) -> Any:
         """Send a request and return the JSON of the response. The connection is reused, to save TLS handshakes."""

@@ -6,21 +6,23 @@ from dataclasses import dataclass
 from benchmarks.cases import CASES, Case
 from benchmarks.reported import BenchRow, Reported, marks
 
-_HEAD = (
-    "client",
-    "streams",
-    "TTFT mean (ms)",
-    "TTFT p99 (ms)",
-    "ITL p50 (ms)",
-    "ITL p99 (ms)",
-    "CPU streaming (us/token)",
-    "CPU all in (us/token)",
-    "peak memory (MB)",
-    "server late p99 (ms)",
-    "turns",
-    "measured (s)",
-    "remarks",
-)
+# Columns of figures: the figure of a row and its results, and decimals. Client, streams and remarks stand around them.
+_COLUMNS: dict[str, tuple[Callable[[BenchRow, Reported], float | None], int]] = {
+    "TTFT mean (ms)": (lambda _, reported: reported.ttft_mean_ms, 2),
+    "TTFT p99 (ms)": (lambda _, reported: reported.ttft_p99_ms, 2),
+    "ITL p50 (ms)": (lambda _, reported: reported.itl_p50_ms, 2),
+    "ITL p99 (ms)": (lambda _, reported: reported.itl_p99_ms, 2),
+    "CPU streaming (us/token)": (
+        lambda row, _: row.spent and row.spent.streaming and row.spent.streaming.cpu_us_per_token,
+        1,
+    ),
+    "CPU all in (us/token)": (lambda row, _: row.cpu_us_per_token, 1),
+    "peak memory (MB)": (lambda row, _: row.spent and row.spent.peak_mb, 0),
+    "server late p99 (ms)": (lambda row, _: row.server_late_p99_ms, 2),
+    "turns": (lambda _, reported: reported.turns, 0),
+    "measured (s)": (lambda _, reported: reported.measured_s, 1),
+}
+_HEAD = ("client", "streams", *_COLUMNS, "remarks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,28 +74,11 @@ def case_table(case: Case, rows: Iterable[BenchRow]) -> str:
 
 
 def _cells(row: BenchRow, case: Case) -> list[str]:
-    name = f"{row.client} ({row.version})"
+    own = [f"{row.client} ({row.version})", str(row.streams)]
     if row.error is not None:
-        return [name, str(row.streams), *[""] * (len(_HEAD) - 3), row.error]
-    reported, spent = row.reported or Reported(), row.spent
-    streaming = spent.streaming if spent else None
-    sent = row.server.get("tokens_sent")
-    total_cpu = spent.cpu_s * 1e6 / sent if spent and isinstance(sent, int) and sent else None
-    return [
-        name,
-        str(row.streams),
-        figure(reported.ttft_mean_ms, 2),
-        figure(reported.ttft_p99_ms, 2),
-        figure(reported.itl_p50_ms, 2),
-        figure(reported.itl_p99_ms, 2),
-        figure(streaming.cpu_us_per_token if streaming else None, 1),
-        figure(total_cpu, 1),
-        figure(spent.peak_mb if spent else None, 0),
-        figure(row.server_late_p99_ms, 2),
-        figure(reported.turns, 0),
-        figure(reported.measured_s, 1),
-        "; ".join(marks(row, case)),
-    ]
+        return [*own, *[""] * len(_COLUMNS), row.error]
+    figures = [figure(of(row, row.reported or Reported()), digits) for of, digits in _COLUMNS.values()]
+    return [*own, *figures, "; ".join(marks(row, case))]
 
 
 def distance_table(case: Case, rows: Sequence[BenchRow]) -> str:

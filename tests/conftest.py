@@ -19,7 +19,7 @@ from inferload.deploy.servers.engines import ServerSpec
 from ports import unused_port
 from simulator_process import Simulator
 
-from inferload.campaign.machine import network_checks
+from inferload.campaign.machine.machine_evidence import kernel_stamps
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS
 
 # Locust patches the standard library on import: not in the test process, but in the processes that tests start.
@@ -75,7 +75,7 @@ def stamping() -> Iterator[None]:
     with socket.socket() as requesting:
         requesting.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         with gevent.Timeout(20):
-            while network_checks.kernel_stamps().stamped == 0:
+            while kernel_stamps().stamped == 0:
                 gevent.sleep(0.01)
         yield
 

@@ -151,14 +151,12 @@ def _request_real_time(pid: int) -> None:
 
 def call(port: int, method: str, path: str) -> dict[str, Any]:
     """Return the JSON of a page of the simulator; empty on an error."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    try:
-        connection.request(method, path, headers={"Content-Length": "0"} if method == "POST" else {})
-        document = json.loads(connection.getresponse().read())
-    except (OSError, http.client.HTTPException, ValueError):
-        return {}
-    finally:
-        connection.close()
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        try:
+            connection.request(method, path)
+            document = json.loads(connection.getresponse().read())
+        except (OSError, http.client.HTTPException, ValueError):
+            return {}
     return document if isinstance(document, dict) else {}
 
 

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import sys
 import tempfile
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import percent, short
 from inferload.base.user_cache import user_cache
 from inferload.campaign.machine import calibration
-from inferload.campaign.machine.calibration import Calibration, Machine, ReferencePace, RunFigures, SizeResult
+from inferload.campaign.machine.calibration import Calibration, Machine, ReferencePace, SizeResult
 
 LADDER, SECONDS = (50, 100, 200, 400, 800), 8.0
 QUICK_LADDER, QUICK_SECONDS = (50, 200, 400), 4.0
@@ -52,17 +51,27 @@ def _sizes(text: str) -> tuple[int, ...]:
 def run(arguments: argparse.Namespace) -> int:
     """Measure the sizes, print the table and the result, store it; return the exit code."""
     from inferload.campaign.calibrate import Bench  # these imports are slow
-    from inferload.cli import machine
+    from inferload.campaign.machine.machine_evidence import description
 
     pace, seconds = (_QUICK_PACE, QUICK_SECONDS) if arguments.quick else (_PACE, SECONDS)
     ladder = arguments.sizes or (QUICK_LADDER if arguments.quick else LADDER)
-    output = _silent if arguments.json else _printed
+
+    def output(text: str) -> None:
+        if not arguments.json:  # with it the document alone is printed
+            print(text, flush=True)
+
+    output(HEAD)
     with tempfile.TemporaryDirectory(prefix="inferload-calibrate-") as work:
         bench = Bench(Path(work), pace, seconds)
-        points = climb(bench.measure, ladder, pace, refine=not arguments.quick, output=output)
-    result = Calibration.of(
-        calendar_now().isoformat(timespec="seconds"), Machine.this(machine.description()), _versions(), pace, points
-    )
+
+        def measure(streams: int) -> SizeResult:
+            point = calibration.size_result(streams, pace, bench.measure(streams))
+            output(row(point))
+            return point
+
+        points = calibration.climb(measure, ladder, refine=not arguments.quick)
+    made_at = calendar_now().isoformat(timespec="seconds")
+    result = Calibration.of(made_at, Machine.this(description()), _versions(), pace, points)
     output(f"\n{calibration.answer(points)}")
     if remark := calibration.remark(points):
         output(remark)
@@ -73,22 +82,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(result.to_json(), end="")
     return 3 if result.streams is None else 0
-
-
-def climb(
-    measure: Callable[[int], RunFigures],
-    ladder: tuple[int, ...],
-    pace: ReferencePace,
-    refine: bool,
-    output: Callable[[str], None],
-) -> list[SizeResult]:
-    """Measure sizes up the ladder and output a row of the table after each; return the results in that order."""
-    points: list[SizeResult] = []
-    output(HEAD)
-    while (size := calibration.next_size(points, ladder, refine)) is not None:
-        points.append(calibration.size_result(size, pace, measure(size)))
-        output(row(points[-1]))
-    return points
 
 
 HEAD = (
@@ -129,11 +122,3 @@ def _versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return versions
-
-
-def _printed(text: str) -> None:
-    print(text, flush=True)
-
-
-def _silent(_text: str) -> None:
-    """Discard the text: with --json the document alone is printed."""

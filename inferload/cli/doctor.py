@@ -2,13 +2,26 @@
 
 import argparse
 import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
-from inferload.base.run_options import RUN_OPTIONS
-from inferload.campaign.machine import checks
-from inferload.campaign.machine.checks import MachineCheck
+from inferload.base.errors import UsageError
+from inferload.base.escaping import escaped
+from inferload.base.run_options import API_KEY_VARIABLE, RUN_OPTIONS
+from inferload.campaign.machine import server_evidence
+from inferload.campaign.machine.checks import MACHINE, METRICS, SERVER, CheckResult, results
+from inferload.campaign.machine.machine_evidence import MachineEvidence
+from inferload.client.client import ClientSettings, Credentials
+from inferload.client.connection import credentials
+from inferload.client.connection.connect import TlsSettings
+from inferload.client.connection.target import Target
+from inferload.client.turn import TurnTimeouts
+from inferload.servers import metrics_targets
 
 _OPTIONS = ("--model", "--api-key-file", "--header", "--ca-file", "--insecure")
+_TIMEOUTS = TurnTimeouts(connect_s=10, first_event_s=60, between_events_s=30, turn_s=120)
 
 
 def register(commands: Any) -> None:
@@ -33,17 +46,14 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run and print the checks; return the exit code."""
-    from inferload.cli import machine, server_checks  # imports the HTTP client
-    from inferload.servers import metrics_targets
-
-    settings = None if arguments.host is None else server_checks.settings(arguments)
+    settings = None if arguments.host is None else _settings(arguments)
     pages = metrics_targets.of_option([arguments.metrics_url] if arguments.metrics_url else [])
-    parts = {"machine": machine.check()}
+    parts = {"machine": results(MACHINE, MachineEvidence())}
     if settings is not None:
-        parts["server"] = server_checks.check(settings, arguments.model or None, pages)
-    code = checks.exit_code([check for part in parts.values() for check in part])
+        parts["server"] = _of_server(settings, arguments.model or None, pages)
+    code = 2 if any(check.status == "fail" for part in parts.values() for check in part) else 0
     if arguments.json:
-        document = {title: [check.to_dict() for check in part] for title, part in parts.items()}
+        document = {title: [asdict(check) for check in part] for title, part in parts.items()}
         print(json.dumps({"format": 1, **document, "fit": code == 0}, indent=1))
     else:
         heads = {"machine": "this machine", "server": str(arguments.host)}
@@ -51,11 +61,38 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def text_of(results: list[MachineCheck]) -> str:
+def _settings(arguments: argparse.Namespace) -> ClientSettings:
+    """Return the client settings of a command line. Raise UsageError for invalid options."""
+    return ClientSettings(
+        target=Target.parse(arguments.host),
+        model=arguments.model,
+        worker="doctor",
+        timeouts=_TIMEOUTS,
+        tls=TlsSettings(Path(arguments.ca_file) if arguments.ca_file else None, arguments.insecure),
+        credentials=Credentials(credentials.api_key(arguments.api_key_file, API_KEY_VARIABLE)),
+        headers=tuple(credentials.header(text) for text in arguments.header),
+    )
+
+
+def _of_server(settings: ClientSettings, model: str | None, pages: Sequence[str]) -> list[CheckResult]:
+    """Return the checks of a server, with secrets redacted; if it does not answer, that one alone. No pages: the default one."""
+    redact = settings.redaction
+    try:
+        evidence = server_evidence.gather(settings, model)
+    except UsageError as error:
+        found = [CheckResult("fail", "server", *server_evidence.parted(error))]
+    else:
+        own = evidence.settings
+        read = [server_evidence.metrics_page(url, own) for url in pages or [own.target.metrics_url]]
+        found = [*results(SERVER, evidence), *(each for page in read for each in results(METRICS, page))]
+    return [replace(each, found=escaped(redact(each.found)), remedy=escaped(redact(each.remedy))) for each in found]
+
+
+def text_of(checks: Sequence[CheckResult]) -> str:
     """Return a line per check, with its remedy below."""
-    width = max(len(check.what) for check in results)
+    width = max(len(check.what) for check in checks)
     lines = []
-    for check in results:
+    for check in checks:
         lines.append(f"  {check.status:<4}  {check.what:<{width}}  {check.found}")
         if check.remedy:
             lines.append(f"{'':<{width + 10}}-> {check.remedy}")

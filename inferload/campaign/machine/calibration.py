@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from math import ceil
 from pathlib import Path
 from typing import Any, Literal
@@ -88,74 +89,64 @@ def size_result(streams: int, pace: ReferencePace, figures: RunFigures) -> SizeR
     """Compare the figures of a run with the reference."""
     ttft_error_ms = None if figures.ttft_mean_ms is None else figures.ttft_mean_ms - pace.ttft_ms
     itl_error_ms = None if figures.itl_p99_ms is None else figures.itl_p99_ms - pace.gap_ms
-    unresolved, comparison = _unresolved(pace, figures), _compared(streams, pace, figures)
-    outcome, why = unresolved or _own_verdict(figures) or comparison
-    agrees = None if unresolved else comparison[0] == "valid"
-    return SizeResult(streams, figures, ttft_error_ms, itl_error_ms, outcome, why, agrees)
+    unresolved, wrong = _unresolved(pace, figures), _wrong(streams, pace, figures)
+    outcome: Outcome = "untrue" if wrong else "valid"
+    why = wrong
+    if unresolved:
+        outcome, why = "unresolved", unresolved
+    elif figures.measurement != "valid":
+        outcome = "invalid" if figures.measurement == "invalid" else "suspect"
+        why = figures.reasons[0] if figures.reasons else f"the run's verdict was {figures.measurement}"
+    return SizeResult(streams, figures, ttft_error_ms, itl_error_ms, outcome, why, None if unresolved else not wrong)
 
 
-def _unresolved(pace: ReferencePace, figures: RunFigures) -> tuple[Outcome, str] | None:
-    """Return the reason why the client cannot be judged, if any."""
+def _unresolved(pace: ReferencePace, figures: RunFigures) -> str:
+    """Return why the client cannot be judged; "" if it can."""
     late_ms = figures.server_late_p99_ms
-    if figures.measurement is not None and figures.ttft_mean_ms is not None and figures.itl_p99_ms is None:
-        return "unresolved", "too few tokens for a p99 of their gaps; try more streams"
     if figures.measurement is None or figures.ttft_mean_ms is None:
-        return "unresolved", f"the run has no figures ({figures.reasons[0] if figures.reasons else 'no reason given'})"
+        return f"the run has no figures ({figures.reasons[0] if figures.reasons else 'no reason given'})"
+    if figures.itl_p99_ms is None:
+        return "too few tokens for a p99 of their gaps; try more streams"
     if late_ms is None or figures.server_late_mean_ms is None:
-        return "unresolved", "the server did not report its lateness"
+        return "the server did not report its lateness"
     if late_ms > _SHARE * pace.gap_ms:
-        return "unresolved", f"the server itself was {late_ms:.1f} ms late in 1 % of its events"
-    if figures.failed_turns:
-        return "unresolved", f"{figures.failed_turns} turns failed"
-    return None
+        return f"the server itself was {late_ms:.1f} ms late in 1 % of its events"
+    return f"{figures.failed_turns} turns failed" if figures.failed_turns else ""
 
 
-def _own_verdict(figures: RunFigures) -> tuple[Outcome, str] | None:
-    """Return the verdict of the run with its first reason; None if it is valid."""
-    why = figures.reasons[0] if figures.reasons else f"the run's verdict was {figures.measurement}"
-    if figures.measurement == "valid":
-        return None
-    return ("invalid" if figures.measurement == "invalid" else "suspect"), why
-
-
-def _compared(streams: int, pace: ReferencePace, figures: RunFigures) -> tuple[Outcome, str]:
-    """Compare figures with the reference; the server's lateness is not an error of the client."""
+def _wrong(streams: int, pace: ReferencePace, figures: RunFigures) -> str:
+    """Return which figure is not the reference's, "" if all are; the server's lateness is not an error of the client."""
     ttft_off_ms = (figures.ttft_mean_ms or 0.0) - pace.ttft_ms - (figures.server_late_mean_ms or 0.0)
     itl_off_ms = (figures.itl_p99_ms or 0.0) - pace.gap_ms - (figures.server_late_p99_ms or 0.0)
     read, sent = figures.output_tok_per_s or 0.0, pace.tok_per_s(streams)
     if abs(ttft_off_ms) > _SHARE * pace.ttft_ms:
-        return "untrue", f"mean TTFT is off by {ttft_off_ms:.1f} ms after subtracting the server's lateness"
+        return f"mean TTFT is off by {ttft_off_ms:.1f} ms after subtracting the server's lateness"
     if itl_off_ms > _SHARE * pace.gap_ms:
-        return "untrue", f"p99 of the gaps is off by {itl_off_ms:.1f} ms after subtracting the server's lateness"
-    if read < _KEPT_UP * sent:
-        return "untrue", f"only {read:,.0f} of {sent:,.0f} tokens/s were read"
-    return "valid", ""
+        return f"p99 of the gaps is off by {itl_off_ms:.1f} ms after subtracting the server's lateness"
+    return f"only {read:,.0f} of {sent:,.0f} tokens/s were read" if read < _KEPT_UP * sent else ""
+
+
+def climb(measure: Callable[[int], SizeResult], ladder: Sequence[int], refine: bool) -> list[SizeResult]:
+    """Measure sizes up the ladder until two consecutive ones fail, then one between the best and the next.
+
+    A suspect size with correct figures does not end the climb, since a short disturbance causes that, too. `refine`: False for
+    the ladder alone.
+    """
+    points: list[SizeResult] = []
+    for size in ladder:
+        points.append(measure(size))
+        if len(points) >= _ENOUGH and not any(point.figures_true for point in points[-_ENOUGH:]):
+            break
+    top, next_up = best(points), above(points)
+    low = 0 if top is None else top.streams
+    if refine and next_up is not None and next_up.streams > max(low * _NEAR, 2):
+        points.append(measure((low + next_up.streams) // 2))
+    return points
 
 
 def best(points: Sequence[SizeResult]) -> SizeResult | None:
     """Return the largest size that was measured accurately."""
     return max((point for point in points if point.true), key=lambda point: point.streams, default=None)
-
-
-def next_size(points: Sequence[SizeResult], ladder: Sequence[int], refine: bool = True) -> int | None:
-    """Return the next size: up the ladder until two consecutive sizes fail, then one between the best and the next; else None.
-
-    A suspect size with correct figures does not end the climb, since a short disturbance causes that, too.
-    """
-    tried = {point.streams for point in points}
-    climbed = [point for point in points if point.streams in ladder]
-    stopped = len(climbed) >= _ENOUGH and not any(point.figures_true for point in climbed[-_ENOUGH:])
-    left = [size for size in ladder if size not in tried]
-    if left and not stopped:
-        return min(left)
-    if not refine or len(climbed) < len(points):
-        return None
-    top = best(points)
-    low = 0 if top is None else top.streams
-    high = min((point.streams for point in points if point.streams > low), default=None)
-    if high is None or high <= max(low * _NEAR, 2):
-        return None
-    return (low + high) // 2
 
 
 def above(points: Sequence[SizeResult]) -> SizeResult | None:
@@ -166,12 +157,8 @@ def above(points: Sequence[SizeResult]) -> SizeResult | None:
 
 def figures_true_to(points: Sequence[SizeResult]) -> int | None:
     """Return the largest size up to which all figures agree with the reference, regardless of verdicts; None if none does."""
-    largest = None
-    for point in sorted(points, key=lambda point: point.streams):
-        if not point.figures_true:
-            break
-        largest = point.streams
-    return largest
+    ordered = sorted(points, key=lambda point: point.streams)
+    return max((point.streams for point in takewhile(lambda point: point.figures_true, ordered)), default=None)
 
 
 def remark(points: Sequence[SizeResult]) -> str:

@@ -1,29 +1,40 @@
-"""Checks of a load generator machine, from readings of its system. No I/O."""
+"""Checks of `inferload doctor`: each row judges readings of a machine, of a server or of a metrics page. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Generic, Literal, TypeVar
 
-from packaging.specifiers import SpecifierSet
-
-from inferload.base.numbers import percent
+from inferload.base.numbers import number, percent, plural
+from inferload.campaign.machine.machine_evidence import MachineEvidence
+from inferload.campaign.machine.server_evidence import USUAL_LIMIT, MetricsPage, ServerEvidence
+from inferload.client.connection import reader_choice
+from inferload.client.connection.proxies import Proxy
+from inferload.client.refusals import REMEDIES
+from inferload.figures import metric_names
 from inferload.results.verdict.reasons import RULES
 
 Status = Literal["ok", "warn", "fail"]
+E = TypeVar("E")
 
-PYTHON = (3, 11)
 _SPARE_FILES = 100  # descriptors of the process: libraries, logs, pipes, the run directory
-_FEW_FILES, _TOO_FEW_FILES = 1_100, 200
-_FEW_PORTS = 10_000
-_COARSE_NS = 1_000
-_LITTLE_MB = 1_000
 _LOCUST_FILES = 10_000  # Locust raises the soft limit to this if the hard limit allows it
+_SUSPECT = {rule.code: rule.suspect or 0 for rule in RULES}  # limits above which a run is suspect
+# Metrics that the report uses: queue, cache and latency of the server.
+NEEDED_METRICS = (
+    metric_names.RUNNING,
+    metric_names.WAITING,
+    metric_names.KV_CACHE_USAGE,
+    metric_names.PROMPT_TOKENS,
+    metric_names.GENERATION_TOKENS,
+    metric_names.TTFT,
+    metric_names.ITL,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class MachineCheck:
+class CheckResult:
     """Result of one check: subject, reading, and remedy ("" if none is needed)."""
 
     status: Status
@@ -31,181 +42,305 @@ class MachineCheck:
     found: str
     remedy: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"status": self.status, "what": self.what, "found": self.found, "remedy": self.remedy}
-
 
 @dataclass(frozen=True, slots=True)
-class Package:
-    """A required library. `required`: a specifier such as ">=2.47,<2.48"; `version`: the installed one, None if missing."""
+class Check(Generic[E]):
+    """Row: subject, text of its reading (None: it does not apply), remedy, and what makes it a warning or a failure."""
 
-    name: str
-    required: str
-    version: str | None
+    what: str
+    found: Callable[[E], str | None]
+    remedy: str | Callable[[E], str] = ""
+    warn: Callable[[E], object] = lambda _evidence: False
+    fail: Callable[[E], object] = lambda _evidence: False
 
-
-@dataclass(frozen=True, slots=True)
-class Stamps:
-    """Reads on a loopback connection: their number, those with a kernel timestamp, and the median age of these in ns."""
-
-    reads: int
-    stamped: int
-    age_ns: int | None = None
-    why: str = ""  # error of the system if it refused the socket option
-
-
-@dataclass(frozen=True, slots=True)
-class Ticks:
-    """CPU time of all cores since boot in clock ticks, from the first line of /proc/stat."""
-
-    stolen: int
-    total: int
-
-    @classmethod
-    def parse(cls, text: str) -> Ticks | None:
-        """Parse /proc/stat; None if its first line is another. Total: user, nice, system, idle, iowait, irq, softirq, steal."""
-        fields = text.split("\n", 1)[0].split()
-        if len(fields) < 9 or fields[0] != "cpu" or not all(field.isdigit() for field in fields[1:9]):
+    def result(self, evidence: E) -> CheckResult | None:
+        """Return the result for these readings; None if the check does not apply."""
+        found = self.found(evidence)
+        if found is None:
             return None
-        values = [int(field) for field in fields[1:9]]
-        return cls(values[7], sum(values))
+        status: Status = "fail" if self.fail(evidence) else "warn" if self.warn(evidence) else "ok"
+        remedy = self.remedy if isinstance(self.remedy, str) else self.remedy(evidence)
+        return CheckResult(status, self.what, found, "" if status == "ok" else remedy)
 
 
-def exit_code(checks: Sequence[MachineCheck]) -> int:
-    """Return 2 if a check failed, else 0."""
-    return 2 if any(check.status == "fail" for check in checks) else 0
+def results(rows: Sequence[Check[E]], evidence: E) -> list[CheckResult]:
+    """Return the results of the rows that apply to these readings."""
+    return [result for row in rows if (result := row.result(evidence)) is not None]
 
 
-def python(version: tuple[int, ...]) -> MachineCheck:
-    """Check the version of the interpreter."""
-    text = ".".join(map(str, version[:3]))
-    if tuple(version[:2]) < PYTHON:
-        return MachineCheck("fail", "Python", text, "use Python 3.11 or newer")
-    return MachineCheck("ok", "Python", text)
+# -- of a machine
 
 
-def packages(libraries: Sequence[Package]) -> MachineCheck:
-    """Check the versions of the libraries against the package metadata."""
-    missing = [package.name for package in libraries if package.version is None]
-    wrong = [
-        f"{package.name} {package.version} (required: {package.required})"
-        for package in libraries
-        if package.version and not SpecifierSet(package.required).contains(package.version, prereleases=True)
+def _misfits(e: MachineEvidence) -> list[str]:
+    """Return texts of the libraries that are missing or of another version than required."""
+    missing = [required.name for required, version in e.packages if version is None]
+    return [f"missing: {', '.join(missing)}"] * bool(missing) + [
+        f"{required.name} {version} (required: {required.specifier})"
+        for required, version in e.packages
+        if version and not required.specifier.contains(version, prereleases=True)
     ]
-    if missing or wrong:
-        text = "; ".join([f"missing: {', '.join(missing)}"] * bool(missing) + wrong)
-        return MachineCheck("fail", "packages", text, "pip install --upgrade inferload")
-    return MachineCheck("ok", "packages", ", ".join(f"{package.name} {package.version}" for package in libraries))
 
 
-def open_files(soft: int, hard: int) -> MachineCheck:
-    """Check the limits of open files; a stream takes one descriptor. A negative limit means unlimited."""
-    raised = soft if soft < 0 or soft >= _LOCUST_FILES else _LOCUST_FILES if hard < 0 or hard >= _LOCUST_FILES else soft
-    if raised < 0:
-        return MachineCheck("ok", "open files", "no limit")
-    streams = max(0, raised - _SPARE_FILES)
-    text = f"{soft} (soft), {'no limit' if hard < 0 else hard} (hard): enough for {streams} streams in one worker"
-    if streams < _FEW_FILES - _SPARE_FILES:
-        status: Status = "fail" if raised < _TOO_FEW_FILES else "warn"
-        return MachineCheck(status, "open files", text, "raise the limit, as with: ulimit -n 65536")
-    return MachineCheck("ok", "open files", text)
+def _usable_files(e: MachineEvidence) -> float:
+    """Return the limit of open files of a worker."""
+    soft, hard = (float("inf") if limit < 0 else limit for limit in e.open_files)
+    return _LOCUST_FILES if soft < _LOCUST_FILES <= hard else soft
 
 
-def cores(usable: int, total: int, quota: float | None) -> MachineCheck:
-    """Check the number of cores that this process may use. `quota`: CPU quota in cores, None if unlimited."""
-    text = f"{usable} of {total}" + ("" if quota is None else f", with a quota of {quota:g}")
-    available = usable if quota is None else min(usable, quota)
-    if available < 2:
-        remedy = "a worker needs a core of its own, and so does the rest: use two cores, or run the server elsewhere"
-        return MachineCheck("warn", "cores", text, remedy)
-    return MachineCheck("ok", "cores", text)
+def _open_files(e: MachineEvidence) -> str:
+    (soft, hard), usable = e.open_files, _usable_files(e)
+    if usable == float("inf"):
+        return "no limit"
+    streams = max(0, usable - _SPARE_FILES)
+    return f"{soft} (soft), {'no limit' if hard < 0 else hard} (hard): enough for {streams} streams in one worker"
 
 
-def ports(low: int, high: int) -> MachineCheck:
-    """Check the range of local ports, which limits the connections to one server address."""
-    count = high - low + 1
-    text = f"{low} to {high}: {count} connections to one server"
-    if count < _FEW_PORTS:
-        return MachineCheck("warn", "local ports", text, "widen it: sysctl net.ipv4.ip_local_port_range='1024 65535'")
-    return MachineCheck("ok", "local ports", text)
+def _cores(e: MachineEvidence) -> str:
+    usable, total, quota = e.cores
+    return f"{usable} of {total}" + ("" if quota is None else f", with a quota of {quota:g}")
 
 
-def kernel_stamps(stamps: Stamps) -> MachineCheck:
-    """Check that reads carry the kernel's receive timestamp."""
-    remedy = "run the workers on Linux itself: some sandboxes and other systems have no SO_TIMESTAMPNS"
+def _stamps(e: MachineEvidence) -> str:
+    stamps = e.stamps
     if stamps.why or not stamps.stamped:
-        text = f"none ({stamps.why})" if stamps.why else f"none on {stamps.reads} reads"
-        return MachineCheck("warn", "kernel stamps", text, remedy)
+        return f"none ({stamps.why})" if stamps.why else f"none on {stamps.reads} reads"
     age = "" if stamps.age_ns is None else f", read {stamps.age_ns / 1e3:.0f} us after"
-    text = f"on {stamps.stamped} of {stamps.reads} loopback reads{age}"
-    return MachineCheck("ok" if stamps.stamped * 2 >= stamps.reads else "warn", "kernel stamps", text, "")
+    return f"on {stamps.stamped} of {stamps.reads} loopback reads{age}"
 
 
-def reader(name: str, forced_by: str, how_to_build: str, realtime: bool) -> MachineCheck:
-    """Check which reader receives the tokens. `forced_by`: the variable that selects it ("" if none).
-
-    `realtime`: its thread may have a real-time priority.
-    """
-    text = f"{name}, set by {forced_by}" if forced_by else name
-    if name == "native" and realtime:
-        return MachineCheck("ok", "reader", f"{text}: a compiled thread with real-time priority")
-    if name == "native":
-        why = "so it does not batch reads, and a token costs more than with it (CAP_SYS_NICE, or ulimit -r 1)"
-        return MachineCheck("ok", "reader", f"{text}: a compiled thread without real-time priority, {why}")
-    remedy = f"unset {forced_by} for the compiled one" if forced_by else how_to_build
-    return MachineCheck("warn", "reader", f"{text}: within the event loop, where each token costs more", remedy)
+def _reader(e: MachineEvidence) -> str:
+    name = f"{e.reader}, set by {e.reader_forced_by}" if e.reader_forced_by else e.reader
+    if e.reader != "native":
+        return f"{name}: within the event loop, where each token costs more"
+    if e.realtime:
+        return f"{name}: a compiled thread with real-time priority"
+    why = "so it does not batch reads, and a token costs more than with it (CAP_SYS_NICE, or ulimit -r 1)"
+    return f"{name}: a compiled thread without real-time priority, {why}"
 
 
-def clock(resolution_ns: int) -> MachineCheck:
-    """Check the smallest observed step of the monotonic clock."""
-    text = f"steps of {resolution_ns} ns"
-    if resolution_ns > _COARSE_NS:
-        return MachineCheck("warn", "clock", text, "change the kernel's clock source to tsc or kvm-clock")
-    return MachineCheck("ok", "clock", text)
+def _timers(e: MachineEvidence) -> str:
+    if not e.timers_late_ms:
+        return "its timer never fired"
+    ordered = sorted(e.timers_late_ms)  # a few dozen: too few for a 99th percentile
+    return f"timers late by {ordered[len(ordered) // 2]:.2f} ms (median), {ordered[-1]:.2f} ms (most of {len(ordered)})"
 
 
-def steal(before: Ticks | None, after: Ticks | None) -> MachineCheck:
-    """Check the CPU time that the hypervisor took, during the check and since boot."""
-    if before is None or after is None:
-        return MachineCheck("ok", "steal", "not known on this system")
-    passed = after.total - before.total
-    lately = (after.stolen - before.stolen) / passed if passed > 0 else 0.0
-    boot = after.stolen / after.total if after.total else 0.0
-    text = f"{percent(lately)} during this check, {percent(boot)} since boot"
-    if max(lately, boot) > suspect_limit("steal"):
-        return MachineCheck(
-            "warn", "steal", text, "other virtual machines take CPU time: use a machine with dedicated cores"
+_BUSY = "other programs use the cores: stop them, or pin the workers elsewhere"
+_NOT_LINUX = "run the workers on Linux itself: some sandboxes and other systems have no SO_TIMESTAMPNS"
+
+MACHINE: tuple[Check[MachineEvidence], ...] = (
+    Check("machine", lambda e: e.description),
+    Check(
+        "Python",
+        lambda e: ".".join(map(str, e.python)),
+        "use Python 3.11 or newer",
+        fail=lambda e: e.python[:2] < (3, 11),
+    ),
+    Check(
+        "packages",
+        lambda e: "; ".join(_misfits(e)) or ", ".join(f"{required.name} {version}" for required, version in e.packages),
+        "pip install --upgrade inferload",
+        fail=_misfits,
+    ),
+    Check(
+        "open files",
+        _open_files,
+        "raise the limit, as with: ulimit -n 65536",
+        warn=lambda e: _usable_files(e) < 1_100,
+        fail=lambda e: _usable_files(e) < 200,
+    ),
+    Check(
+        "cores",
+        _cores,
+        "a worker needs a core of its own, and so does the rest: use two cores, or run the server elsewhere",
+        lambda e: min(e.cores[0], e.cores[2] or 2) < 2,
+    ),
+    Check(
+        "local ports",
+        lambda e: e.ports and "{} to {}: {} connections to one server".format(*e.ports, e.ports[1] - e.ports[0] + 1),
+        "widen it: sysctl net.ipv4.ip_local_port_range='1024 65535'",
+        lambda e: e.ports and e.ports[1] - e.ports[0] < 9_999,
+    ),
+    Check(
+        "kernel stamps",
+        _stamps,
+        lambda e: "" if e.stamps.stamped else _NOT_LINUX,
+        lambda e: not e.stamps.stamped or e.stamps.stamped * 2 < e.stamps.reads,
+    ),
+    Check(
+        "reader",
+        _reader,
+        lambda e: (
+            f"unset {e.reader_forced_by} for the compiled one" if e.reader_forced_by else reader_choice.how_to_build()
+        ),
+        lambda e: e.reader != "native",
+    ),
+    Check(
+        "clock",
+        lambda e: f"steps of {e.clock_step_ns} ns",
+        "change the kernel's clock source to tsc or kvm-clock",
+        lambda e: e.clock_step_ns > 1_000,
+    ),
+    Check(
+        "steal",
+        lambda e: (
+            "{} during this check, {} since boot".format(*map(percent, e.stolen))
+            if e.stolen
+            else "not known on this system"
+        ),
+        "other virtual machines take CPU time: use a machine with dedicated cores",
+        lambda e: e.stolen and max(e.stolen) > _SUSPECT["steal"],
+    ),
+    Check(
+        "event loop",
+        _timers,
+        lambda e: _BUSY if e.timers_late_ms else "stop other work on this machine",
+        warn=lambda e: max(e.timers_late_ms) > _SUSPECT["loop_lag"],
+        fail=lambda e: not e.timers_late_ms,
+    ),
+    Check(
+        "memory",
+        lambda e: f"{e.memory_mb[0]:,.0f} MB of {e.memory_mb[1]:,.0f} MB free",
+        "free some: a worker of 1,000 streams takes up to 300 MB, the report as much",
+        lambda e: e.memory_mb[0] < 1_000,
+    ),
+)
+
+# -- of a server
+
+
+def _address(e: ServerEvidence) -> str:
+    proxy = Proxy.for_target(e.settings.target)
+    through = "" if proxy is None else f" through the proxy {proxy.url} ({proxy.variable})"
+    return f"{e.settings.target.api_url()} answers{through}"
+
+
+def _tls(e: ServerEvidence) -> str:
+    if e.settings.target.scheme == "http":
+        return "none: the API key is sent unencrypted" if _sends_plain_key(e) else "none (http)"
+    return "any certificate is accepted" if e.settings.tls.insecure else "the certificate is trusted"
+
+
+def _sends_plain_key(e: ServerEvidence) -> bool:
+    target = e.settings.target
+    is_local = target.host in ("localhost", "127.0.0.1", "::1")
+    return bool(target.scheme == "http" and e.settings.credentials.api_key and not is_local)
+
+
+def _model(e: ServerEvidence) -> str:
+    longest = "" if e.facts.max_model_len is None else f", {e.facts.max_model_len} tokens at most"
+    others = len(e.facts.models) - 1
+    return e.doubt or f"{e.facts.model}{longest}" + (f" (and {others} more)" if others else "")
+
+
+def _engine(e: ServerEvidence) -> str:
+    engine, version = e.facts.engine, e.facts.version
+    if engine == "unknown":
+        return "unknown" + (f"; version {version}" if version else "")
+    return engine + (f" {version}" if version and version not in engine else "")
+
+
+def _stream(e: ServerEvidence) -> str:
+    if e.refused is not None:
+        return e.refused[0]
+    together, events = e.stream.events_per_arrival, plural(e.stream.events, "event")
+    if together is None:
+        return events
+    return f"{events} in {plural(round(e.stream.events / together), 'arrival')}, mean gap {number(e.stream.mean_gap_ms)} ms"
+
+
+def _option(what: str, reading: str, remedy: str) -> Check[ServerEvidence]:
+    """Return the row of what the answers of a server have, or of an option that it takes."""
+
+    def found(e: ServerEvidence) -> str | None:
+        on = e.options.get(what)
+        return (
+            None
+            if e.refused
+            else reading
+            if on
+            else "not known: its turn failed"
+            if on is None
+            else "off or unsupported"
         )
-    return MachineCheck("ok", "steal", text)
+
+    return Check(what, found, remedy, lambda e: not e.options.get(what))
 
 
-def loop_timers(late_ms: Sequence[float]) -> MachineCheck:
-    """Check the lateness of timers of an idle event loop."""
-    if not late_ms:
-        return MachineCheck("fail", "event loop", "its timer never fired", "stop other work on this machine")
-    ordered = sorted(late_ms)  # a few dozen: too few for a 99th percentile
-    text = f"timers late by {ordered[len(ordered) // 2]:.2f} ms (median), {ordered[-1]:.2f} ms (most of {len(ordered)})"
-    if ordered[-1] > suspect_limit("loop_lag"):
-        return MachineCheck(
-            "warn", "event loop", text, "other programs use the cores: stop them, or pin the workers elsewhere"
-        )
-    return MachineCheck("ok", "event loop", text)
+_HELD = "a proxy, a gateway or the server holds the stream, and TTFT and ITL will be theirs: turn off its buffering"
+
+SERVER: tuple[Check[ServerEvidence], ...] = (
+    Check("server", _address),
+    Check(
+        "TLS",
+        _tls,
+        lambda e: "use https://, or a tunnel" if _sends_plain_key(e) else "name its authority with --ca-file",
+        lambda e: _sends_plain_key(e) or (e.settings.target.scheme == "https" and e.settings.tls.insecure),
+    ),
+    Check("reader", lambda e: f"{e.reader.reader} ({e.reader.why}): within the event loop" if e.reader else None),
+    Check("model", _model, "runs work if the model answers", lambda e: e.doubt),
+    Check(
+        "engine",
+        _engine,
+        "runs work; prefix caches of two runs are isolated by text, and server figures may be missing",
+        lambda e: e.facts.engine == "unknown",
+    ),
+    Check(
+        "streaming",
+        _stream,
+        lambda e: e.refused[1] if e.refused else _HELD,
+        warn=lambda e: e.stream.held,
+        fail=lambda e: e.refused,
+    ),
+    _option("usage", "tokens are counted by the server", "rates and TPOT are unknown without it"),
+    _option("running usage", "in every event, if requested", "tokens per event are a mean without it"),
+    _option("ignore_eos", "accepted", REMEDIES["ignore_eos"]),
+    _option("cache_salt", "accepted", REMEDIES["cache_salt"]),
+    _option("cached tokens", "reported for each prompt", "start vLLM with --enable-prompt-tokens-details to see them"),
+    _option(
+        "own times",
+        "reported for each turn: queue, first token, generation",
+        "start vLLM with --enable-per-request-metrics to see them",
+    ),
+    Check(
+        "limit",
+        lambda e: (
+            None if e.limit_key == USUAL_LIMIT else f"by {e.limit_key}: runs find this out (request.max_tokens_field)"
+        ),
+    ),
+    Check(
+        "/tokenize",
+        lambda e: (
+            "answers: prompts have exact token counts" if e.facts.tokenizer else "missing, or without plausible counts"
+        ),
+        "prompt lengths are approximate; the counts in the report are the server's",
+        lambda e: not e.facts.tokenizer,
+    ),
+)
+
+# -- of a metrics page
 
 
-def memory(available_mb: float, total_mb: float) -> MachineCheck:
-    """Check the memory available to a worker."""
-    text = f"{available_mb:,.0f} MB of {total_mb:,.0f} MB free"
-    if available_mb < _LITTLE_MB:
-        return MachineCheck(
-            "warn", "memory", text, "free some: a worker of 1,000 streams takes up to 300 MB, the report as much"
-        )
-    return MachineCheck("ok", "memory", text)
+def _metrics(page: MetricsPage) -> str:
+    """Return how many names the page has; missing ones without vLLM's prefix, those of speculative decoding as one."""
+    if page.problem:
+        return f"{page.url}: {page.problem}"
+    short = [name.removeprefix("vllm:") for name in page.missing]
+    others = [name for name in short if not name.startswith("spec_decode_")]
+    listed = ", ".join([*others, "spec_decode_*"] if len(others) < len(short) else others)
+    count = f"{len(page.known) - len(short)} of {len(page.known)}"
+    head = f"{page.url}, names of {page.engine}: {count}" if page.has_own_names else f"{page.url}: {count} names"
+    return head + (f"; missing: {listed}" if listed else "")
 
 
-def suspect_limit(code: str) -> float:
-    """Return the limit of a reason above which a run is suspect."""
-    limits: Mapping[str, float | None] = {rule.code: rule.suspect for rule in RULES}
-    limit = limits[code]
-    assert limit is not None
-    return limit
+_NO_PAGE = "name the page with --metrics-url; without it no server figures"
+_OTHER_ENGINE = "server figures will be missing; use a supported engine and version"
+
+METRICS: tuple[Check[MetricsPage], ...] = (
+    Check(
+        "metrics",
+        _metrics,
+        lambda page: _NO_PAGE if page.problem else _OTHER_ENGINE,
+        lambda page: not set(page.missing).isdisjoint(NEEDED_METRICS),
+    ),
+)

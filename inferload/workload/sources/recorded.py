@@ -17,9 +17,10 @@ from inferload.workload.content.data import DataContext, same_as_master
 from inferload.workload.content.messages import Message, Piece
 from inferload.workload.content.prompts import Tokenize
 from inferload.workload.content.token_estimate import SAMPLES, Counting, counting
+from inferload.workload.grouped import Ints
 from inferload.workload.sources.api import AnswerLengths, SourceSession, SourceTurn, literal
 from inferload.workload.sources.file_records import Raw
-from inferload.workload.sources.index import Index, Ints, build
+from inferload.workload.sources.index import Index, build
 from inferload.workload.sources.parsing import DocumentError, Exchange, RecordedConversation, Skip, parse
 
 Length = Callable[[str], int]
@@ -91,11 +92,11 @@ class RecordedSource:
         return Piece(key, tokens)
 
     def _read(self, session: int) -> SourceSession:
-        parsed = [self._parse(self._reader.read(start, size)) for start, size in self._index.records(session)]
+        parsed = [self._parse(self._reader.read(start, size)) for start, size in self._index.records[session]]
         conversations = [conversation for conversation in parsed if isinstance(conversation, RecordedConversation)]
         texts = [text for conversation in conversations for text in conversation.texts()]
         # Lengths of the index: counting them again during the load could delay measured streams.
-        pieces = map(self._piece, texts, self._index.lengths(session))
+        pieces = map(self._piece, texts, (length for (length,) in self._index.texts[session]))
         leads, turns = [], []
         for conversation in conversations:
             leads.append(tuple(Message(role, (next(pieces),)) for role, _text in conversation.lead))
@@ -224,9 +225,9 @@ class RecordedSource:
     def _first_without_length(self) -> int:
         """Return the start of the record of the first turn without a length."""
         session = int(self._without_length[0])
-        records = self._index.records(session)
+        records = self._index.records[session]
         turn_a_record = len(records) == self._index.turns[session]
-        return records[self._index.known[session] if turn_a_record else 0][0]
+        return records[int(self._index.known[session]) if turn_a_record else 0][0]
 
     def in_words(self) -> list[str]:
         """Return the lines of the plan."""

@@ -4,20 +4,22 @@ import codecs
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
-import msgspec
+from msgspec import MsgspecError
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import exact, plural
-from inferload.workload.json_values import JsonFault
+from inferload.workload.grouped import Grouped
+from inferload.workload.json_values import JsonFault, Record
 from inferload.workload.traces.files import JSON, TABLES, TraceFile, TraceFiles, json_records, lines
 from inferload.workload.traces.formats import Format
 from inferload.workload.traces.turn import Parser, RecordedTurn, TraceFault
-from inferload.workload.traces.weka import WekaSession
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +34,17 @@ class TimeWindow:
         return self.from_s <= at_s and (self.to_s is None or at_s < self.to_s)
 
 
+_FAULTS = (TraceFault, ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError, MsgspecError)
 _OUTSIDE = "of sessions that begin outside the window"
 _EMPTY = "without a prompt or an answer"
 _NO_PARENT = "no parent"
 _BRANCH = "branch"
-_POSITION = 3  # numbers of the position of a turn
+_POSITION = 3  # numbers of the position of a turn: offset of the record, its bytes, number of the turn in it
 
 
 @dataclass(slots=True)
 class _IndexedSession:
-    """Positions of a session's turns: offset of the record, its bytes, number of the turn in it, one after the other.
-
-    `turns`: for records that are a whole session, its turns without their blocks.
-    """
+    """Session while it is read. `turns`: for records that are a whole session, its turns without their blocks."""
 
     begins_s: float = 0.0
     positions: "array[int]" = field(default_factory=lambda: array("q"))
@@ -77,22 +77,17 @@ class TraceIndex:
         self._parsers: list[Parser | None] = []  # of the files
         for file in self._files.files:
             with self._files.open(file) as opened:
-                if self.format.nested is None:
-                    self._read(file, opened)
-                else:
-                    self._read_nested(file, opened)
+                (self._read if self.format.nested is None else self._read_nested)(file, opened)
             if self._is_past():
                 break
-        self._by_name.clear()
-        self._followed.clear()
         self._finish()
-        if not self._sessions:
+        if not self._begins_s:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
             raise UsageError(f"{name}: no session to replay: {reasons or 'no line contains a request'}")
         self.digest = self._files.digest
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._begins_s)
 
     @property
     def files(self) -> int:
@@ -101,26 +96,19 @@ class TraceIndex:
 
     def arrivals_s(self) -> Iterator[float]:
         """Return the start times of the sessions, in seconds since the start of the window."""
-        begins_s = self._start_s
-        return (session.begins_s - begins_s for session in self._sessions)
+        return (begins_s - self._start_s for begins_s in self._begins_s)
 
     def session(self, index: int) -> list[RecordedTurn]:
         """Return the turns of a session sorted by time. Turns with `where` have no blocks yet: see `whole`."""
-        session = self._sessions[index]
         if self.format.nested is not None:
-            return session.turns
-        positions = session.positions
-        if len(positions) == _POSITION:  # one request, as in most traces
-            offset, length, number = positions
-            return [self._line(offset, length)[number]]
+            return self._turns[index]
         turns: list[RecordedTurn] = []
         current, of_line = -1, turns
-        columns = (positions[column::_POSITION] for column in range(_POSITION))
-        for offset, length, number in zip(*columns, strict=True):
+        for offset, length, number in self._positions[index]:
             if offset != current:
                 current, of_line = offset, self._line(offset, length)
             turns.append(of_line[number])
-        return sorted(turns, key=_at_s)
+        return sorted(turns, key=lambda turn: turn.at_s)
 
     def _line(self, offset: int, length: int) -> list[RecordedTurn]:
         """Return the turns of a record."""
@@ -130,7 +118,7 @@ class TraceIndex:
 
     def lines_of(self, index: int) -> int:
         """Return the number of lines to read for a session; 0 if it has been read with the index."""
-        return len(self._sessions[index].positions) // _POSITION
+        return len(self._positions[index])
 
     def whole(self, turn: RecordedTurn) -> RecordedTurn:
         """Return a turn with its blocks."""
@@ -157,21 +145,28 @@ class TraceIndex:
         self._bases.append(file.base)
         self._parsers.append(parser)
         begins, records = (opened.tell(), lines) if first_line > 1 else (0, json_records)
+        parsed = self._parsed(file, records(opened), first_line, lambda record: list(parser(record.text.decode())))
+        for number, record, turns in parsed:
+            position = file.base + begins + record.offset, len(record.text)
+            for part, turn in enumerate(turns):
+                self._in_order(file, number, turn.at_s)
+                self._add(turn, (*position, part))
+            if self._is_past():
+                return
+
+    def _parsed(
+        self, file: TraceFile, records: Iterator[Record], first_line: int, parse: Callable[[Record], T]
+    ) -> Iterator[tuple[int, Record, T]]:
+        """Yield (line, record, what it contains) of a file."""
+        number = first_line
         try:
-            for record in records(opened):
+            for record in records:
                 number = record.line + first_line - 1
-                try:
-                    turns = list(parser(record.text.decode()))
-                except _FAULTS as fault:
-                    raise self._fault(file, number, fault) from None
-                position = file.base + begins + record.offset, len(record.text)
-                for part, turn in enumerate(turns):
-                    self._in_order(file, number, turn.at_s)
-                    self._add(turn, (*position, part))
-                if self._is_past():
-                    return
+                yield number, record, parse(record)
         except JsonFault as fault:
             raise self._fault(file, fault.line, TraceFault(f"not JSON: {fault}")) from None
+        except _FAULTS as fault:
+            raise self._fault(file, number, fault) from None
 
     def _header(self, file: TraceFile, opened: BinaryIO) -> tuple[Parser, int]:
         """Return the parser of a file and the number of its first line after a header."""
@@ -187,15 +182,10 @@ class TraceIndex:
         """Read a file whose records are whole sessions."""
         nested = self.format.nested
         assert nested is not None
-        sessions: list[WekaSession] = []
-        try:
-            for record in json_records(opened):
-                try:
-                    sessions.append(nested.session(record.text, file.base + record.offset))
-                except _FAULTS as fault:
-                    raise self._fault(file, record.line, fault) from None
-        except JsonFault as fault:
-            raise self._fault(file, fault.line, TraceFault(f"not JSON: {fault}")) from None
+        read = self._parsed(
+            file, json_records(opened), 1, lambda record: nested.session(record.text, file.base + record.offset)
+        )
+        sessions = [session for _number, _record, session in read]
         placed = nested.place(sessions)
         self._observed += nested.observed(placed, sessions)
         for session, turns in zip(sessions, placed.sessions, strict=True):
@@ -270,47 +260,27 @@ class TraceIndex:
             self._sessions = [session for session in self._sessions if self._in_window(session, first_s)]
         self._start_s = first_s + self._window.from_s if self.format.timed else 0.0
         self._sessions.sort(key=lambda session: session.begins_s)
+        self._begins_s = [session.begins_s for session in self._sessions]
+        self._turns = [session.turns for session in self._sessions if session.turns]
+        self._positions = Grouped.of((session.positions for session in self._sessions), _POSITION)
+        del self._sessions, self._by_name, self._followed
 
     def _in_window(self, session: _IndexedSession, first_s: float) -> bool:
         """Return whether a session starts in the window, and count its turns as left out otherwise."""
-        inside = self._window.holds(session.begins_s - first_s)
-        if not inside:
-            self.turns -= len(session.positions) // _POSITION
-            self.left_out[_OUTSIDE] += len(session.positions) // _POSITION
-        return inside
+        if self._window.holds(session.begins_s - first_s):
+            return True
+        self.turns -= len(session.positions) // _POSITION
+        self.left_out[_OUTSIDE] += len(session.positions) // _POSITION
+        return False
 
     def _is_past(self) -> bool:
         """Return whether no later line can belong to the window."""
         to_s = self._window.to_s
-        return (
-            self.format.ordered
-            and not self.format.sessions
-            and to_s is not None
-            and self._last_s - (self._first_s or 0.0) >= to_s
-        )
+        if to_s is None or not self.format.ordered or self.format.sessions:
+            return False
+        return self._last_s - (self._first_s or 0.0) >= to_s
 
     def _fault(self, file: TraceFile, number: int, fault: Exception) -> UsageError:
-        text = (
-            fault.text
-            if isinstance(fault, TraceFault)
-            else "not UTF-8"
-            if isinstance(fault, UnicodeDecodeError)
-            else ""
-        )
-        return UsageError(f"{file.name}:{number}: {text or 'not in this format'} (format: {self.format.name})")
-
-
-_FAULTS = (
-    TraceFault,
-    ValueError,
-    KeyError,
-    AttributeError,
-    TypeError,
-    ArithmeticError,
-    RecursionError,
-    msgspec.MsgspecError,
-)
-
-
-def _at_s(turn: RecordedTurn) -> float:
-    return turn.at_s
+        known = "not UTF-8" if isinstance(fault, UnicodeDecodeError) else "not in this format"
+        text = fault.text if isinstance(fault, TraceFault) else known
+        return UsageError(f"{file.name}:{number}: {text} (format: {self.format.name})")

@@ -94,11 +94,11 @@ def test_errors_are_differences_from_the_true_values() -> None:
 def climbed(capacity: int, ladder: Sequence[int], refine: bool = True) -> list[SizeResult]:
     """Results of a machine that measures up to `capacity` streams accurately."""
 
-    def measure(streams: int) -> RunFigures:
+    def measure(streams: int) -> SizeResult:
         over = replace(good(streams), measurement="suspect", reasons=("late",), ttft_mean_ms=90.0)
-        return good(streams) if streams <= capacity else over
+        return calibration.size_result(streams, PACE, good(streams) if streams <= capacity else over)
 
-    return calibrate.climb(measure, tuple(ladder), PACE, refine, output=lambda _text: None)
+    return calibration.climb(measure, ladder, refine)
 
 
 @pytest.mark.parametrize(
@@ -116,14 +116,9 @@ def test_sizes_rise_until_two_fail_and_the_last_step_is_refined(capacity: int, t
 
 
 def test_a_suspect_verdict_does_not_end_the_climb() -> None:
-    wary = calibrate.climb(
-        lambda streams: replace(good(streams), measurement="suspect"),
-        (50, 100, 200),
-        PACE,
-        True,
-        output=lambda _text: None,
-    )
-    assert [point.streams for point in wary] == [50, 100, 200, 25]
+    (wary,) = points_of({1: replace(FINE, measurement="suspect", output_tok_per_s=PACE.tok_per_s(1))})
+    tried = calibration.climb(lambda streams: replace(wary, streams=streams), (50, 100, 200), refine=True)
+    assert [point.streams for point in tried] == [50, 100, 200, 25]
 
 
 def test_a_quick_calibration_is_not_refined() -> None:

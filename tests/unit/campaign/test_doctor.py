@@ -4,25 +4,35 @@ import json
 import sys
 import threading
 import time
+from collections import namedtuple
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from packaging.requirements import Requirement
 from ports import unused_port
 from simulator_process import Simulator
 
 from inferload import cli
-from inferload.campaign.machine import checks, network_checks
-from inferload.campaign.machine.checks import MachineCheck, Package, Stamps, Ticks
-from inferload.cli import machine, server_checks
+from inferload.campaign.machine import machine_evidence
+from inferload.campaign.machine.checks import MACHINE, METRICS, NEEDED_METRICS, CheckResult, results
+from inferload.campaign.machine.machine_evidence import MachineEvidence, Stamps
+from inferload.campaign.machine.server_evidence import MetricsPage
 from inferload.cli.doctor import text_of
 
 # -- assessment of readings
+
+GOOD = MachineEvidence(timers_late_ms=[0.1] * 100)
+
+
+def of_machine(what: str, **readings: Any) -> CheckResult:
+    """Return the result of a check of this machine with other readings."""
+    (found,) = results([row for row in MACHINE if row.what == what], replace(GOOD, **readings))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -39,102 +49,90 @@ from inferload.cli.doctor import text_of
     ],
 )
 def test_installed_versions_are_compared_with_requirements(version: str, required: str, fits: bool) -> None:
-    assert checks.packages([Package("numpy", required, version)]).status == ("ok" if fits else "fail")
+    packages = [(Requirement(f"numpy{required}"), version)]
+    assert of_machine("packages", packages=packages).status == ("ok" if fits else "fail")
 
 
 def test_a_missing_or_outdated_package_fails() -> None:
     packages = [
-        Package("locust", ">=2.47,<2.48", "2.46.1"),
-        Package("gevent", ">=26", None),
-        Package("numpy", "", "2.1"),
+        (Requirement("locust>=2.47,<2.48"), "2.46.1"),
+        (Requirement("gevent>=26"), None),
+        (Requirement("numpy"), "2.1"),
     ]
-    check = checks.packages(packages)
-    assert check.status == "fail"
-    assert "missing: gevent" in check.found
-    assert "locust 2.46.1 (required: >=2.47,<2.48)" in check.found
-    assert "numpy" not in check.found
-    assert checks.packages(packages[2:]).status == "ok"
+    found = of_machine("packages", packages=packages)
+    assert (found.status, found.found) == ("fail", "missing: gevent; locust 2.46.1 (required: <2.48,>=2.47)")
+    assert of_machine("packages", packages=packages[2:]).found == "numpy 2.1"
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "status", "streams"),
+    ("limits", "status", "streams"),
     [
-        (20_000, 20_000, "ok", "19900 streams"),
-        (1024, 524_288, "ok", "9900 streams"),  # Locust raises the limit to 10,000
-        (1024, 4096, "warn", "924 streams"),  # the hard limit is lower
-        (128, 128, "fail", "28 streams"),
-        (-1, -1, "ok", "no limit"),
-        (1024, -1, "ok", "9900 streams"),
+        ((20_000, 20_000), "ok", "19900 streams"),
+        ((1024, 524_288), "ok", "9900 streams"),  # Locust raises the limit to 10,000
+        ((1024, 4096), "warn", "924 streams"),  # the hard limit is lower
+        ((128, 128), "fail", "28 streams"),
+        ((-1, -1), "ok", "no limit"),
+        ((1024, -1), "ok", "9900 streams"),
     ],
 )
-def test_the_open_file_limit_is_given_in_streams(soft: int, hard: int, status: str, streams: str) -> None:
-    check = checks.open_files(soft, hard)
-    assert (check.status, streams in check.found) == (status, True), check
+def test_the_open_file_limit_is_given_in_streams(limits: tuple[int, int], status: str, streams: str) -> None:
+    found = of_machine("open files", open_files=limits)
+    assert (found.status, streams in found.found) == (status, True), found
 
 
 @pytest.mark.parametrize(
-    ("usable", "quota", "status"), [(2, None, "ok"), (1, None, "warn"), (8, 1.5, "warn"), (8, 4.0, "ok")]
-)
-def test_one_core_is_a_warning(usable: int, quota: float | None, status: str) -> None:
-    assert checks.cores(usable, 8, quota).status == status
-
-
-def test_other_machine_checks() -> None:
-    assert checks.python((3, 11, 2)).status == "ok"
-    assert checks.python((3, 10, 9)).status == "fail"
-    assert checks.ports(32_768, 60_999).status == "ok"
-    assert checks.ports(60_000, 60_999).status == "warn"
-    assert checks.clock(40).status == "ok"
-    assert "with real-time priority" in checks.reader("native", "", "", realtime=True).found
-    assert "without real-time priority" in checks.reader("native", "", "", realtime=False).found
-    assert checks.reader("python", "", "make setup", realtime=True).status == "warn"
-    assert checks.clock(1_000_000).status == "warn"
-    assert checks.memory(8_000, 16_000).status == "ok"
-    assert checks.memory(300, 16_000).status == "warn"
-    assert checks.loop_timers([0.1] * 100).status == "ok"
-    assert checks.loop_timers([0.1] * 97 + [20.0] * 3).status == "warn"
-    assert checks.loop_timers([]).status == "fail"
-
-
-@pytest.mark.parametrize(
-    ("stamps", "status"),
+    ("what", "readings", "status", "part"),
     [
-        (Stamps(20, 20, 4_000), "ok"),
-        (Stamps(20, 5, 4_000), "warn"),
-        (Stamps(20, 0), "warn"),
-        (Stamps(0, 0, why="Protocol not available"), "warn"),
+        ("cores", {"cores": (2, 8, None)}, "ok", "2 of 8"),
+        ("cores", {"cores": (1, 8, None)}, "warn", "1 of 8"),
+        ("cores", {"cores": (8, 8, 1.5)}, "warn", "8 of 8, with a quota of 1.5"),
+        ("cores", {"cores": (8, 8, 4.0)}, "ok", "8 of 8, with a quota of 4"),
+        ("Python", {"python": (3, 11, 2)}, "ok", "3.11.2"),
+        ("Python", {"python": (3, 10, 9)}, "fail", "3.10.9"),
+        ("local ports", {"ports": (32_768, 60_999)}, "ok", "28232 connections"),
+        ("local ports", {"ports": (50_001, 60_000)}, "ok", "10000 connections"),
+        ("local ports", {"ports": (50_002, 60_000)}, "warn", "9999 connections"),
+        ("clock", {"clock_step_ns": 40}, "ok", "steps of 40 ns"),
+        ("clock", {"clock_step_ns": 1_000_000}, "warn", "steps of 1000000 ns"),
+        ("reader", {"reader": "native", "realtime": True}, "ok", "with real-time priority"),
+        ("reader", {"reader": "native", "realtime": False}, "ok", "without real-time priority"),
+        ("reader", {"reader": "python"}, "warn", "within the event loop"),
+        ("memory", {"memory_mb": (8_000, 16_000)}, "ok", "8,000 MB of 16,000 MB free"),
+        ("memory", {"memory_mb": (300, 16_000)}, "warn", "300 MB"),
+        ("event loop", {}, "ok", "0.10 ms (most of 100)"),
+        ("event loop", {"timers_late_ms": [0.1] * 97 + [20.0] * 3}, "warn", "0.10 ms (median), 20.00 ms"),
+        ("event loop", {"timers_late_ms": []}, "fail", "never fired"),
+        ("kernel stamps", {"stamps": Stamps(20, 20, 4_000)}, "ok", "on 20 of 20 loopback reads, read 4 us after"),
+        ("kernel stamps", {"stamps": Stamps(20, 5, 4_000)}, "warn", "on 5 of 20"),
+        ("kernel stamps", {"stamps": Stamps(20, 0)}, "warn", "none on 20 reads"),
+        (
+            "kernel stamps",
+            {"stamps": Stamps(0, 0, why="Protocol not available")},
+            "warn",
+            "none (Protocol not available)",
+        ),
     ],
 )
-def test_missing_kernel_timestamps_are_a_warning(stamps: Stamps, status: str) -> None:
-    check = checks.kernel_stamps(stamps)
-    assert check.status == status
-    assert stamps.why in check.found
+def test_a_check_judges_its_reading(what: str, readings: dict[str, Any], status: str, part: str) -> None:
+    found = of_machine(what, **readings)
+    assert (found.status, part in found.found) == (status, True), found
+
+
+def test_ports_that_the_system_does_not_report_are_not_checked() -> None:
+    assert "local ports" not in [found.what for found in results(MACHINE, replace(GOOD, ports=None))]
 
 
 def test_steal_is_the_share_between_two_readings() -> None:
-    before, after = Ticks.parse("cpu  100 0 0 800 0 0 0 0 0 0\ncpu0 1"), Ticks.parse("cpu  150 0 0 825 0 0 0 25 50 0")
-    assert before is not None
-    assert after == Ticks(25, 1000)  # guest time is in user time already
-    check = checks.steal(before, after)
-    assert check.status == "warn"
-    assert "25 % during this check" in check.found
-    assert checks.steal(before, before).status == "ok"
-    assert checks.steal(None, after).status == "ok"
-
-
-@given(st.text())
-def test_an_invalid_stat_line_is_none(text: str) -> None:
-    ticks = Ticks.parse(text)
-    assert ticks is None or text.startswith("cpu")
-
-
-def test_only_a_failure_changes_the_exit_code() -> None:
-    fine, odd, bad = MachineCheck("ok", "a", ""), MachineCheck("warn", "b", ""), MachineCheck("fail", "c", "")
-    assert [checks.exit_code(results) for results in ([], [fine, odd], [fine, bad, odd])] == [0, 0, 2]
+    Times = namedtuple("Times", "user nice system idle iowait irq softirq steal guest guest_nice")
+    before, after = Times(100, 0, 0, 800, 0, 0, 0, 0, 0, 0), Times(150, 0, 0, 825, 0, 0, 0, 25, 50, 0)
+    found = of_machine("steal", times_before=before, times_after=after)  # guest time is in user time already
+    assert (found.status, found.found) == ("warn", "25 % during this check, 2.5 % since boot")
+    assert of_machine("steal", times_before=before, times_after=before).status == "ok"
+    assert of_machine("steal", times_after=(1, 2)).found == "not known on this system"
 
 
 def test_the_text_has_a_line_and_a_remedy_for_each_check() -> None:
-    text = text_of([MachineCheck("ok", "clock", "fine"), MachineCheck("warn", "open files", "few", "raise it")])
+    text = text_of([CheckResult("ok", "clock", "fine"), CheckResult("warn", "open files", "few", "raise it")])
     lines = [line.split() for line in text.splitlines()]
     assert lines == [["ok", "clock", "fine"], ["warn", "open", "files", "few"], ["->", "raise", "it"]]
 
@@ -144,7 +142,7 @@ def test_the_text_has_a_line_and_a_remedy_for_each_check() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="SO_TIMESTAMPNS is Linux's")
 def test_this_kernel_timestamps_loopback_reads() -> None:
-    stamps = network_checks.kernel_stamps()
+    stamps = machine_evidence.kernel_stamps()
     assert stamps.reads == 20
     assert stamps.stamped > 10
     assert stamps.age_ns is not None
@@ -153,38 +151,26 @@ def test_this_kernel_timestamps_loopback_reads() -> None:
 
 def test_reads_are_counted_from_the_first_timestamp(monkeypatch: pytest.MonkeyPatch) -> None:
     ages_ns = chain([None] * 30, repeat(5_000))
-    monkeypatch.setattr(network_checks, "_stamp_age_ns", lambda *_sockets: next(ages_ns))
-    assert network_checks.kernel_stamps() == Stamps(20, 20, 5_000)
+    monkeypatch.setattr(machine_evidence, "_stamp_age_ns", lambda *_sockets: next(ages_ns))
+    assert machine_evidence.kernel_stamps() == Stamps(20, 20, 5_000)
 
 
 def test_the_event_loop_timer_is_measured_for_the_given_time() -> None:
-    late_ms = network_checks.timer_lateness_ms(0.1)
+    late_ms = machine_evidence.timer_lateness_ms(0.1)
     assert late_ms
     assert min(late_ms) >= 0
 
 
 def test_every_check_has_a_line_on_this_machine() -> None:
-    whats = [check.what for check in machine.check()]
-    assert len(whats) == len(set(whats))
-    needed = {
-        "Python",
-        "packages",
-        "open files",
-        "cores",
-        "kernel stamps",
-        "reader",
-        "clock",
-        "steal",
-        "event loop",
-        "memory",
-    }
-    assert needed <= set(whats)
+    whats = [found.what for found in results(MACHINE, MachineEvidence())]
+    assert set(whats) >= {row.what for row in MACHINE} - {"local ports"}
 
 
 def test_every_package_of_the_metadata_is_checked() -> None:
-    packages = {package.name: package for package in machine.packages()}
-    assert packages["locust"].required
-    assert packages["locust"].version
+    packages = {required.name: (required, version) for required, version in machine_evidence.packages()}
+    required, version = packages["locust"]
+    assert required.specifier
+    assert version
     assert "inferload" in packages
     assert "pytest" not in packages  # only in an extra
 
@@ -201,7 +187,7 @@ def doctor(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, di
 
 @pytest.fixture(autouse=True)
 def short_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "LOOK_S", 0.05)
+    monkeypatch.setattr(machine_evidence, "LOOK_S", 0.05)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
@@ -365,10 +351,13 @@ def test_a_server_that_does_not_stream_fails(
 
 
 def test_a_metrics_page_without_required_metrics_is_a_warning() -> None:
-    known = set(network_checks.known_metrics())
-    vllm, sglang = (network_checks.MetricsPage(name, frozenset(known)) for name in ("vllm", "sglang"))
-    assert server_checks.of_metrics("u", vllm).status == "ok"
-    assert server_checks.of_metrics("u", sglang).found == "u, names of sglang: 12 of 12"
-    without = network_checks.MetricsPage("vllm", frozenset(known - {network_checks.NEEDED_METRICS[0]}))
-    assert server_checks.of_metrics("u", without).status == "warn"
-    assert set(network_checks.NEEDED_METRICS) <= known
+    known = MetricsPage("u").known
+    assert set(NEEDED_METRICS) <= set(known)
+
+    def found(engine: str, *missing: str) -> tuple[str, str]:
+        (result,) = results(METRICS, MetricsPage("u", engine, frozenset(known) - set(missing)))
+        return result.status, result.found
+
+    assert found("vllm") == ("ok", "u: 26 of 26 names")
+    assert found("sglang") == ("ok", "u, names of sglang: 12 of 12")
+    assert found("vllm", NEEDED_METRICS[0]) == ("warn", "u: 25 of 26 names; missing: num_requests_running")

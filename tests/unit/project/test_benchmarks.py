@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from paths import ROOT
 
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import bench, peers, table
+from benchmarks import bench, table
 from benchmarks.cases import CASES, Case
-from benchmarks.clients import INFERLOAD, READER, Load, scenario_text
+from benchmarks.clients import INFERLOAD, PEERS, READER, Load
 from benchmarks.reported import (
     BenchRow,
     Reported,
@@ -250,13 +251,8 @@ def test_a_round_with_the_reader_writes_its_page(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(CASES, "tiny", TINY)
-    monkeypatch.setattr(peers, "PEERS_DIR", tmp_path)
-    absent = bench.CLIENTS["vllm-rs"]
-    monkeypatch.setitem(
-        bench.CLIENTS,
-        "vllm-rs",
-        type(absent)(absent.name, absent.version, lambda: "not installed: make bench-peers", absent.call, absent.parse),
-    )
+    absent = replace(PEERS["vllm-rs"], missing=lambda: "not installed: make bench-peers")
+    monkeypatch.setitem(bench.CLIENTS, "vllm-rs", absent)
     page, figures = tmp_path / "page.md", tmp_path / "figures.json"
     flags = ["--cases", "tiny", "--sizes", "3", "--clients", "reader", "vllm-rs"]
     assert bench.main([*flags, "--write", str(page), "--json", str(figures)]) == 0
@@ -279,13 +275,12 @@ def test_the_last_line_of_a_client_is_stripped_of_colours(tmp_path: Path) -> Non
 def test_a_failed_client_has_a_row_with_its_error(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = type(READER)(READER.name, READER.version, READER.missing, READER.call, lambda _load: json.loads(""))
     monkeypatch.setitem(CASES, "tiny", TINY)
-    monkeypatch.setitem(bench.CLIENTS, "reader", broken)
+    monkeypatch.setitem(bench.CLIENTS, "reader", replace(READER, result="results.json"))
     page = tmp_path / "page.md"
     flags = ["--cases", "tiny", "--sizes", "2", "--clients", "reader", "--json", str(tmp_path / "figures.json")]
     assert bench.main([*flags, "--write", str(page)]) == 1
-    assert "no results: exit code 0 (JSONDecodeError)" in page.read_text()
+    assert "no results: exit code 0 (FileNotFoundError)" in page.read_text()
 
 
 def test_cpu_of_all_client_processes_counts_and_late_ones_are_ended(tmp_path: Path) -> None:
@@ -375,11 +370,11 @@ def test_the_scenario_for_inferload_is_valid(name: str, tmp_path: Path) -> None:
     from inferload.scenario import scenario
 
     load = load_of(name, tmp_path)
-    loaded = scenario.from_text(scenario_text(load), "scenario.yaml")
+    argv, _ = INFERLOAD.call(load)
+    loaded = scenario.from_text((tmp_path / "scenario.yaml").read_text(), "scenario.yaml")
     assert loaded.arrivals.users == 100
     assert loaded.workload.output_tokens.value == CASES[name].tokens
-    call = INFERLOAD.call(load)
-    assert call.argv[call.argv.index("--run-dir") + 1] == str(tmp_path / "run")
+    assert argv[argv.index("--run-dir") + 1] == str(tmp_path / "run")
 
 
 RESULTS = {
@@ -403,7 +398,7 @@ def test_result_files_of_peers_are_read_in_milliseconds(name: str, tmp_path: Pat
     path, document = RESULTS[name]
     (tmp_path / path).parent.mkdir(exist_ok=True)
     (tmp_path / path).write_text(json.dumps(document))
-    reported = peers.PEERS[name].parse(load_of("base", tmp_path))
+    reported = PEERS[name].parse(load_of("base", tmp_path))
     assert (reported.ttft_mean_ms, reported.ttft_p99_ms, reported.turns, reported.failed, reported.measured_s) == (
         51,
         60,
@@ -414,9 +409,23 @@ def test_result_files_of_peers_are_read_in_milliseconds(name: str, tmp_path: Pat
     assert (reported.itl_p50_ms, reported.itl_p99_ms) == ((None, None) if name == "genai-bench" else (10, 12))
 
 
-@pytest.mark.parametrize("name", list(peers.PEERS))
+def test_a_result_without_a_number_of_turns_is_none(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps({"mean_ttft_ms": 51, "completed": None}))
+    with pytest.raises(KeyError, match="completed"):
+        PEERS["vllm-rs"].parse(load_of("base", tmp_path))
+
+
+@pytest.mark.parametrize("command", ["arrivals", "compare", "peers", "client"])
+def test_one_command_has_all_benchmarks(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"make bench-{command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", list(PEERS))
 def test_commands_of_peers_have_the_load(name: str, tmp_path: Path) -> None:
-    command = " ".join(peers.PEERS[name].call(load_of("base", tmp_path)).argv)
+    command = " ".join(PEERS[name].call(load_of("base", tmp_path))[0])
     for part in ("http://127.0.0.1:9", "100", "1100", str(tmp_path / "tokenizer")):
         assert part in command
 
