@@ -6,9 +6,10 @@ from pathlib import Path
 from random import Random
 
 from inferload.base import run_options, rundir
+from inferload.base.virtual_orders import Order, Ordered
 from inferload.campaign import runner
 from inferload.campaign.journal import RunEnded
-from inferload.campaign.virtual_runs import Order, Ordered, Performer
+from inferload.campaign.virtual_runs import Performer
 
 from ..servers.in_memory import facts_of, options_of
 from .definition import Load, Sweep

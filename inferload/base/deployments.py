@@ -5,12 +5,14 @@ A run reads from them the configuration of its server.
 
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
+from inferload.base.errors import UsageError
 from inferload.base.json_text import Count, Number
 from inferload.base.user_cache import user_cache
 
@@ -56,6 +58,19 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 def repository() -> Path | None:
     """Return the root of the clone that this code runs from; None for an installed package."""
     return _ABOVE if (_ABOVE / "pyproject.toml").is_file() and (_ABOVE / "locustfiles").is_dir() else None
+
+
+def locustfile() -> Path:
+    """Return the bundled chat locustfile: beside the package in a clone, inside it when installed."""
+    in_clone = Path(__file__).parents[2] / "locustfiles" / "chat.py"
+    if in_clone.is_file():
+        return in_clone
+    spec = find_spec("inferload.locustfiles.chat")
+    if spec is None or spec.origin is None:
+        raise UsageError(
+            "locustfiles/chat.py: not installed; reinstall inferload: pip install --force-reinstall inferload"
+        )
+    return Path(spec.origin)
 
 
 def cache() -> Path:

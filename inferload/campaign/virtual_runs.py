@@ -6,43 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from inferload.base.run_options import API_KEY_VARIABLE
+from inferload.base.virtual_orders import Made, Order
 
 _PROGRAM = "inferload.locust.virtual_runs"
 _END_S = 5.0
-
-
-class Ordered(Struct, frozen=True, kw_only=True):
-    """A run. `argv`: options of `locust`; `log`: file of its output; `report`: of the run directory to report on, "" for none.
-
-    `empties_cache`: the server's prefix cache is emptied before it.
-    """
-
-    argv: list[str]
-    log: str
-    report: str = ""
-    empties_cache: bool = False
-
-
-class Order(Struct, frozen=True, kw_only=True):
-    """A start of a server, and its runs in order. `options`: of the simulator; `facts`: of its variant and prices."""
-
-    options: list[str]
-    facts: dict[str, Any]
-    seed: int
-    runs: list[Ordered]
-
-
-class Made(Struct, frozen=True, kw_only=True):
-    """A run that ended. `took_s`: real time with its report."""
-
-    exit_code: int
-    took_s: float
 
 
 class Performer:

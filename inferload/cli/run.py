@@ -3,11 +3,10 @@
 import argparse
 import os
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from inferload.base.errors import UsageError
+from inferload.base.deployments import locustfile
 from inferload.base.run_options import RUN_OPTIONS, words
 from inferload.cli import locust_options, quick_options
 
@@ -51,16 +50,3 @@ def locust_command(arguments: argparse.Namespace, locustfile: Path) -> list[str]
     command += ["--host", arguments.host] if arguments.host else []
     command += ["--scenario", arguments.scenario]
     return command + words(vars(arguments)) + list(arguments.extra)
-
-
-def locustfile() -> Path:
-    """Return the bundled chat locustfile: beside the package in a clone, inside it when installed."""
-    in_clone = Path(__file__).parents[2] / "locustfiles" / "chat.py"
-    if in_clone.is_file():
-        return in_clone
-    spec = find_spec("inferload.locustfiles.chat")
-    if spec is None or spec.origin is None:
-        raise UsageError(
-            "locustfiles/chat.py: not installed; reinstall inferload: pip install --force-reinstall inferload"
-        )
-    return Path(spec.origin)

@@ -5,12 +5,14 @@ process, which has imported everything, makes them one after another. stdout has
 could not be made. The process exits at the end of stdin; SIGTERM ends it and the fork.
 """
 
+import argparse
 import gc
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,22 +22,19 @@ import locust.main
 import msgspec
 from locust.log import setup_logging
 
-from inferload import cli
 from inferload.base.clock import NS_PER_S, SYSTEM
+from inferload.base.deployments import locustfile
 from inferload.base.errors import UsageError
-from inferload.campaign.runner import USAGE
-from inferload.campaign.virtual_runs import Made, Order, Ordered
-from inferload.cli.run import locustfile
+from inferload.base.virtual_orders import Made, Order, Ordered
 from inferload.locust import plugin
+from inferload.results.verdict.outcome import FAILED, USAGE
 from inferload.run.virtual import start
-
-_FAILED = 1
 
 
 def main() -> int:
     """Make the runs of each order. Return 0."""
     users = locust.main.merge_locustfiles_content([str(locustfile())])[0]
-    cli.build_parser("report")  # the imports of a report
+    report = _report()  # with its imports
     gc.collect()
     gc.freeze()  # collections in the forks need not scan the imported objects
     decoder = msgspec.json.Decoder(Order)
@@ -46,19 +45,19 @@ def main() -> int:
         order = decoder.decode(line)
         pid = os.fork()
         if pid == 0:
-            _make_all(order, users, out)
+            _make_all(order, users, report, out)
         os.waitpid(pid, 0)
     return 0
 
 
-def _make_all(order: Order, users: Mapping[str, type], out: int) -> NoReturn:
+def _make_all(order: Order, users: Mapping[str, type], report: argparse.ArgumentParser, out: int) -> NoReturn:
     """Make the runs of an order in a fork, which exits."""
     begun = 0
     try:
         start.begin(lambda: start.server_of(order.options, order.facts, order.seed), order.seed)
         for run in order.runs:
             began_ns = SYSTEM.now_ns()
-            code = _make(run, users)
+            code = _make(run, users, report)
             begun += 1
             made = Made(exit_code=code, took_s=round((SYSTEM.now_ns() - began_ns) / NS_PER_S, 3))
             os.write(out, msgspec.json.encode(made) + b"\n")
@@ -73,7 +72,7 @@ def _make_all(order: Order, users: Mapping[str, type], out: int) -> NoReturn:
     os._exit(0)
 
 
-def _make(run: Ordered, users: Mapping[str, type]) -> int:
+def _make(run: Ordered, users: Mapping[str, type], report: argparse.ArgumentParser) -> int:
     """Make a run and its report, with the output in its log. Return the exit code."""
     with open(run.log, "wb") as log:
         for stream in (sys.stdout, sys.stderr):
@@ -84,15 +83,25 @@ def _make(run: Ordered, users: Mapping[str, type]) -> int:
             start.current.server.simulated.empty_prefix_cache()
         code = _run(run.argv, users)
         if run.report:
-            cli.main(["report", run.report])
+            arguments = report.parse_args(["report", run.report])
+            arguments.run(arguments)
     except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else _FAILED
+        code = ended.code if isinstance(ended.code, int) else FAILED
     except Exception:  # noqa: BLE001  of one run: the others are made
         traceback.print_exc()
-        code = _FAILED
+        code = FAILED
     sys.stdout.flush()
     sys.stderr.flush()
     return code
+
+
+def _report() -> argparse.ArgumentParser:
+    """Return a parser with the command `inferload report`, of another package."""
+    parser = argparse.ArgumentParser()
+    for entry in entry_points(group="inferload.commands"):
+        if entry.name == "report":
+            entry.load()(parser.add_subparsers())
+    return parser
 
 
 def _run(argv: list[str], users: Mapping[str, type]) -> int:

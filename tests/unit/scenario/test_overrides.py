@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from locust.argument_parser import get_empty_argument_parser, setup_parser_arguments
 
 from inferload import cli
+from inferload.base import deployments
 from inferload.base.argparse_ext import ELSEWHERE, PassingParser
 from inferload.base.errors import UsageError
 from inferload.cli import quick_options
@@ -310,7 +311,7 @@ def test_a_run_is_headless_unless_an_option_of_the_web_ui_is_given(words: str, h
 
 
 def test_the_default_scenario_is_that_of_the_locustfile() -> None:
-    assert f'    scenario = "{run_command.DEFAULT_SCENARIO}"' in run_command.locustfile().read_text()
+    assert f'    scenario = "{run_command.DEFAULT_SCENARIO}"' in deployments.locustfile().read_text()
 
 
 def test_options_of_other_tools_suggest_options_that_exist() -> None:
