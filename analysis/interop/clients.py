@@ -41,8 +41,6 @@ _CLOCK_UNKNOWN = "its timing error is not known"
 _ANY_EVENT = "its TTFT ends at the first event of any kind (our first_event_ms)"
 
 _Value = TypeVar("_Value")
-
-
 _RATES = (TURNS.key, OUTPUT.key, TOTAL.key, GOODPUT.key)
 
 
@@ -55,9 +53,7 @@ class Client:
     """
 
     notes: tuple[str, ...]
-    each: str = (
-        ""  # the result or the list of results in the file, which is its `report`; empty: the file is the result
-    )
+    each: str = ""  # of the file, which is the `report` of a result: the result, or several; empty: the whole file
     rates: Sequence[str] = ()  # metrics of _RATES, empty for none
     rate: str = "{name}"
     latencies: Sequence[str] = ()  # metrics of LATENCIES, empty for none
@@ -68,7 +64,7 @@ class Client:
     units_of_rates: bool = False  # they are beside the numbers
     model: str = ""
     seed: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=lambda: {"": ""})
     input_tokens: str = ""
     output_tokens: str = ""
     concurrency: str = ""
@@ -132,7 +128,7 @@ def _named(figures: Sequence[str], metrics: Sequence[str]) -> list[tuple[str, st
 def _settings(client: Client, document: Document) -> dict[str, Any]:
     """Return settings by name; an infinite rate, which Python's JSON has, as the text that vLLM writes."""
     of_paths = [(at(document, *_parts(path)), names) for path, names in client.settings.items()]
-    load, names = next((each for each in of_paths if each[0] is not None), (None, "") if not of_paths else of_paths[-1])
+    load, names = next((each for each in of_paths if each[0] is not None), of_paths[-1])
     values = {name: at(load, name) for name in names.split()}
     return {name: "inf" if isinstance(value, float) and isinf(value) else value for name, value in values.items()}
 
