@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -131,17 +132,18 @@ def _variant(variant: ServeVariant, command: str, options: str, lines: Sequence[
 def _throughput(found: VllmCommand) -> Translated:
     """Return the variant of the engine's options, and the command with the options of the load."""
     engine: list[str] = []
-    load: list[str] = []
+    load: dict[str, list[str]] = {}
     lines: list[str] = []
     for flag, values in options_of(found.words):
         name = flag.removeprefix("--")
         if name not in _LOAD:
             engine += [flag, *values] if flag else values
         elif option := _LOAD[name]:
-            load += [option, *values]
+            load[option] = [option, *values[:1]]
+            lines += [f"no equivalent: {word}: belongs to no option" for word in values[1:]]
         else:
             lines.append(f"no equivalent: {flag}: not an option of inferload throughput")
-    options = shlex.join(["--engine", "vllm", *load])
+    options = shlex.join(["--engine", "vllm", *chain(*load.values())])
     return _variant(translated(engine, found.environment), "throughput {file}", options, lines)
 
 

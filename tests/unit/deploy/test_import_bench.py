@@ -16,21 +16,6 @@ from inferload.scenario.scenario import from_text, load
 # Command lines by name of the golden file.
 LINES = {
     "plain": "vllm bench serve --model meta-llama/Llama-3.1-8B-Instruct",
-    "random-concurrency": (
-        "python3 /vllm-workspace/benchmarks/benchmark_serving.py --backend openai-chat --model /data/models/Qwen2.5-72B "
-        "--served-model-name Qwen2.5-72B --endpoint /v1/chat/completions --port 8080 --dataset_name random "
-        "--random-input-len 7000 --random-output-len 3000 --random-range-ratio 0.1 --num-prompts 10 --max-concurrency 10"
-    ),
-    "sharegpt": """python benchmarks/benchmark_serving.py \\
-        --backend vllm \\
-        --model Qwen/Qwen3-4B \\
-        --dataset-name sharegpt \\
-        --dataset-path sharegpt_dataset_100_static.json \\
-        --seed 42 \\
-        --num-prompts 100 \\
-        --percentile-metrics "ttft,tpot,itl,e2el" \\
-        --save-result
-    """,
     "sharegpt-length": (
         "vllm bench serve --dataset-name sharegpt --dataset-path ShareGPT_V3_unfiltered_cleaned_split.json "
         "--sharegpt-output-len 200 --request-rate 10 --burstiness 0.5 --disable-shuffle --temperature=0 > out.txt"
@@ -259,23 +244,6 @@ def test_a_url_as_endpoint_is_the_base_url(url: str, host: str) -> None:
     assert translation(f"vllm bench serve --endpoint {url}").run[:2] == ["--host", host]
 
 
-def test_all_options_without_an_equivalent_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    pasted = """python -m vllm.benchmark.benchmark_serving \\
-        --model meta-llama/Meta-Llama-3.1-8B-Instruct \\
-        --endpoint http://localhost:8000/v1 \\
-        --num-prompts 1000 \\
-        --request-rate 50 \\ # requests a second
-        --input-len 1024 \\ # input
-        --output-len 128 \\ # output
-        --percentage-varied-requests 20 \\ # %
-        --share-gpu-memory-fraction 0.9 \\
-        --save-result serving_results.json"""
-    assert cli.main(["import", pasted]) == 0
-    errors = capsys.readouterr().err
-    assert errors.count("no option of vllm bench serve") == 2
-    assert "serving_results.json: belongs to no option" in errors
-
-
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -288,6 +256,18 @@ def test_all_options_without_an_equivalent_are_named(capsys: pytest.CaptureFixtu
 def test_other_commands_are_refused(command: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["import", command]) == 2
     assert capsys.readouterr().err.startswith(f"inferload: {message}")
+
+
+def test_an_offline_benchmark_is_a_variant_and_the_options_of_its_load(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "vllm bench throughput --model Q -tp 2 --prompt-len 9 --input-len 7 stray --num-prompts=3 --qps 4"
+    assert cli.main(["import", line]) == 0
+    captured = capsys.readouterr()
+    assert "gpus: 2" in captured.out
+    assert captured.err.splitlines() == [
+        "inferload: no equivalent: stray: belongs to no option",
+        "inferload: no equivalent: --qps: not an option of inferload throughput",
+        "next: inferload throughput q.yaml:q --engine vllm --input-len 7 --num-prompts 3",
+    ]
 
 
 def test_a_session_has_its_commands_behind_prompts(capsys: pytest.CaptureFixture[str]) -> None:
