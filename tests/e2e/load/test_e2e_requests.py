@@ -8,7 +8,6 @@ import pytest
 from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 from inferload.deploy.pasted import kinds
 from inferload.deploy.pasted.bench import translate
-from inferload.deploy.pasted.bench_text import as_text
 from inferload.deploy.pasted.shell import commands
 from recorded_server import recorded
 
@@ -126,7 +125,7 @@ def translated(sandbox: Sandbox) -> FinishedRun:
     assert recognised is not None
     bench = translate(recognised)
     file = sandbox.folder / "bench.yaml"
-    file.write_text(as_text(bench, str(file)))
+    file.write_text(bench.text(str(file)))
     fleet = sandbox.fleet("local", *bench.run, "--scenario", str(file))
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
