@@ -28,7 +28,7 @@ class PythonParser:
         self._framing = self._head = self._left = self._used = self._last_ns = self._newest_ns = 0
         self._chunks = ChunkedDecoder()
         self._pieces: list[bytes] = []
-        self._columns = array("q"), array("q"), array("q")  # end, time and age of each read
+        self._ends, self._mono_ns, self._age_ns = array("q"), array("q"), array("q")  # of each read
 
     def push(self, data: bytes, mono_ns: int, age_ns: int, /) -> int:
         """Add a read; return its news."""
@@ -37,12 +37,13 @@ class PythonParser:
         self._pieces.append(data)
         self._used += len(data)
         self._last_ns = mono_ns
-        for column, value in zip(self._columns, (self._used, mono_ns, age_ns), strict=True):
-            column.append(value)
+        self._ends.append(self._used)
+        self._mono_ns.append(mono_ns)
+        self._age_ns.append(age_ns)
         return self._advance(data) if self._framing else News.ASKS_FOR_HEAD
 
     def frame(self, head_bytes: int, framing: int, length: int, /) -> int:
-        """Answer News.ASKS_FOR_HEAD; return the news of the body. The head ends in the latest read."""
+        """Answer ASKS_FOR_HEAD; return the news of the body. The head ends in the latest read."""
         if not framing:
             return 0
         self._framing, self._head, self._left = framing, head_bytes, length
@@ -62,14 +63,14 @@ class PythonParser:
 
     def take(self, floor_ns: int, /) -> tuple[bytes, bytes, bytes, bytes, bytes, int]:
         """Return head, data, ends, times and delays of the reads, and the number of those without a timestamp."""
-        data, head, first = self.peek(), self._head, bisect_left(self._columns[0], self._head)
-        ends, mono_ns, age_ns = map(np.array, self._columns)
+        data, head, first = self.peek(), self._head, bisect_left(self._ends, self._head)
+        ends, mono_ns, age_ns = map(np.array, (self._ends, self._mono_ns, self._age_ns))
         believed = (age_ns >= 0) & (mono_ns - age_ns >= floor_ns)
         least_ns = max(floor_ns, self._newest_ns)
         at_ns = np.maximum.accumulate(np.maximum(np.where(believed, mono_ns - age_ns, mono_ns), least_ns))
         self._newest_ns = int(at_ns[-1]) if len(at_ns) else least_ns
         self._head = self._used = 0
-        for column in (self._pieces, *self._columns):
+        for column in (self._pieces, self._ends, self._mono_ns, self._age_ns):
             del column[:]
         columns = (ends[first:] - head, at_ns[first:], age_ns[first:][believed[first:]])
         of_ends, of_times, of_delays = (column.tobytes() for column in columns)
@@ -91,15 +92,17 @@ class PythonParser:
         if surplus:
             self._used -= surplus
             self._pieces[-1] = self._pieces[-1][:-surplus]
-            self._columns[0][-1] = self._used
+            self._ends[-1] = self._used
         if self._ended:
             return News.COMPLETE | (News.SURPLUS if surplus else 0)
         return (News.MARKED if self._is_marked(data) else 0) | (News.FULL if self._used > _FULL_BYTES else 0)
 
     def _is_marked(self, body: bytes) -> bool:
         """Return True if a mark ends in these bytes of the body."""
-        joined = self._tail + body
-        ends = [at + len(mark) for mark in self._marks if (at := joined.rfind(mark)) >= 0]
-        self._tail = joined[max(ends, default=0) :][1 - _LONGEST_MARK :]
-        found, self._found = self._found or bool(ends), False
+        joined, found = self._tail + body, self._found
+        self._found = False
+        for mark in self._marks:
+            if mark in joined:
+                joined, found = joined[joined.rfind(mark) + len(mark) :], True
+        self._tail = joined[1 - _LONGEST_MARK :]
         return found
