@@ -18,7 +18,7 @@ _timespec = struct.Struct("qq").unpack  # of the kernel's timestamp: seconds and
 _SLICE_BYTES = 65_536  # limit of a parse slice, for reads of any size
 _FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}  # `enum framing` of parser.h
 
-MarkSearch = bytes
+MarkSearch = bytes  # a text of which one is in the last event of each whole answer
 
 
 def mark_searches(marks: tuple[bytes, ...]) -> tuple[MarkSearch, ...]:
