@@ -18,7 +18,7 @@ from inferload.client.connection.tls import TlsLayer
 SO_TIMESTAMPNS = 35  # Linux; not in the socket module
 _READ_BYTES = 2_048  # a larger buffer would be allocated and released for each token of 200 bytes
 _ANCILLARY_BYTES = socket.CMSG_SPACE(16)
-_MARKED_S = 0.021  # MARKED_NS in thread.c, and the error of a timer
+MARKED_S = 0.021  # MARKED_NS in thread.c, and the error of a timer
 
 
 def offered(sock: Any, data: bytes) -> bytes | memoryview:
@@ -76,7 +76,7 @@ class PythonConnection:
         """Register the read watcher until `close`."""
         self._polls = polls_of(loop)
         self._watcher = loop.io(self._sock.fileno(), 1)
-        self._mark_timer = loop.timer(_MARKED_S, _MARKED_S)
+        self._mark_timer = loop.timer(MARKED_S, MARKED_S)
         self._watcher.start(self._on_readable)
 
     def expect(self, on_done: Callable[[], None], on_parse_due: Callable[[], None] | None = None) -> GatheredReply:

@@ -18,13 +18,6 @@ _timespec = struct.Struct("qq").unpack  # of the kernel's timestamp: seconds and
 _SLICE_BYTES = 65_536  # limit of a parse slice, for reads of any size
 _FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}  # `enum framing` of parser.h
 
-MarkSearch = bytes  # a text of which one is in the last event of each whole answer
-
-
-def mark_searches(marks: tuple[bytes, ...]) -> tuple[MarkSearch, ...]:
-    """Return the texts for which a reply is searched."""
-    return marks
-
 
 class ConnectionLost(Exception):
     """The peer closed or reset the connection."""
@@ -309,7 +302,7 @@ class GatheredReply(ParsedReply):
         self,
         on_done: Callable[[], None],
         on_parse_due: Callable[[], None] | None = None,
-        marks: tuple[MarkSearch, ...] = (),
+        marks: tuple[bytes, ...] = (),
     ) -> None:
         compiled = reader_choice.parser()
         parser = PythonParser(marks) if compiled is None else compiled.Reply(marks)
