@@ -1,7 +1,7 @@
 """Base model of all mappings of a scenario file, and its common value types."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -19,6 +19,17 @@ class ScenarioPart(BaseModel):
     """Immutable mapping of the file. Unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def kinds(union: Any) -> list[str]:
+    """Return the values of `kind` of the classes of a union, or of a union with its discriminator."""
+    classes = get_args(get_args(union)[0] if get_origin(union) is Annotated else union)
+    return [get_args(each.model_fields["kind"].annotation)[0] for each in classes]
+
+
+def one_of(union: Any) -> str:
+    """Return a mapping with one of the kinds of a union, as text of a description."""
+    return f"{{kind: {' | '.join(kinds(union))}, ...}}"
 
 
 def add_up(shares: Sequence[float]) -> None:
