@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import PEERS
+from inferload.figures.limits.slo import FROM_PLAN
 from inferload.figures.rate_figures import RATE_FIGURES
 from inferload.figures.turn_figures import STALL_MS, TURN_FIGURES
 from inferload.turns.states import NOT_SERVED_TEXT, NOT_SERVED_WORD, STATES
@@ -34,7 +35,7 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
 * A stall is a gap over {STALL_MS:.0f} ms between two output events of a successful turn.
 * **Goodput** is the rate of successful turns that ended in the window and met every limit of the scenario's `slo`. **SLO
   attainment** is the share of turns that met them among all turns planned in the window: failed, unfinished and dropped ones
-  count as not met (a dropped session as one turn). In an open loop TTFT and E2E count from the planned instant; a turn too
+  count as not met (a dropped session as one turn). In an open loop {FROM_PLAN} count from the planned instant; a turn too
   short for a TPOT cannot break that limit.
 
 ## States of turns and sessions

@@ -1,10 +1,11 @@
 """Base model of all mappings of a scenario file, and its common value types."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 
+from inferload.figures.limits.slo import SLO_MEASURES
 from inferload.scenario.schema.distributions import MAX_COUNT, MOST, Positive, not_tiny
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
@@ -48,15 +49,18 @@ def distinct(kind: str, names: Sequence[str], remedy: str) -> None:
             raise ValueError(f"{kind} {name} is listed twice; {remedy}")
 
 
-class SloLimits(ScenarioPart):
+class _Limits(ScenarioPart):
     """Limits that a turn must meet to count towards goodput; null: no limit."""
 
-    ttft_ms: Positive | None = Field(
-        default=None, description="time to first token, in ms; in an open loop from the planned start of the turn"
-    )
-    tpot_ms: Positive | None = Field(default=None, description="mean time per output token after the first, in ms")
-    e2e_ms: Positive | None = Field(
-        default=None,
-        description="end-to-end time of the turn, in ms; in an open loop from the planned start of the turn",
-    )
-    itl_ms: Positive | None = Field(default=None, description="p99 of the inter-token latency within the turn, in ms")
+    @property
+    def limits(self) -> dict[str, float]:
+        """Limits in ms by key, without those that are not set."""
+        return self.model_dump(exclude_none=True)
+
+
+_KEYS: Any = {row.figure.key: (Positive | None, Field(None, description=row.description)) for row in SLO_MEASURES}
+
+if TYPE_CHECKING:
+    SloLimits = _Limits
+else:
+    SloLimits = create_model("SloLimits", __base__=_Limits, __doc__=_Limits.__doc__, **_KEYS)
