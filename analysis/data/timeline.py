@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from inferload.base import rundir
-from inferload.figures.server_figures import GPU, SERVER_FIGURES, is_gpu_page
+from inferload.figures.server_figure import GPU
+from inferload.figures.server_figures import SERVER_FIGURES, is_gpu_page
 from inferload.figures.server_formulas import Floats, Reading, Statistic
 from inferload.figures.turn_figures import HEADLINES, ITL
 from inferload.servers.series import ServerSeries
