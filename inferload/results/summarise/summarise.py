@@ -141,7 +141,7 @@ def _input(
         growth=facts.growth,
         step_growth={growth.step: growth for growth in growths if growth.step is not None},
         overload_not_judged=_not_judged(run, turns),
-        slo_of=lambda name: scenario.slo_of(name).model_dump(exclude_none=True),
+        slo_of=lambda name: scenario.slo_of(name).limits,
         aborted=None if run.aborted is None else run.aborted.result(),
         exact=None if exact is None else lambda name, of: exact.of(name, None if of is None else "class", of),
     )
