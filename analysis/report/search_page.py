@@ -14,6 +14,7 @@ from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.search_document import ConditionResult, Point, SearchDocument
 from inferload.results.documents.summary_document import Summary
+from inferload.results.open_run import OpenRun
 
 from ..charts import load
 from ..charts.chart import Picture
@@ -114,7 +115,7 @@ def _throughput(document: SearchDocument, folder: Path) -> Picture | None:
     complete = [path for path in runs if (path / rundir.MANIFEST).is_file() and (path / rundir.SUMMARY).is_file()]
     if not complete:
         return None
-    drawn = curve(Side("", tuple(read_run(path, FIGURES) for path in complete)))
+    drawn = curve(Side("", tuple(read_run(OpenRun(path), FIGURES) for path in complete)))
     return load.picture([drawn], _limits(document), "load")
 
 

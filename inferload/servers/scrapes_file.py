@@ -120,9 +120,13 @@ def read_scrapes(run_dir: Path, unreadable: list[str] | None = None) -> Iterator
 
     `unreadable`: list that receives the names of incomplete files, whose rest is skipped; without it they raise UsageError.
     """
-    for path in _files_to_read(run_dir / SERVER_METRICS, unreadable):
+    joined_names: set[str] = set()
+    for path in sorted(_files(run_dir / SERVER_METRICS), key=lambda path: path.name != JOINED):
         try:
-            yield from tables(path)
+            if path.name not in joined_names:
+                with pq.ParquetFile(path) as source:
+                    joined_names |= _parts_of(source.metadata) if path.name == JOINED else set()
+                    yield from _row_groups(source)
         except UNREADABLE as error:
             if unreadable is None:
                 raise UsageError(f"{path}: cannot be read as scrapes; remove it to go on without them") from error
@@ -141,8 +145,12 @@ def samples(run_dir: Path) -> int:
 def tables(path: Path) -> Iterator[pa.Table]:
     """Yield the row groups of one file with the columns of SCHEMA. One of `UNREADABLE` for a file that holds no scrapes."""
     with pq.ParquetFile(path) as source:
-        for group in range(source.num_row_groups):
-            yield _as_scrapes(source.read_row_group(group)).replace_schema_metadata(None)
+        yield from _row_groups(source)
+
+
+def _row_groups(source: pq.ParquetFile) -> Iterator[pa.Table]:
+    for group in range(source.num_row_groups):
+        yield _as_scrapes(source.read_row_group(group)).replace_schema_metadata(None)
 
 
 def _as_scrapes(table: pa.Table) -> pa.Table:
@@ -165,7 +173,11 @@ def _joined_names(folder: Path) -> set[str]:
     joined = folder / JOINED
     if not is_plain(joined):
         return set()
-    names = json_text.parse((pq.read_schema(joined).metadata or {}).get(_PARTS_KEY, b"[]"))
+    return _parts_of(pq.read_metadata(joined))
+
+
+def _parts_of(metadata: pq.FileMetaData) -> set[str]:
+    names = json_text.parse((metadata.metadata or {}).get(_PARTS_KEY, b"[]"))
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
