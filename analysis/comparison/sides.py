@@ -240,7 +240,9 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
     if file.is_file():
         runs = _read_imported(file, number)
     elif (path / rundir.MANIFEST).is_file():
-        runs = [_counted_run(OpenRun(path), names)]
+        runs = [read_run(OpenRun(path), names)]
+        if runs[0].arm == WARMING:
+            raise UsageError(f"{path}: warmed the cache for the run after it, and is not counted; name that run")
     else:
         folders = [folder for folder in sorted(path.glob("[!.]*")) if (folder / rundir.MANIFEST).is_file()]
         cut_off = [folder.name for folder in folders if not (folder / rundir.SUMMARY).is_file()]
@@ -274,14 +276,6 @@ def named_side(argument: str, names: tuple[str, ...]) -> Side:
     """Read the side of `[NAME=]PATH`."""
     label, path = named_path(argument)
     return read_side(path, label, names)
-
-
-def _counted_run(opened: OpenRun, names: tuple[str, ...]) -> Run:
-    """Read a run directory as `read_run`; UsageError for a run that warmed the cache of another one."""
-    run = read_run(opened, names)
-    if run.arm == WARMING:
-        raise UsageError(f"{run.path}: warmed the cache for the run after it, and is not counted; name that run")
-    return run
 
 
 def read_run(opened: OpenRun, names: tuple[str, ...] = NAMES) -> Run:

@@ -221,7 +221,7 @@ def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False
     manifest = _document(opened, rundir.MANIFEST, Manifest, notes) or Manifest()
     summary = _document(opened, rundir.SUMMARY, Summary, notes)
     _note_irregular(run_dir / rundir.TURNS, notes)
-    found = turn_files.found(opened.turns, manifest.id, NEEDED, notes)
+    found = turn_files.found(opened.turns, NEEDED, notes)
     marks = _marks(run_dir / rundir.MARKS, notes)
     servers = _servers(opened, notes)
     start_wall_ns = _start(manifest, marks, found, servers)

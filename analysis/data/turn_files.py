@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.results.documents.manifest_document import Manifest
-from inferload.turns.open_files import TurnFile, TurnFiles, foreign_files
+from inferload.turns.open_files import TurnFile, TurnFiles
 
 # A run with more is read as a sample of its sessions. The report of 10 million events needs about 1.3 GB.
 MOST_TURNS = 250_000
@@ -67,14 +67,13 @@ def sampled_every(files: Sequence[TurnFile]) -> int:
     return max(1, -(-turns // MOST_TURNS), -(-events // MOST_EVENTS))
 
 
-def found(files: TurnFiles, run_id: str | None, needed: Sequence[str], notes: list[str]) -> list[TurnFile]:
+def found(files: TurnFiles, needed: Sequence[str], notes: list[str]) -> list[TurnFile]:
     """Return the files of a run, joined files before parts. `needed`: columns without which a file is left out."""
-    foreign = foreign_files(files.every, run_id)
     own = []
     for file in files.every:
         name = file.path.name
-        if file.path in foreign:
-            notes.append(f"{rundir.TURNS}/{name} {foreign[file.path]}, and is left out")
+        if file.path in files.foreign:
+            notes.append(f"{rundir.TURNS}/{name} {files.foreign[file.path]}, and is left out")
             continue
         try:
             columns, *_ = file.columns, file.origin, file.anchor, file.events  # of its metadata all that is read later

@@ -4,7 +4,7 @@ A process may open about a thousand files, so those of a folder with very many a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,7 +114,7 @@ class TurnFile:
         schema = pa.schema([SCHEMA.field(name) for name in columns])
         with reading(self.path), self._opened() as source:
             for group in range(source.num_row_groups):
-                table = source.read_row_group(group, columns=schema.names).select(schema.names)
+                table = source.read_row_group(group, columns=schema.names, use_threads=False).select(schema.names)
                 table = table.replace_schema_metadata(None).cast(schema)
                 check_values(table)
                 yield table
@@ -146,9 +146,25 @@ class TurnFiles:
         return [file for file in self.every if file.path.name not in joined_names]
 
     @cached_property
+    def foreign(self) -> dict[Path, str]:
+        """Files that do not belong to the run, with the reason; an unreadable file is not among them."""
+        origins: dict[Path, Origin | None] = {}
+        for file in self.every:
+            with suppress(UsageError):
+                origins[file.path] = file.origin
+        counts = Counter(origin.run_id for origin in origins.values() if origin is not None)
+        own_id = self._run_id or max(counts, key=lambda name: counts[name], default="")
+        return {
+            path: "holds no turns of a run" if origin is None else f"holds turns of another run, {origin.run_id}"
+            for path, origin in origins.items()
+            if origin is None or origin.run_id != own_id
+        }
+
+    @cached_property
     def _own(self) -> list[TurnFile]:
-        for path, why in foreign_files(self.to_read, self._run_id).items():
-            raise UsageError(f"{path}: {why}; take it out of the folder")
+        for file in self.to_read:
+            if file.path in self.foreign:
+                raise UsageError(f"{file.path}: {self.foreign[file.path]}; take it out of the folder")
         return self.to_read
 
     @property
@@ -169,26 +185,6 @@ class TurnFiles:
         """Return these columns of all turns; an empty table if there are none."""
         empty = pa.schema([SCHEMA.field(name) for name in columns]).empty_table()
         return pa.concat_tables([empty, *self.batches(columns)])
-
-
-def foreign_files(files: Iterable[TurnFile], run_id: str | None) -> dict[Path, str]:
-    """Return the files that do not belong to a run, with the reason. `run_id`: None if unknown; then that of most files.
-
-    An unreadable file is not in the result.
-    """
-    origins: dict[Path, Origin | None] = {}
-    for file in files:
-        with suppress(UsageError):
-            origins[file.path] = file.origin
-    counts = Counter(entry.run_id for entry in origins.values() if entry is not None)
-    own_id = run_id or max(counts, key=lambda name: counts[name], default="")
-    reasons = {}
-    for path, entry in origins.items():
-        if entry is None:
-            reasons[path] = "holds no turns of a run"
-        elif entry.run_id != own_id:
-            reasons[path] = f"holds turns of another run, {entry.run_id}"
-    return reasons
 
 
 _NEEDED = ("turn_id", "session_id", "turn_index", "worker", "class", "phase", "planned_ns", "closed_ns")

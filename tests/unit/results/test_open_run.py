@@ -93,7 +93,7 @@ def test_the_report_of_a_run_without_a_summary(runs: Path, tmp_path: Path) -> No
     with opened_files.counted(run_dir) as opens:
         assert cli.main(["report", str(run_dir)]) == 0
     read = {name: count for name, count in opens.items() if not name.endswith(".tmp")}
-    # The summary and the report need other metrics, which do not all fit into little memory.
+    # The summary and the report select other metrics, each in a store of its own that does not grow with the run.
     assert read == once(rundir.COUNTS, rundir.MANIFEST, rundir.SUMMARY, *TURNS) | {SCRAPES: 2}
 
 
