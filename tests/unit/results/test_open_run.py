@@ -8,8 +8,9 @@ import long_run
 import many_scrapes
 import opened_files
 import pytest
+import run_kinds
 import summaries
-from inferload.analysis.report import report
+from inferload.analysis.report import report, search_page
 from long_run import LongRun, S
 
 from inferload import cli
@@ -95,6 +96,15 @@ def test_the_report_of_a_run_without_a_summary(runs: Path, tmp_path: Path) -> No
     read = {name: count for name, count in opens.items() if not name.endswith(".tmp")}
     # The summary and the report select other metrics, each in a store of its own that does not grow with the run.
     assert read == once(rundir.COUNTS, rundir.MANIFEST, rundir.SUMMARY, *TURNS) | {SCRAPES: 2}
+
+
+def test_the_pages_of_a_search(tmp_path: Path) -> None:
+    run_kinds.KINDS["search"](tmp_path)
+    with opened_files.counted(tmp_path) as opens:
+        search_page.make_search(tmp_path)
+    read = {name: count for name, count in opens.items() if not name.endswith(".tmp")}
+    assert read[f"points/8/{rundir.SUMMARY}"] == read[f"points/16/{rundir.DIAGNOSIS}"] == 1
+    assert set(read.values()) == {1}
 
 
 def test_no_file_stays_open_after_a_report(runs: Path) -> None:
