@@ -55,6 +55,7 @@ def places(folder: Path) -> dict[str, object]:
     from inferload.figures import measures_page
     from inferload.results import terminal_summary
     from inferload.results.documents.typed_documents import document_of
+    from inferload.results.open_run import OpenRun
     from inferload.results.summarise.summarise import summarise
     from inferload.results.tables import run_tables
     from inferload.run.exporter import metrics
@@ -65,7 +66,7 @@ def places(folder: Path) -> dict[str, object]:
     gated = long_run.SCENARIO.replace("gates: [", f'gates: ["p95({KEY}) < 1000", ')
     known = summarise(long_run.write(folder / "long", long_run.LongRun(2000, scenario=gated)))
     summary = document_of(known)
-    table = timeline.build(frames.load(synthetic_run.write(folder / "short")))
+    table = timeline.build(frames.load(OpenRun(synthetic_run.write(folder / "short"))))
     return {
         "summary": summary["latency"][KEY],
         "class": summary["by_class"]["chat"]["latency"][KEY],

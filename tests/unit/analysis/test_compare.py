@@ -28,6 +28,7 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_KNOWN, number
 from inferload.figures.limits.gate_grammar import GateError
 from inferload.results.cost import Prices
+from inferload.results.open_run import OpenRun
 from inferload.scenario.scenario import from_text
 from inferload.scenario.schema.added_later import ADDED_LATER
 
@@ -739,7 +740,7 @@ def test_mean_tokens_are_over_the_turns_that_reported_them(tmp_path: Path) -> No
     tokens = {"input_tokens": 2_000, "input_tokens_from": 50, "cached_tokens": 500}
     summary["turns"]["by_phase"]["measure"] = summaries.NO_TURNS | counts | tokens
     (folder / "summary.json").write_text(json.dumps(summary))
-    result = read_run(folder)
+    result = read_run(OpenRun(folder))
     assert (result.output_tokens, result.input_tokens, result.cached_tokens) == (100, 40, 10)
 
 
