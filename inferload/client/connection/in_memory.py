@@ -8,9 +8,12 @@ from typing import Protocol
 import gevent
 
 from inferload.base.clock import NS_PER_S, now_ns, wall_ns
+from inferload.client.connection import reader_choice
 from inferload.client.connection.python_connection import MARKED_S
 from inferload.client.connection.reply import ConnectionLost, GatheredReply
+from inferload.client.connection.target import Target
 from inferload.client.connection.tcp_info import TcpInfo
+from inferload.turns.socket_reader import SocketReader
 
 _STAMP = struct.Struct("qq")
 
@@ -30,6 +33,13 @@ class MemoryServer(Protocol):
 
 # Server of all connections of this process; None: they use sockets.
 server: MemoryServer | None = None
+
+
+def reader_of(target: Target) -> SocketReader:
+    """Return the reader of the connections to a target. Raise UsageError as `reader_choice.reader_of` does."""
+    if server is None:
+        return reader_choice.reader_of(target)
+    return SocketReader(target=target.url, reader="memory")
 
 
 class MemoryConnection:

@@ -12,7 +12,6 @@ from typing import Literal, get_args
 
 from inferload.base.deployments import repository
 from inferload.base.errors import UsageError
-from inferload.client.connection import in_memory
 from inferload.client.connection.target import Target
 from inferload.turns.socket_reader import SocketReader
 
@@ -75,8 +74,6 @@ def chosen() -> ReaderName:
 
 def reader_of(target: Target) -> SocketReader:
     """Return the reader of this process for the connections to a target. Raise UsageError as `chosen` does."""
-    if in_memory.server is not None:
-        return SocketReader(target=target.url, reader="memory")
     name = chosen()
     if target.scheme == "https":  # no setting changes it
         return SocketReader(target=target.url, reader="python", why="TLS")
