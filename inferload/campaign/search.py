@@ -147,7 +147,8 @@ class PointRunner:
         return Look(
             level=entry.level,
             windows=windows,
-            spent_s=entry.took_s,
+            # The budget is time of the run's clock: a rehearsal has as many runs as the search that it is one of.
+            spent_s=self.settings.look_s if self.plan.options.get("clock") == "virtual" else entry.took_s,
             invalid=invalid,
             cause=cause,
             runs=(entry.folder,),
