@@ -286,6 +286,7 @@ def test_without_gates_a_failed_turn_fails_the_run() -> None:
         "passed": True,
         "answer": "pass",
         "ground": "value",
+        "simulated": False,
         **dict.fromkeys(("low", "high", "effective_n")),
         "note": "of 5 samples, fewer than 10 beyond it; 1,000 samples give 10",
     }
