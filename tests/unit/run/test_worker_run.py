@@ -16,7 +16,7 @@ from inferload.client.turn_record import TurnResult
 from inferload.results.verdict.first_errors import FirstErrors
 from inferload.run.process import protocol
 from inferload.run.process.protocol import WorkerReport
-from inferload.run.worker import load_loops, turn_dispatcher, worker_run
+from inferload.run.worker import load_loops, process_health, turn_dispatcher, worker_run
 from inferload.run.worker.load_loops import OpenLoop
 from inferload.run.worker.process_health import HealthReports, LoopMonitor
 from inferload.run.worker.session_context import SessionContext
@@ -221,7 +221,7 @@ def test_arrivals_after_the_load_are_not_counted() -> None:
 
 def test_a_worker_reports_until_its_reports_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_run, "REPORT_S", 0.001)
-    monkeypatch.setattr(worker_run.InterpreterSettings, "start", lambda settings: None)
+    monkeypatch.setattr(process_health.InterpreterSettings, "start", lambda settings: None)
     windows, tallies = RunWindows(), TallySet()
     monitor = LoopMonitor()
     counter = TurnCounter({}, lambda _records: None, windows, monitor, cast(Any, None))
