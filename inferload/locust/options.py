@@ -19,7 +19,6 @@ from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.figures.limits import abort_condition, gate_grammar
-from inferload.locust import virtual_options
 from inferload.locust_adapters import process
 from inferload.locust_adapters.web_page import AnyOf
 from inferload.results.ci import Outputs
@@ -166,6 +165,8 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
             "whose turns are not measured"
         )
     if options.clock == "virtual":
+        from inferload.locust import virtual_options  # with the loop, of virtual runs only
+
         virtual_options.begin(options, program)
     elif options.variant or options.simulator:
         raise UsageError(

@@ -28,7 +28,7 @@ from inferload.base.errors import UsageError
 from inferload.base.virtual_orders import Made, Order, Ordered
 from inferload.locust import plugin
 from inferload.results.verdict.outcome import FAILED, USAGE
-from inferload.run.virtual import start
+from inferload.run.virtual import server, start
 
 
 def main() -> int:
@@ -79,8 +79,8 @@ def _make(run: Ordered, users: Mapping[str, type], report: argparse.ArgumentPars
             stream.flush()
             os.dup2(log.fileno(), stream.fileno())
     try:
-        if run.empties_cache and start.current is not None:
-            start.current.server.simulated.empty_prefix_cache()
+        if run.empties_cache and server.current is not None:
+            server.current.server.simulated.empty_prefix_cache()
         code = _run(run.argv, users)
         if run.report:
             arguments = report.parse_args(["report", run.report])

@@ -27,7 +27,7 @@ from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.run_spec import RunSpec
-from inferload.run.virtual import start as virtual_start
+from inferload.run.virtual import server as virtual_server
 from inferload.workload.plan.load_text import LoadText
 
 
@@ -38,7 +38,7 @@ def models_of(spec: RunSpec, preflight: Preflight) -> list[str]:
 
 def about(run: MasterRun) -> Run:
     """Return the `run` block of the summary."""
-    scenario, virtual = run.spec.scenario, virtual_start.current
+    scenario, virtual = run.spec.scenario, virtual_server.current
     stand_ins = dict.fromkeys(server.stands_for for server in run.preflight.targets if server.stands_for)
     return Run(
         id=run.run_id,
@@ -119,7 +119,7 @@ def clock_name() -> Literal["real", "virtual"]:
 
 def deployment_of(url: str) -> Deployment | None:
     """Return the properties of a server that this program started; None if unknown."""
-    virtual = virtual_start.current
+    virtual = virtual_server.current
     return deployments.of_target(url) if virtual is None else virtual.server.simulated.deployment
 
 

@@ -1,6 +1,7 @@
 """Simulated server on a virtual loop: its work is done when it is due, and its requests arrive between two callbacks."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -60,6 +61,23 @@ class LoopServer:
         self._timer = self._due_ns = None
         self.simulated.pump(now_ns())
         self._plan()
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualProcess:
+    """The loop and the server of this process."""
+
+    loop: Any  # a VirtualLoop: its module is loaded in virtual runs only
+    server: LoopServer
+
+    @property
+    def held_s(self) -> float:
+        """Real time so far for which sockets, child processes and threads held the clock, in seconds."""
+        return float(self.loop.held_ns / NS_PER_S)
+
+
+# None: runs of this process are in real time.
+current: VirtualProcess | None = None
 
 
 class _End:

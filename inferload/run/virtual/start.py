@@ -4,7 +4,6 @@ import gc
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from random import Random
 from typing import Any, cast
@@ -14,9 +13,10 @@ from inferload.base.clock import NS_PER_S, Clock
 from inferload.base.errors import UsageError
 from inferload.client.connection import in_memory
 from inferload.locust_adapters import process
-from inferload.run.virtual.loop import VirtualLoop, replace_hub
+from inferload.run.virtual import server as server_module
+from inferload.run.virtual.loop import replace_hub
 from inferload.run.virtual.process_time import replace_in_process
-from inferload.run.virtual.server import LoopServer, SimulatedServer
+from inferload.run.virtual.server import LoopServer, SimulatedServer, VirtualProcess
 
 # Address of the server in results. Nothing is sent to it.
 URL = "http://simulator"
@@ -26,25 +26,9 @@ _BEGIN_NS = 1_000 * NS_PER_S
 _BEGIN_WALL_NS = 946_684_800 * NS_PER_S  # 1 January 2000, UTC
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualProcess:
-    """The loop and the server of this process."""
-
-    loop: VirtualLoop
-    server: LoopServer
-
-    @property
-    def held_s(self) -> float:
-        """Real time so far for which sockets, child processes and threads held the clock, in seconds."""
-        return self.loop.held_ns / NS_PER_S
-
-
 _NEW_OBJECTS = 50_000  # between two collections: turns leave no cycles
 
 _runs = itertools.count()
-
-# None: runs of this process are in real time.
-current: VirtualProcess | None = None
 
 
 def begin(server: Callable[[], SimulatedServer], seed: int) -> VirtualProcess:
@@ -52,8 +36,7 @@ def begin(server: Callable[[], SimulatedServer], seed: int) -> VirtualProcess:
 
     `seed`: of the server's random numbers.
     """
-    global current  # noqa: PLW0603
-    if current is None:
+    if server_module.current is None:
         random.seed(seed)
         loop = replace_hub()
         clock.current = virtual = Clock(
@@ -63,9 +46,9 @@ def begin(server: Callable[[], SimulatedServer], seed: int) -> VirtualProcess:
         gc.freeze()
         gc.set_threshold(_NEW_OBJECTS)
         process.restart_steady_clock()
-        current = VirtualProcess(loop, LoopServer(server(), loop))
-        in_memory.server = current.server
-    return current
+        server_module.current = VirtualProcess(loop, LoopServer(server(), loop))
+        in_memory.server = server_module.current.server
+    return server_module.current
 
 
 def use_seed(identity: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferload.base import ids, rundir
 from inferload.base.clock import Anchor, calendar_now
@@ -29,9 +29,11 @@ from inferload.run.process.program_code import ProgramCode
 from inferload.run.process.protocol import Assignment
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
-from inferload.run.virtual import start as virtual_start
-from inferload.run.virtual.scraping import VirtualScraping
+from inferload.run.virtual import server as virtual_server
 from inferload.turns.record import Phase, PhaseWindow
+
+if TYPE_CHECKING:
+    from inferload.run.virtual.scraping import VirtualScraping
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +192,12 @@ class MasterRun:
         if self.scraping is not None:
             self.scraping.stop()
 
-    def _scraping(self, folder: Path, interval_s: float) -> Scraping | VirtualScraping:
-        urls, virtual = self.preflight.metrics_urls, virtual_start.current
+    def _scraping(self, folder: Path, interval_s: float) -> "Scraping | VirtualScraping":
+        urls, virtual = self.preflight.metrics_urls, virtual_server.current
         if virtual is None:
             return Scraping(folder, urls, interval_s, self.own, self.anchor)
+        from inferload.run.virtual.scraping import VirtualScraping  # of virtual runs only
+
         return VirtualScraping(folder, urls, interval_s, virtual.server.simulated, self.anchor)
 
     def close(self) -> None:
