@@ -342,12 +342,15 @@ def mostly_idle(execute: Callable[..., Any]) -> Callable[..., Any]:
     return execute
 
 
-def run_cases(execute: Callable[..., Any], *cases: tuple[Any, ...]) -> Any:
-    """Parametrize a test with a run case for each tuple of arguments."""
-    made = [RunCase("-".join([execute.__name__.strip("_"), *map(str, case)]), execute, case) for case in cases]
-    return pytest.mark.parametrize(
-        "run_case", made, ids=[str(run_case).partition("-")[2] or "once" for run_case in made]
-    )
+def run_cases(execute: Callable[..., Any], *cases: tuple[Any, ...], gateways: Iterable[tuple[Any, ...]] = ()) -> Any:
+    """Parametrize a test with a run case for each tuple of arguments. `gateways`: those of `make test-gateways`."""
+
+    def param(case: tuple[Any, ...], *marks: pytest.MarkDecorator) -> Any:
+        words = [execute.__name__.strip("_"), *map(str, case)]
+        return pytest.param(RunCase("-".join(words), execute, case), id="-".join(words[1:]) or "once", marks=marks)
+
+    made = [*map(param, cases), *(param(case, pytest.mark.gateways) for case in gateways)]
+    return pytest.mark.parametrize("run_case", made)
 
 
 # -- results of a run
