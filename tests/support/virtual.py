@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import forge
+import scrapes
+from e2e_runs import check_counts
 from locust_process import ROOT, summary_of, turns_of
+
+from inferload.figures import metric_names as names
 
 PACED = "--ttft-ms 20 --itl-ms 10"
 PATIENCE_S = 120.0
@@ -29,6 +33,28 @@ class VirtualRun:
     @property
     def turns(self) -> list[dict[str, Any]]:
         return turns_of(self.run_dir)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return json.loads((self.run_dir / "run.json").read_text())
+
+    @property
+    def codes(self) -> set[str]:
+        """Codes of the verdict's reasons."""
+        return {reason["code"] for reason in self.summary["verdict"]["reasons"]}
+
+    def after_start_s(self, instant_ns: int) -> float:
+        """Return an instant of a turn as seconds since the start of the load."""
+        (worker,) = self.manifest["workers"]
+        return (instant_ns + worker["anchor"]["wall_ns"] - self.manifest["phases"][0]["start_wall_ns"]) / 1e9
+
+    def check_counts(self) -> None:
+        """Check that summary, Parquet files, Locust's tables and, for complete turns, the server agree on the turns."""
+        check_counts(self)
+        rows = self.turns
+        if all(row["failure"] is None and row["finish_reason"] != "cancelled" for row in rows):
+            generated = scrapes.table_of(self.run_dir, [names.GENERATION_TOKENS])["value"].to_pylist()
+            assert generated[-1] - generated[0] == sum(row["output_tokens"] for row in rows)
 
 
 def run(
