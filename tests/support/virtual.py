@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import forge
 import scrapes
 from e2e_runs import check_counts
 from locust_process import ROOT, summary_of, turns_of
+from paths import SUPPORT
 
 from inferload.figures import metric_names as names
 
@@ -65,19 +66,24 @@ def run(
     variant: str = "",
     locustfile: Path | None = None,
     env: Mapping[str, str] | None = None,
+    acts: Sequence[tuple[float, int | Mapping[str, Any]]] = (),
 ) -> VirtualRun:
-    """Make a run of a scenario, by name, file or content, in `folder`/run. `simulator`, `variant`: its server."""
+    """Make a run of a scenario, by name, file or content, in `folder`/run. `simulator`, `variant`: its server.
+
+    `acts`: instants in seconds from the start of the load, each with a signal, or a fault plan for the server.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(scenario, Mapping):
         file = folder / "scenario.yaml"
         file.write_text(json.dumps(scenario))  # JSON is YAML
         scenario = file
-    words = ["-f", str(locustfile or ROOT / "locustfiles" / "chat.py"), "--headless", "--clock", "virtual"]
+    files = [str(locustfile or ROOT / "locustfiles" / "chat.py")] + [str(SUPPORT / "virtual_acts.py")] * bool(acts)
+    words = ["-f", ",".join(files), "--headless", "--clock", "virtual"]
     words += ["--scenario", str(scenario), "--run-dir", str(folder / "run")]
     words += ["--variant", variant] if variant else ["--simulator", simulator or ""]
     words += [] if "--report" in options else ["--no-report"]
     words += [word for word in options if word != "--report"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "INFERLOAD_TEST_ACTS": json.dumps(acts), **(env or {})}
     process = forge.LOCUST.start("locust", words, env=environment, cwd=folder, errors_too=True, new_session=True)
     assert process.stdout is not None
     text = process.stdout.read()
