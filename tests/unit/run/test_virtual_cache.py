@@ -142,9 +142,7 @@ def test_a_class_alone_sends_the_turns_that_it_has_in_the_mix(
 ) -> None:
     file = scenario(tmp_path, **MIX)
     mix = virtual.run(tmp_path / "mix", file, simulator=SIMULATOR)
-    alone = {
-        name: virtual.run(tmp_path / name, file, "--only", name, simulator=SIMULATOR) for name in ("chat", "rag")
-    }
+    alone = {name: virtual.run(tmp_path / name, file, "--only", name, simulator=SIMULATOR) for name in ("chat", "rag")}
     planned_ns = {row["turn_id"]: row["planned_ns"] for row in mix.turns}
     by_class = {name: {row["turn_id"]: row["planned_ns"] for row in run.turns} for name, run in alone.items()}
     assert by_class["chat"] | by_class["rag"] == planned_ns
