@@ -60,8 +60,13 @@ class VirtualRun:
         check_counts(self)
         rows = self.turns
         if by_server and all(row["failure"] is None and row["finish_reason"] != "cancelled" for row in rows):
-            generated = scrapes.table_of(self.run_dir, [names.GENERATION_TOKENS])["value"].to_pylist()
-            assert generated[-1] - generated[0] == sum(row["output_tokens"] for row in rows)
+            before, after = self.counted_by_server(names.GENERATION_TOKENS)
+            assert after - before == sum(row["output_tokens"] for row in rows)
+
+    def counted_by_server(self, counter: str) -> tuple[float, float]:
+        """Return the value of a counter of the server before the load and at its end."""
+        first, *_, last = scrapes.table_of(self.run_dir, [counter])["value"].to_pylist()
+        return first, last
 
 
 def run(

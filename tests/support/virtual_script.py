@@ -1,6 +1,7 @@
 """Locustfile beside another: a script (see scripted_server) stands before the simulated server of a run on a virtual clock.
 
-INFERLOAD_TEST_SCRIPT is JSON: `script`, as MODULE:FUNCTION; `url` of the server; `log`, a file of requests, a line of JSON each. A script may call `sock.pass_on(request)`, which has the simulator answer.
+INFERLOAD_TEST_SCRIPT is JSON: `script`, as MODULE:FUNCTION; `url` of the server; `log`, a file of requests, a line of JSON each.
+A script may call `sock.pass_on(request)`, which has the simulator answer.
 """
 
 import functools
