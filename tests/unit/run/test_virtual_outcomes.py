@@ -237,13 +237,3 @@ def test_faults_during_a_run_are_counted_by_class(tmp_path: Path) -> None:
     for failure in expected:
         assert f"turn failed ({failure}" in run.text
         assert any(failure in row["Error"] for row in table)
-
-
-def test_a_run_without_turns_has_no_warning_on_receive_timestamps(tmp_path: Path) -> None:
-    arrivals = {"kind": "poisson", "sessions_per_s": 1e-6}
-    run = virtual.run(
-        tmp_path, scenario(tmp_path, arrivals=arrivals, phases={"measure_s": 1, "drain_s": 5}), "--details"
-    )
-    assert run.exit_code == 3, run.text
-    assert "Traceback" not in run.text, run.text
-    assert run.codes == {"no_turns"}
