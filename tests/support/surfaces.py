@@ -39,6 +39,21 @@ def check(run_dir: Path, code: int, text: str, state: str, headline: str, *, rai
     assert f"**run**: {stated['headline']}" in run_dir.with_name("gates.md").read_text()
 
 
+def check_failures_first(run_dir: Path) -> None:
+    """Check that report and diagnosis.json begin with the failures."""
+    document = rundir.read_object(run_dir / "diagnosis.json")
+    finding = document["run"]["findings"][0]
+    assert finding["code"] == "failures"
+    page = (run_dir / rundir.REPORT_MD).read_text()
+    section = page.partition("\n## Diagnosis")[2].partition("\n## ")[0]
+    assert "not-loaded" not in page
+    assert "kept up" not in section
+    assert "more load" not in section
+    assert "turns failed" in section
+    assert finding["sentences"][0] in document["lines"][2]
+    assert "more load" not in "\n".join(document["lines"])
+
+
 def _check_terminal(run_dir: Path, text: str, summary: dict[str, Any]) -> None:
     headline = summary["outcome"]["headline"]
     assert headline in text.splitlines(), "first line of the tables on the terminal"

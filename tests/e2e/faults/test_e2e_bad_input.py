@@ -128,20 +128,9 @@ def few_descriptors(sandbox: Sandbox, arrivals: str) -> FinishedRun:
         load = {"kind": "closed", "users": 120, "spawn_per_s": 50}
     file = scenario(sandbox.folder, arrivals=load, phases={"measure_s": 1.5, "drain_s": 60})
     url = sandbox.simulator("--ttft-ms", "3000", "--itl-ms", "1", paced=False).url
-    words = [sys.executable, "-m", "inferload", "run", str(file), "--host", url]
+    words = [sys.executable, "-m", "inferload", "run", str(file), "--host", url, "--on-invalid", "warn"]
     done = subprocess.run(
-        [
-            "sh",
-            "-c",
-            'ulimit -n 64 && exec "$@"',
-            "sh",
-            *words,
-            "--run-dir",
-            str(sandbox.run_dir),
-            "--no-report",
-            "--on-invalid",
-            "warn",
-        ],
+        ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *words, "--run-dir", str(sandbox.run_dir), "--no-report"],
         cwd=sandbox.folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), **NO_KEY},
         stdout=subprocess.PIPE,
