@@ -491,6 +491,18 @@ def check_keys(summary: dict[str, Any]) -> None:
     assert all({"gate", "value", "passed"} <= set(gate) for gate in summary["verdict"]["gates"])
 
 
+# Reasons of the verdict that no busy machine causes: of the load, of its records and of the server.
+INCOMPLETE = {
+    *("no_turns", "at_limit", "dropped_sessions", "lost_worker", "report_gap", "lost_records", "write_error"),
+    *("locust_adaptation", "clock_step", "unfinished_drain", "count_mismatch", "server_restart", "scrape_gap"),
+}  # fmt: skip
+
+
+def check_complete(ended: FinishedRun) -> None:
+    """Check that the verdict names nothing of the load or of its records that is missing."""
+    assert ended.codes.isdisjoint(INCOMPLETE), ended.summary["verdict"]
+
+
 def check_counts(ended: Any) -> None:
     """Check that summary, Parquet files, Locust's tables and the server agree on the turns."""
     summary, rows = ended.summary, ended.turns

@@ -181,7 +181,7 @@ def test_the_books_equal_those_of_the_server(run_pool: RunPool, run_case: RunCas
         check_classes(turns, seen)
     if run_case.arguments[0] == "local":
         check_pages(ended, turns, posts)
-    assert ended.idle_code == 1, ended.text
+    assert ended.code == 1, ended.text
 
 
 def check_classes(turns: dict[str, Any], seen: Counter[str]) -> None:

@@ -42,7 +42,7 @@ def through(sandbox: Sandbox, name: str, named: bool) -> FinishedRun:
 
 def check(ended: FinishedRun) -> None:
     """Check that all turns were answered, and that the servers received each once."""
-    assert ended.idle_code == 0, ended.text
+    assert ended.code == 0, ended.text
     assert ended.summary["run"]["model"] == "simulator"
     assert ended.summary["turns"]["ok"] > 0
     assert ended.summary["turns"]["failed"] == 0
@@ -104,7 +104,7 @@ def balanced(sandbox: Sandbox, by_session: bool, named: bool) -> FinishedRun:
 def test_hits_that_a_balancer_loses_are_found(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     by_session, named = run_case.arguments
-    assert ended.idle_code == 0, ended.text
+    assert ended.code == 0, ended.text
     findings = json.loads((ended.run_dir / "diagnosis.json").read_text())["run"]["findings"]
     found = {finding["code"]: finding for finding in findings if finding["code"] in (LOSES_HITS, STAYS)}
     assert list(found) == [STAYS if by_session else LOSES_HITS], (findings, ended.summary["cache"])

@@ -87,7 +87,7 @@ def behind(sandbox: Sandbox, name: str) -> FinishedRun:
 @run_cases(behind, ("a proxy that holds",), gateways=[(name,) for name in CASES if not name.startswith("a ")])
 def test_what_is_between_is_named_and_the_client_is_not_blamed(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.idle_code == 0, ended.text
+    assert ended.code == 0, ended.text
     (server,) = document(ended, "diagnosis.json")["servers"]
     expected = CASES[run_case.arguments[0]][1]
     causes = [finding["code"] for finding in server["findings"] if finding["code"] in BETWEEN]
