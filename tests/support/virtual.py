@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from paths import SUPPORT
 from inferload.figures import metric_names as names
 
 PACED = "--ttft-ms 20 --itl-ms 10"
-PATIENCE_S = 120.0
+PATIENCE_S = 100.0
 REQUESTS = "requests.jsonl"
 
 
@@ -108,5 +109,8 @@ def run(
     words += [word for word in options if word != "--report"]
     process = forge.LOCUST.start("locust", words, env=environment, cwd=folder, errors_too=True, new_session=True)
     assert process.stdout is not None
+    patience = threading.Timer(PATIENCE_S, process.kill)  # of a run whose time does not pass
+    patience.start()
     text = process.stdout.read()
+    patience.cancel()
     return VirtualRun(process.wait(PATIENCE_S), text, folder / "run")

@@ -1,4 +1,4 @@
-"""Runs on a virtual clock with steps, an end by count, a limit of sessions in flight, kinds from outside, and replays."""
+"""Runs on a virtual clock: load shapes, a steady warm-up, steps, ends by count, a limit of sessions in flight, and replays."""
 
 import json
 from itertools import accumulate
@@ -9,7 +9,7 @@ import pytest
 import virtual
 from arrival_times import unit_process
 from burst_arrivals import registered
-from e2e_runs import check_files, marks_of, scenario
+from e2e_runs import check_files, expected_exit_code, mark, marks_of, scenario
 from paths import DATA, ROOT, SUPPORT
 
 from inferload.scenario.schema.rate_curves import FOREVER, RateCurve, flat
@@ -30,6 +30,63 @@ def in_flight(rows: list[dict[str, Any]]) -> int:
     """Return the most turns in flight at any time."""
     changes = sorted([(row["sent_ns"], 1) for row in rows] + [(row["closed_ns"], -1) for row in rows])
     return max(accumulate(change for _, change in changes), default=0)
+
+
+SHAPE = """
+import time
+from locust import LoadTestShape
+from inferload.users import ScenarioUser
+
+
+class ChatUser(ScenarioUser):
+    pass
+
+
+class TwoSteps(LoadTestShape):
+    since = None
+
+    def tick(self):
+        if self.since is None and self.get_current_user_count() == 10:
+            self.since = time.monotonic()
+        at_s = 0 if self.since is None else time.monotonic() - self.since
+        return (10, 10) if at_s < 4 else (30, 30) if at_s < 8 else None
+"""
+
+
+def test_a_load_shape_scales_the_arrival_rate_and_its_end_is_that_of_the_run(tmp_path: Path) -> None:
+    locustfile = tmp_path / "shape.py"
+    locustfile.write_text(SHAPE)
+    arrivals = {"kind": "constant", "sessions_per_s": 10}
+    file = scenario(tmp_path, arrivals=arrivals, workload__output_tokens=2, phases__measure_s=300)
+    run = virtual.run(tmp_path, file, "--report", locustfile=locustfile)
+    run.check_counts()
+    check_files(run.run_dir)
+    begun, drained = (mark(run.run_dir, "phase", phase) for phase in ("measure", "drain"))
+    changed, stop = mark(run.run_dir, "users"), mark(run.run_dir, "stop")
+    assert begun is not None
+    assert changed is not None, run.text
+    assert drained is not None
+    assert stop is not None
+    assert changed["text"] == "users changed by the LoadTestShape: 10 -> 30, so arrivals.sessions_per_s is 30"
+    assert changed["by"] == "shape"
+    assert "by the LoadTestShape" in dict(run.manifest["load"]["rows"])
+    before_s, after_s = changed["t_s"] - begun["t_s"], drained["t_s"] - changed["t_s"]
+    assert before_s + after_s == pytest.approx(8, abs=1.1)  # Locust asks a shape once a second
+    assert run.summary["sessions"]["planned"] == pytest.approx(10 * before_s + 30 * after_s, abs=1)
+    assert run.exit_code == expected_exit_code(run) == 0, run.text
+
+
+def test_the_measure_phase_begins_when_ttft_is_steady(tmp_path: Path) -> None:
+    run = executed(tmp_path, phases={"warmup_s": 120, "warmup_until": "steady", "measure_s": 3, "drain_s": 20})
+    warmup_over = mark(run.run_dir, "warmup_over")
+    assert warmup_over is not None
+    assert warmup_over["text"].startswith("TTFT is steady")
+    assert mark(run.run_dir, "steady") is not None
+    warmup = run.manifest["phases"][0]
+    assert 15 < (warmup["end_wall_ns"] - warmup["start_wall_ns"]) / 1e9 < 120
+    assert run.manifest["steady_s"] is not None
+    assert run.summary["window_s"] == 3
+    assert not run.codes
 
 
 def test_each_step_has_its_own_sessions_window_and_measures(tmp_path: Path) -> None:
