@@ -29,7 +29,6 @@ from inferload.base import rundir
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Summary
-from inferload.results.verdict.outcome import INVALID
 
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
 STREAM_S = 300.0 if SOAK else 3.0
@@ -56,20 +55,11 @@ FILES = {
     "locust_exceptions.csv",
 }
 PAGES = {"timeline.csv", "report.html", "report.md", "diagnosis.json", "reconcile.json"}
-# Reasons of the verdict caused by a busy test machine, which checks ignore.
-BUSY_MACHINE_CODES = {
-    "client_delay",
-    "client_lag",
-    "loop_lag",
-    "client_pause",
-    "cpu",
-    "steal",
-    "gc_pause",
-    "littles_law",
-    "clock_skew",
-    "stamps_missing",
-    "offered_vs_achieved",
-}
+# Reasons of the verdict that no busy machine causes: of the load, of its records and of the server.
+INCOMPLETE = {
+    *("no_turns", "at_limit", "dropped_sessions", "lost_worker", "report_gap", "lost_records", "write_error"),
+    *("locust_adaptation", "clock_step", "unfinished_drain", "count_mismatch", "server_restart", "scrape_gap"),
+}  # fmt: skip
 
 
 def scenario(folder: Path, **changes: Any) -> Path:
@@ -376,19 +366,8 @@ class FinishedRun:
 
     @property
     def codes(self) -> set[str]:
-        """Codes of the verdict's reasons in the measure phase, without those of a busy machine."""
-        return self._codes("suspect", "invalid")
-
-    @property
-    def idle_code(self) -> int:
-        """Exit code that the run would have on an idle machine: reasons of a busy one do not make it invalid."""
-        if self.code != INVALID or self._codes("invalid"):
-            return self.code
-        return 0 if self.summary["verdict"]["passed"] else 1
-
-    def _codes(self, *levels: str) -> set[str]:
-        reasons = [reason for reason in self.summary["verdict"]["reasons"] if reason["phase"] == "measure"]
-        return {reason["code"] for reason in reasons if reason["level"] in levels} - BUSY_MACHINE_CODES
+        """Codes of the verdict's reasons in the measure phase."""
+        return {reason["code"] for reason in self.summary["verdict"]["reasons"] if reason["phase"] == "measure"}
 
 
 def marks_of(run_dir: Path) -> list[dict[str, Any]]:
@@ -489,13 +468,6 @@ def check_keys(summary: dict[str, Any]) -> None:
     assert [_SERVER - set(server) for server in summary["servers"]] == [set()]
     assert all({"code", "phase", "value", "limit", "text"} <= set(reason) for reason in summary["verdict"]["reasons"])
     assert all({"gate", "value", "passed"} <= set(gate) for gate in summary["verdict"]["gates"])
-
-
-# Reasons of the verdict that no busy machine causes: of the load, of its records and of the server.
-INCOMPLETE = {
-    *("no_turns", "at_limit", "dropped_sessions", "lost_worker", "report_gap", "lost_records", "write_error"),
-    *("locust_adaptation", "clock_step", "unfinished_drain", "count_mismatch", "server_restart", "scrape_gap"),
-}  # fmt: skip
 
 
 def check_complete(ended: FinishedRun) -> None:

@@ -80,7 +80,7 @@ def over_tls(sandbox: Sandbox, mode: str, trust: str) -> FinishedRun:
 def test_own_tasks_over_tls(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == ended.summary["outcome"]["exit_code"], ended.text
-    assert ended.idle_code == 0, ended.text
+    assert ended.code == 0, ended.text
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
     check_counts(ended)
@@ -351,7 +351,7 @@ def configured(sandbox: Sandbox) -> FinishedRun:
 @run_cases(configured, ())
 def test_autostart_with_locust_configuration(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.idle_code == 0, ended.text
+    assert ended.code == 0, ended.text
     check_counts(ended)
     assert ended.summary["users"]["by_class"] == {"Support": 3}
     assert ended.summary["window_s"] == 2
@@ -407,7 +407,7 @@ def interrupted(sandbox: Sandbox) -> FinishedRun:
 @run_cases(interrupted, ())
 def test_without_a_run_time_a_signal_is_the_planned_end(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.idle_code == 0, ended.text
+    assert ended.code == 0, ended.text
     assert ended.summary["outcome"]["state"] != "stopped early"
     check_counts(ended)
 
