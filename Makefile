@@ -89,7 +89,7 @@ test-gateways: $(READY) gateways  ## run the tests with installed proxies and ro
 	$(BIN)/python -m pytest -m "gateways and not vllm and not soak"
 
 # Another version of Locust in a separate environment, with the newest gevent that it supports.
-LOCUST_TESTS ?= tests/unit/locust/test_adaptations.py tests/unit/locust/test_adapters.py tests/e2e/faults/test_e2e_locust_version.py tests/e2e/faults/test_e2e_master.py tests/e2e/results/test_e2e_outcome.py \
+LOCUST_TESTS ?= tests/unit/locust/test_adaptations.py tests/unit/locust/test_adapters.py tests/unit/run/test_virtual_*.py tests/e2e/faults/test_e2e_locust_version.py tests/e2e/faults/test_e2e_master.py tests/e2e/results/test_e2e_outcome.py \
 	tests/e2e/faults/test_e2e_stop.py tests/e2e/faults/test_e2e_strangers.py tests/e2e/load/test_e2e_users.py tests/e2e/faults/test_e2e_workers.py
 
 .cache/locust-%/.ready: pyproject.toml constraints.txt
