@@ -274,6 +274,9 @@ class Sandbox:
             simulator_process.stop(simulator)
 
 
+Arguments = tuple[Any, ...]
+
+
 @dataclass(frozen=True)
 class RunCase:
     """Run that is executed once, concurrently with others, and shared by tests."""
@@ -332,15 +335,15 @@ def mostly_idle(execute: Callable[..., Any]) -> Callable[..., Any]:
     return execute
 
 
-def run_cases(execute: Callable[..., Any], *cases: tuple[Any, ...], gateways: Iterable[tuple[Any, ...]] = ()) -> Any:
-    """Parametrize a test with a run case for each tuple of arguments. `gateways`: those of `make test-gateways`."""
+def run_cases(execute: Callable[..., Any], *cases: Arguments, **marked: Iterable[Arguments]) -> Any:
+    """Parametrize a test with a run case for each tuple of arguments. `marked`: further cases by a marker, such as `soak`."""
 
-    def param(case: tuple[Any, ...], *marks: pytest.MarkDecorator) -> Any:
+    def param(case: Arguments, *marks: pytest.MarkDecorator) -> Any:
         words = [execute.__name__.strip("_"), *map(str, case)]
         return pytest.param(RunCase("-".join(words), execute, case), id="-".join(words[1:]) or "once", marks=marks)
 
-    made = [*map(param, cases), *(param(case, pytest.mark.gateways) for case in gateways)]
-    return pytest.mark.parametrize("run_case", made)
+    others = [param(case, getattr(pytest.mark, name)) for name, group in marked.items() for case in group]
+    return pytest.mark.parametrize("run_case", [*map(param, cases), *others])
 
 
 # -- results of a run

@@ -39,10 +39,6 @@ def unknown_key(sandbox: Sandbox) -> list[str]:
     return ["--host", sandbox.simulator().url, "--scenario", str(file)]
 
 
-def missing_host(_sandbox: Sandbox) -> list[str]:
-    return ["--scenario", "smoke"]
-
-
 def refused_connection(_sandbox: Sandbox) -> list[str]:
     return ["--scenario", "smoke", "--host", f"http://127.0.0.1:{unused_port()}"]
 
@@ -63,7 +59,6 @@ def run_dir_full(sandbox: Sandbox) -> list[str]:
 # Parts of the error message: subject, value if any, and remedy. More are in test_refused_input.py.
 REFUSED: dict[Callable[[Sandbox], list[str]], tuple[str, ...]] = {
     unknown_key: ("scenario.yaml:", "usres", "unknown key; did you mean users?"),
-    missing_host: ("--host: missing", "--host http://server:8000"),
     refused_connection: ("127.0.0.1:", "refused", "is the server started"),
     wrong_key: ("/v1/models", "401", "refuses the key", "--api-key-file"),
     run_dir_full: ("run directory", "not empty", "--run-dir"),
@@ -114,7 +109,8 @@ def test_inferload_run_refuses_invalid_input(run_pool: RunPool, run_case: RunCas
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.seen["codes"] == [2, 2]
     assert "did you mean users?" in ended.seen["outputs"][0]
-    assert "--host" in ended.seen["outputs"][1]
+    assert "--host: missing" in ended.seen["outputs"][1]
+    assert "--host http://server:8000" in ended.seen["outputs"][1]
     assert "Traceback" not in "".join(ended.seen["outputs"])
 
 

@@ -31,7 +31,7 @@ def balanced(sandbox: Sandbox, kind: str) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, code, fleet.text, seen={"url": balancer.url, "generated": made})
 
 
-@run_cases(balanced, *((kind,) for kind in BALANCERS))
+@run_cases(balanced, ("request-without-start-times",), ("connection",), soak=[("request",)])
 def test_servers_behind_a_balancer_have_a_line_in_place_of_figures(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
@@ -53,7 +53,7 @@ def test_servers_behind_a_balancer_have_a_line_in_place_of_figures(run_pool: Run
     assert "restarted" not in (ended.run_dir / "report.md").read_text()
 
 
-@run_cases(balanced, *((kind,) for kind in BALANCERS))
+@run_cases(balanced, ("request-without-start-times",), ("connection",), soak=[("request",)])
 def test_tokens_behind_a_balancer_are_those_of_the_client(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     turns = ended.turns
