@@ -15,6 +15,10 @@ export VENV_VLLM
 
 BROWSER := chromium chromium-driver
 
+# The C code: the parser alone, and the thread, which contains the parser of replies.
+PARSER    := $(wildcard inferload/client/connection/native/parser/*)
+NATIVE    := $(PARSER) $(wildcard inferload/client/connection/native/transport/*)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm screenshots test test-locust test-python test-vllm soak-vllm studies mutation lint bench bench-client bench-quick bench-arrivals bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
@@ -23,7 +27,7 @@ help:            ## list the targets
 
 setup: $(READY)  ## create .venv and install inferload into it
 
-$(READY): pyproject.toml constraints.txt $(wildcard inferload/client/connection/native/*)
+$(READY): pyproject.toml constraints.txt $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inferload needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
@@ -101,7 +105,7 @@ test-locust: .cache/locust-$(or $(VERSION),2.46.0)/.ready  ## run the end-to-end
 # Another Python in a separate environment. 3.13 is the newest that Locust, gevent and pyarrow all declare.
 PYTHON_TESTS ?= tests/unit tests/e2e/results/test_e2e_outcome.py tests/e2e/faults/test_e2e_bad_input.py tests/e2e/load/test_e2e_users.py
 
-.cache/python-%/.ready: pyproject.toml constraints.txt $(wildcard inferload/client/connection/native/*)
+.cache/python-%/.ready: pyproject.toml constraints.txt $(NATIVE)
 	@python$* -c '' 2>/dev/null || \
 		{ echo "make: python$* cannot be run: install Python $* and add it to PATH, or name another with VERSION=3.13" >&2; exit 1; }
 	test -x $(@D)/bin/python || python$* -m venv $(@D)
@@ -140,13 +144,14 @@ studies: $(READY) setup-vllm  ## repeat the studies of docs/studies: with vLLM o
 mutation: $(READY)  ## test a sample of mutants of figures, turns, statistics, verdict and live view, about an hour
 	$(BIN)/python tests/mutation.py
 
-# The C extension with sanitizers: out-of-bounds accesses and undefined behaviour fail the tests, with a report in $(ASAN).
+# The C extensions with sanitizers: out-of-bounds accesses and undefined behaviour fail the tests, with a report in $(ASAN).
 # libstdc++ is preloaded because greenlet throws C++ exceptions, which AddressSanitizer intercepts.
 ASAN      := $(abspath .cache/asan)
 SANITIZED  = env LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so.6)" PYTHONPATH=tests/sanitized PYTHONMALLOC=malloc INFERLOAD_SANITIZED=$(ASAN) \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=4:malloc_context_size=3:log_path=$(ASAN)/report UBSAN_OPTIONS=print_stacktrace=1:log_path=$(ASAN)/report
 
-$(ASAN)/inferload.client.connection._native.so: $(wildcard inferload/client/connection/native/*)
+$(ASAN)/inferload.client.connection._parser.so: $(PARSER)
+$(ASAN)/inferload.client.connection._transport.so: $(filter-out %/scan.c %/module.c,$(NATIVE))
 $(ASAN)/%.so: $(READY)
 	@test -e "$$($(CC) -print-file-name=libasan.so)" || \
 		{ echo "make: $(CC) has no libasan: apt-get install gcc (on Debian it is in libgcc-*-dev), or install libasan and libubsan" >&2; exit 1; }
@@ -154,7 +159,7 @@ $(ASAN)/%.so: $(READY)
 	$(CC) -shared -fPIC -std=gnu11 -g -O1 -Wall -Wextra -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all \
 		-I"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" -o $@.new $(filter %.c,$^) && mv $@.new $@
 
-sanitized: $(ASAN)/inferload.client.connection._native.so  ## build the C extension with AddressSanitizer and UBSan
+sanitized: $(ASAN)/inferload.client.connection._parser.so $(ASAN)/inferload.client.connection._transport.so  ## build the C extensions with AddressSanitizer and UBSan
 
 soak-fuzz: sanitized  ## fuzz the readers and parsers with the sanitizers, ten minutes per test
 	rm -f $(ASAN)/report.*
@@ -204,4 +209,4 @@ bench-quick:     ## run a small bench-client in two minutes, without writing fil
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
 
 clean:           ## remove environments, caches and runs
-	rm -rf $(VENV) $(VENV_VLLM) inferload/client/connection/_native*.so .cache/models .cache/locust-* .cache/python-* .cache/gateways .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) $(VENV_VLLM) inferload/client/connection/_*.so .cache/models .cache/locust-* .cache/python-* .cache/gateways .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

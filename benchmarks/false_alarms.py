@@ -23,6 +23,7 @@ from inferload.analysis.data.figures import ALL, DEFAULT_PRIMARY, figure
 
 from benchmarks.machine import load_average, machine
 from inferload.figures.rate_figures import TURNS
+from inferload.results.open_run import OpenRun
 
 AA_COMPARISONS, CHANGED_COMPARISONS = 800, 60
 MOST_FALSE_ALARMS, MOST_REGRESSIONS, LEAST_FOUND = 0.05, 0.03, 57 / 60
@@ -136,7 +137,7 @@ def record(folder: Path, seeds: int) -> dict[str, list[Run]]:
             run_dir = folder / kind / f"{seed:03}"
             if not (run_dir / "summary.json").is_file():
                 _record(run_dir, seed, 1 + CHANGE if kind == "slower" else 1.0)
-            recorded[kind].append(read_run(run_dir))
+            recorded[kind].append(read_run(OpenRun(run_dir)))
     return recorded
 
 

@@ -6,6 +6,7 @@ Further arguments are passed to each pytest. `pytest` alone runs the same tests 
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,4 +100,7 @@ def exit_code(codes: list[int]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    began_s = time.monotonic()
+    code = main(sys.argv[1:])
+    print(f"all groups: {time.monotonic() - began_s:.0f} s")
+    sys.exit(code)

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from inferload.base.marks import Mark
-from inferload.figures.server_figures import SERVER_FIGURES, ServerFigure
+from inferload.figures.server_figure import ServerFigure
+from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results.latency_limits import LatencyLimit
 

@@ -171,23 +171,23 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
 
 def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> None:
     """Print the comparisons, and write the files of the options."""
-    from ..comparison import page, text
+    from ..comparison import documents, page, text
 
     forms = {
         "text": text.text,
         "block": text.block,
         "markdown": text.markdown,
-        "json": text.json_text,
-        "junit": text.junit,
+        "json": documents.json_text,
+        "junit": documents.junit,
     }
     output = "markdown" if arguments.markdown == _PRINT else arguments.format
     print(forms[output](comparisons), end="")
     if arguments.write is not None:
-        files = {"md": text.markdown, "json": text.json_text, "xml": text.junit, "html": page.of_comparisons}
+        files = {"md": text.markdown, "json": documents.json_text, "xml": documents.junit, "html": page.of_comparisons}
         for suffix, form in files.items():
             ci.write_file("--write", arguments.write / f"comparison.{suffix}", form(comparisons))
     if arguments.junit is not None:
-        ci.write_file("--junit", arguments.junit, text.junit(comparisons))
+        ci.write_file("--junit", arguments.junit, documents.junit(comparisons))
     if arguments.markdown not in (None, _PRINT):
         ci.write_file("--markdown", arguments.markdown, text.markdown(comparisons))
     if arguments.github or os.environ.get("GITHUB_ACTIONS") == "true":

@@ -10,8 +10,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.results import ci, prices
-from inferload.results.documents import typed_documents
-from inferload.results.documents.summary_document import Summary
+from inferload.results.open_run import OpenRun
 
 _PRICES = ("gpu_hour_price", "gpus", "cached_price_ratio")
 
@@ -88,9 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for lines in filter(None, map(_of_folder, arguments.run_dirs)):
             print("\n  ".join(map(str, lines)))
-        single = [folder for folder in arguments.run_dirs if _kind(folder) == "run"]
+        single = [OpenRun(folder) for folder in arguments.run_dirs if _kind(folder) == "run"]
         _refresh_summaries(single)
-        reports = [make(run_dir, options) for run_dir in single]
+        reports = [make(run, options) for run in single]
     for report in reports:
         lines = (report.verdict, report.html, report.markdown, report.timeline)
         print("\n  ".join(escaped(str(line)) for line in lines))
@@ -102,9 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n  ".join(map(str, make_runs(single, arguments.together))))
     outputs = ci.Outputs.of(arguments)
     if outputs.wanted:
-        outputs.write(
-            {name: typed_documents.read(path / rundir.SUMMARY, Summary) for name, path in _named(single).items()}
-        )
+        outputs.write({name: run.summary for name, run in _named(single).items()})
     return 0
 
 
@@ -114,25 +111,25 @@ def _print_blocks(run_dirs: Sequence[Path]) -> int:
     from ..interop import vllm_bench
 
     for run_dir in run_dirs:
-        print(vllm_bench.block(vllm_bench.document(frames.load(run_dir, whole=True))))
+        print(vllm_bench.block(vllm_bench.document(frames.load(OpenRun(run_dir), whole=True))))
     return 0
 
 
-def _refresh_summaries(run_dirs: Sequence[Path]) -> None:
+def _refresh_summaries(runs: Sequence[OpenRun]) -> None:
     """Write missing or outdated summaries; on an error print it and keep the old one."""
     from inferload.results.summarise.summarise import refresh  # slow import
 
-    for run_dir in run_dirs:
+    for run in runs:
         try:
-            refresh(run_dir)
+            refresh(run)
         except (UsageError, OSError) as error:
             print(f"inferload: {rundir.SUMMARY} not updated: {escaped(str(error))}", file=sys.stderr)
 
 
-def _named(paths: Sequence[Path]) -> dict[str, Path]:
+def _named(runs: Sequence[OpenRun]) -> dict[str, OpenRun]:
     """Runs by folder name, or by path if several folders have the same name."""
-    names = [path.name for path in dict.fromkeys(paths)]
-    return {path.name if path.name and names.count(path.name) == 1 else str(path): path for path in paths}
+    names = [path.name for path in dict.fromkeys(run.path for run in runs)]
+    return {run.path.name if run.path.name and names.count(run.path.name) == 1 else str(run.path): run for run in runs}
 
 
 def _kind(folder: Path) -> str:
@@ -164,7 +161,7 @@ def _of_folder(folder: Path) -> tuple[object, ...]:
         case "sweep":
             return make_sweep(folder)
         case "runs":
-            return make_runs(runs_below(folder), folder)
+            return make_runs([OpenRun(path) for path in runs_below(folder)], folder)
         case _:
             return ()
 

@@ -9,9 +9,8 @@ from ..charts import load
 from ..charts.chart import Picture
 from ..charts.load import FIGURES, Curve, LoadPoint
 from ..pages import shell
-from . import costs, tables, text
+from . import text
 from .arms import between_arms
-from .best import best_by_goal
 from .compare import Comparison, table_rows
 from .sides import LoadFigures, Side, TableRow, mean_over_runs
 
@@ -44,24 +43,8 @@ def html(title: str, verdict: str, parts: Sequence[Part]) -> str:
     for index, part in enumerate(parts):
         picture = _picture(part, f"load-{index}")
         drawn += [] if picture is None else [picture]
-        best = best_by_goal(part.comparisons)
-        shown.append(
-            {
-                "part": part,
-                "picture": picture,
-                "headlines": [text.headline(comparison) for comparison in (*part.comparisons, *part.arms)],
-                "tables": tables.of_sides(part.rows),
-                "best": tables.best(best) if best else None,
-                "best_notes": text.best_notes(best) if best else [],
-                "compared": [
-                    (_title(comparison), text.remarks(comparison), tables.effects(comparison))
-                    for comparison in (*part.comparisons, *part.arms)
-                ],
-                "family": text.family(part.comparisons or part.arms) if part.comparisons or part.arms else "",
-                "cost": costs.note(part.sides),
-                "simulated": text.simulated(part.sides),
-            }
-        )
+        contents = text.contents(part.rows, part.comparisons, part.arms)
+        shown.append({"part": part, "picture": picture, **contents._asdict()})
     simulated = any(entry["simulated"] for entry in shown)
     return shell.html("comparison.html.j2", drawn, title=title, verdict=verdict, shown=shown, simulated=simulated)
 
@@ -88,10 +71,6 @@ def curve(side: Side) -> Curve:
         figures = {name: mean_over_runs([repeat.figures.get(name) for repeat in repeats]) for name in FIGURES}
         points.append(LoadPoint(f"{short(value)} {unit}", value if len(units) == 1 else None, figures))
     return Curve(side.label, min(units, default=""), tuple(points))
-
-
-def _title(comparison: Comparison) -> str:
-    return f"{comparison.candidate.label} against {comparison.baseline.label}"
 
 
 def of_comparisons(comparisons: Sequence[Comparison]) -> str:

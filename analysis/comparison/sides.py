@@ -16,10 +16,10 @@ from inferload.results.cost import UNPRICED, Prices
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results, Summary
+from inferload.results.open_run import OpenRun
 from inferload.results.statistics.not_served import NotServed, of_counts, total
 from inferload.scenario.schema import tasks
 from inferload.scenario.schema.added_later import ADDED_LATER
-from inferload.servers.scrapes_file import read_scrapes
 
 from ..charts.load import FIGURES
 from ..data.figures import ALL, steady_value_of, value_of
@@ -82,6 +82,7 @@ class Run:
     loads: tuple[LoadFigures, ...] = ()  # the run, or each step of its load
     arm: str = "cold"  # of the prefix cache: cold, warm, or warming (not counted)
     collapsed: str = ""  # how the server did not serve the load (`served`); empty if it did
+    summary: Summary | None = None  # None: of another client
     counts_hold: bool = True  # False: the measurement is invalid for a reason that is not the server's own
 
     @property
@@ -211,10 +212,9 @@ def of_class(side: Side, name: str, names: tuple[str, ...] = NAMES) -> Side:
 
 def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
     """Return a run with the figures of a class, without those known for all classes together only."""
-    if not run.path.is_dir():
+    if run.summary is None:
         raise UsageError(f"--class {name}: {run.path} has no classes; name run directories")
-    summary = typed_documents.read(run.path / rundir.SUMMARY, Summary)
-    classes = summary.by_class
+    classes = run.summary.by_class
     if name not in classes:
         raise UsageError(f"--class {name}: no such class in {run.path}; it has {', '.join(classes) or 'none'}")
     results = Results.of_part(classes[name])
@@ -227,7 +227,7 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
         input_tokens=None,
         cached_tokens=None,
         prices=UNPRICED,
-        **served.fields_of(summary, results),
+        **served.fields_of(run.summary, results),
         loads=(),
     )
 
@@ -240,11 +240,13 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
     if file.is_file():
         runs = _read_imported(file, number)
     elif (path / rundir.MANIFEST).is_file():
-        runs = [counted_run(path, names)]
+        runs = [read_run(OpenRun(path), names)]
+        if runs[0].arm == WARMING:
+            raise UsageError(f"{path}: warmed the cache for the run after it, and is not counted; name that run")
     else:
         folders = [folder for folder in sorted(path.glob("[!.]*")) if (folder / rundir.MANIFEST).is_file()]
         cut_off = [folder.name for folder in folders if not (folder / rundir.SUMMARY).is_file()]
-        runs = [read_run(folder, names) for folder in folders if folder.name not in cut_off]
+        runs = [read_run(OpenRun(folder), names) for folder in folders if folder.name not in cut_off]
         found = imported.read_folder(path, texts=not folders)
         runs += [run for file, results in found.by_file.items() for run in _imported_runs(file, results)]
         unknown = found.left_out
@@ -276,20 +278,12 @@ def named_side(argument: str, names: tuple[str, ...]) -> Side:
     return read_side(path, label, names)
 
 
-def counted_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
-    """Read a run directory as `read_run`; UsageError for a run that warmed the cache of another one."""
-    run = read_run(path, names)
-    if run.arm == WARMING:
-        raise UsageError(f"{path}: warmed the cache for the run after it, and is not counted; name that run")
-    return run
-
-
-def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
+def read_run(opened: OpenRun, names: tuple[str, ...] = NAMES) -> Run:
     """Read a run directory; UsageError without a summary."""
-    manifest = typed_documents.read(path / rundir.MANIFEST, Manifest)
+    path, manifest = opened.path, opened.manifest
     if not (path / rundir.SUMMARY).is_file():
         raise UsageError(f"{path}: no {rundir.SUMMARY}: the run ended before it was written; leave this run out")
-    summary = typed_documents.read(path / rundir.SUMMARY, Summary)
+    summary = opened.summary
     turns = summary.turns
     measured = turns.by_phase.get("measure", turns)
     return Run(
@@ -297,7 +291,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         label=path_label(path),
         figures={name: value_of(name, summary) for name in names},
         seed=manifest.seed,
-        start=_server_start(path),
+        start=_server_start(opened),
         level=summary.verdict.measurement,
         reasons=tuple(reason.text for reason in summary.verdict.deciding),
         settings=_settings(manifest),
@@ -323,6 +317,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         scenario=manifest.scenario.name,
         loads=_loads(manifest, summary),
         arm=summary.cache.arm or ARMS[0],
+        summary=summary,
         **served.fields_of(summary, summary),
     )
 
@@ -395,11 +390,11 @@ def _flat(data: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
     return entries
 
 
-def _server_start(path: Path) -> str | None:
+def _server_start(run: OpenRun) -> str | None:
     """Start times of the servers from their metrics; None if not published."""
     unreadable: list[str] = []
     started = set()
-    for table in read_scrapes(path, unreadable):
+    for table in run.scrapes(unreadable):
         of_starts = table.filter(pc.equal(table["metric"].cast(pa.string()), PROCESS_START))
         started |= {(str(row["target"]), round(row["value"], 1)) for row in of_starts.to_pylist()}
     if unreadable or not started:

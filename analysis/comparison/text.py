@@ -1,9 +1,7 @@
-"""Comparisons as text, Markdown, JSON and JUnit XML."""
+"""What a comparison states, in words and tables: on a terminal, in Markdown, and on the page."""
 
-import json
 from collections.abc import Sequence
-from typing import Any
-from xml.etree import ElementTree
+from typing import NamedTuple
 
 from inferload.base.escaping import markdown as plain
 from inferload.base.numbers import NOT_KNOWN, plural
@@ -19,19 +17,18 @@ from .arms import between_arms
 from .best import BestSide, best_by_goal
 from .compare import RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
 from .not_served import LOAD, TITLE, NotServedTurns, collapse_text, has_collapsed
-from .sides import Side
+from .sides import Side, TableRow
 
 
 def headline(comparison: Comparison) -> str:
     """Format a comparison as a sentence: verdict, primary figure, what is worse, turns not served, collapse, condition."""
-    against = f"{comparison.candidate.label} against {comparison.baseline.label}"
     verdict = f"{comparison.verdict.upper()}, " if comparison.verdict in ("better", "worse", "mixed") else ""
     also = [f"worse: {_measured(row, comparison)}" for row in comparison.worse if not row.primary]
     also += [f"worse: {not_served_text(comparison.not_served)}"] if comparison.not_served.more else []
-    also += [line for line in _collapses(comparison) if line]
+    also += [line for line in collapses(comparison) if line]
     judged = comparison.tested_any or comparison.not_served.regressed
     holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and judged else []
-    return f"{against}: {verdict}{'; '.join([_primary(comparison), *also, *holds])}"
+    return f"{title(comparison)}: {verdict}{'; '.join([_primary(comparison), *also, *holds])}"
 
 
 def brief(comparison: Comparison) -> str:
@@ -52,19 +49,26 @@ def _primary(comparison: Comparison) -> str:
         return f"not comparable because of {row.untested}"
     if row.answer == "not known":
         return f"{row.figure.title} is not tested: {row.untested}"
-    change = _change_text(row)
+    change = change_text(row)
     if row.answer == "not tested":
         return f"{row.figure.title} is {change}; not tested: {row.untested}"
     if row.answer == "no difference":
         return f"no difference in {row.figure.title} ({change}, {tables.same(comparison)})"
     if row.answer == "no difference found":
-        return f"no difference found in {row.figure.title} ({change}); {_detectable(row)}"
-    return f"{_measured(row, comparison)} {_basis(comparison)}"
+        size = None if row.effect is None else row.effect.detectable
+        known = f"smallest detectable change {size or 0:.1%} at a power of {POWER:g}"
+        detectable = "the smallest detectable change is not known" if size is None else known
+        return f"no difference found in {row.figure.title} ({change}); {detectable}"
+    if comparison.occasions is None:
+        word, samples = "over", plural(len(comparison.pairs), "pair")
+    else:
+        word, samples = "against", plural(comparison.occasions, "occasion")
+    return f"{_measured(row, comparison)} {f'({samples})' if row.is_same else f'{word} {samples}'}"
 
 
 def _measured(row: FigureRow, comparison: Comparison) -> str:
     certainty = tables.same(comparison) if row.is_same else _p_is(row.p)
-    return f"{row.figure.title} is {_change_text(row)}, {certainty}"
+    return f"{row.figure.title} is {change_text(row)}, {certainty}"
 
 
 def not_served_text(turns: NotServedTurns) -> str:
@@ -83,7 +87,7 @@ def _counted(side: NotServed | None) -> str:
     return f"{side.count:,} of {side.planned:,}" + (f" ({named})" if named else "")
 
 
-def _collapses(comparison: Comparison) -> tuple[str, str]:
+def collapses(comparison: Comparison) -> tuple[str, str]:
     """Return how baseline and candidate did not serve their load; empty if they did."""
     sides = comparison.baseline, comparison.candidate
     of_one_load = comparison.differences.of_one_load
@@ -91,28 +95,14 @@ def _collapses(comparison: Comparison) -> tuple[str, str]:
     return before, after
 
 
-def _basis(comparison: Comparison) -> str:
-    pairs = comparison.occasions is None
-    samples = plural(len(comparison.pairs), "pair") if pairs else plural(comparison.occasions or 0, "occasion")
-    if comparison.primary.is_same:
-        return f"({samples})"
-    return f"{'over' if pairs else 'against'} {samples}"
-
-
-def _change_text(row: FigureRow) -> str:
+def change_text(row: FigureRow) -> str:
+    """Format the change of a figure in words, with its interval."""
     if row.change is None:
         return NOT_KNOWN
     moved = "higher" if row.change > 0 else "lower"
     change = f"{abs(row.change):.1%} {moved}" if abs(row.change) >= 5e-4 else "unchanged"
     interval = tables.interval(row)
     return f"{change} (95 % CI {interval})" if interval else change
-
-
-def _detectable(row: FigureRow) -> str:
-    size = None if row.effect is None else row.effect.detectable
-    if size is None:
-        return "the smallest detectable change is not known"
-    return f"smallest detectable change {size:.1%} at a power of {POWER:g}"
 
 
 def _p_is(p: float | None) -> str:
@@ -133,34 +123,74 @@ def best_notes(results: Sequence[BestSide]) -> list[str]:
     ]
 
 
+class Compared(NamedTuple):
+    """What is stated of one comparison."""
+
+    title: str
+    headline: str
+    remarks: list[str]
+    effects: table.Table
+
+
+class Contents(NamedTuple):
+    """What is stated of the configurations of one load, in each form: text, Markdown, page."""
+
+    simulated: list[str]
+    tables: list[table.Table]
+    cost: str
+    best: list[table.Table]
+    best_notes: list[str]
+    compared: list[Compared]
+    family: str
+
+
+def contents(rows: Sequence[TableRow], comparisons: Sequence[Comparison], arms: Sequence[Comparison]) -> Contents:
+    """Return what is stated of rows and comparisons. `arms`: comparisons of warm with cold runs of a configuration."""
+    sides = [side for side, _ in rows]
+    best = best_by_goal(comparisons)
+    both = [*comparisons, *arms]
+    return Contents(
+        simulated(sides),
+        tables.of_sides(rows),
+        costs.note(sides),
+        [tables.best(best)] if best else [],
+        best_notes(best) if best else [],
+        [Compared(title(each), headline(each), remarks(each), tables.effects(each)) for each in both],
+        family(comparisons or arms) if both else "",
+    )
+
+
+def title(comparison: Comparison) -> str:
+    """Return the title of a comparison."""
+    return f"{comparison.candidate.label} against {comparison.baseline.label}"
+
+
+def _contents(comparisons: Sequence[Comparison]) -> Contents:
+    return contents(table_rows(comparisons), comparisons, between_arms(comparisons))
+
+
 def text(comparisons: Sequence[Comparison]) -> str:
     """Format comparisons for a terminal."""
-    rows = table_rows(comparisons)
-    parts = [*_simulated(comparisons), *map(table.text, tables.of_sides(rows)), _cost_note(comparisons)]
-    if best := best_by_goal(comparisons):
-        parts += [table.text(tables.best(best)), "\n".join(best_notes(best))]
-    for comparison in (*comparisons, *between_arms(comparisons)):
-        parts.append(
-            "\n".join([headline(comparison), *remarks(comparison), "", table.text(tables.effects(comparison))])
-        )
-    return "\n\n".join([*parts, family(comparisons)]) + "\n"
+    all_of = _contents(comparisons)
+    parts = [*all_of.simulated, *map(table.text, all_of.tables), all_of.cost]
+    parts += [*map(table.text, all_of.best), *filter(None, ["\n".join(all_of.best_notes)])]
+    parts += ["\n".join([each.headline, *each.remarks, "", table.text(each.effects)]) for each in all_of.compared]
+    return "\n\n".join([*parts, all_of.family]) + "\n"
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
     """Format comparisons as Markdown."""
-    all_compared = [*comparisons, *between_arms(comparisons)]
-    parts = [f"**{plain(headline(comparison))}**" for comparison in all_compared]
-    parts += [*map(plain, _simulated(comparisons)), *map(_markdown, tables.of_sides(table_rows(comparisons)))]
-    parts.append(plain(_cost_note(comparisons)))
-    if best := best_by_goal(comparisons):
-        parts += [_markdown(tables.best(best)), "\n".join(f"* {plain(note)}" for note in best_notes(best))]
-    for comparison in all_compared:
-        parts.append(f"### {plain(comparison.candidate.label)} against {plain(comparison.baseline.label)}")
-        parts += [
-            "\n".join(f"* {plain(remark)}" for remark in remarks(comparison)),
-            _markdown(tables.effects(comparison)),
-        ]
-    return "\n\n".join(filter(None, [*parts, plain(family(comparisons))])) + "\n"
+    all_of = _contents(comparisons)
+    parts = [f"**{plain(each.headline)}**" for each in all_of.compared]
+    parts += [*map(plain, all_of.simulated), *(table.markdown(shown, 3) for shown in all_of.tables), plain(all_of.cost)]
+    parts += [*(table.markdown(shown, 3) for shown in all_of.best), _bullets(all_of.best_notes)]
+    for each in all_of.compared:
+        parts += [f"### {plain(each.title)}", _bullets(each.remarks), table.markdown(each.effects, 3)]
+    return "\n\n".join(filter(None, [*parts, plain(all_of.family)])) + "\n"
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"* {plain(line)}" for line in lines)
 
 
 def block(comparisons: Sequence[Comparison]) -> str:
@@ -171,18 +201,6 @@ def block(comparisons: Sequence[Comparison]) -> str:
         lines += [] if comparison.differences.refusals else tables.gains(*comparison.paired)
         lines += [f"  {line}" for line in remarks(comparison)]
     return "\n".join(lines) + "\n"
-
-
-def _markdown(shown: table.Table) -> str:
-    return table.markdown(shown, level=3)
-
-
-def _cost_note(comparisons: Sequence[Comparison]) -> str:
-    return costs.note([side for side, _ in table_rows(comparisons)])
-
-
-def _simulated(comparisons: Sequence[Comparison]) -> list[str]:
-    return simulated((comparisons[0].baseline, *(comparison.candidate for comparison in comparisons)))
 
 
 def simulated(sides: Sequence[Side]) -> list[str]:
@@ -211,20 +229,15 @@ def remarks(comparison: Comparison) -> list[str]:
             lines.append(f"{side.label}: left out with their pairs, measurement not valid: {', '.join(invalid)}")
     if comparison.condition:
         lines.append(f"holds for {comparison.condition.holds_for}: {comparison.condition.reason}")
-    lines += untested(comparison) + _not_served(comparison.not_served)
-    if comparison.pairs and comparison.unpaired:
-        lines.append(
-            f"left out, no run of this seed on the other side: {', '.join(run.label for run in comparison.unpaired)}"
-        )
+    lines += untested(comparison)
+    turns, unpaired = comparison.not_served, ", ".join(run.label for run in comparison.unpaired)
+    if not turns.more and any(side is not None and side.count for side in (turns.baseline, turns.candidate)):
+        lines.append(not_served_text(turns))  # else in the headline, or none
+    if comparison.pairs and unpaired:
+        lines.append(f"left out, no run of this seed on the other side: {unpaired}")
     elif not comparison.pairs and comparison.occasions is None and not comparison.differences.refusals:
         lines.append("no pairs: the means are over all runs, of different seeds")
     return lines
-
-
-def _not_served(turns: NotServedTurns) -> list[str]:
-    """Return a line on the turns not served of both sides if there are any; the headline has a regression."""
-    some = any(side is not None and side.count for side in (turns.baseline, turns.candidate))
-    return [not_served_text(turns)] if some and not turns.more else []
 
 
 def untested(comparison: Comparison) -> list[str]:
@@ -259,146 +272,6 @@ def annotations(comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
     for comparison in comparisons:
         level = "error" if comparison.regressed else "notice" if comparison.tested else "warning"
         lines.append((level, headline(comparison)))
-        lines += [
-            ("error", f"{comparison.candidate.label}: {checked.text}")
-            for checked in comparison.limits
-            if not checked.passed
-        ]
+        label, failed = comparison.candidate.label, [limit.text for limit in comparison.limits if not limit.passed]
+        lines += [("error", f"{label}: {limit}") for limit in failed]
     return lines
-
-
-def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return the comparisons as JSON values, unrounded. `arms`: warm against cold runs of each side that has both."""
-    return {
-        "format": 1,
-        "baseline": comparisons[0].baseline.label,
-        "cost": costs.document([side for side, _ in table_rows(comparisons)]),
-        "candidates": [_comparison_document(comparison) for comparison in comparisons],
-        "arms": [_comparison_document(comparison) for comparison in between_arms(comparisons)],
-        "best": [_best_document(best) for best in best_by_goal(comparisons)],
-    }
-
-
-def _best_document(best: BestSide) -> dict[str, Any]:
-    closest = best.rivals[0] if best.rivals else None
-    change = {} if closest is None else _change_document(closest.row)
-    return {
-        "baseline": best.baseline,
-        "figure": best.figure.name,
-        "better": best.figure.better,
-        "best": best.label if best.certainty == "best" else None,
-        "best_value_of": best.label,
-        "value": best.value,
-        "answer": best.certainty,
-        "tied": [rival.label for rival in best.tied],
-        "closest": None if closest is None else closest.label,
-        **change,
-        "more_pairs": best.more_pairs,
-        "worse": list(best.worse),
-        "missing": best.missing or None,
-    }
-
-
-def _comparison_document(comparison: Comparison) -> dict[str, Any]:
-    condition = comparison.condition
-    return {
-        "baseline": comparison.baseline.label,
-        "candidate": comparison.candidate.label,
-        "headline": headline(comparison),
-        "answer": comparison.primary.answer,
-        "verdict": comparison.verdict,
-        "worse": [row.figure.name for row in comparison.worse],
-        "regressed": comparison.regressed,
-        "not_served": comparison.not_served.to_dict(),
-        "pairs": len(comparison.pairs),
-        "occasions": comparison.occasions,
-        "condition": None if condition is None else {"holds_for": condition.holds_for, "reason": condition.reason},
-        "refusals": list(comparison.differences.refusals),
-        "warnings": list(comparison.differences.warnings),
-        "compared": list(comparison.differences.compared),
-        "implausible": list(comparison.implausible),
-        "max_change": [checked.to_dict() for checked in comparison.limits],
-        "figures": [_figure_document(row) for row in comparison.rows],
-    }
-
-
-def _figure_document(row: FigureRow) -> dict[str, Any]:
-    effect = row.effect
-    return {
-        "figure": row.figure.name,
-        "primary": row.primary,
-        "better": row.figure.better,
-        "baseline": row.baseline,
-        "candidate": row.candidate,
-        **_change_document(row),
-        "p_sign_flip": None if effect is None else effect.p_sign_flip,
-        # That of other figures depends on their number and on the primary one: their levels do.
-        "detectable": effect.detectable if row.primary and effect is not None else None,
-        "answer": row.answer,
-        "same_in_every_pair": row.is_same,
-        "untested": row.untested or None,
-    }
-
-
-def _change_document(row: FigureRow) -> dict[str, float | None]:
-    effect = row.effect
-    return {
-        "change": row.change,
-        "difference": row.difference,
-        "low": None if effect is None or effect.low is None else effect.low - 1,
-        "high": None if effect is None or effect.high is None else effect.high - 1,
-        "p": row.p,
-    }
-
-
-def json_text(comparisons: Sequence[Comparison]) -> str:
-    """Return comparison.json as text."""
-    return json.dumps(document(comparisons), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def junit(comparisons: Sequence[Comparison]) -> str:
-    """Return JUnit XML: a suite per candidate, a case per figure and one of turns not served: worse fails, untested is skipped."""
-    root = ElementTree.Element("testsuites", name="inferload compare")
-    for comparison in comparisons:
-        turns = comparison.not_served
-        failures = len(comparison.worse) + sum(not checked.passed for checked in comparison.limits) + turns.regressed
-        skipped = sum(not row.tested for row in comparison.rows) + (not turns.known and not turns.regressed)
-        counts = {
-            "tests": str(len(comparison.rows) + len(comparison.limits) + 1),
-            "failures": str(failures),
-            "skipped": str(skipped),
-        }
-        name = f"{comparison.candidate.label} against {comparison.baseline.label}"
-        suite = ElementTree.SubElement(root, "testsuite", {"name": name, **counts})
-        for row in comparison.rows:
-            case = ElementTree.SubElement(suite, "testcase", classname=comparison.candidate.label, name=row.figure.name)
-            message = f"{row.figure.title} is {_change_text(row)}: {tables.answer(row, comparison)}"
-            message += f" ({row.untested})" if row.untested else ""
-            if row.answer == "worse":
-                ElementTree.SubElement(case, "failure", message=message)
-            elif not row.tested:
-                ElementTree.SubElement(case, "skipped", message=message)
-        _add_not_served(suite, comparison)
-        for checked in comparison.limits:
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=comparison.candidate.label, name=f"--max-change {checked.limit.text}"
-            )
-            if not checked.passed:
-                ElementTree.SubElement(case, "failure", message=checked.text)
-            else:
-                ElementTree.SubElement(case, "system-out").text = checked.text
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _add_not_served(suite: ElementTree.Element, comparison: Comparison) -> None:
-    """Add the case of turns not served and of a load that was not served: skipped if the turns are unknown or not comparable."""
-    turns, candidate = comparison.not_served, comparison.candidate.label
-    case = ElementTree.SubElement(suite, "testcase", classname=candidate, name="not_served")
-    message = "; ".join([not_served_text(turns), *([_collapses(comparison)[1]] if turns.collapsed else [])])
-    if turns.regressed:
-        ElementTree.SubElement(case, "failure", message=message)
-    elif not turns.known:
-        ElementTree.SubElement(case, "skipped", message=message)
-    else:
-        ElementTree.SubElement(case, "system-out").text = message

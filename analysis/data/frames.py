@@ -26,11 +26,12 @@ from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import OtherRequests, Summary
 from inferload.results.documents.typed_documents import Document
-from inferload.servers.scrapes_file import read_scrapes
+from inferload.results.open_run import OpenRun
 from inferload.servers.series import ServerSeries, by_target
+from inferload.turns.open_files import TurnFile
 
 from . import turn_files, vllm_log
-from .turn_files import TurnFile
+from .turn_files import ClockedFile
 from .turn_frames import (
     COLUMNS,
     EVENT_COLUMNS,
@@ -69,15 +70,15 @@ class Sample:
     every: int
     units: str
     scale: float
-    files: tuple[TurnFile, ...]
+    files: tuple[ClockedFile, ...]
     workers: pd.DataFrame  # `RunFrames.workers` of all turns
 
     @classmethod
-    def of(cls, every: int, turns: pd.DataFrame, files: Sequence[TurnFile]) -> "Sample":
+    def of(cls, every: int, turns: pd.DataFrame, files: Sequence[ClockedFile]) -> "Sample":
         """Read what is needed of all turns. `turns`: of the sample."""
         of_tasks = turns["session_id"].astype(str).str.startswith(turn_files.SESSION_OF_TASKS)
         units = "turns" if of_tasks.all() else "sessions, and turns of tasks" if of_tasks.any() else "sessions"
-        scale = sum(file.turns for file in files) / max(1, len(turns))
+        scale = sum(each.file.turns for each in files) / max(1, len(turns))
         sample = cls(every, units, scale, tuple(files), pd.DataFrame())
         return replace(sample, workers=workers_of(sample.batches("worker", "planned_s", "sent_s", "closed_s")))
 
@@ -87,9 +88,9 @@ class Sample:
 
     def tables(self, columns: Iterable[str]) -> Iterator[tuple[pa.Table, int]]:
         """Yield the sources of these columns, one row group at a time, and the shift of their times."""
-        for file in self.files:
-            for table in file.tables(sources(columns)):
-                yield table, file.shift_ns
+        for clocked in self.files:
+            for table in clocked.tables(sources(columns)):
+                yield table, clocked.shift_ns
 
     def __str__(self) -> str:
         return f"1 in {self.every} {self.units}"
@@ -211,29 +212,30 @@ _OF_WORKERS = {
 }
 
 
-def load(run_dir: Path, server_log: Path | None = None, *, whole: bool = False) -> RunFrames:
+def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False) -> RunFrames:
     """Read a run directory; UsageError if it is none. `server_log`: vLLM's log. `whole`: all turns of a large run too."""
+    run_dir = opened.path
     if not run_dir.is_dir():
         raise UsageError(f"run directory {run_dir}: not found; name one that a run wrote")
     notes: list[str] = []
-    manifest = _document(run_dir / rundir.MANIFEST, Manifest, notes) or Manifest()
-    summary = _document(run_dir / rundir.SUMMARY, Summary, notes)
+    manifest = _document(opened, rundir.MANIFEST, Manifest, notes) or Manifest()
+    summary = _document(opened, rundir.SUMMARY, Summary, notes)
     _note_irregular(run_dir / rundir.TURNS, notes)
-    files = turn_files.found(run_dir, manifest.id, NEEDED, notes)
+    found = turn_files.found(opened.turns, NEEDED, notes)
     marks = _marks(run_dir / rundir.MARKS, notes)
-    servers = _servers(run_dir, notes)
-    start_wall_ns = _start(manifest, marks, files, servers)
+    servers = _servers(opened, notes)
+    start_wall_ns = _start(manifest, marks, found, servers)
     if start_wall_ns is None:
         raise UsageError(f"run directory {run_dir}: contains no data of a run; name one that a run wrote")
     if not servers:
         notes.append("no server metrics were scraped")
-    files = [turn_files.on_run_clock(file, manifest, start_wall_ns, notes) for file in files]
-    every = 1 if whole else turn_files.sampled_every(files)
-    turns, events, files = _turns(files, every, notes)
+    every = 1 if whole else turn_files.sampled_every(found)
+    clocked = [turn_files.on_run_clock(file, manifest, start_wall_ns, notes) for file in found]
+    turns, events, files = _turns(clocked, every, notes)
     sample = Sample.of(every, turns, files) if every > 1 else None
     if sample is not None:
         notes.append(
-            f"the run has {sum(file.turns for file in files):,} turns: charts of turns, percentiles by second, the latency "
+            f"the run has {sum(each.file.turns for each in files):,} turns: charts of turns, percentiles by second, the latency "
             f"breakdown and client figures of the diagnosis are from {sample} ({len(turns):,} turns) and say so; "
             "all other numbers are of all turns"
         )
@@ -258,7 +260,9 @@ def load(run_dir: Path, server_log: Path | None = None, *, whole: bool = False) 
     return run if server_log is None else replace(run, log=vllm_log.read(server_log, start_wall_ns, run.end_s))
 
 
-def _turns(files: Iterable[TurnFile], every: int, notes: list[str]) -> tuple[pd.DataFrame, Events, list[TurnFile]]:
+def _turns(
+    files: Iterable[ClockedFile], every: int, notes: list[str]
+) -> tuple[pd.DataFrame, Events, list[ClockedFile]]:
     """Return the turns of 1 in `every` sessions, their events, and the files that can be read.
 
     A crash between the merge of a worker's parts and their removal leaves turns in two files: a part in a file that was read is
@@ -266,33 +270,36 @@ def _turns(files: Iterable[TurnFile], every: int, notes: list[str]) -> tuple[pd.
     """
     frames: list[pd.DataFrame] = []
     events: list[Events] = []
-    readable: list[TurnFile] = []
+    readable: list[ClockedFile] = []
     rows = 0
-    for file in files:
-        if any(file.path.name in joined.parts for joined in readable):
+    joined: set[str] = set()
+    for clocked in files:
+        if clocked.file.path.name in joined:
             continue
         own_frames, own_events, first_row = [], [], rows
         try:
-            for table in filter(len, file.tables(COLUMNS, every)):
-                own_frames.append(turn_frame(table, file.shift_ns))
-                own_events.append(turn_events(table, file.shift_ns, first_row))
+            for table in filter(len, clocked.tables(COLUMNS, every)):
+                own_frames.append(turn_frame(table, clocked.shift_ns))
+                own_events.append(turn_events(table, clocked.shift_ns, first_row))
                 first_row += len(table)
         except UsageError:
-            notes.append(turn_files.unreadable(file.path))
+            notes.append(turn_files.unreadable(clocked.file.path))
             continue
-        rows, frames, events, readable = first_row, frames + own_frames, events + own_events, [*readable, file]
+        joined |= turn_files.parts_of(clocked.file)
+        rows, frames, events, readable = first_row, frames + own_frames, events + own_events, [*readable, clocked]
     if not readable:
         notes.append("no turn records are in the run directory")
     return pd.concat(frames, ignore_index=True) if frames else empty_turns(), in_time_order(events), readable
 
 
-def _document(path: Path, kind: type[Document], notes: list[str]) -> Document | None:
+def _document(run: OpenRun, name: str, kind: type[Document], notes: list[str]) -> Document | None:
     """Return a document without the parts that are damaged, with a note for each; None if a required part is."""
+    path = run.path / name
     if not _readable(path, notes):
         notes.append(f"{path.name} is missing: the run ended before it was written")
         return None
     try:
-        document = rundir.read_object(path)
+        document = run.object(name)
     except UsageError as error:
         notes.append(f"{path.name} cannot be read: {str(error).removeprefix(f'{path}: ')}")
         return None
@@ -326,12 +333,12 @@ def _marks(path: Path, notes: list[str]) -> list[Mark]:
     return marks
 
 
-def _servers(run_dir: Path, notes: list[str]) -> dict[str, ServerSeries]:
+def _servers(run: OpenRun, notes: list[str]) -> dict[str, ServerSeries]:
     """All series of all servers except histogram buckets, which are not used here."""
     unreadable: list[str] = []
-    _note_irregular(run_dir / rundir.SERVER_METRICS, notes)
+    _note_irregular(run.path / rundir.SERVER_METRICS, notes)
     try:
-        servers = by_target(read_scrapes(run_dir, unreadable), without=_NOT_READ)
+        servers = by_target(run.scrapes(unreadable), without=_NOT_READ)
     except ValueError:  # labels that are no JSON object
         notes.append(f"{rundir.SERVER_METRICS} has unreadable labels and is left out")
         servers = {}
@@ -356,7 +363,7 @@ def _start(
         return manifest.anchor.wall_ns
     known = [mark.wall_ns for mark in marks]
     known += [int(server.wall_ns[0]) for server in servers.values()]
-    known += [file.anchor_wall_ns for file in files]
+    known += [file.anchor.wall_ns for file in files]
     return min(known, default=None)
 
 

@@ -16,9 +16,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from inferload.base import rundir
-from inferload.figures.server_figures import GPU, SERVER_FIGURES, is_gpu_page
+from inferload.figures.server_figure import GPU
+from inferload.figures.server_figures import SERVER_FIGURES, is_gpu_page
 from inferload.figures.server_formulas import Floats, Reading, Statistic
-from inferload.figures.turn_figures import HEADLINES, ITL
+from inferload.figures.turn_figures import HEADLINES
 from inferload.servers.series import ServerSeries
 
 from . import vllm_log
@@ -110,7 +111,7 @@ def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
     for figure in HEADLINES:
         at_s, values = (
             (events.at_s[gaps], events.gap_ms[gaps])
-            if figure is ITL
+            if figure.by_event
             else (answered[figure.ends.replace("_ns", "_s")].to_numpy(), answered[figure.key].to_numpy())
         )
         columns_of = quantiles_by_second(at_s, values, tuple(q for _, q in QUANTILES), seconds)

@@ -10,7 +10,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 
 from . import aiperf_text, published, tables
-from .clients import OFFLINE, READERS, REFUSED, WITHOUT_SERVER, aiperf_of_text
+from .clients import OFFLINE, WITHOUT_SERVER, aiperf_of_text, recognised, refused, results
 from .result import Imported, failed_note, known, ratio, unread_note
 
 
@@ -37,19 +37,19 @@ def read(path: Path) -> list[Imported]:
 
 
 def _of_json(path: Path, text: str) -> list[Imported]:
-    results: list[Imported] = []
+    found: list[Imported] = []
     try:
         for document in _documents(text):
-            results += _results(path, document)
+            found += _results(path, document)
     except UnknownFormat as error:
-        if results:  # a known file, which a folder does not leave out
+        if found:  # a known file, which a folder does not leave out
             raise UsageError(str(error)) from error
         raise
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON ({error}); is the file complete?") from error
-    if not results:
+    if not found:
         raise UnknownFormat(f"{path}: {_EXPECTED}")
-    return results
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,11 @@ def _published(path: Path, text: str) -> list[Imported] | None:
             return [aiperf_of_text(document) for document in documents]
         if rows := tables.rows(text):
             return [_row(row) for row in rows]
-        refused = [name for name in tables.refused(text) if len(name) <= _LONGEST_NAME]
+        lost = [name for name in tables.refused(text) if len(name) <= _LONGEST_NAME]
     except ValueError as error:
         raise UnknownFormat(f"{path}: {error}") from error
-    if path.suffix in (*_TABLES, *_PRINTED) or refused:
-        names = f" (not read: {', '.join(refused[:_MOST_NAMES])})" if refused else ""
+    if path.suffix in (*_TABLES, *_PRINTED) or lost:
+        names = f" (not read: {', '.join(lost[:_MOST_NAMES])})" if lost else ""
         raise UnknownFormat(f"{path}: {_NO_FIGURE}{names}")
     return None
 
@@ -149,15 +149,13 @@ def _documents(text: str) -> Iterator[object]:
 def _results(path: Path, document: object) -> list[Imported]:
     if not isinstance(document, Mapping):
         raise UnknownFormat(f"{path}: {_EXPECTED}")
-    for refused, remedy in REFUSED:
-        if (name := refused(document)) is not None:
-            raise UnknownFormat(f"{path}: a result of {name}, which is not read; {remedy}")
-    for reader in READERS:
-        if (name := reader.name_of(document)) is not None:
-            results = list(reader.results(document, name))
-            if not any(value is not None for result in results for value in known(result).figures.values()):
-                raise UsageError(f"{path}: looks like a result of {name}, but has no figures; is the file complete?")
-            return results
+    if other := refused(document):
+        raise UnknownFormat(f"{path}: a result of {other[0]}, which is not read; {other[1]}")
+    if client := recognised(document):
+        found = list(results(client[1], document, client[0]))
+        if not any(value is not None for result in found for value in known(result).figures.values()):
+            raise UsageError(f"{path}: looks like a result of {client[0]}, but has no figures; is the file complete?")
+        return found
     keys = ", ".join(map(str, list(document)[:5])) or "none"
     raise UnknownFormat(f"{path}: {_EXPECTED} (its keys: {keys})")
 

@@ -49,8 +49,7 @@ _STATS = {
     Head("max, ms", _TIMES): "Max Response Time",
     Head("requests/s", _COUNTS): "Requests/s",
 }
-
-_REQUEST_KEYS = {"sent": "Request Count", "failed": "Failure Count", "p50_ms": "50%", "p95_ms": "95%", "p99_ms": "99%"}
+_SENT, _FAILED = "Request Count", "Failure Count"
 
 
 def prefix_of(path: Path) -> Path:
@@ -68,35 +67,31 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
     """Read a Locust run; UsageError if its history is missing or empty."""
     prefix = prefix_of(path)
     history = _history(prefix)
-    start_wall_ns = int(history["Timestamp"].iloc[0]) * 1_000_000_000
-    notes = []
-    servers = read_pages(scrapes)
-    if not servers:
-        notes.append("no server metrics (--scrape)")
-    end_ns = int(history["Timestamp"].iloc[-1]) * 1_000_000_000
-    for server in servers.values():
-        if server.wall_ns[-1] < start_wall_ns or server.wall_ns[0] > end_ns:
-            notes.append(f"the scrapes of {server.target} are outside the time of Locust's history and are left out")
+    start_wall_ns = int(history["Timestamp"].iloc[0]) * NS_PER_S
+    end_ns = int(history["Timestamp"].iloc[-1]) * NS_PER_S
+    scraped = read_pages(scrapes)
     servers = {
         name: server
-        for name, server in servers.items()
+        for name, server in scraped.items()
         if server.wall_ns[-1] >= start_wall_ns and server.wall_ns[0] <= end_ns
     }
+    outside = "are outside the time of Locust's history and are left out"
+    notes = [f"the scrapes of {server.target} {outside}" for name, server in scraped.items() if name not in servers]
+    notes = notes if scraped else ["no server metrics (--scrape)"]
     users = pd.DataFrame(
         {"t_s": history["Timestamp"] - history["Timestamp"].iloc[0], "users": history["User Count"]}
     ).astype(float)
     for column, name in COLUMNS.items():
         users[column] = pd.to_numeric(history[name], errors="coerce") if name in history else np.nan
-        if column.startswith("response_ms_"):
-            users[column] = users[column].where(
-                users[column] != 0
-            )  # Locust writes 0 if nothing ended in its last seconds
+        if column.startswith("response_ms_"):  # Locust writes 0 if nothing ended in its last seconds
+            users[column] = users[column].where(users[column] != 0)
+    counts = users["users"].dropna().tolist()
     return RunFrames(
         path=prefix.parent,
         manifest=Manifest(
             scenario=ScenarioFile(name=prefix.name),
             started_at=datetime.fromtimestamp(start_wall_ns / 1e9, UTC).isoformat(),
-            load=_load(users["users"].dropna().tolist()),
+            load=LoadText(user_range(counts), "", ()) if counts else None,
         ),
         others=requests(prefix),
         summary=None,
@@ -109,10 +104,6 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
         marks=[],
         notes=tuple(notes),
     )
-
-
-def _load(users: Sequence[float]) -> LoadText | None:
-    return LoadText(user_range(users), "", ()) if users else None
 
 
 def _history(prefix: Path) -> pd.DataFrame:
@@ -160,20 +151,22 @@ def requests(prefix: Path) -> OtherRequests:
         RequestName(
             type=row.get("Type") or None,
             name=row["Name"],
-            sent=_count(row, "sent"),
-            failed=_count(row, "failed"),
-            **_times(row),
+            sent=_count(row, _SENT),
+            failed=_count(row, _FAILED),
+            p50_ms=_time_ms(row, "50%"),
+            p95_ms=_time_ms(row, "95%"),
+            p99_ms=_time_ms(row, "99%"),
         )
         for row in rows
         if row is not whole
     ]
     if whole is None:
         return OtherRequests(by_name=by_name)
-    return OtherRequests(sent=_count(whole, "sent"), failed=_count(whole, "failed"), by_name=by_name)
+    return OtherRequests(sent=_count(whole, _SENT), failed=_count(whole, _FAILED), by_name=by_name)
 
 
 def _count(row: Mapping[str, Any], key: str) -> int | None:
-    value = _known(row.get(_REQUEST_KEYS[key]))
+    value = _known(row.get(key))
     return None if value is None else round(value)
 
 
@@ -203,12 +196,8 @@ def _requests(path: Path) -> Table:
 
 def _time_ms(row: Mapping[str, Any], column: str) -> float | None:
     """Return a response time; None without requests, for which Locust writes 0 or N/A."""
-    count, value = _count(row, "sent"), _known(row.get(column))
+    count, value = _count(row, _SENT), _known(row.get(column))
     return None if count == 0 or (count is None and value == 0) else value
-
-
-def _times(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _time_ms(row, _REQUEST_KEYS[key]) for key in ("p50_ms", "p95_ms", "p99_ms")}
 
 
 def _known(value: object) -> float | None:

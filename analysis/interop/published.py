@@ -6,7 +6,6 @@ A published figure stands for one run without samples, so a comparison has no in
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, TOTAL, TURNS
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
@@ -96,20 +95,3 @@ def finite(text: str) -> float | None:
 
 def _statistic(word: str) -> str:
     return {"median": "p50"}.get(word.lower(), word.lower())
-
-
-def throughput(document: Mapping[str, Any]) -> Mapping[str, float | None] | None:
-    """Return the figures of a JSON result of vLLM's throughput benchmark, of both formats; None for another document."""
-
-    def of(name: str) -> float | None:
-        value = document.get(name)
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-    if "elapsed_time" in document and "num_requests" in document:
-        return {TURNS.key: of("requests_per_second"), TOTAL.key: of("tokens_per_second")}
-    if "throughput" not in document or "total_time" not in document:
-        return None
-    requests, total_s = of("num_prompts"), of("total_time")
-    rate = requests / total_s if requests is not None and total_s else None
-    output = of("avg_generation_throughput")
-    return {TURNS.key: rate, OUTPUT.key: of("throughput") if output is None else output}

@@ -1,8 +1,7 @@
 """A result of another client, and typed values of its file."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isinf
 from typing import Any
 
 from inferload.base.numbers import number
@@ -14,10 +13,8 @@ from .units import LATENCIES
 
 Document = Mapping[str, Any]
 
-CLOCK_UNKNOWN = "its timing error is not known"
-
-_QUANTILES = ("p50", "p90", "p95", "p99")
-_MAY_BE_ZERO = tuple(f"{q}({ITL.key})" for q in _QUANTILES)
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")  # of latencies
+_MAY_BE_ZERO = tuple(f"{q}({ITL.key})" for q in STATISTICS[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,28 +79,6 @@ def text_of(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def whole_of(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def settings_of(document: object, names: Sequence[str]) -> dict[str, Any]:
-    """Return settings by name; an infinite rate, which Python's JSON has, as the text that vLLM writes."""
-    values = {name: at(document, name) for name in names}
-    return {name: "inf" if isinstance(value, float) and isinf(value) else value for name, value in values.items()}
-
-
-def latencies_of(
-    names: Mapping[str, str], of: Callable[[str, str], float | None], to_ms: float = 1.0
-) -> dict[str, float | None]:
-    """Return latency figures by gate name; `of(name, q)` returns a value of the file in units of `to_ms`."""
-    figures: dict[str, float | None] = {}
-    for ours, theirs in names.items():
-        for q in ("mean", *_QUANTILES):
-            value = of(theirs, q)
-            figures[f"{q}({ours})"] = None if value is None else value * to_ms
-    return figures
-
-
 def failed_note(failed: float | None, completed: float | None) -> tuple[str, ...]:
     """Return a note on failed requests, which may bias the latencies of the others."""
     if not failed:
@@ -124,23 +99,8 @@ def unread_note(names: Sequence[str] | None) -> tuple[str, ...]:
     return (f"not read: {', '.join(names)}",) if names else ()
 
 
-def per_turn(document: Document, name: str) -> float | None:
-    total, completed = number_of(document.get(name)), number_of(document.get("completed"))
-    return total / completed if total is not None and completed else None
-
-
 def ratio(total: float | None, by: float | None) -> float | None:
     return total / by if total is not None and by else None
-
-
-def serving_latencies(document: Document, names: Mapping[str, str]) -> dict[str, float | None]:
-    """Return the latencies of the keys `mean_NAME`, `median_NAME` and `p99_NAME`."""
-
-    def of(name: str, q: str) -> float | None:
-        value = number_of(document.get(f"{q}_{name}"))
-        return number_of(document.get(f"median_{name}")) if value is None and q == "p50" else value
-
-    return latencies_of(names, of)
 
 
 def known(result: Imported) -> Imported:

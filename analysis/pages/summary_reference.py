@@ -78,7 +78,8 @@ def _structs(hint: Any) -> Iterator[type[msgspec.Struct]]:
 
 def _meaning(hint: Any) -> str:
     notes = hint.__metadata__ if get_origin(hint) is Annotated else ()
-    return next((note.description for note in notes if isinstance(note, msgspec.Meta) and note.description), "")
+    texts = (note.description if isinstance(note, msgspec.Meta) else getattr(note, "text", None) for note in notes)
+    return next(filter(None, texts), "")
 
 
 def _text(hint: Any) -> str:

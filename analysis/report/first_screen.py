@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ATTAINMENT, GOODPUT, OUTPUT, TURNS
-from inferload.figures.turn_figures import ITL, TTFT, TurnFigure
+from inferload.figures.turn_figures import BRIEF, TurnFigure
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Distribution, GateResult, Results
 from inferload.results.tables.cells import bounds_text
@@ -104,8 +104,7 @@ def _measured(gate: GateResult) -> str:
 def _tiles(results: Results) -> tuple[Tile, ...]:
     rates = results.rates
     tiles = [
-        _percentile(TTFT, results.latency_of(TTFT.key)),
-        _percentile(ITL, results.latency_of(ITL.key)),
+        *(_percentile(figure, results.latency_of(figure.key)) for figure in BRIEF),
         *_requests(results),
         _failures(results),
     ]

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural, short
+from inferload.results.open_run import OpenRun
 
 from ..charts.load import FIGURES
 from ..comparison import sweep_folder
@@ -60,11 +61,11 @@ def _with_arms(parts: Sequence[Part]) -> list[Part]:
     return found
 
 
-def make_runs(run_dirs: Sequence[Path], folder: Path) -> tuple[str, Path]:
+def make_runs(opened: Sequence[OpenRun], folder: Path) -> tuple[str, Path]:
     """Write the page of runs; return (summary, index.html in the folder)."""
     parts = []
     by_scenario: dict[str, dict[str, list[Run]]] = {}
-    runs = [run for run in (read_run(path, _NAMES) for path in run_dirs) if run.arm != WARMING]
+    runs = [run for run in (read_run(each, _NAMES) for each in opened) if run.arm != WARMING]
     if not runs:
         raise UsageError(f"{folder}: contains only runs that warmed a cache, which are not counted")
     for run in runs:
@@ -77,8 +78,8 @@ def make_runs(run_dirs: Sequence[Path], folder: Path) -> tuple[str, Path]:
         parts.append(Part(name, _rows(sides), links=_links(sides, folder), curves=curves, arms=_arms(sides)))
     doubtful = sum(run.level != "valid" for run in runs)
     verdict = f"{len(runs)} runs of {', '.join(by_scenario)}"
-    if len(run_dirs) > len(runs):
-        verdict += f"; left out: {plural(len(run_dirs) - len(runs), 'run')} that warmed a cache"
+    if len(opened) > len(runs):
+        verdict += f"; left out: {plural(len(opened) - len(runs), 'run')} that warmed a cache"
     if doubtful:
         verdict += f"; {doubtful} of them suspect or not valid: read their pages before you use the numbers"
     return verdict, _written(folder / PAGE, html("Runs", verdict, parts))

@@ -12,6 +12,7 @@ from inferload.base.marks import Mark
 from inferload.figures.figure import Head
 from inferload.figures.table import Table
 from inferload.results.cost import UNPRICED, Prices
+from inferload.results.open_run import OpenRun
 
 from ..charts.charts import Pictures, pictures
 from ..data import frames, timeline, vllm_log
@@ -51,13 +52,14 @@ class ReportOptions:
     prices: Prices = UNPRICED  # override those of the run
 
 
-def make(run_dir: Path, options: ReportOptions = ReportOptions()) -> ReportFiles:
+def make(opened: OpenRun, options: ReportOptions = ReportOptions()) -> ReportFiles:
     """Write the report of a run directory; UsageError if it cannot be read or written."""
     # vLLM's format has a list of all turns, which does not fit into little memory anyway.
-    run = frames.load(run_dir, options.server_log, whole=options.vllm_bench is not None)
-    report = write(run, run_dir, options)
+    run = frames.load(opened, options.server_log, whole=options.vllm_bench is not None)
+    report = write(run, opened.path, options)
     if options.vllm_bench is not None:
         vllmbench.write(run, options.vllm_bench)
+    opened.close()  # there may be hundreds of runs
     return report
 
 

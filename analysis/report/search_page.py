@@ -1,7 +1,9 @@
 """Pages of a search: search.md and search.html, from search.json."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from inferload.base import rundir
@@ -13,7 +15,7 @@ from inferload.figures.table import Cell, Table
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.search_document import ConditionResult, Point, SearchDocument
-from inferload.results.documents.summary_document import Summary
+from inferload.results.open_run import OpenRun
 
 from ..charts import load
 from ..charts.chart import Picture
@@ -28,6 +30,7 @@ _POINTS = (
     "Turns: those that ended well in the window. Goodput: those that met all limits. A load holds or breaks the SLO if the "
     "whole interval does; intervals use the effective number of independent turns."
 )
+Runs = Mapping[str, OpenRun]
 _UNSTEADY = ("overloaded", "invalid", "failed")
 _WORDS = {"invalid": "not valid", "failed": "run failed"}
 
@@ -35,10 +38,11 @@ _WORDS = {"invalid": "not valid", "failed": "run failed"}
 def make_search(folder: Path) -> tuple[str, Path, Path]:
     """Write the pages; return (answer, search.md, search.html). UsageError if they cannot be written."""
     document = typed_documents.read(folder / rundir.SEARCH, SearchDocument)
+    runs = {name: OpenRun(folder / name) for point in document.points for name in point.runs}
     text, page = folder / "search.md", folder / "search.html"
     try:
-        rundir.write_text(text, markdown(document, folder))
-        rundir.write_text(page, html(document, folder))
+        rundir.write_text(text, markdown(document, runs))
+        rundir.write_text(page, html(document, runs))
     except OSError as error:
         raise UsageError(f"page of {folder}: {error.strerror}; make the directory writable") from error
     return headline(document), text, page
@@ -51,32 +55,33 @@ def headline(document: SearchDocument) -> str:
     return document.answer.text[:1].upper() + document.answer.text[1:]
 
 
-def markdown(document: SearchDocument, folder: Path | None = None) -> str:
-    """Render the page as Markdown, without charts. `folder`: folder with the runs of the points."""
-    simulated = _first_screen(document, folder).simulated
+def markdown(document: SearchDocument, runs: Runs = MappingProxyType({})) -> str:
+    """Render the page as Markdown, without charts. `runs`: of the points, by their names there."""
+    simulated = _first_screen(document, runs).simulated
     return shell.markdown("search.md.j2", **_model(document), simulated=simulated)
 
 
-def html(document: SearchDocument, folder: Path | None = None, plotly: str | None = None) -> str:
-    """Render the page as HTML. `folder`: folder with the runs of the points; `plotly`: as in `shell.html`."""
+def html(document: SearchDocument, runs: Runs = MappingProxyType({}), plotly: str | None = None) -> str:
+    """Render the page as HTML. `runs`: as in `markdown`; `plotly`: as in `shell.html`."""
     model = _model(document)
-    screen = _first_screen(document, folder)
-    drawn = (search_charts.picture(document), None if folder is None else _throughput(document, folder))
+    screen = _first_screen(document, runs)
+    drawn = (search_charts.picture(document), _throughput(document, runs))
     return shell.html("search.html.j2", [chart for chart in drawn if chart is not None], plotly, **model, first=screen)
 
 
-def _first_screen(document: SearchDocument, folder: Path | None) -> FirstScreen:
+def _first_screen(document: SearchDocument, runs: Runs) -> FirstScreen:
     """Return server and figures of the highest load that holds the SLO, else of the lowest; the cause is that of the load above."""
     points = sorted(document.points, key=lambda point: point.level)
     held = [point for point in points if point.verdict == "holds"]
     shown = held[-1] if held else points[0] if points else None
     above = [point for point in points if shown is not None and point.level > shown.level] or points
-    manifest, summary = _run_of(shown, folder) or (Manifest(target=document.target), None)
+    run = None if shown is None else _last_of(shown, runs, rundir.MANIFEST, rundir.SUMMARY)
+    manifest, summary = (Manifest(target=document.target), None) if run is None else (run.manifest, run.summary)
     screen = of_run(
         manifest,
         summary,
         None,
-        next((cause for point in above if (cause := _cause(point, document, folder))), ""),
+        next((cause for point in above if (cause := _cause(point, document, runs))), ""),
     )
     levels = [short(point.level) for point in points]
     tested = f"{levels[0]} to {levels[-1]} {document.unit}, {plural(len(levels), 'load')}" if levels else NOT_KNOWN
@@ -86,35 +91,29 @@ def _first_screen(document: SearchDocument, folder: Path | None) -> FirstScreen:
     return replace(screen, facts=facts, failed=())
 
 
-def _run_of(point: Point | None, folder: Path | None) -> tuple[Manifest, Summary] | None:
-    """Return manifest and summary of the last run of a point; None without them."""
-    manifest, summary = (_file_of(point, folder, name) for name in (rundir.MANIFEST, rundir.SUMMARY))
-    if manifest is None or summary is None:
-        return None
-    return typed_documents.read(manifest, Manifest), typed_documents.read(summary, Summary)
+def _last_of(point: Point, runs: Runs, *files: str) -> OpenRun | None:
+    """Return the last run of a point; None without it, or without one of these files."""
+    run = runs.get(point.runs[-1]) if point.runs else None
+    return run if run is not None and all(map(run.has, files)) else None
 
 
-def _file_of(point: Point | None, folder: Path | None, name: str) -> Path | None:
-    path = None if point is None or folder is None or not point.runs else folder / point.runs[-1] / name
-    return path if path is not None and path.is_file() else None
-
-
-def _cause(point: Point, document: SearchDocument, folder: Path | None) -> str:
+def _cause(point: Point, document: SearchDocument, runs: Runs) -> str:
     """Return the diagnosis of a point, else why it was not measured; empty without either."""
-    path = _file_of(point, folder, rundir.DIAGNOSIS)
-    diagnosis = None if path is None else rundir.read_object(path).get("brief")
+    run = _last_of(point, runs, rundir.DIAGNOSIS)
+    diagnosis = None if run is None else run.object(rundir.DIAGNOSIS).get("brief")
     cause = diagnosis or next(iter(point.causes), "")
     return cause and f"At {short(point.level)} {document.unit}: {cause}"
 
 
-def _throughput(document: SearchDocument, folder: Path) -> Picture | None:
+def _throughput(document: SearchDocument, runs: Runs) -> Picture | None:
     """Return the chart of throughput against latency of the points in steady state; None without their run directories."""
-    points = [point for point in document.points if point.verdict not in _UNSTEADY]
-    runs = [folder / run for point in points for run in point.runs]
-    complete = [path for path in runs if (path / rundir.MANIFEST).is_file() and (path / rundir.SUMMARY).is_file()]
+    steady = [
+        runs[name] for point in document.points if point.verdict not in _UNSTEADY for name in point.runs if name in runs
+    ]
+    complete = [run for run in steady if run.has(rundir.MANIFEST) and run.has(rundir.SUMMARY)]
     if not complete:
         return None
-    drawn = curve(Side("", tuple(read_run(path, FIGURES) for path in complete)))
+    drawn = curve(Side("", tuple(read_run(run, FIGURES) for run in complete)))
     return load.picture([drawn], _limits(document), "load")
 
 

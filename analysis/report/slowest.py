@@ -7,18 +7,17 @@ import pandas as pd
 
 from inferload.figures.figure import Head
 from inferload.figures.table import Cell, Table
-from inferload.figures.turn_figures import E2E, E2E_PLANNED, LAG, TTFT
+from inferload.figures.turn_figures import E2E_PLANNED, OF_TURN
 
 from ..data.frames import RunFrames
 from ..data.turn_frames import LONGEST_GAP
 
 SHOWN = 15
-_TIMES = (LAG, TTFT, E2E, E2E_PLANNED)
 COLUMNS: list[str | Head] = [
     "turn",
     "class",
     "planned at, s",
-    *(figure.head() for figure in _TIMES),
+    *(figure.head() for figure in OF_TURN),
     "longest gap, ms",
     "input tokens",
     "cached",
@@ -45,7 +44,7 @@ def table(run: RunFrames) -> Table | None:
 
 _NEEDED = (
     *("session_id", "turn_index", "class", "worker", "phase", "ok", "planned_s"),
-    *(*(figure.key for figure in _TIMES), LONGEST_GAP),
+    *(*(figure.key for figure in OF_TURN), LONGEST_GAP),
     *("input_tokens", "cached_tokens", "output_tokens"),
 )
 
@@ -59,7 +58,7 @@ def _row(turn: Any) -> Sequence[Cell]:
         f"{turn['session_id']}/{turn['turn_index']}",
         str(turn["class"]),
         f"{turn['planned_s']:.1f}",
-        *(float(turn[name]) for name in (*(figure.key for figure in _TIMES), LONGEST_GAP)),
+        *(float(turn[name]) for name in (*(figure.key for figure in OF_TURN), LONGEST_GAP)),
         *(count(name) for name in ("input_tokens", "cached_tokens", "output_tokens")),
         str(turn["worker"]),
     )

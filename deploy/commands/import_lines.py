@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,17 @@ from inferload.scenario.files.data_sets import DATA_SETS
 from inferload.scenario.scenario import from_text
 
 from ..pasted.bench import translate
-from ..pasted.bench_text import as_text, file_name
-from ..pasted.kinds import BENCH, SERVE, VllmCommand, recognised
-from ..pasted.serve import translated
+from ..pasted.kinds import BENCH, SERVE, VllmCommand, options_of, recognised
+from ..pasted.serve import ServeVariant, translated
 from ..pasted.shell import Command, commands
 
+# Options of `vllm bench throughput` that are no arguments of the engine, with those of `inferload throughput`; None: no equivalent.
 _LOAD = {
     "num-prompts": "--num-prompts",
-    "input-len": "--input-len",
-    "prompt-len": "--input-len",
-    "output-len": "--output-len",
-    "generation-len": "--output-len",
+    **dict.fromkeys(("input-len", "prompt-len"), "--input-len"),
+    **dict.fromkeys(("output-len", "generation-len"), "--output-len"),
+    **dict.fromkeys(("output-json", "qps", "backend", "dataset-name", "dataset-path", "dataset", "n", "tokenizer")),
 }
-_NOT_OF_A_SERVER = ("output-json", "qps", "backend", "dataset-name", "dataset-path", "dataset", "n", "tokenizer")
 _DESCRIPTION = """\
 Translate command lines of vLLM: `vllm serve`, the API server and containers of
 vLLM into a family file with a variant, `vllm bench serve` and
@@ -87,14 +86,14 @@ def _text(arguments: Sequence[str]) -> str:
     """Return the text of the arguments: words of one line, or lines, files and stdin."""
     if len(arguments) > 1 and not any(" " in word or word == "-" or _is_file(word) for word in arguments):
         return shlex.join(arguments)
-    return "\n".join(sys.stdin.read() if word == "-" else _line(word) for word in arguments)
+    return "\n".join(map(_line, arguments))
 
 
 def _line(word: str) -> str:
-    if not _is_file(word):
-        return word
+    if word == "-":
+        return sys.stdin.read()
     try:
-        return Path(word).read_text(encoding="utf-8", errors="replace")
+        return Path(word).read_text(encoding="utf-8", errors="replace") if _is_file(word) else word
     except OSError as error:
         raise UsageError(f"{word}: {error.strerror}; name a file that can be read") from error
 
@@ -110,42 +109,42 @@ def _translated(command: Command) -> Translated | None:
     found = recognised(command)
     if found is None:
         return None
+    if found.kind == BENCH:
+        return _bench(found)
     if found.kind == SERVE:
-        variant = translated(found.words, found.environment)
-        then = f"inferload deploy show {{file}}:{variant.name}"
-        return Translated(f"{variant.name}.yaml", variant.text, then, variant.lines)
-    return _bench(found) if found.kind == BENCH else _throughput(found)
+        return _variant(translated(found.words, found.environment), "deploy show {file}", "")
+    return _throughput(found)
 
 
 def _bench(found: VllmCommand) -> Translated:
     bench = translate(found)
-    name = file_name(bench)
+    text = bench.text(bench.file_name)
+    from_text(text, bench.file_name)
     lines = tuple(f"no equivalent: {line}" for line in bench.unsupported)
-    text = as_text(bench, name)
-    from_text(text, name)
-    return Translated(name, text, "inferload plan {file}", lines)
+    return Translated(bench.file_name, text, "inferload plan {file}", lines)
+
+
+def _variant(variant: ServeVariant, command: str, options: str, lines: Sequence[str] = ()) -> Translated:
+    then = f"inferload {command}:{variant.name} {options}".rstrip()
+    return Translated(f"{variant.name}.yaml", variant.text, then, (*variant.lines, *lines))
 
 
 def _throughput(found: VllmCommand) -> Translated:
     """Return the variant of the engine's options, and the command with the options of the load."""
     engine: list[str] = []
-    load: dict[str, str] = {}
+    load: dict[str, list[str]] = {}
     lines: list[str] = []
-    name = ""
-    words = [part for word in found.words for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    for word in words:
-        if word.startswith("--"):
-            name = word[2:]
-            if name in _NOT_OF_A_SERVER:
-                lines.append(f"no equivalent: {word}: not an option of inferload throughput")
-        elif name in _LOAD:
-            load[_LOAD[name]] = word
-        if name not in _LOAD and name not in _NOT_OF_A_SERVER:
-            engine.append(word)
-    variant = translated(engine, found.environment)
-    options = shlex.join([part for pair in load.items() for part in pair])
-    then = f"inferload throughput {{file}}:{variant.name} --engine vllm {options}".rstrip()
-    return Translated(f"{variant.name}.yaml", variant.text, then, (*variant.lines, *lines))
+    for flag, values in options_of(found.words):
+        name = flag.removeprefix("--")
+        if name not in _LOAD:
+            engine += [flag, *values] if flag else values
+        elif option := _LOAD[name]:
+            load[option] = [option, *values[:1]]
+            lines += [f"no equivalent: {word}: belongs to no option" for word in values[1:]]
+        else:
+            lines.append(f"no equivalent: {flag}: not an option of inferload throughput")
+    options = shlex.join(["--engine", "vllm", *chain(*load.values())])
+    return _variant(translated(engine, found.environment), "throughput {file}", options, lines)
 
 
 def _other(command: Command) -> str:

@@ -63,6 +63,11 @@ def register(subparsers: Any) -> None:
         metavar="FLAG=VALUE",
         help="change an argument of all variants; repeatable",
     )
+    parser.add_argument(
+        "--clock",
+        choices=("real", "virtual"),
+        help="virtual: rehearse the sweep on a clock that jumps to the next event; engine simulator only (default: of the file)",
+    )
     parser.add_argument("--pairs", type=int, metavar="N", help="number of pairs (default: of the file)")
     prices.add_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="show the plan only")
@@ -150,7 +155,11 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     sweep = definition.load(arguments.file)
     if arguments.pairs is not None and not 1 <= arguments.pairs <= MAX_PAIRS:
         raise UsageError(f"--pairs {arguments.pairs}: must be 1 to {MAX_PAIRS}")
-    changes = {"engine": arguments.engine or sweep.engine, "pairs": arguments.pairs or sweep.pairs}
+    changes = {
+        "engine": arguments.engine or sweep.engine,
+        "clock": arguments.clock or sweep.clock,
+        "pairs": arguments.pairs or sweep.pairs,
+    }
     sweep = sweep.model_copy(update={**changes, "set": (*sweep.set, *arguments.set)})
     definition.check(sweep, str(arguments.file))
     folder = arguments.into or Path("runs") / rundir.default_name(sweep.name)

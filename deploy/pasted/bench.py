@@ -1,58 +1,161 @@
-"""Translation of a `vllm bench serve` command line into a scenario document."""
+"""Translation of a `vllm bench serve` command line into a scenario file. No I/O."""
 
+import difflib
 import math
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import without_userinfo
 from inferload.client.endpoints.table import DIALECTS
+from inferload.scenario.files.yaml_text import as_yaml, parse
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.scenario.schema.fields import RESERVED, secret_header
 
-from .bench_data import DATASETS, FORCED_LENGTHS
-from .bench_options import BACKENDS, OPTIONS, parsed
-from .bench_translation import DEFAULT_PROMPTS, Translation
-from .kinds import VllmCommand
+from . import bench_options as table
+from .kinds import VllmCommand, options_of
+
+_DEFAULT_PROMPTS = 1000  # vLLM's default of --num-prompts
+
+
+@dataclass(slots=True)
+class Translation:
+    """A command line and the equivalent scenario, as they are read and filled in."""
+
+    script: bool  # benchmark_serving.py instead of `vllm bench serve`
+    words: list[str] = field(default_factory=list)  # of the command line, without values that may be keys
+    options: dict[str, Any] = field(default_factory=dict)  # values by option name, without absent options
+    document: dict[str, Any] = field(default_factory=dict)
+    run: list[str] = field(default_factory=list)  # options of `inferload run`
+    notes: dict[str, list[str]] = field(default_factory=dict)  # by top-level key of the document
+    not_needed: list[str] = field(default_factory=list)
+    unsupported: list[str] = field(default_factory=list)
+
+    @property
+    def prompts(self) -> int:
+        """Number of prompts."""
+        return int(self.options.get("num-prompts", _DEFAULT_PROMPTS))
+
+    def note(self, key: str, line: str) -> None:
+        """Add a comment above a top-level key."""
+        self.notes.setdefault(key, []).append(line)
+
+    def first(self, *names: str, default: Any = None) -> Any:
+        """Return the value of the first given option, or the default."""
+        return next((self.options[name] for name in names if name in self.options), default)
+
+    def text(self, file: str) -> str:
+        """Return the scenario file: origin, how to run it, options without an equivalent, and the commented document."""
+        head = [
+            "Translated from",
+            f"  {shlex.join([*table.WORDS[self.script], *self.words])}",
+            "Run it with",
+            f"  inferload run {file} {shlex.join(self.run)}",
+        ]
+        if self.unsupported:
+            head += ["No equivalent:", *(f"  {line}" for line in self.unsupported)]
+        if self.not_needed:
+            head += ["Not needed:", *(f"  {line}" for line in self.not_needed)]
+        keys = (_comments(self.notes.get(key, ())) + as_yaml({key: value}) for key, value in self.document.items())
+        return _comments(head) + "\n" + "".join(keys)
+
+    @property
+    def file_name(self) -> str:
+        """A file name of the data and the parameters of the load, so that different lines have different files."""
+        data = self.first("dataset-path", "dataset", default=self.document["name"])
+        load = [f"{name}-{self.options[name]}" for name in _IN_NAME if name in self.options]
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join([PurePath(str(data)).stem, *load]))
+        return (name.strip("-._")[:120] or "bench") + ".yaml"
+
+
+_LENGTHS = ("input-len", "random-input-len", "output-len", "random-output-len")
+_IN_NAME = (*_LENGTHS, "num-prompts", "request-rate", "max-concurrency")
+
+
+def _comments(lines: Iterable[str]) -> str:
+    return "".join(f"# {line}\n" for line in lines)
 
 
 def translate(command: VllmCommand) -> Translation:
-    """Return the scenario that sends the load of a command line; UsageError if there is none."""
-    bench = parsed(command)
+    """Return the scenario that sends the load of a command line; UsageError if there is none, with a line for each fault."""
+    bench = Translation(command.script)
+    _read_options(bench, command.words)
     options = bench.options
-    data = options.get("dataset-name") or ("sharegpt" if options.get("dataset") else "random")
+    of_path = "sharegpt" if "dataset" in options else table.OF_PATH[bench.script and "dataset-path" in options]
+    data = options.get("dataset-name", of_path)
     endpoint = _endpoint(bench, data)
-    forced = data in FORCED_LENGTHS and not bench.script and ENDPOINTS[endpoint].ignore_eos
+    forced = data in table.FORCED_LENGTHS[bench.script] and ENDPOINTS[endpoint].ignore_eos
     bench.document = {
         "schema": 1,
         "name": f"bench-{data}",
-        "workload": {"kind": "chat", **DATASETS[data](bench)},
+        "workload": {"kind": "chat"} | _workload(bench, data),
         "arrivals": _arrivals(bench, data == "timed_trace" and "no-self-timed" not in options),
-        "phases": {"warmup_s": 0, "sessions": DEFAULT_PROMPTS, "drain_s": 600},
+        "phases": {"warmup_s": 0, "sessions": _DEFAULT_PROMPTS, "drain_s": 600},
         "request": {"endpoint": endpoint, "ignore_eos": forced},
         "cache": {"isolate": "run"},
         "seed": 0,
     }
     for name, value in options.items():
-        option = OPTIONS[name]
+        option = table.OPTIONS[name]
         if option.key:
             _set(bench.document, option.key, option.to(value))
         if option.not_needed:
-            bench.note("schema", f"--{name}: {option.not_needed}")
+            bench.not_needed.append(f"--{name}: {option.not_needed}")
         if option.unsupported:
             bench.unsupported.append(f"--{name}: {option.unsupported}")
     if bench.script:
-        bench.note(
-            "phases",
-            "benchmark_serving.py sends its first prompt as a test before, so that the prefix cache has it; here it is not sent.",
-        )
+        tested = "benchmark_serving.py sends its first prompt as a test before, so that the prefix cache has it"
+        bench.note("phases", f"{tested}; here it is not sent.")
     _add_warmup(bench)
     _add_request(bench)
     _add_target(bench)
-    bench.note(
-        "cache",
-        "In vLLM's benchmark the prompts of a second run are cached by the first; isolate: none has the same effect.",
-    )
+    cached = "In vLLM's benchmark the prompts of a second run are cached by the first"
+    bench.note("cache", f"{cached}; isolate: none has the same effect.")
     return bench
+
+
+def _read_options(bench: Translation, words: Sequence[str]) -> None:
+    faults = []
+    for flag, values in options_of(words):
+        name = flag.removeprefix("--")
+        option = table.OPTIONS.get(name)
+        bench.words += [flag, *_shown(name, values)] if flag else values
+        if flag and option is None:
+            near = difflib.get_close_matches(name, table.OPTIONS, n=1)
+            hint = table.REPLACED.get(name) or (f"did you mean --{near[0]}?" if near else "")
+            bench.unsupported.append(f"{flag}: no option of vllm bench serve" + (f"; {hint}" if hint else ""))
+            continue
+        takes = 0 if option is None or isinstance(option.read, bool) else len(values) if option.many else 1
+        of_none = "belongs to no option; quote values that contain blanks"
+        bench.unsupported += [f"{word}: {of_none}" for word in values[takes:]]
+        if option is not None:
+            try:
+                bench.options[name] = _value(option, values[:takes])
+            except ValueError as error:
+                faults.append(f"{flag}: {error}")
+    if faults:
+        raise UsageError("\n".join(faults))
+
+
+def _shown(name: str, values: Sequence[str]) -> Sequence[str]:
+    """Return the values of an option without those that may be keys."""
+    if name not in ("header", "api-key"):
+        return values
+    return [f"{value.partition('=')[0]}=..." if "=" in value else "..." for value in values]
+
+
+def _value(option: table.Option, words: Sequence[str]) -> Any:
+    """Return the value of an option. ValueError states what is expected."""
+    if isinstance(option.read, bool):
+        return option.read
+    if not words:
+        raise ValueError(f"expected {'at least ' * option.many}one argument")
+    values = [option.read(word) for word in words]
+    return values if option.many else values[0]
 
 
 def _set(document: dict[str, Any], key: str, value: Any) -> None:
@@ -61,6 +164,101 @@ def _set(document: dict[str, Any], key: str, value: Any) -> None:
         document = document.setdefault(parent, {})
     document[last] = value
 
+
+# -- data
+
+
+def _workload(bench: Translation, data: str) -> dict[str, Any]:
+    """Return the keys of a data set's rows, and what does not fit into a row."""
+    workload: dict[str, Any] = {}
+    for row in "; ".join(table.DATASETS["random" if data == "random-mm" else data]).split("; "):
+        key, *words = row.split()
+        names = [word.removeprefix("--") for word in words if word.startswith("--")]
+        default = parse(" ".join(words[len(names) :])).data
+        value = bench.first(*names, default=default)
+        if names and value == "required":
+            raise UsageError(f"--dataset-path: missing; --dataset-name {data} needs it")
+        if value is False or value not in (None, 0, -1):  # -1: the file has the lengths
+            _set(workload, key.removesuffix(":"), value)
+    if data in table.UNLIKE:
+        bench.unsupported.append(f"--dataset-name {data}: {table.UNLIKE[data]}")
+    if data in _ADAPTED:
+        _ADAPTED[data](bench, workload)
+    return workload
+
+
+def _random(bench: Translation, workload: dict[str, Any]) -> None:
+    of_prompt, of_answer = bench.options.get("random-range-ratio", (0.0, 0.0))
+    if of_prompt != of_answer:
+        source = workload.pop("source")
+        workload["prompt_tokens"] = _around(source["input_tokens"], of_prompt)
+        workload["output_tokens"] = _around(source["output_tokens"], of_answer)
+        workload |= {"system_prompt_tokens": source["prefix_tokens"]} if "prefix_tokens" in source else {}
+    elif of_prompt:
+        workload["source"]["range_ratio"] = of_prompt
+
+
+def _around(mean: int, ratio: float) -> int | dict[str, Any]:
+    if not ratio:
+        return mean
+    return {"dist": "uniform", "min": max(1, math.floor(mean * (1 - ratio))), "max": math.ceil(mean * (1 + ratio))}
+
+
+def _random_images(bench: Translation, workload: dict[str, Any]) -> None:
+    _random(bench, workload)
+    sizes = bench.options.get("random-mm-bucket-config", {(256, 256, 1): 0.5, (720, 1280, 1): 0.5})
+    height, width, _ = max(sizes, key=sizes.__getitem__)
+    count = bench.options.get("random-mm-base-items-per-request", 1)
+    if count and len(sizes) > 1:
+        same = f"{len(sizes)} sizes: all images have one size, {width} x {height}"
+        bench.unsupported.append(f"--random-mm-bucket-config: {same}")
+    if count:
+        workload["images"] = {"per_message": count, "width_px": width, "height_px": height}
+
+
+def _prefix_repetition(bench: Translation, workload: dict[str, Any]) -> None:
+    prefixes, prompts = workload["source"]["prefixes"], bench.prompts
+    if prompts < prefixes:
+        least = f"must be at least --prefix-repetition-num-prefixes {prefixes}, as in vLLM's benchmark"
+        raise UsageError(f"--num-prompts {prompts}: {least}")
+    if prompts % prefixes:
+        bench.options["num-prompts"] = sent = prompts - prompts % prefixes
+        bench.note("phases", f"vLLM's benchmark sends each prefix equally often: {sent} of {prompts} prompts.")
+
+
+def _sharegpt(_bench: Translation, workload: dict[str, Any]) -> None:
+    if (length := workload.get("output_tokens")) is None:
+        return
+    longest = min(1024, 2048 - length)  # vLLM's limits of a prompt, and of prompt and answer
+    if longest < 4:
+        raise UsageError(f"--output-len {length}: must be 2044 or less; above it vLLM's benchmark rejects all prompts")
+    workload["source"]["filters"] = {"min_prompt_tokens": 4, "max_prompt_tokens": longest}
+
+
+def _timed_trace(bench: Translation, workload: dict[str, Any]) -> None:
+    options, formats = bench.options, {(512, 0.001): "mooncake", (16, 1.0): "bailian"}
+    form = options.get("timed-trace-chunk-hash-size", 16), options.get("timed-trace-sec-multiplier", 1.0)
+    if form not in formats:
+        raise UsageError(
+            "--dataset-name timed_trace: blocks and times must be 512 tokens and 0.001 s (mooncake) or 16 tokens and 1 s "
+            "(bailian); write other traces as jsonl, see the docs of replays"
+        )
+    workload["format"] = formats[form]
+
+
+def _sonnet(_bench: Translation, workload: dict[str, Any]) -> None:
+    source = workload["source"]
+    source["suffix_tokens"] = max(1, source["suffix_tokens"] - source["prefix_tokens"])
+
+
+_ADAPTED: Mapping[str, Callable[[Translation, dict[str, Any]], None]] = {
+    "random": _random,
+    "random-mm": _random_images,
+    "prefix_repetition": _prefix_repetition,
+    "sharegpt": _sharegpt,
+    "timed_trace": _timed_trace,
+    "sonnet": _sonnet,
+}
 
 # -- arrivals and warm-up
 
@@ -79,17 +277,13 @@ def _arrivals(bench: Translation, timed: bool) -> dict[str, Any]:
         arrivals: dict[str, Any] = {"kind": "trace"}
     else:
         load = {"sessions_per_s": rate} if ramp is None else {"profile": _ramp(bench, ramp)}
-        arrivals = _intervals(options.get("burstiness", 1.0)) | load
+        burstiness = options.get("burstiness", 1.0)
+        of_intervals = {1.0: {"kind": "poisson"}, math.inf: {"kind": "constant"}}
+        arrivals = of_intervals.get(burstiness, {"kind": "gamma", "burstiness": burstiness}) | load
     if limit is None:
         return arrivals
     bench.note("arrivals", "Requests above max_in_flight are delayed; ttft_planned_ms includes that delay.")
     return arrivals | {"max_in_flight": limit, "when_full": "delay"}
-
-
-def _intervals(burstiness: float) -> dict[str, Any]:
-    if math.isinf(burstiness):
-        return {"kind": "constant"}
-    return {"kind": "poisson"} if burstiness == 1 else {"kind": "gamma", "burstiness": burstiness}
 
 
 def _ramp(bench: Translation, strategy: str) -> dict[str, Any]:
@@ -99,14 +293,12 @@ def _ramp(bench: Translation, strategy: str) -> dict[str, Any]:
         needed = "needs --ramp-up-start-rps, a --ramp-up-end-rps that is not below it, and no --request-rate"
         raise UsageError(f"--ramp-up-strategy: {needed}")
     duration_s = ramp_s(strategy, first, last, bench.prompts)
-    bench.note(
-        "arrivals", f"vLLM's {strategy} ramp is a function of the request number; this is the equivalent over time."
-    )
+    of_requests = f"vLLM's {strategy} ramp is a function of the request number"
+    bench.note("arrivals", f"{of_requests}; this is the equivalent over time.")
     shares = [index / _RAMP_SEGMENTS for index in range(_RAMP_SEGMENTS + 1)]
-    points = [
-        {"time_s": round(duration_s * share, 3), "sessions_per_s": round(ramp_rate(strategy, first, last, share), 3)}
-        for share in shares
-    ]
+    rates = [round(ramp_rate(strategy, first, last, share), 3) for share in shares]
+    times_s = [round(duration_s * share, 3) for share in shares]
+    points = [{"time_s": at, "sessions_per_s": rate} for at, rate in zip(times_s, rates, strict=True)]
     return {"kind": "points", "points": points}
 
 
@@ -130,25 +322,22 @@ def ramp_rate(strategy: str, first: float, last: float, share: float) -> float:
 
 def _add_warmup(bench: Translation) -> None:
     turns, arrivals = bench.options.get("num-warmups", 0), bench.document["arrivals"]
-    if not turns:
-        return
     burst = arrivals["kind"] == "closed" and "max-concurrency" not in bench.options
-    if burst or arrivals["kind"] == "trace" or "profile" in arrivals:
+    if turns and (burst or arrivals["kind"] == "trace" or "profile" in arrivals):
         none = "a burst, a ramp or a trace has no warmup; run inferload run smoke before it"
         bench.unsupported.append(f"--num-warmups: {none}")
-        return
-    bench.note(
-        "phases", "Warmup turns are like the others; vLLM's benchmark repeats its first prompt, which is cached."
-    )
-    bench.document["phases"].update(warmup_s=600, warmup_turns=turns)
+    elif turns:
+        like = "Warmup turns are like the others; vLLM's benchmark repeats its first prompt, which is cached."
+        bench.note("phases", like)
+        bench.document["phases"].update(warmup_s=600, warmup_turns=turns)
 
 
 # -- requests and target
 
 
 def _endpoint(bench: Translation, data: str) -> EndpointName:
-    backend = bench.options.get("backend") or bench.options.get("endpoint-type") or "openai"
-    endpoint = BACKENDS[backend]
+    backend = bench.first("backend", "endpoint-type", default="openai")
+    endpoint = table.BACKENDS[backend]
     if data == "random-mm" and backend != "openai-chat":
         raise UsageError(f"--backend {backend}: images need --backend openai-chat")
     if data in ("custom", "hf") and "skip-chat-template" not in bench.options and not ENDPOINTS[endpoint].chat_template:
@@ -159,25 +348,19 @@ def _endpoint(bench: Translation, data: str) -> EndpointName:
 
 def _add_request(bench: Translation) -> None:
     options, request = bench.options, bench.document["request"]
-    body = request.pop("extra_body", {}) | _logprobs(bench) | options.get("extra-body", {})
+    logprobs = DIALECTS[request["endpoint"]].logprobs(options["logprobs"]) if "logprobs" in options else {}
+    body = request.pop("extra_body", {}) | logprobs | options.get("extra-body", {})
     for key in sorted(body.keys() & RESERVED.keys()):
         bench.unsupported.append(f"--extra-body {key}: {RESERVED[key]}")
         del body[key]
-    if "temperature" not in body and bench.script:
-        bench.note("request", "benchmark_serving.py sends a temperature of 0 by default.")
-        body["temperature"] = 0.0
-    elif "temperature" not in body:
-        bench.note("request", "No temperature: the server's default, as with `vllm bench serve`.")
+    if "temperature" not in body:
+        bench.note("request", table.BODY_NOTES[bench.script])
+        body |= table.BODY[bench.script]
     headers = dict(options.get("header", ()))
     for name in [name for name in headers if secret_header(name)]:
         bench.unsupported.append(f"--header {name}: a scenario holds no keys; use --api-key-file or OPENAI_API_KEY")
         del headers[name]
     request.update({key: value for key, value in (("extra_body", body), ("headers", headers)) if value})
-
-
-def _logprobs(bench: Translation) -> dict[str, Any]:
-    count, endpoint = bench.options.get("logprobs"), bench.document["request"]["endpoint"]
-    return {} if count is None else DIALECTS[endpoint].logprobs(count)
 
 
 def _add_target(bench: Translation) -> None:
@@ -195,16 +378,14 @@ def _add_target(bench: Translation) -> None:
         schemes = "must start with http:// or https://, as http://server:8000"
         raise UsageError(f"--base-url {without_userinfo(host)}: {schemes}")
     bench.run += ["--host", host.rstrip("/") + path.partition("/v1/")[0]]
-    model = options.get("served-model-name") or options.get("model")
+    model = bench.first("served-model-name", "model")
     if model is not None and "models" not in bench.document["request"]:
         bench.run += ["--model", model]
-    if "insecure" in options:
-        bench.run.append("--insecure")
+    bench.run += ["--insecure"] * ("insecure" in options)
 
 
 def _of_url(url: str) -> tuple[str, str]:
     """Split a URL that stands in for a path into the base URL and a path with /v1/."""
     scheme, _, rest = url.partition("://")
-    server, _, path = rest.partition("/")
-    before, _, after = f"/{path}".partition("/v1")
-    return f"{scheme}://{server}{before.rstrip('/')}", f"/v1/{after.lstrip('/')}"
+    before, _, after = rest.partition("/v1")
+    return f"{scheme}://{before.rstrip('/')}", f"/v1/{after.lstrip('/')}"

@@ -1,68 +1,53 @@
-"""Recognition of vLLM's commands among the words of a command. No I/O."""
+"""Recognition of vLLM's commands among the words of a command, and their options. No I/O."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .shell import Command
+from .shell import Command, ascii_option
 
 SERVE, BENCH, THROUGHPUT = "serve", "bench serve", "bench throughput"
 
-_MODULES: Mapping[str, str] = {
-    "vllm.entrypoints.openai.api_server": SERVE,
-    "vllm.benchmark.benchmark_serving": BENCH,
-    "vllm.benchmarks.benchmark_serving": BENCH,
+# Scripts and modules; those of `vllm.benchmarks` came with `vllm bench`.
+_KINDS = {
+    "api_server": SERVE,
+    "benchmark_serving": BENCH,
+    "benchmark_throughput": THROUGHPUT,
     "vllm.benchmarks.serve": BENCH,
-    "vllm.benchmark.benchmark_throughput": THROUGHPUT,
-    "vllm.benchmarks.benchmark_throughput": THROUGHPUT,
     "vllm.benchmarks.throughput": THROUGHPUT,
 }
-_SCRIPTS = {"benchmark_serving.py": BENCH, "benchmark_throughput.py": THROUGHPUT, "api_server.py": SERVE}
+_MODULE = re.compile(r"(?:.*/|vllm\.(?:entrypoints\.openai|benchmarks?)\.)?(\w+)(?:\.py)?")
+_PROGRAM = re.compile(r"(?:.*/)?vllm|vllm\.entrypoints\.cli\.main")
 _IMAGE = re.compile(r"(?:[\w.:-]+/)*vllm-openai(?:[:@]\S+)?")
-_CONTAINERS = ("docker", "podman", "nerdctl")
+_CONTAINER = re.compile(r"(?:.*/)?(?:docker|podman|nerdctl)")
+_OPTION = re.compile(r"-[^\d]")  # and no negative number
 
 
 @dataclass(frozen=True, slots=True)
 class VllmCommand:
-    """A command of vLLM. `origin`: the words that select it; `words`: its arguments."""
+    """A command of vLLM. `words`: its arguments; `script`: benchmark_serving.py, which `vllm bench serve` followed."""
 
     kind: str
-    origin: tuple[str, ...]
     words: tuple[str, ...]
     environment: Mapping[str, str]
+    script: bool = False
 
 
 def recognised(command: Command) -> VllmCommand | None:
     """Return the command of vLLM that a command runs; None for other commands."""
     words = command.words
-    if words and _base(words[0]) in _CONTAINERS:
+    if words and _CONTAINER.fullmatch(words[0]):
         return _of_container(command)
     for index, word in enumerate(words):
-        for reader in _READERS:
-            if (found := reader(word, words[index + 1 :])) is not None:
-                kind, used = found
-                end = index + 1 + used
-                return VllmCommand(kind, words[index:end], words[end:], command.environment)
+        rest = words[index + 1 :]
+        if _PROGRAM.fullmatch(word):
+            for kind in (SERVE, BENCH, THROUGHPUT):
+                if " ".join(rest[: len(kind.split())]) == kind:
+                    return VllmCommand(kind, rest[len(kind.split()) :], command.environment)
+        if (match := _MODULE.fullmatch(word)) and (found := _KINDS.get(word) or _KINDS.get(match[1])):
+            return VllmCommand(found, rest, command.environment, word != "vllm.benchmarks.serve")
     return None
-
-
-def _of_program(word: str, rest: Sequence[str]) -> tuple[str, int] | None:
-    """Read `vllm serve` and `vllm bench NAME`, also of vLLM's main module."""
-    if _base(word) != "vllm" and word != "vllm.entrypoints.cli.main":
-        return None
-    if rest[:1] == (SERVE,):
-        return SERVE, 1
-    kind = " ".join(rest[:2])
-    return (kind, 2) if kind in (BENCH, THROUGHPUT) else None
-
-
-def _of_module(word: str, _rest: Sequence[str]) -> tuple[str, int] | None:
-    kind = _MODULES.get(word) or _SCRIPTS.get(_base(word)) or _SCRIPTS.get(f"{word}.py")
-    return None if kind is None else (kind, 0)
-
-
-_READERS: tuple[Callable[[str, Sequence[str]], tuple[str, int] | None], ...] = (_of_program, _of_module)
 
 
 def _of_container(command: Command) -> VllmCommand | None:
@@ -79,10 +64,17 @@ def _of_container(command: Command) -> VllmCommand | None:
     ]
     environment = {name: value for name, equals, value in (pair.partition("=") for pair in pairs) if equals}
     arguments = words[at + 1 :]
-    if arguments[:1] == (SERVE,):
-        arguments = arguments[1:]
-    return VllmCommand(SERVE, ("vllm", SERVE), arguments, {**command.environment, **environment})
+    return VllmCommand(SERVE, arguments[arguments[:1] == (SERVE,) :], {**command.environment, **environment})
 
 
-def _base(word: str) -> str:
-    return word.rpartition("/")[2]
+def options_of(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each option as it is named, with its values; first the words before any option, with an empty name."""
+    flag, values = "", list[str]()
+    for word in words:
+        if _OPTION.match(word):
+            yield flag, values
+            flag, equals, value = ascii_option(word).partition("=")
+            values = [value] if equals else []
+        else:
+            values.append(word)
+    yield flag, values

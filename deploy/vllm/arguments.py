@@ -5,31 +5,55 @@ A mapping has vLLM's long names without the dashes: `{"max-num-seqs": 8, "enable
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from inferload.base.errors import UsageError
 
 Arguments = Mapping[str, Any]
 
 
-# Flags and variables in older texts that vLLM has removed or never had: reason and replacement.
-REFUSED: Mapping[str, str] = {
-    "VLLM_USE_V1": "the V0 engine was removed in vLLM 0.11; remove it",
-    "--scheduler-delay-factor": "belonged to the V0 scheduler and has no successor; --max-num-batched-tokens bounds a step",
-    "--speculative-model": 'now --speculative-config \'{"method": "draft_model", "model": MODEL, "num_speculative_tokens": K}\'',
-    "--num-speculative-tokens": "now a key of --speculative-config: num_speculative_tokens",
-    "--max-seq-len-to-capture": "graphs are captured by batch size now: --max-cudagraph-capture-size, or --enforce-eager for none",
-    "--disable-log-requests": "requests are logged only with --enable-log-requests; remove it",
-    "--disable-prefix-caching": "was never a flag of vLLM; use --no-enable-prefix-caching",
-    "--max-concurrency": "is an option of the load generator; --max-num-seqs bounds a server",
-    "--percentage-varied-requests": "was never a flag of vLLM; vary lengths in the scenario",
-    "--share-gpu-memory-fraction": "was never a flag of vLLM; use --gpu-memory-utilization",
-    "--qps": "was never a flag of vLLM; set the scenario's rate (arrivals.sessions_per_s)",
-    "--use-v2-block-manager": "vLLM has one block manager only; remove it",
-    "--num-scheduler-steps": "multi-step scheduling was removed with the V0 engine; --async-scheduling is on by default",
-    "--swap-space": "a preempted request is recomputed, not swapped; remove it",
-    "--preemption-mode": "a preempted request is always recomputed; remove it",
+class Outdated(NamedTuple):
+    """A flag or variable of older texts. `reason`: why vLLM refuses it, and its replacement."""
+
+    reason: str
+    args: Arguments = {}  # with the same effect in the current version
+    is_v0: bool = False  # only the V0 engine had it
+
+
+# Flags and variables in older texts that vLLM has removed or never had.
+REFUSED: Mapping[str, Outdated] = {
+    "VLLM_USE_V1": Outdated("the V0 engine was removed in vLLM 0.11; remove it", is_v0=True),
+    "--scheduler-delay-factor": Outdated(
+        "belonged to the V0 scheduler and has no successor; --max-num-batched-tokens bounds a step", is_v0=True
+    ),
+    "--speculative-model": Outdated(
+        'now --speculative-config \'{"method": "draft_model", "model": MODEL, "num_speculative_tokens": K}\''
+    ),
+    "--num-speculative-tokens": Outdated("now a key of --speculative-config: num_speculative_tokens"),
+    "--max-seq-len-to-capture": Outdated(
+        "graphs are captured by batch size now: --max-cudagraph-capture-size, or --enforce-eager for none"
+    ),
+    "--disable-log-requests": Outdated("requests are logged only with --enable-log-requests; remove it"),
+    "--disable-prefix-caching": Outdated(
+        "was never a flag of vLLM; use --no-enable-prefix-caching", {"enable-prefix-caching": False}
+    ),
+    "--disable-chunked-prefill": Outdated(
+        "was never a flag of vLLM; use --no-enable-chunked-prefill", {"enable-chunked-prefill": False}
+    ),
+    "--disable-mm-preprocessor-cache": Outdated("now --mm-processor-cache-gb 0", {"mm-processor-cache-gb": 0}),
+    "--disable-async-output-proc": Outdated("outputs are always processed in another process; remove it"),
+    "--max-concurrency": Outdated("is an option of the load generator; --max-num-seqs bounds a server"),
+    "--percentage-varied-requests": Outdated("was never a flag of vLLM; vary lengths in the scenario"),
+    "--share-gpu-memory-fraction": Outdated("was never a flag of vLLM; use --gpu-memory-utilization"),
+    "--qps": Outdated("was never a flag of vLLM; set the scenario's rate (arrivals.sessions_per_s)"),
+    "--use-v2-block-manager": Outdated("vLLM has one block manager only; remove it"),
+    "--num-scheduler-steps": Outdated(
+        "multi-step scheduling was removed with the V0 engine; --async-scheduling is on by default", is_v0=True
+    ),
+    "--swap-space": Outdated("a preempted request is recomputed, not swapped; remove it"),
+    "--preemption-mode": Outdated("a preempted request is always recomputed; remove it", is_v0=True),
 }
+OF_V0 = {name for name, row in REFUSED.items() if row.is_v0}
 
 # Values in older texts that vLLM does not have.
 REFUSED_VALUES: Mapping[tuple[str, str], str] = {
@@ -55,6 +79,20 @@ ELSEWHERE = {
 }
 
 
+def v0_defaults(arguments: Arguments) -> dict[str, Any]:
+    """Return the defaults of the V0 engine that are others today, of arguments that are not set; None without --max-model-len."""
+    given = arguments.get("max-model-len")
+    length = given if isinstance(given, int) else None
+    chunked = arguments.get("enable-chunked-prefill", None if length is None else length > 32_768)
+    unchunked = None if length is None else max(length, 2048)
+    defaults = {
+        "enable-prefix-caching": False,
+        "enable-chunked-prefill": chunked,
+        "max-num-batched-tokens": 2048 if chunked else unchunked,
+    }
+    return {name: value for name, value in defaults.items() if name not in arguments}
+
+
 def to_argv(arguments: Arguments) -> list[str]:
     """Convert a mapping to a command line: True is `--x`, False `--no-x`, a mapping or list is JSON, None is omitted."""
     argv: list[str] = []
@@ -73,13 +111,15 @@ def to_argv(arguments: Arguments) -> list[str]:
 def faults(argv: Sequence[str], environment: Mapping[str, str] = {}) -> list[str]:
     """Return the errors for flags, values and variables that vLLM does not have, each with the replacement."""
     errors = [
-        f"{name}={environment[name]}: {REFUSED[name]}" for name in ("VLLM_USE_V1",) if environment.get(name) == "0"
+        f"{name}={environment[name]}: {REFUSED[name].reason}"
+        for name in ("VLLM_USE_V1",)
+        if environment.get(name) == "0"
     ]
     for word, following in zip(argv, (*argv[1:], ""), strict=False):
         name, equals, value = _parts(word)
         value = value if equals else following
         if name in REFUSED:
-            errors.append(f"{name}: {REFUSED[name]}")
+            errors.append(f"{name}: {REFUSED[name].reason}")
         elif reason := REFUSED_VALUES.get((name.removeprefix("--"), value.lower())):
             errors.append(f"{name} {value}: {reason}")
     return errors

@@ -26,7 +26,9 @@ class AbPlan(ScenarioPart):
     """Content of ab.yaml. Header values, which may be secret, are not stored."""
 
     schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
-    sides: Mapping[Name, str] = Field(description="URLs of the servers by name, the baseline first")
+    sides: Mapping[Name, str] = Field(
+        description="URLs of the servers by name, the baseline first; on a virtual clock variants, or options of the simulator"
+    )
     scenario: str = Field(description="bundled name or path of the scenario")
     pairs: Annotated[int, Field(strict=True, ge=1, le=MAX_PAIRS)] = Field(description="pairs of runs")
     seed: Whole = Field(default=0, description="seed for the seeds of the runs and the order of the sides")

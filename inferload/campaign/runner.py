@@ -139,9 +139,17 @@ def _awaited(child: subprocess.Popen[bytes], most_s: float | None, poll: Callabl
 def command(
     scenario: str, host: str, run_dir: Path, options: Mapping[str, Any], extra: Sequence[str] = ()
 ) -> list[str]:
-    """Command line of a run. `options`: by the names in RUN_OPTIONS; `extra`: Locust's own."""
-    argv = [sys.executable, "-m", "inferload", "run", scenario, "--host", host]
-    argv += run_options.words({**options, "run_dir": str(run_dir.absolute())})
+    """Command line of a run. `options`: by the names in RUN_OPTIONS; `extra`: Locust's own.
+
+    `host`: the server; on a virtual clock a variant, or options of the simulator, and "" for those of `options`.
+    """
+    argv = [sys.executable, "-m", "inferload", "run", scenario]
+    server: dict[str, Any] = {}
+    if options.get("clock") != "virtual":
+        argv += ["--host", host]
+    elif host:
+        server = {"simulator" if host.startswith("-") else "variant": host}
+    argv += run_options.words({**options, **server, "run_dir": str(run_dir.absolute())})
     return argv + (["--", *extra] if extra else [])
 
 

@@ -29,9 +29,9 @@ from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.search_document import SearchDocument, SearchedScenario
 from inferload.results.documents.summary_document import Summary
+from inferload.results.open_run import OpenRun
 from inferload.scenario.files import catalog
 from inferload.scenario.scenario import Scenario
-from inferload.turns import turns_file
 
 POINTS = "points"
 _END_S = 20.0  # for a run that is stopped
@@ -147,7 +147,8 @@ class PointRunner:
         return Look(
             level=entry.level,
             windows=windows,
-            spent_s=entry.took_s,
+            # The budget is time of the run's clock: a rehearsal has as many runs as the search that it is one of.
+            spent_s=self.settings.look_s if self.plan.options.get("clock") == "virtual" else entry.took_s,
             invalid=invalid,
             cause=cause,
             runs=(entry.folder,),
@@ -201,11 +202,12 @@ def _server_of(run_dir: Path) -> _Server | None:
 
 def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -> Window:
     """Measure phase of a run with `dropped` sessions; UsageError if it is missing or not complete."""
-    manifest = typed_documents.read(run_dir / rundir.MANIFEST, Manifest)
+    run = OpenRun(run_dir)
+    manifest = run.manifest
     measure, anchor = next((phase for phase in manifest.phases if phase.phase == "measure"), None), manifest.anchor
     if measure is None or measure.start_wall_ns is None or measure.end_wall_ns is None:
         raise UsageError(f"{run_dir}: ended before its measure phase")
-    turns = turns_file.read_turns(run_dir, windows_of.columns(conditions))
+    turns = run.turns.table(windows_of.columns(conditions))
     counted = sum(worker.turns or 0 for worker in manifest.workers)
     if turns.num_rows < max(1, counted):
         raise UsageError(
@@ -216,9 +218,7 @@ def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -
     window_s = (measure.end_wall_ns - measure.start_wall_ns) / clock.NS_PER_S
     ahead_ns = anchor.wall_ns - anchor.mono_ns - measure.start_wall_ns
     offsets = {worker.name: worker.clock_offset_ns or 0 for worker in manifest.workers}
-    shifts = {
-        name: start.mono_ns - offsets.get(name, 0) + ahead_ns for name, start in turns_file.anchors(run_dir).items()
-    }
+    shifts = {name: start.mono_ns - offsets.get(name, 0) + ahead_ns for name, start in run.turns.anchors.items()}
     return windows_of.of_turns(turns, shifts, window_s, conditions, dropped)
 
 

@@ -175,7 +175,12 @@ def _options(arguments: argparse.Namespace, scenario: Scenario) -> dict[str, Any
 
 def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]:
     """Check the arguments. UsageError names the wrong argument and a valid value."""
-    for name in ("scenario", "host", "slo"):
+    is_virtual = arguments.clock == "virtual"
+    if is_virtual and arguments.host:
+        raise UsageError(
+            "--host: not with --clock virtual: the server is simulated; choose it with --variant or --simulator"
+        )
+    for name in ("scenario", "slo") if is_virtual else ("scenario", "host", "slo"):
         if not getattr(arguments, name):
             raise UsageError(f"search: --{name} is missing; see inferload search --help")
     scenario = scenarios.load(arguments.scenario)
@@ -207,7 +212,7 @@ def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]
     if seed < 0:
         raise UsageError(f"--seed {seed}: not a whole number from 0 on")
     plan = SearchPlan(
-        *(arguments.scenario, arguments.host, arguments.slo, budget_s, window_s, warmup_s),
+        *(arguments.scenario, arguments.host or "", arguments.slo, budget_s, window_s, warmup_s),
         *(guess, precision, seed, rates, options, tuple(arguments.extra)),
         scenario_digest=scenario.digest,
     )

@@ -4,6 +4,7 @@ import argparse
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,13 @@ def register(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("sides", nargs="*", metavar="NAME=URL", help="server, as A=http://server:8000; the first one is the baseline")
+    add(
+        "sides",
+        nargs="*",
+        metavar="NAME=URL",
+        help="server, as A=http://server:8000; with --clock virtual a variant, or options of the simulator as A='--itl-ms 10'; "
+        "the first one is the baseline",
+    )
     add("--scenario", metavar="NAME-OR-PATH", help="scenario of all runs")
     add("--pairs", type=int, default=None, metavar="N", help=f"pairs of runs (default: {DEFAULT_PAIRS})")
     add("--seed", type=int, default=0, metavar="N", help="seed for the seeds of the runs and their order (%(default)s)")
@@ -109,6 +116,7 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
     if not arguments.sides or arguments.scenario is None:
         raise UsageError("ab: needs two sides as NAME=URL and --scenario, or --resume DIR")
     sides = ab.sides_of(arguments.sides)
+    _check_servers(sides, arguments)
     if len(sides) < 2:
         raise UsageError(f"ab: {arguments.sides[0]} is the only side; give another one as NAME=URL")
     pairs = DEFAULT_PAIRS if arguments.pairs is None else arguments.pairs
@@ -139,6 +147,17 @@ def _plan_and_folder(arguments: argparse.Namespace) -> tuple[AbPlan, Path]:
     if (folder / JOURNAL).exists():
         raise UsageError(f"{folder}: already contains runs; use --resume {folder}, or another folder with --into")
     return plan, folder
+
+
+def _check_servers(sides: Mapping[str, str], arguments: argparse.Namespace) -> None:
+    """Raise UsageError if a side is a server of the other clock."""
+    is_virtual = arguments.clock == "virtual"
+    if is_virtual and (arguments.variant or arguments.simulator):
+        raise UsageError("--variant, --simulator: each side names its own; write it as NAME=VARIANT or NAME='OPTIONS'")
+    for name, server in sides.items():
+        if ("://" in server) == is_virtual:
+            wanted = "a variant, or options of the simulator" if is_virtual else "a URL"
+            raise UsageError(f"{name}={server}: --clock {arguments.clock} needs {wanted}")
 
 
 def _lines(plan: AbPlan) -> list[str]:

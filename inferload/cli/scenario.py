@@ -129,6 +129,7 @@ def plan(arguments: argparse.Namespace) -> int:
     data = DataContext(arguments.scenario)
     check_sendable(scenario, Sessions(scenario, data))
     print(describe(scenario, data))
+    print(f"\nrehearse it on a virtual clock: inferload run {shlex.quote(arguments.scenario)} --clock virtual")
     return 0
 
 

@@ -12,7 +12,7 @@ import msgspec
 from inferload.base.clock import now_ns
 from inferload.base.redaction import Redaction
 from inferload.client.answers.event_stream import scanner
-from inferload.client.connection import reader_choice
+from inferload.client.connection import in_memory
 from inferload.client.connection.connect import Dialer, TlsSettings, reader_thread
 from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.error_log import ErrorLog
@@ -83,7 +83,7 @@ class Client:
         self.endpoint = ENDPOINTS[settings.endpoint]
         self.new_answer = DIALECTS[settings.endpoint].answer
         marks = self.new_answer.marks
-        self.reader = reader_choice.reader_of(settings.target)
+        self.reader = in_memory.reader_of(settings.target)
         self._thread = reader_thread(gevent.get_hub().loop, marks) if self.reader.reader == "native" else None
         self.parser_errors = ErrorLog(logger)
         self.parse_queue = ParseQueue(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)

@@ -110,7 +110,10 @@ class Fetcher:
         if reply.head is None or not reply.complete:
             failure = Failure.BAD_HTTP if isinstance(reply.error, Http1Error) else Failure.CUT
             raise FetchError(failure, f"{self._settings.target.origin}: {reply.error}")
-        body = reply.unframe(reply.body(reply.fetch_waiting()).data)
+        parts: list[bytes] = []
+        while waiting := reply.fetch_waiting():
+            parts.append(reply.unframe(reply.body(waiting).data))
+        body = b"".join(parts)
         headers = reply.head.headers
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         fetched = Fetched(reply.head.status, kind, body, headers.get("location", ""))

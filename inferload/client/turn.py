@@ -342,7 +342,6 @@ class Turn:
             self._parse(parser.feed, reply, reply.body(parser.stream.reads_per_slice))
             if reply.fetch_waiting():
                 return False
-        reply.finish_if_ended()
         self.queued = False
         if self.state is TurnState.ENDED:
             self._finish_parsing()

@@ -4,7 +4,11 @@ from collections.abc import Sequence
 
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import PEERS
+from inferload.figures.limits.slo import FROM_PLAN
+from inferload.figures.metric_names import OTHERS, EngineNames, split_suffix
 from inferload.figures.rate_figures import RATE_FIGURES
+from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.figures.server_formulas import Formula, HitRate
 from inferload.figures.turn_figures import STALL_MS, TURN_FIGURES
 from inferload.turns.states import NOT_SERVED_TEXT, NOT_SERVED_WORD, STATES
 
@@ -34,7 +38,7 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
 * A stall is a gap over {STALL_MS:.0f} ms between two output events of a successful turn.
 * **Goodput** is the rate of successful turns that ended in the window and met every limit of the scenario's `slo`. **SLO
   attainment** is the share of turns that met them among all turns planned in the window: failed, unfinished and dropped ones
-  count as not met (a dropped session as one turn). In an open loop TTFT and E2E count from the planned instant; a turn too
+  count as not met (a dropped session as one turn). In an open loop {FROM_PLAN} count from the planned instant; a turn too
   short for a TPOT cannot break that limit.
 
 ## States of turns and sessions
@@ -42,6 +46,14 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
 Each word means the same in files, gates, terminal, report, charts, comparison, search, live view and exporter. A turn that was
 sent has exactly one of the states `ok`, `failed` and `unfinished`; a session is `dropped` or `started`. A turn that is not served
 misses the SLO whatever its latencies, and is counted by its own word, not as a missed limit.
+
+"""
+_ENGINES = """
+## Figures of servers, and their metrics in each engine
+
+Figures of [servers](summary.md#server) and the metrics that they are read from, without the engine's prefix. Of several
+names for one metric, a page has one. The names of SGLang and TensorRT-LLM are from their documentation and sources. GPU
+exporters and the metrics of processes are the same with each engine.
 
 """
 _FIGURES = """
@@ -61,7 +73,32 @@ def document() -> str:
         *([f"`{state.key}`", state.of, state.text] for state in STATES),
     ]
     words.append([NOT_SERVED_WORD, "turns, sessions", NOT_SERVED_TEXT])
-    return _HEAD + _lines(words) + _FIGURES + _lines(rows)
+    return _HEAD + _lines(words) + _FIGURES + _lines(rows) + _ENGINES + _lines(_engines())
+
+
+def _engines() -> list[list[str]]:
+    """Return the names of the metrics of each server figure that is read from an engine's page."""
+    rows = [["figure", "vLLM", *(other.title for other in OTHERS)], ["---"] * (2 + len(OTHERS))]
+    for row in SERVER_FIGURES:
+        metrics = dict.fromkeys(split_suffix(reading.metric)[0] for reading in row.formula.readings)
+        names = [metric.removeprefix("vllm:") for metric in metrics if metric.startswith("vllm:")]
+        if names:
+            rows.append([f"`{row.key}`", _listed(names), *(_in_engine(row.formula, other) for other in OTHERS)])
+    return rows
+
+
+def _in_engine(formula: Formula, engine: EngineNames) -> str:
+    """Return the names of an engine for the metrics of a formula, or that it does not publish all of one source."""
+    published = set(engine.meaning.values())
+    sources = formula.alternatives if isinstance(formula, HitRate) else (formula.readings,)
+    of_sources = [{split_suffix(reading.metric)[0] for reading in source} for source in sources]
+    metrics = set().union(*(source for source in of_sources if source <= published))
+    names = [name.removeprefix(engine.prefix) for name, now in engine.meaning.items() if now in metrics]
+    return _listed(names) if names else f"not published by {engine.title}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> str:

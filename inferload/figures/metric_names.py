@@ -85,6 +85,7 @@ class EngineNames:
     """Names of another engine, with vLLM's name for each. Of several names for one metric, the first on a page is used."""
 
     engine: str
+    title: str
     prefix: str
     meaning: Mapping[str, str]
 
@@ -93,6 +94,7 @@ class EngineNames:
 # without a reference, as in vLLM. Hits are cached_tokens / prompt_tokens; `cache_hit_rate` is of the last batch only.
 SGLANG = EngineNames(
     "sglang",
+    "SGLang",
     "sglang:",
     {
         "sglang:token_usage": KV_CACHE_USAGE,
@@ -117,6 +119,7 @@ SGLANG = EngineNames(
 # `enable_iter_perf_stats`, histograms `return_perf_metrics`. Its time_per_output_token is a mean per request: no ITL.
 TENSORRT_LLM = EngineNames(
     "tensorrt-llm",
+    "TensorRT-LLM",
     "trtllm_",
     {
         "trtllm_kv_cache_utilization": KV_CACHE_USAGE,

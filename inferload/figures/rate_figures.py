@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from inferload.figures.figure import Figure
+from inferload.figures.limits.slo import FROM_PLAN
 from inferload.figures.turn_figures import ITL, TTFT
 from inferload.turns.sketch import Sketch
 from inferload.turns.tally import Tally
@@ -196,7 +197,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         title="SLO attainment",
         unit="",
         text="turns within all limits of the SLO / turns planned in the window, including dropped and failed ones. In an open "
-        "loop TTFT and E2E are measured from the planned start",
+        f"loop {FROM_PLAN} are measured from the planned start",
         better="higher",
         form="share",
         needs="slo",

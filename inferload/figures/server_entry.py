@@ -1,4 +1,4 @@
-"""Values and facts of an entry of `servers` in summary.json. The rows of `server_figures` add a field for each figure."""
+"""Values and facts of an entry of `servers` in summary.json. `server_figures.Server` adds a field for each figure."""
 
 from __future__ import annotations
 
@@ -30,28 +30,6 @@ class Histogram(Struct, frozen=True, kw_only=True):
 
 # None: unknown.
 FigureValue = MeanAndMax | Histogram | Number | None
-
-
-class EngineLabel(Struct, frozen=True, kw_only=True):
-    """Gauges of one engine of a server."""
-
-    engine: Annotated[str | None, Meta(description="label of the engine")] = None
-
-
-class WaitingReasons(Struct, frozen=True, kw_only=True):
-    """Waiting requests by the reason why they wait."""
-
-
-class Gpus(Struct, frozen=True, kw_only=True):
-    """Figures of a GPU exporter, over the scrapes of the measure phase."""
-
-
-class SpeculationByPosition(Struct, frozen=True, kw_only=True):
-    """Speculative decoding; null without drafts."""
-
-    acceptance_by_position: Annotated[
-        list[Number | None], Meta(description="acceptance rate of each draft position")
-    ] = []
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ arrays of the window's shape, without dimensions if it has one value. Unknown is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
@@ -160,8 +161,13 @@ class HitRate:
     gauge: ClassVar[Gauge] = Gauge(Reading(names.HIT_RATE, "highest"))
 
     @property
+    def alternatives(self) -> tuple[tuple[Reading, ...], ...]:
+        """Readings of each source."""
+        return self.looked_up.readings, self.cached.readings, self.gauge.readings
+
+    @property
     def readings(self) -> tuple[Reading, ...]:
-        return (*self.looked_up.readings, *self.cached.readings, *self.gauge.readings)
+        return tuple(chain.from_iterable(self.alternatives))
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
         source = self.source(window)

@@ -29,8 +29,10 @@ Valued = tuple[Floats, Ints]
 class TurnFigure(Figure):
     """Measure of a turn. `values`: its formula. `columns`: of the turn files that the formula reads, beside `failure`.
 
-    `by_event`: a turn has several values, one for each gap, event or token. `ends`: the instant to which a value belongs in
-    a timeline. `tail`: its percentile beside the median, in live figures. `compared`: statistics that comparisons of runs test.
+    `by_event`: a turn has several values, one for each gap, event or token; a headline of this kind has one for each gap. `ends`:
+    the instant to which a value belongs in a timeline. `tail`: its percentile beside the median, in live figures. `compared`:
+    statistics that comparisons of runs test. `brief`: also where only a few fit: tiles, steps, breakdowns, progress lines.
+    `of_turn`: shown with a single turn, in the table of the slowest turns and in spans.
     """
 
     values: Callable[[TurnBatch], Valued]
@@ -39,6 +41,8 @@ class TurnFigure(Figure):
     by_event: bool = False
     tail: str = "p95"
     compared: tuple[str, ...] = ()
+    brief: bool = False
+    of_turn: bool = False
     better: Better = "lower"
 
     @property
@@ -159,6 +163,7 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
         title="Lag",
         text="sent - planned: delay of the request behind its plan, connection set-up included",
         called=_called("client queue time", "request dispatch delay", "credit drop latency (in part)", "-"),
+        of_turn=True,
         **_span("planned_ns", "sent_ns"),
     ),
     TurnFigure(
@@ -190,6 +195,8 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
         "tool call)",
         called=_called("- (see first_event_ms)", "TTFT", "Time to First Token", "TTFT"),
         headline=True,
+        brief=True,
+        of_turn=True,
         compared=("mean", "p50", "p95", "p99"),
         panel="TTFT, ms",
         **_span("sent_ns", "first_ns"),
@@ -222,6 +229,7 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
         f"{STALL_MS:.0f} ms is a stall",
         called=_called("ITL", "- (its ITL is a mean for each request)", "Inter Chunk Latency", "-"),
         headline=True,
+        brief=True,
         compared=("p99",),
         tail="p99",
         panel="ITL, ms",
@@ -261,6 +269,7 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
         called=_called("E2EL", "Request Latency", "Request Latency", "E2E Latency"),
         headline=True,
         compared=("mean",),
+        of_turn=True,
         **_answer("sent_ns", "last_ns"),
     ),
     TurnFigure(
@@ -268,6 +277,7 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
         title="E2E from plan",
         text="last - planned: E2E from the planned instant",
         called=_called("E2EL including client queue", "request scheduled latency", "effective latency", "-"),
+        of_turn=True,
         **_answer("planned_ns", "last_ns"),
     ),
     TurnFigure(
@@ -298,3 +308,5 @@ ROUND_TRIP = BY_KEY["round_trip_ms"]
 TTFT_PLANNED, E2E_PLANNED = BY_KEY["ttft_planned_ms"], BY_KEY["e2e_planned_ms"]
 FIRST_EVENT, ITL_BY_TOKEN = BY_KEY["first_event_ms"], BY_KEY["itl_token_ms"]
 HEADLINES = tuple(figure for figure in TURN_FIGURES if figure.headline)
+BRIEF = tuple(figure for figure in TURN_FIGURES if figure.brief)
+OF_TURN = tuple(figure for figure in TURN_FIGURES if figure.of_turn)

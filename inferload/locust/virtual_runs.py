@@ -97,7 +97,7 @@ def _make(run: Ordered, users: Mapping[str, type], report: argparse.ArgumentPars
 
 def _report() -> argparse.ArgumentParser:
     """Return a parser with the command `inferload report`, of another package."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     for entry in entry_points(group="inferload.commands"):
         if entry.name == "report":
             entry.load()(parser.add_subparsers())

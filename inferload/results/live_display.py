@@ -13,7 +13,7 @@ from rich.text import Text
 from inferload.base.escaping import escaped
 from inferload.base.numbers import percent, plural, short
 from inferload.figures.rate_figures import OUTPUT
-from inferload.figures.turn_figures import ITL, TTFT
+from inferload.figures.turn_figures import BRIEF
 from inferload.results.documents.summary_document import GateResult
 from inferload.results.progress_lines import Snapshot, lines
 
@@ -32,8 +32,7 @@ class Course:
     def add(self, now: Snapshot) -> None:
         """Add the figures of a snapshot."""
         figures = {
-            TTFT.head("p50").text: now.recent[TTFT.column("p50")],
-            ITL.head("p50").text: now.recent[ITL.column("p50")],
+            **{figure.head("p50").text: now.recent[figure.column("p50")] for figure in BRIEF},
             "output tok/s": now.recent[OUTPUT.key],
             "in flight": float(now.in_flight),
             "waiting": now.waiting,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inferload.base.escaping import escaped
 from inferload.base.numbers import clock, percent, short
 from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TURNS
-from inferload.figures.turn_figures import ITL, TTFT
+from inferload.figures.turn_figures import BRIEF
 from inferload.results.rolling_stats import RecentFigures
 from inferload.results.verdict.validity import SoFar
 
@@ -84,6 +84,6 @@ def _latency(now: Snapshot) -> list[str]:
         server = [f"KV {percent(now.kv_cache_usage, '-')}", f"waiting {short(now.waiting)}"]
     pairs = [
         f"{figure.title} p50 {short(now.recent[figure.column('p50')])} p95 {short(now.recent[figure.column('p95')])} ms"
-        for figure in (TTFT, ITL)
+        for figure in BRIEF
     ]
     return [*pairs, *server]

@@ -10,9 +10,9 @@ from inferload.base.escaping import encodable
 from inferload.base.numbers import short
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
-from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Summary
+from inferload.results.open_run import OpenRun
 from inferload.scenario.files.yaml_text import data_of
 from inferload.scenario.schema import tasks
 
@@ -102,16 +102,16 @@ class RunList:
         if known is not None and known[0] == version:
             return known
         self._pause()
-        return version, listed(path)
+        return version, listed(OpenRun(path))
 
 
-def listed(path: Path) -> ListedRun:
-    """Read the entry of a run directory; damaged documents give an entry without figures."""
+def listed(run: OpenRun) -> ListedRun:
+    """Return the entry of a run directory; damaged documents give an entry without figures."""
     manifest, summary, error = Manifest(), None, ""
     try:
-        manifest = typed_documents.read(path / rundir.MANIFEST, Manifest)
-        if rundir.is_plain(path / rundir.SUMMARY):
-            summary = typed_documents.read(path / rundir.SUMMARY, Summary)
+        manifest = run.manifest
+        if run.has(rundir.SUMMARY):
+            summary = run.summary
     except UsageError as damage:
         error = encodable(str(damage))
     state, headline = "incomplete", "no summary: the run is under way, or was killed"
@@ -122,10 +122,10 @@ def listed(path: Path) -> ListedRun:
     engine, model = manifest.engine or "unknown", manifest.model or "unknown"
     figures, values = _figures(summary)
     return ListedRun(
-        name=name_of(path),
+        name=name_of(run.path),
         started_at=manifest.started_at,
         scenario=manifest.scenario.name,
-        program=_program(manifest, path.name),
+        program=_program(manifest, run.path.name),
         server=model if model == engine else f"{model} ({engine})",
         state=state,
         headline=headline,

@@ -11,15 +11,8 @@ from inferload.figures import table
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.limits.slo import LIMITS, limit_text
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TURNS
-from inferload.figures.server_figures import (
-    GPU,
-    SERVER_FIGURES,
-    SPEC_DECODE,
-    Server,
-    ServerFigure,
-    has_gpu,
-    statistic_of,
-)
+from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure, has_gpu, statistic_of
+from inferload.figures.server_figures import SERVER_FIGURES, Server
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results import readers
 from inferload.results.documents.summary_document import (

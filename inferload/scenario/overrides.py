@@ -10,7 +10,7 @@ from inferload.base.errors import UsageError
 from inferload.scenario.files.yaml_text import Fault, Parsed, PathTo, dotted, parse, scalar
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
 from inferload.scenario.schema.arrivals import Arrivals
-from inferload.scenario.schema.chat import OPEN_ENDED, Chat
+from inferload.scenario.schema.chat import Chat
 from inferload.scenario.schema.workloads import Mix, Workload
 
 _PATH = re.compile(r"[^.\[\]=]+(\.[^.\[\]=]+|\[\d+\])*")
@@ -135,17 +135,16 @@ def input_len(workload: Workload, text: str) -> Override:
     """Return the override of `--input-len N`: tokens of each new user message."""
     source = f"--input-len {text}"
     if isinstance(workload, Chat):
-        if workload.source.kind in OPEN_ENDED:
+        kind, keys = workload.source.kind, workload.source.prompt_keys
+        if workload.source.open_ended:
             return Override(("workload", "prompt_tokens"), scalar(text), source)
-        if workload.source.kind == "random":
-            return Override(("workload", "source", "input_tokens"), scalar(text), source)
-        if workload.source.kind == "prefix_repetition":
-            raise UsageError(
-                f"{source}: workload.source.kind is prefix_repetition, whose prompts have two lengths; "
-                f"give --set workload.source.prefix_tokens=N and --set workload.source.suffix_tokens=N"
-            )
+        if len(keys) == 1:
+            return Override(("workload", "source", *keys), scalar(text), source)
+        if keys:
+            remedy = " and ".join(f"--set workload.source.{key}=N" for key in keys)
+            raise UsageError(f"{source}: workload.source.kind is {kind}, whose prompts have two lengths; give {remedy}")
         raise UsageError(
-            f"{source}: workload.source.kind is {workload.source.kind}, whose messages have their own lengths; "
+            f"{source}: workload.source.kind is {kind}, whose messages have their own lengths; "
             "use a scenario with generated text, such as chat"
         )
     if isinstance(workload, Agent):
@@ -156,7 +155,7 @@ def input_len(workload: Workload, text: str) -> Override:
 def output_len(workload: Workload, text: str) -> Override:
     """Return the override of `--output-len N`: tokens of each answer."""
     source = f"--output-len {text}"
-    if isinstance(workload, Chat) and workload.source.kind in ("random", "prefix_repetition"):
+    if isinstance(workload, Chat) and workload.source.prompt_keys:
         return Override(("workload", "source", "output_tokens"), scalar(text), source)
     if isinstance(workload, Chat | Agent | LiveAgentWorkload):
         return Override(("workload", "output_tokens"), scalar(text), source)

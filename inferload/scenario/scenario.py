@@ -24,7 +24,7 @@ from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import Override, apply
 from inferload.scenario.schema.added_later import ADDED_LATER
 from inferload.scenario.schema.agent import BUNDLED_AGENT, LiveAgentWorkload
-from inferload.scenario.schema.arrivals import Arrivals, kind_names
+from inferload.scenario.schema.arrivals import Arrivals
 from inferload.scenario.schema.base import (
     AtLeastOne,
     Flag,
@@ -35,6 +35,7 @@ from inferload.scenario.schema.base import (
     SloLimits,
     add_up,
     distinct,
+    one_of,
 )
 from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName, MaxTokensField, names_of
@@ -286,10 +287,8 @@ class Scenario(ScenarioPart):
     name: Name = Field(
         description="name, part of the run directory's name: at most 64 letters, digits, '.', '_' or '-'"
     )
-    workload: Workload = Field(
-        description="content of the sessions: {kind: chat | agent | live_agent | replay | tasks | mix, ...}"
-    )
-    arrivals: Arrivals = Field(description=f"start of the sessions: {{kind: {' | '.join(kind_names())}, ...}}")
+    workload: Workload = Field(description=f"content of the sessions: {one_of(Workload)}")
+    arrivals: Arrivals = Field(description=f"start of the sessions: {one_of(Arrivals)}")
     phases: Phases = Field(description="lengths of the phases: {warmup_s, measure_s | sessions | turns, drain_s}")
     request: RequestOptions = Field(default=RequestOptions(), description="endpoint and options of each request")
     cache: Cache = Field(default=Cache(), description="prefix-cache isolation, cold and warm runs")

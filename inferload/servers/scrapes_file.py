@@ -101,10 +101,11 @@ def join_parts(folder: Path, on_write: Callable[[], None] = lambda: None) -> Non
 
     `on_write`: called after each write and each removal.
     """
-    files = _files_to_read(folder)
-    if not any(path.name != JOINED for path in files):
+    earlier = _joined_names(folder)
+    files = [path for path in _files(folder) if path.name not in earlier]
+    joined_names = sorted(earlier | {path.name for path in files if path.name != JOINED})
+    if len(joined_names) == len(earlier):
         return
-    joined_names = sorted(_joined_names(folder) | {path.name for path in files if path.name != JOINED})
     schema = SCHEMA.with_metadata({_PARTS_KEY: json.dumps(joined_names).encode()})
     with whole_file(folder / JOINED, on_write) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for table in (table for path in files for table in tables(path)):
@@ -120,9 +121,13 @@ def read_scrapes(run_dir: Path, unreadable: list[str] | None = None) -> Iterator
 
     `unreadable`: list that receives the names of incomplete files, whose rest is skipped; without it they raise UsageError.
     """
-    for path in _files_to_read(run_dir / SERVER_METRICS, unreadable):
+    joined_names: set[str] = set()
+    for path in sorted(_files(run_dir / SERVER_METRICS), key=lambda path: path.name != JOINED):
         try:
-            yield from tables(path)
+            if path.name not in joined_names:
+                with pq.ParquetFile(path) as source:
+                    joined_names |= _parts_of(source.metadata) if path.name == JOINED else set()
+                    yield from _row_groups(source)
         except UNREADABLE as error:
             if unreadable is None:
                 raise UsageError(f"{path}: cannot be read as scrapes; remove it to go on without them") from error
@@ -131,18 +136,24 @@ def read_scrapes(run_dir: Path, unreadable: list[str] | None = None) -> Iterator
 
 def samples(run_dir: Path) -> int:
     """Return the number of samples in the complete files of a run."""
-    count = 0
-    for path in _files_to_read(run_dir / SERVER_METRICS, []):
+    count, folder, joined_names = 0, run_dir / SERVER_METRICS, set[str]()
+    with suppress(*UNREADABLE):
+        joined_names = _joined_names(folder)
+    for path in _files(folder):
         with suppress(*UNREADABLE):
-            count += pq.read_metadata(path).num_rows
+            count += 0 if path.name in joined_names else pq.read_metadata(path).num_rows
     return count
 
 
 def tables(path: Path) -> Iterator[pa.Table]:
     """Yield the row groups of one file with the columns of SCHEMA. One of `UNREADABLE` for a file that holds no scrapes."""
     with pq.ParquetFile(path) as source:
-        for group in range(source.num_row_groups):
-            yield _as_scrapes(source.read_row_group(group)).replace_schema_metadata(None)
+        yield from _row_groups(source)
+
+
+def _row_groups(source: pq.ParquetFile) -> Iterator[pa.Table]:
+    for group in range(source.num_row_groups):
+        yield _as_scrapes(source.read_row_group(group)).replace_schema_metadata(None)
 
 
 def _as_scrapes(table: pa.Table) -> pa.Table:
@@ -165,17 +176,9 @@ def _joined_names(folder: Path) -> set[str]:
     joined = folder / JOINED
     if not is_plain(joined):
         return set()
-    names = json_text.parse((pq.read_schema(joined).metadata or {}).get(_PARTS_KEY, b"[]"))
+    return _parts_of(pq.read_metadata(joined))
+
+
+def _parts_of(metadata: pq.FileMetaData) -> set[str]:
+    names = json_text.parse((metadata.metadata or {}).get(_PARTS_KEY, b"[]"))
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
-
-
-def _files_to_read(folder: Path, unreadable: list[str] | None = None) -> list[Path]:
-    """Return the files to read: the joined file, and the parts that are not in it."""
-    try:
-        joined_names = _joined_names(folder)
-    except UNREADABLE as error:
-        if unreadable is None:
-            joined = folder / JOINED
-            raise UsageError(f"{joined}: cannot be read as scrapes; remove it to go on without them") from error
-        joined_names = set()  # the joined file is incomplete; reading it reports that
-    return [path for path in _files(folder) if path.name not in joined_names]

@@ -17,6 +17,7 @@ from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
 from inferload.figures.server_entry import FigureValue, Histogram, MeanAndMax
+from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure
 from inferload.figures.server_figures import (
     DRAFTS,
     ENGINE_GAUGES,
@@ -25,7 +26,6 @@ from inferload.figures.server_figures import (
     SERVER_FIGURES,
     Engine,
     Server,
-    ServerFigure,
 )
 from inferload.figures.server_formulas import (
     MS_PER_S,
@@ -163,7 +163,7 @@ def together(windows: Iterable["ServerWindow"]) -> dict[str, float | None]:
     if len(servers) < 2 or any(window.server.replicas > 1 for window in every):
         return {}
     group = ServersWindow(servers, whole=True)
-    return {row.key: row.number(group) for row in SERVER_FIGURES if row.block != server_figures.GPU}
+    return {row.key: row.number(group) for row in SERVER_FIGURES if row.block != GPU}
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ def _entry(window: ServerWindow) -> Server:
     groups: dict[str | None, dict[str, Any]] = {}
     for row in SERVER_FIGURES:
         groups.setdefault(row.block, {})[row.entry_key] = _value(row, window)
-    groups[server_figures.SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
+    groups[SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
     blocks = {
         block: server_figures.block_of(block, values)
         for block, values in groups.items()

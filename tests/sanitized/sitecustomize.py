@@ -1,4 +1,4 @@
-"""Have every Python whose PYTHONPATH names this folder import the extension that `make sanitized` built."""
+"""Have every Python whose PYTHONPATH names this folder import the extensions that `make sanitized` built."""
 
 import importlib.abc
 import importlib.machinery
@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds the extension in the folder that INFERLOAD_SANITIZED names; if it is missing there, that is an error."""
+    """Finds the extensions in the folder that INFERLOAD_SANITIZED names; if one is missing there, that is an error."""
 
-    name = "inferload.client.connection._native"
+    names = ("inferload.client.connection._parser", "inferload.client.connection._transport")
 
     def find_spec(self, name: str, _path: object, _target: object = None) -> importlib.machinery.ModuleSpec | None:
-        if name != self.name:
+        if name not in self.names:
             return None
         file = Path(os.environ["INFERLOAD_SANITIZED"]) / f"{name}.so"
         if not file.exists():

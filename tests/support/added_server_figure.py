@@ -12,30 +12,34 @@ import msgspec
 import pandas as pd
 
 METRIC = "vllm:num_requests_deferred"
-TEXT = f"""
-DEFERRED = ServerFigure(
-    key="requests_deferred",
-    title="requests deferred",
-    unit="",
-    label="deferred",
-    text="{METRIC}, summed over engines",
-    better="lower",
-    formula=Gauge(Reading("{METRIC}")),
-    headline=True,
-    panel="requests",
-)
-
+OF_ENGINE = '    requests_deferred: Annotated[MeanAndMax, Meta(description="deferred")] = MeanAndMax()\n'
+TEXT = f"""\
+    requests_deferred: Annotated[
+        MeanAndMax | None,
+        ServerFigure(
+            title="requests deferred",
+            label="deferred",
+            text="{METRIC}, summed over engines",
+            better="lower",
+            formula=Gauge(Reading("{METRIC}")),
+            headline=True,
+            panel="requests",
+        ),
+    ] = None
 """
-MODULE, END = "inferload.figures.server_figures", "# All rows above, in their order."
+MODULE = "inferload.figures.server_figures"
+ENGINE, SERVER = "\n\nclass Server(", "    restarts: Annotated["
 spec = importlib.util.find_spec(MODULE)
 assert spec is not None
 assert spec.origin is not None
-rows, end, rest = Path(spec.origin).read_text(encoding="utf-8").partition(END)
-assert end
+rows = Path(spec.origin).read_text(encoding="utf-8")
+for place, text_of_row in ((ENGINE, OF_ENGINE), (SERVER, TEXT)):
+    assert rows.count(place) == 1
+    rows = rows.replace(place, text_of_row + place)
 server_figures = importlib.util.module_from_spec(spec)
 sys.modules[MODULE] = server_figures
-exec(compile(rows + TEXT + end + rest, spec.origin, "exec"), vars(server_figures))
-ROW = server_figures.DEFERRED
+exec(compile(rows, spec.origin, "exec"), vars(server_figures))
+ROW = server_figures.BY_KEY["requests_deferred"]
 
 import summaries  # noqa: E402
 from inferload.analysis.charts import over_time  # noqa: E402

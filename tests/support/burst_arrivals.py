@@ -32,6 +32,11 @@ class Bursts(OpenArrivals):
         """Name of the rate."""
         return "sessions_per_s"
 
+    @property
+    def uneven(self) -> str:
+        """Bursts have no constant rate."""
+        return "sessions start in bursts"
+
     def at_rate(self, rate: float) -> dict[str, Any]:
         """Return the interval."""
         return {"every_s": self.sessions / rate}

@@ -14,6 +14,8 @@ ROW = f'''
         unit="ms",
         text="E2E / output tokens",
         headline=True,
+        brief=True,
+        of_turn=True,
         compared=("mean",),
         panel="{TITLE}, ms",
         values=lambda turns: (
@@ -46,20 +48,25 @@ def places(folder: Path) -> dict[str, object]:
     from inferload.analysis.charts import over_time
     from inferload.analysis.data import figures, frames, timeline
     from inferload.analysis.pages.glossary import DEFINITIONS
+    from inferload.analysis.report import first_screen, slowest
     from inferload.deploy.render import dashboard
+    from records import turn
 
     from inferload.figures import measures_page
     from inferload.results import terminal_summary
     from inferload.results.documents.typed_documents import document_of
+    from inferload.results.open_run import OpenRun
     from inferload.results.summarise.summarise import summarise
-    from inferload.results.tables.run_tables import run_tables
+    from inferload.results.tables import run_tables
     from inferload.run.exporter import metrics
     from inferload.run.live import panels
+    from inferload.run.worker.turn_tracer import attributes
+    from inferload.scenario.schema.endpoints import ENDPOINTS
 
     gated = long_run.SCENARIO.replace("gates: [", f'gates: ["p95({KEY}) < 1000", ')
     known = summarise(long_run.write(folder / "long", long_run.LongRun(2000, scenario=gated)))
     summary = document_of(known)
-    table = timeline.build(frames.load(synthetic_run.write(folder / "short")))
+    table = timeline.build(frames.load(OpenRun(synthetic_run.write(folder / "short"))))
     return {
         "summary": summary["latency"][KEY],
         "class": summary["by_class"]["chat"]["latency"][KEY],
@@ -67,7 +74,11 @@ def places(folder: Path) -> dict[str, object]:
         "gates": [gate for gate in summary["verdict"]["gates"] if KEY in gate["gate"]],
         "terminal": TITLE in terminal_summary.brief(known),
         "details": f"\n  {TITLE} " in terminal_summary.details(known),
-        "report": [table.key for table in run_tables(known) for row in table.texts if row[0] == TITLE],
+        "report": [table.key for table in run_tables.run_tables(known) for row in table.texts if row[0] == TITLE],
+        "steps": any(getattr(head, "term", "") == KEY for head in run_tables._steps(known)[0].columns),
+        "slowest": any(getattr(head, "term", "") == KEY for head in slowest.COLUMNS),
+        "tiles": any(tile.label.term == KEY for tile in first_screen._tiles(known)),
+        "span": f"inferload.{KEY}" in attributes(ENDPOINTS["chat"], turn(), "r1"),
         "live": [chart["title"] for chart in panels.view()["charts"] if chart.get("measure") == KEY],
         "live row": panels.class_row(None, known).get(f"{KEY}_p50"),
         "exporter": any(metric.name == "inferload_normalized_e2e_seconds" for metric in metrics.METRICS),

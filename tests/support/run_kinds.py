@@ -10,6 +10,7 @@ import synthetic_run as synthetic
 from inferload.analysis.report import multi_run_page, report, search_page
 
 from inferload.base import rundir
+from inferload.results.open_run import OpenRun
 
 LONG = "meta-llama/Llama-3.1-8B-Instruct-with-a-long-name-" * 3
 SIMULATED = [{"url": synthetic.TARGET, "engine": "simulator", "stands_for": "Llama-3.1-8B on NVIDIA A100-SXM4-80GB"}]
@@ -36,7 +37,7 @@ def _reason(text: str, code: str, phase: str = "measure", level: str = "invalid"
 
 
 def _run(document: Callable[[], dict[str, Any]], **manifest: Any) -> Callable[[Path], Path]:
-    return lambda path: report.make(synthetic.write(path, document(), **manifest)).html
+    return lambda path: report.make(OpenRun(synthetic.write(path, document(), **manifest))).html
 
 
 def _load(users_or_rate: str, detail: str = "") -> dict[str, Any]:
@@ -75,7 +76,7 @@ def _long_texts() -> dict[str, Any]:
 
 
 def _killed(path: Path) -> Path:
-    return report.make(synthetic.write(path, killed=True)).html
+    return report.make(OpenRun(synthetic.write(path, killed=True))).html
 
 
 def _of_locust(path: Path) -> Path:
@@ -99,9 +100,9 @@ def _search(path: Path) -> Path:
     points = []
     for level, verdict in ((4.0, "holds"), (8.0, "holds"), (16.0, "breaks")):
         name = f"points/{level:.0f}"
-        report.make(
-            synthetic.write(path / name, summary(run={"engine": "simulator"}), targets=SIMULATED, engine="simulator")
-        )
+        simulated = summary(run={"engine": "simulator"})
+        run = synthetic.write(path / name, simulated, targets=SIMULATED, engine="simulator")
+        report.make(OpenRun(run))
         points.append(
             {"level": level, "verdict": verdict, "looks": 1, "measured_s": 40.0, "spent_s": 50.0, "turns": 40}
             | {"turns_per_s": level, "goodput_turns_per_s": level, "growth": None, "conditions": [], "causes": []}
@@ -124,7 +125,7 @@ def _search(path: Path) -> Path:
 
 def _several(path: Path) -> Path:
     runs = [synthetic.write(path / name, summary(), targets=SIMULATED, engine="simulator") for name in ("a", "b")]
-    return multi_run_page.make_runs(runs, path)[1]
+    return multi_run_page.make_runs([OpenRun(run) for run in runs], path)[1]
 
 
 _SIMULATED: dict[str, Any] = {"engine": "simulator", "targets": SIMULATED}

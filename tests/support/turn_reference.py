@@ -97,16 +97,16 @@ def missed(slo: Slo, record: TurnRecord) -> tuple[str, ...] | None:
     start_ns = record.planned_ns if slo.from_plan else record.sent_ns
     first_ns = record.closed_ns if record.cancelled and record.first_ns is None else record.first_ns
     last_ns = record.closed_ns if record.cancelled else record.last_ns
-    late, unknown = [], False
-    for name, limit, end_ns in (("ttft_ms", slo.ttft_ms, first_ns), ("e2e_ms", slo.e2e_ms, last_ns)):
-        if limit is not None and not any(value <= limit for value in span(start_ns, end_ns)):
+    late, unknown, limits = [], False, slo.limits
+    for name, end_ns in (("ttft_ms", first_ns), ("e2e_ms", last_ns)):
+        if name in limits and not any(value <= limits[name] for value in span(start_ns, end_ns)):
             late.append(name)
-    if slo.tpot_ms is not None and not record.cancelled and len(record.event_ns or ()) > 1:
+    if "tpot_ms" in limits and not record.cancelled and len(record.event_ns or ()) > 1:
         unknown = record.output_tokens is None
-        if any(value > slo.tpot_ms for value in tpot(record)):
+        if any(value > limits["tpot_ms"] for value in tpot(record)):
             late.append("tpot_ms")
     ordered = sorted(gaps(record))
-    if slo.itl_ms is not None and ordered and ordered[ceil(0.99 * len(ordered)) - 1] > slo.itl_ms:
+    if "itl_ms" in limits and ordered and ordered[ceil(0.99 * len(ordered)) - 1] > limits["itl_ms"]:
         late.append("itl_ms")
     return None if unknown and not late else tuple(sorted(late))
 

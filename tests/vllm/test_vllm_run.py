@@ -16,6 +16,7 @@ from inferload.analysis.report.reconcile import reconcile
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 
+from inferload.results.open_run import OpenRun
 from inferload.servers.scrapes_file import read_scrapes
 from inferload.servers.series import ServerSeries, by_target
 
@@ -150,7 +151,7 @@ def test_each_turn_has_the_times_reported_by_the_server(turns: list[dict[str, An
 
 
 def test_the_parts_of_turns_and_the_counts_of_both_sides_add_up(run_dir: Path) -> None:
-    reconciled = reconcile(frames.load(run_dir))
+    reconciled = reconcile(frames.load(OpenRun(run_dir)))
     assert {check.check: check.outcome for check in reconciled.checks} == dict.fromkeys(
         ("parts of a turn", "requests", "prompt tokens", "output tokens"), "adds up"
     )

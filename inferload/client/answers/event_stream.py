@@ -1,8 +1,8 @@
 """Body of a reply: from timestamped bytes to events, with chunk framing and event framing removed together, or to an error message.
 
-There are two equivalent paths. The Python path handles every input. The native path (`native/scan.c`) handles whole chunks of whole
-events; of consecutive events that differ in one text only (nearly all events of a completion) it returns the texts joined. Their
-frame, the common bytes, comes from the Python path: `ChatAnswer.frame_of` derives it and verifies it by decoding.
+There are two equivalent paths. The Python path handles every input. The native path (`native/parser/scan.c`) handles whole chunks
+of whole events; of consecutive events that differ in one text only (nearly all events of a completion) it returns the texts
+joined. Their frame, the common bytes, comes from the Python path: `ChatAnswer.frame_of` derives it and verifies it by decoding.
 """
 
 import contextlib
@@ -42,12 +42,9 @@ Scan = Callable[..., tuple[list[tuple[bytes, Any]], int, int]]
 
 
 def scanner() -> Scan | None:
-    """Return the native path; None if this process does not use the extension."""
-    if reader_choice.chosen() == "python":
-        return None
-    from inferload.client.connection import _native
-
-    return _native.scan
+    """Return the native path; None if the compiled parser is not available."""
+    compiled = reader_choice.parser()
+    return None if compiled is None else compiled.scan
 
 
 class ReplyParser:

@@ -18,7 +18,7 @@ from inferload.client.connection import descriptors, in_memory
 from inferload.client.connection.http1 import Http1Error, parse_head, request_head
 from inferload.client.connection.proxies import Proxy, bracketed
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS, PythonConnection
-from inferload.client.connection.reply import AnyConnection, mark_searches
+from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
 from inferload.client.connection.tls import TlsLayer
 from inferload.turns.record import Failure
@@ -80,7 +80,7 @@ class Dialer:
         self._context = tls.context() if target.scheme == "https" else None
         self._timeout_s = timeout_s
         self._thread = thread
-        self._marks = mark_searches(marks)
+        self._marks = marks
 
     @property
     def request_path_prefix(self) -> str:

@@ -168,6 +168,11 @@ class ChunkedDecoder:
         if self.done:
             self.surplus = self.surplus or data
             return b""
+        if self.between_chunks:  # nearly every read of a stream is one whole chunk
+            cut = data.find(b"\r\n", 1, 16)
+            size = len(data) - cut - 4
+            if cut > 0 and size > 0 and data.endswith(b"\r\n") and hex_number(data[:cut]) == size:
+                return data[cut + 2 : -2]
         pieces: list[bytes] = []
         buffer, at = self._buffer + data, 0
         try:

@@ -2,11 +2,18 @@
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
+import gevent
+
 from inferload.base.clock import NS_PER_S, now_ns, wall_ns
-from inferload.client.connection.reply import ConnectionLost, GatheredReply, MarkSearch
+from inferload.client.connection import reader_choice
+from inferload.client.connection.python_connection import MARKED_S
+from inferload.client.connection.reply import ConnectionLost, GatheredReply
+from inferload.client.connection.target import Target
 from inferload.client.connection.tcp_info import TcpInfo
+from inferload.turns.socket_reader import SocketReader
 
 _STAMP = struct.Struct("qq")
 
@@ -28,12 +35,19 @@ class MemoryServer(Protocol):
 server: MemoryServer | None = None
 
 
+def reader_of(target: Target) -> SocketReader:
+    """Return the reader of the connections to a target. Raise UsageError as `reader_choice.reader_of` does."""
+    if server is None:
+        return reader_choice.reader_of(target)
+    return SocketReader(target=target.url, reader="memory")
+
+
 class MemoryConnection:
     """Client's end of a connection, the counterpart of `PythonConnection`. Raise no error: nothing is between the ends."""
 
     info = TcpInfo()
 
-    def __init__(self, peer: MemoryServer, marks: tuple[MarkSearch, ...] = ()) -> None:
+    def __init__(self, peer: MemoryServer, marks: tuple[bytes, ...] = ()) -> None:
         self.turns = 0
         self.kept_ns = 0
         self.closed = False
@@ -45,8 +59,11 @@ class MemoryConnection:
         """See PythonConnection.expect."""
         assert self._reply is None
         self.turns += 1
-        self._reply = GatheredReply(on_done, on_parse_due)
-        return self._reply
+        self._reply = reply = GatheredReply(on_done, on_parse_due, self._marks)
+        if on_parse_due is not None:
+            reply.on_full = on_parse_due
+            reply.on_mark = partial(self._wait_for_end, reply, on_parse_due)
+        return reply
 
     def refresh(self) -> bool:
         """Return False if the server has closed the connection."""
@@ -76,6 +93,17 @@ class MemoryConnection:
         if not self.closed:
             self.closed, self._reply = True, None
             self._end.close()
+
+    def _wait_for_end(self, reply: GatheredReply, on_parse_due: Callable[[], None]) -> None:
+        """Have a reply parsed unless it ends soon after a mark."""
+        if reply.done:
+            return
+
+        def expire() -> None:
+            if reply is self._reply and not reply.done:
+                on_parse_due()
+
+        gevent.get_hub().loop.timer(MARKED_S).start(expire)
 
     def _receive(self, data: bytes) -> None:
         if self._reply is None or self._reply.done:  # nothing was asked for

@@ -1,8 +1,8 @@
-"""Keep-alive connection that is read in the event loop: TLS, and machines without the extension (see `NativeConnection`).
+"""Keep-alive connection that is read in the event loop: TLS, and machines without the native thread (see `NativeConnection`).
 
 A read watcher is registered for the whole life of the connection and calls back from the event loop: no greenlet switch and no
-failed `recv` per chunk. The callback takes the time, stores the bytes and searches them for the end of the body; parsing is
-deferred (`HttpReply.body`). The kernel's receive timestamp dates a chunk that waited while this process was busy.
+failed `recv` per chunk. The callback takes the time and pushes the bytes to a parser that finds the end of the body; the parsing
+of events is deferred (`HttpReply.body`). The kernel's receive timestamp dates a chunk that waited while this process was busy.
 """
 
 import socket
@@ -11,14 +11,14 @@ from typing import Any
 
 from inferload.base.clock import now_ns, wall_ns
 from inferload.client.connection.loop_polls import LoopPolls, polls_of
-from inferload.client.connection.reply import ConnectionLost, GatheredReply, MarkSearch
+from inferload.client.connection.reply import ConnectionLost, GatheredReply
 from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, is_rejected, tcp_info
 from inferload.client.connection.tls import TlsLayer
 
 SO_TIMESTAMPNS = 35  # Linux; not in the socket module
 _READ_BYTES = 2_048  # a larger buffer would be allocated and released for each token of 200 bytes
 _ANCILLARY_BYTES = socket.CMSG_SPACE(16)
-_MARKED_S = 0.021  # MARKED_NS in reader.c, and the error of a timer
+MARKED_S = 0.021  # MARKED_NS in thread.c, and the error of a timer
 
 
 def offered(sock: Any, data: bytes) -> bytes | memoryview:
@@ -34,7 +34,7 @@ class PythonConnection:
     """A connected socket that is read for one reply at a time. `watch` registers it with an event loop.
 
     `sock`: a gevent socket, whose `sendall` may block the calling greenlet; non-blocking calls use the plain socket below it.
-    `marks`: searches for parts of the end marker; a body that goes on 20 ms after one is parsed.
+    `marks`: parts of the end marker; a body that goes on 20 ms after one is parsed.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class PythonConnection:
         "turns",
     )
 
-    def __init__(self, sock: Any, tls: TlsLayer | None, marks: tuple[MarkSearch, ...] = ()) -> None:
+    def __init__(self, sock: Any, tls: TlsLayer | None, marks: tuple[bytes, ...] = ()) -> None:
         self._sock = sock
         self._tls = tls
         self._recvmsg = sock._sock.recvmsg
@@ -76,7 +76,7 @@ class PythonConnection:
         """Register the read watcher until `close`."""
         self._polls = polls_of(loop)
         self._watcher = loop.io(self._sock.fileno(), 1)
-        self._mark_timer = loop.timer(_MARKED_S, _MARKED_S)
+        self._mark_timer = loop.timer(MARKED_S, MARKED_S)
         self._watcher.start(self._on_readable)
 
     def expect(self, on_done: Callable[[], None], on_parse_due: Callable[[], None] | None = None) -> GatheredReply:

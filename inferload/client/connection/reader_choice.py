@@ -1,20 +1,28 @@
-"""Choice of the socket reader of a process: the native thread, or the equivalent Python code in the event loop."""
+"""Choice of the socket reader of a process: the native thread, or the equivalent Python code in the event loop.
+
+The compiled code has two parts, of which either may be missing: the thread (`_transport`), and the parser (`_parser`), which serves
+both readers.
+"""
 
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Literal, get_args
 
 from inferload.base.deployments import repository
 from inferload.base.errors import UsageError
-from inferload.client.connection import in_memory
 from inferload.client.connection.target import Target
 from inferload.turns.socket_reader import SocketReader
 
 try:
-    from inferload.client.connection import _native
+    from inferload.client.connection import _transport
 except ImportError:
-    _native = None  # type: ignore[assignment]  # not built: no compiler, no headers, or not Linux
+    _transport = None  # type: ignore[assignment]  # not built: no compiler, no headers, or not Linux
+try:
+    from inferload.client.connection import _parser
+except ImportError:
+    _parser = None  # type: ignore[assignment]  # not built: no compiler, or no headers
 
 ReaderName = Literal["native", "python"]
 VARIABLE = "INFERLOAD_READER"
@@ -29,8 +37,13 @@ _BY_PIP = (
 
 
 def built() -> bool:
-    """Return True if the extension is available."""
-    return _native is not None
+    """Return True if the native thread is available."""
+    return _transport is not None
+
+
+def parser() -> ModuleType | None:
+    """Return the compiled parser; None if it is not available."""
+    return _parser
 
 
 def how_to_build() -> str:
@@ -61,8 +74,6 @@ def chosen() -> ReaderName:
 
 def reader_of(target: Target) -> SocketReader:
     """Return the reader of this process for the connections to a target. Raise UsageError as `chosen` does."""
-    if in_memory.server is not None:
-        return SocketReader(target=target.url, reader="memory")
     name = chosen()
     if target.scheme == "https":  # no setting changes it
         return SocketReader(target=target.url, reader="python", why="TLS")

@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-import re
+import struct
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from inferload.base.clock import NS_PER_S
+from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
+from inferload.client.connection.python_parser import News, PythonParser
 from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo
 
-# Payload for a read without a kernel timestamp.
-_NO_STAMP = bytes(16)
-_CHUNKS_END = b"\r\n\r\n"  # end of the last chunk and its trailers
-_BETWEEN_EVENTS = (b"\n\n", b"\n\r\n", b"\r\r")  # ends of reads behind which a mark cannot go on
-_TAIL_BYTES = 256  # more than a mark in chunks of one byte
-# Framing between two bytes of a body: the end of a chunk, and the size of the next one.
-_CHUNK_EDGE = rb"(?:\r\n[0-9A-Fa-f]+[^\r\n]*\r\n)?"
-
-_RARE = b"DONEg"  # bytes that few events contain
-
-
-class MarkSearch(NamedTuple):
-    """Search for marks in a part of a body with its chunk framing. `rare`: a byte of all of them, which is looked for first."""
-
-    rare: int
-    search: Callable[[bytes], object | None]
-
-
-def mark_searches(marks: tuple[bytes, ...]) -> tuple[MarkSearch, ...]:
-    """Return the searches for these texts, one for all texts with the same first byte."""
-    searches = []
-    for first in dict.fromkeys(mark[0] for mark in marks):
-        alike = [mark for mark in marks if mark[0] == first]
-        patterns = (_CHUNK_EDGE.join(re.escape(bytes([byte])) for byte in mark) for mark in alike)
-        rare = next((byte for byte in _RARE if all(byte in mark for mark in alike)), first)
-        searches.append(MarkSearch(rare, re.compile(b"|".join(patterns)).search))
-    return tuple(searches)
+_timespec = struct.Struct("qq").unpack  # of the kernel's timestamp: seconds and nanoseconds
+_SLICE_BYTES = 65_536  # limit of a parse slice, for reads of any size
+_FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}  # `enum framing` of parser.h
 
 
 class ConnectionLost(Exception):
@@ -81,8 +57,6 @@ class HttpReply:
 
     # A stream with more unparsed bytes than this is parsed before its end.
     parse_bytes = 12_288
-    # A stream with more unparsed bytes than this is not read until they are handed over.
-    full_bytes = 1 << 22
 
     def __init__(self, on_done: Callable[[], None]) -> None:
         self.on_done = on_done
@@ -139,9 +113,6 @@ class HttpReply:
         """Discard the remaining reads and the callbacks."""
         self.on_done = nothing
 
-    def finish_if_ended(self) -> None:
-        """Finish the reply if its end was among the reads that are parsed (GatheredReply)."""
-
     @property
     def unframe(self) -> Callable[[bytes], bytes]:
         """Function from the next bytes to bytes of the body. It raises Http1Error for broken framing."""
@@ -178,209 +149,224 @@ class AnyConnection(Protocol):
     def close(self) -> None: ...
 
 
-class GatheredReply(HttpReply):
-    """Reply whose reads are added one by one in the event loop.
+class Parser(Protocol):
+    """Reads of one reply in a parser: the thread's, or one to which they are pushed."""
 
-    A read is not parsed when it is added. If it may contain the end of a chunked body, `on_parse_due` is called:
-    parsing the body decides. If it contains a mark, which is a part of the end marker, `on_mark` is called. Reads are stored in
-    arrays and lists of bytes, which are cheap for the garbage collector.
+    def frame(self, head_bytes: int, framing: int, length: int, /) -> int: ...
+    def peek(self) -> bytes: ...
+    def waiting(self) -> tuple[int, int, int, int]: ...
+    def take(self, floor_ns: int, /) -> tuple[bytes, bytes, bytes, bytes, bytes, int]: ...
+    def watch_next(self) -> None: ...
+
+
+class ParsedReply(HttpReply):
+    """Reply whose reads a parser collects, which finds its head, its end, and the marks."""
+
+    __slots__ = ("_handed", "_last_ns", "_parser", "_waiting", "on_parse_due")
+
+    def __init__(self, on_done: Callable[[], None], on_parse_due: Callable[[], None], parser: Parser) -> None:
+        super().__init__(on_done)
+        self.on_parse_due = on_parse_due
+        self._parser: Parser | None = parser  # None: it has nothing more for this reply
+        self._waiting: list[Arrivals] = []
+        self._handed = 0  # reads of the first item of `_waiting` that are handed over
+        self._last_ns = 0
+
+    def fetch_waiting(self) -> int:
+        """Return the number of reads of the body that can be handed over, after fetching more from the parser if there are none."""
+        if not self._waiting:
+            self._fetch()
+        return sum(len(reads.ends) for reads in self._waiting) - self._handed
+
+    @property
+    def body_bytes(self) -> int:
+        """Number of received bytes that are not handed over."""
+        in_parser = 0 if self._parser is None else self._parser.waiting()[1]
+        return in_parser + sum(len(reads.data) for reads in self._waiting) - self._handed_bytes
+
+    @property
+    def _handed_bytes(self) -> int:
+        return self._waiting[0].ends[self._handed - 1] if self._handed else 0
+
+    @property
+    def last_ns(self) -> int | None:
+        """Monotonic time of the latest read."""
+        if self._parser is not None:
+            self._last_ns = self._parser.waiting()[2]
+        return self._last_ns or None
+
+    def body(self, most_reads: int) -> Arrivals:
+        """See HttpReply.body."""
+        if not self._waiting:
+            self._fetch()
+        if not self._waiting:
+            return Arrivals(b"", array("q"), array("q"), array("q"), 0)
+        reads, first = self._waiting[0], self._handed
+        stop = _slice_end(reads, first, most_reads)
+        self._handed = stop
+        if stop == len(reads.ends):
+            self._handed = 0
+            del self._waiting[0]
+        return reads if stop - first == len(reads.ends) else _slice(reads, first, stop)
+
+    def watch_next(self) -> None:
+        """See HttpReply.watch_next."""
+        if self._parser is not None:
+            self._parser.watch_next()
+
+    def drop(self) -> None:
+        """Discard the remaining reads and the callbacks."""
+        super().drop()
+        self.on_parse_due = nothing
+        self._parser = None
+        self._waiting.clear()
+        self._handed = 0
+
+    def detach(self) -> None:
+        """Fetch the remaining reads: the parser may be used for the next reply."""
+        if self._parser is not None:
+            self._fetch()
+            self._parser = None
+
+    def end(self, error: ConnectionLost | None) -> None:
+        """Handle the end of the stream, in order or with an error."""
+        self.detach()  # the last reads
+        ends_body = error is None and self.head is not None and self.head.framing is Framing.CLOSE
+        self.finish(ends_body, None if ends_body else error or ConnectionLost("the server closed the connection"))
+
+    def heed(self, news: int) -> None:
+        """React to news of the parser."""
+        if news & News.SURPLUS:
+            self.surplus = True
+        if news & News.ASKS_FOR_HEAD:
+            self._set_framing()
+        elif news & (News.COMPLETE | News.BROKEN):
+            self.detach()  # the last reads
+            error = self._why_broken() if news & News.BROKEN else None
+            self.finish(complete=error is None, error=error)
+
+    def _why_broken(self) -> Http1Error:
+        """Return the error of the chunk framing in the reads that are not handed over."""
+        data = b"".join(reads.data for reads in self._waiting)[self._handed_bytes :]
+        try:
+            (self.chunks or ChunkedDecoder()).copy().feed(data)
+        except Http1Error as error:
+            return error
+        return Http1Error("the chunk framing is broken")
+
+    def _set_framing(self) -> None:
+        """Parse a head that the parser does not support, and pass the framing to it."""
+        if self._parser is None:
+            return
+        data = self._parser.peek()
+        try:
+            parsed = parse_head(data)
+        except Http1Error as error:
+            self.finish(complete=False, error=error)
+            return
+        if parsed is None:
+            self._parser.frame(0, 0, 0)
+            return
+        head, rest = parsed
+        self.hides_marks = head.is_encoded
+        self.heed(self._parser.frame(len(data) - len(rest), _FRAMINGS[head.framing], head.length or 0))
+
+    def _fetch(self) -> None:
+        """Fetch the reads of the parser; none while the head is incomplete."""
+        if self._parser is None:
+            return
+        reads, _, self._last_ns, framed = self._parser.waiting()
+        if not (reads and framed):
+            return
+        head, data, ends, at_ns, delay_ns, unstamped = self._parser.take(self.floor_ns)
+        try:
+            if self.head is None:
+                parsed = parse_head(head)
+                assert parsed is not None
+                self._begin_body(parsed[0])
+            self._waiting.append(Arrivals(data, _numbers(ends), _numbers(at_ns), _numbers(delay_ns), unstamped))
+        except Http1Error as error:
+            self._parser = None  # before `finish`, whose callback would fetch again
+            self.finish(complete=False, error=error)
+
+
+class GatheredReply(ParsedReply):
+    """Reply whose reads are pushed one by one in the event loop, to the compiled parser if this process has it.
+
+    `marks`: texts of which one is in the last event of each whole answer. If a read contains one, `on_mark` is called.
     """
 
-    __slots__ = (
-        "_body_bytes",
-        "_data",
-        "_last_ns",
-        "_left",
-        "_marks",
-        "_mono_ns",
-        "_newest_ns",
-        "_stamps",
-        "_tail",
-        "_wall_ns",
-        "_watches_next",
-        "on_full",
-        "on_mark",
-        "on_parse_due",
-        "on_room",
-    )
+    __slots__ = ("_push", "on_full", "on_mark", "on_room")
 
     def __init__(
         self,
         on_done: Callable[[], None],
         on_parse_due: Callable[[], None] | None = None,
-        marks: tuple[MarkSearch, ...] = (),
+        marks: tuple[bytes, ...] = (),
     ) -> None:
-        super().__init__(on_done)
-        self.on_parse_due = on_parse_due or self._look_for_end
+        compiled = reader_choice.parser()
+        parser = PythonParser(marks) if compiled is None else compiled.Reply(marks)
+        super().__init__(on_done, on_parse_due or nothing, parser)
+        self._push = parser.push
         self.on_mark: Callable[[], None] = nothing
-        self._marks = marks
-        self._tail = b""  # of the body, if it may end within a mark
-        self._watches_next = False  # the next read is treated as one with a mark
         self.on_full: Callable[[], None] = nothing  # stop reading until `on_room` is called
         self.on_room: Callable[[], None] = nothing
-        self._last_ns: int | None = None
-        self._newest_ns = 0  # time of the latest read that is handed over
-        self._body_bytes = 0
-        self._left = 0
-        self._mono_ns, self._wall_ns = array("q"), array("q")
-        self._stamps: list[bytes] = []
-        self._data: list[bytes] = []
-
-    def fetch_waiting(self) -> int:
-        """Return the number of reads of the body that are not handed over."""
-        return 0 if self.head is None else len(self._data)
-
-    @property
-    def body_bytes(self) -> int:
-        """Number of received bytes that are not handed over."""
-        return self._body_bytes
-
-    @property
-    def last_ns(self) -> int | None:
-        """Monotonic time of the latest read."""
-        return self._last_ns
 
     def take(self, data: bytes, mono_ns: int, wall_ns: int, ancillary: list[Any]) -> None:
         """Add a read, in the event loop; this must be fast."""
-        self._last_ns = mono_ns
-        self._mono_ns.append(mono_ns)
-        self._wall_ns.append(wall_ns)
-        self._stamps.append(ancillary[0][2] if ancillary else _NO_STAMP)
-        self._data.append(data)
-        self._body_bytes += len(data)
-        if self.head is None:
-            self._look_for_head()
-        elif self.chunks is not None:
-            # A chunked body ends in CRLF CRLF, which hardly any chunk of SSE contains: the only search of most reads.
-            if len(data) < 4 or _CHUNKS_END in data or (data[0] in b"\r\n" and self._may_end()):
-                self.on_parse_due()
-        elif self.head.framing is Framing.LENGTH:
-            self._count_down()
-        for rare, search in self._marks:
-            if rare in data and search(data) is not None:
-                self.on_mark()
-        if self._tail or not data.endswith(_BETWEEN_EVENTS):
-            self._look_for_torn_mark(data)
-        if self._watches_next:
-            self._watches_next = False
+        age_ns = -1
+        if ancillary:
+            seconds, nanoseconds = _timespec(ancillary[0][2])
+            age_ns = wall_ns - (seconds * NS_PER_S + nanoseconds)
+        news = self._push(data, mono_ns, age_ns)
+        if news:
+            self.heed(news)
+
+    def heed(self, news: int) -> None:
+        """See ParsedReply.heed."""
+        super().heed(news)
+        if news & News.MARKED:
             self.on_mark()
-        if self._body_bytes > self.full_bytes and not self.done:
+        if news & News.FULL and not self.done:
             self.on_full()
 
     def watch_end(self) -> None:
         """See HttpReply.watch_end."""
         self.on_mark()
 
-    def watch_next(self) -> None:
-        """See HttpReply.watch_next."""
-        self._watches_next = True
-
-    def end(self, error: ConnectionLost | None) -> None:
-        """Handle the end of the stream, in order or with an error. A body that is complete without it stays complete."""
-        self._look_for_end()
-        ends_body = error is None and self.head is not None and self.head.framing is Framing.CLOSE
-        self.finish(ends_body, None if ends_body else error or ConnectionLost("the server closed the connection"))
-
     def drop(self) -> None:
         """Discard the remaining reads and the callbacks."""
         super().drop()
-        for column in (self._data, self._mono_ns, self._wall_ns, self._stamps):
-            del column[:]
-        self._body_bytes = 0
-        self.on_parse_due = self.on_full = self.on_room = self.on_mark = nothing
+        self.on_full = self.on_room = self.on_mark = nothing
 
     def body(self, most_reads: int) -> Arrivals:
         """See HttpReply.body."""
-        data = self._data[:most_reads]
-        mono = np.array(self._mono_ns[:most_reads])
-        wall = np.array(self._wall_ns[:most_reads])
-        seconds, nanoseconds = np.frombuffer(b"".join(self._stamps[:most_reads]), dtype=np.int64).reshape(-1, 2).T
-        for column in (self._data, self._mono_ns, self._wall_ns, self._stamps):
-            del column[:most_reads]
-        delay = wall - (seconds * NS_PER_S + nanoseconds)
-        believed = (delay >= 0) & (mono - delay >= self.floor_ns)
-        least = max(self.floor_ns, self._newest_ns)
-        at = np.maximum.accumulate(np.maximum(np.where(believed, mono - delay, mono), least))
-        if len(at):
-            self._newest_ns = int(at[-1])
-        ends = array("q", accumulate(map(len, data)))
-        self._body_bytes -= ends[-1] if ends else 0
-        if self._body_bytes <= self.parse_bytes:
+        reads = super().body(most_reads)
+        if self.body_bytes <= self.parse_bytes:
             self.on_room()
-        unstamped = len(at) - int(believed.sum())
-        return Arrivals(b"".join(data), ends, _flat(at), _flat(delay[believed]), unstamped)
-
-    def finish_if_ended(self) -> None:
-        """Finish the reply if its last chunk was among the reads that are parsed."""
-        if self.chunks is not None and self.chunks.done:
-            self.surplus = bool(self.chunks.surplus)
-            self.finish(complete=True)
-
-    def _look_for_head(self) -> None:
-        head_so_far = b"".join(self._data)
-        try:
-            parsed = parse_head(head_so_far)
-        except Http1Error as error:
-            self.finish(complete=False, error=error)
-            return
-        for column in (self._data, self._mono_ns, self._wall_ns, self._stamps):
-            del column[:-1]
-        if parsed is None:
-            self._data[0] = head_so_far
-            return
-        head, rest = parsed
-        self._begin_body(head)
-        self._data[0] = rest  # the head ends in this read: the rest has its time
-        self._body_bytes = len(rest)
-        if head.framing is Framing.CHUNKED:
-            if len(rest) < 4 or _CHUNKS_END in rest:
-                self.on_parse_due()
-        elif head.framing is Framing.LENGTH:
-            self._left = head.length or 0
-            self._count_down()
-
-    def _look_for_torn_mark(self, data: bytes) -> None:
-        """Look for a mark in this read and those before it since the last end of an event."""
-        joined = self._tail + data
-        if any(search(joined) is not None for _, search in self._marks):
-            self.on_mark()
-        self._tail = b"" if joined.endswith(_BETWEEN_EVENTS) else joined[-_TAIL_BYTES:]
-
-    def _may_end(self) -> bool:
-        """Return True if the end of a chunked body may be split over the last two reads."""
-        return len(self._data) < 2 or _CHUNKS_END in self._data[-2][-3:] + self._data[-1][:3]
-
-    def _count_down(self) -> None:
-        """Subtract the latest read from the remaining length; cut off bytes after the end."""
-        data = self._data[-1]
-        self._left -= len(data)
-        if self._left < 0:
-            self.surplus = True
-            self._body_bytes += self._left
-            self._data[-1] = data[: self._left]
-        if self._left <= 0:
-            self.finish(complete=True)
-
-    def _look_for_end(self) -> None:
-        """Decode the stored reads with a copy of the decoder; finish the reply if the last chunk is among them."""
-        if self.chunks is None or self.done:
-            return
-        trial = self.chunks.copy()
-        try:
-            for piece in self._data:
-                trial.feed(piece)
-        except Http1Error as error:
-            self.finish(complete=False, error=error)
-            return
-        if trial.done:
-            self.finish(complete=True)
+        return reads
 
 
-def _flat(numbers: Any) -> array[int]:
-    """Return the integers of a NumPy array as an `array`."""
-    flat = array("q")
-    flat.frombytes(numbers.tobytes())
-    return flat
+def _slice_end(reads: Arrivals, first: int, most_reads: int) -> int:
+    """Return the end of a slice from a read on: at most `most_reads`, about _SLICE_BYTES, at least one read."""
+    stop, begin = min(first + most_reads, len(reads.ends)), reads.ends[first - 1] if first else 0
+    if reads.ends[stop - 1] - begin <= _SLICE_BYTES:
+        return stop
+    return max(first + 1, bisect_right(reads.ends, begin + _SLICE_BYTES, first, stop))
+
+
+def _slice(reads: Arrivals, first: int, stop: int) -> Arrivals:
+    """Return a slice of the reads. Delays are not assigned to reads: all go to the first slice."""
+    begin = reads.ends[first - 1] if first else 0
+    ends = array("q", [end - begin for end in reads.ends[first:stop]])
+    delays = (array("q"), 0) if first else (reads.delay_ns, reads.unstamped)
+    return Arrivals(reads.data[begin : begin + ends[-1]], ends, reads.at_ns[first:stop], *delays)
+
+
+def _numbers(int64s: bytes) -> array[int]:
+    numbers = array("q")
+    numbers.frombytes(int64s)
+    return numbers
 
 
 def nothing() -> None:

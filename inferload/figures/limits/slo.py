@@ -1,24 +1,103 @@
-"""SLO of turns: limits, their results, and their words."""
+"""SLO of turns: limits, their results, and their words.
+
+A limit is a row of `SLO_MEASURES`. The keys of `slo` in a scenario, the judgement of turns, pages and texts read it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
 
 from inferload.base.clock import NS_PER_MS
-from inferload.base.numbers import number
-from inferload.figures.turn_batch import Bools, Ints, TurnBatch
-from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT
+from inferload.base.numbers import listed, number
+from inferload.figures.turn_batch import Bools, TurnBatch
+from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT, TurnFigure
 from inferload.turns.sketch import rank
 from inferload.turns.states import FAILED, UNFINISHED
 
-# What each limit of one turn is about.
-LIMITS = MappingProxyType(
-    {TTFT.key: TTFT.title, TPOT.key: TPOT.title, E2E.key: E2E.title, ITL.key: "p99 of the gaps within the turn"}
+# (turns, limit in ms, name of the instant from which times count) -> turns above the limit, and turns of which it is not known.
+Judge = Callable[[TurnBatch, float, str], tuple[Bools, Bools]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloMeasure:
+    """Measure of a turn that an SLO can limit.
+
+    `text`: definition in the scenario's reference. `title`: in tables; empty: that of the figure. `from_plan`: in an open loop it
+    counts from the planned instant.
+    """
+
+    figure: TurnFigure
+    text: str
+    judge: Judge
+    title: str = ""
+    from_plan: bool = False
+
+    @property
+    def description(self) -> str:
+        """Text with the unit and the start."""
+        return f"{self.text}, in ms" + (
+            "; in an open loop from the planned start of the turn" if self.from_plan else ""
+        )
+
+
+def _until(instant: str, *, of_whole: bool = False) -> Judge:
+    """Judge the time until an instant: turns that reach it too late, or never.
+
+    A cancelled turn that did not reach it has its end instead. `of_whole`: the instant ends the answer, so that no cancelled turn
+    reaches it.
+    """
+
+    def judge(turns: TurnBatch, limit_ms: float, start: str) -> tuple[Bools, Bools]:
+        begun, end, closed = (turns.numbers[name] for name in (start, instant, "closed_ns"))
+        end_ns = np.where(turns.cancelled & (of_whole | ~end.known), closed.values, end.values)
+        in_time = begun.known & (end.known | turns.cancelled) & ((end_ns - begun.values) / NS_PER_MS <= limit_ms)
+        return ~in_time, _none(turns)
+
+    return judge
+
+
+def _tpot(turns: TurnBatch, limit_ms: float, _start: str) -> tuple[Bools, Bools]:
+    """Judge the TPOT, which is not known without the number of tokens. A short turn has none."""
+    exceeded = _none(turns)
+    values, row = TPOT.values(turns)
+    exceeded[row] = values > limit_ms
+    several = turns.events > 1
+    return exceeded & several, several & ~turns.cancelled & ~turns.numbers["output_tokens"].known
+
+
+def _gaps(turns: TurnBatch, limit_ms: float, _start: str) -> tuple[Bools, Bools]:
+    """Judge the 99th percentile of the gaps of each turn."""
+    late = _none(turns)
+    gaps_ms, turn = turns.gaps_ms
+    of_turn = np.bincount(turn, minlength=len(turns))
+    too_long = np.bincount(turn[gaps_ms > limit_ms], minlength=len(turns))
+    for row in np.flatnonzero(too_long).tolist():
+        late[row] = of_turn[row] - too_long[row] < rank(0.99, int(of_turn[row]))
+    return late, _none(turns)
+
+
+def _none(turns: TurnBatch) -> Bools:
+    return np.zeros(len(turns), dtype=np.bool_)
+
+
+SLO_MEASURES = (
+    SloMeasure(figure=TTFT, text="time to first token", judge=_until("first_ns"), from_plan=True),
+    SloMeasure(figure=TPOT, text="mean time per output token after the first", judge=_tpot),
+    SloMeasure(figure=E2E, text="end-to-end time of the turn", judge=_until("last_ns", of_whole=True), from_plan=True),
+    SloMeasure(
+        figure=ITL,
+        text="p99 of the inter-token latency within the turn",
+        judge=_gaps,
+        title="p99 of the gaps within the turn",
+    ),
 )
+# What each limit of one turn is about.
+LIMITS = MappingProxyType({row.figure.key: row.title or row.figure.title for row in SLO_MEASURES})
+FROM_PLAN = listed([row.figure.title for row in SLO_MEASURES if row.from_plan])
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +115,9 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """Limits per turn, all inclusive; None: no limit. `from_plan`: TTFT and E2E count from the planned instant."""
+    """Limits per turn in ms by key, all inclusive. `from_plan`: those of `FROM_PLAN` count from the planned instant."""
 
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    e2e_ms: float | None = None
-    itl_ms: float | None = None  # of the 99th percentile of the gaps within the turn
+    limits: Mapping[str, float] = field(default_factory=dict)
     from_plan: bool = False
 
     def judge(self, turns: TurnBatch) -> Judged:
@@ -50,48 +126,15 @@ class Slo:
         A cancelled turn missed those that it had exceeded when it was cancelled. A turn that failed or is unfinished missed its
         state alone.
         """
-        first, last, closed = (turns.numbers[name] for name in ("first_ns", "last_ns", "closed_ns"))
-        first_ns = np.where(first.known, first.values, closed.values)
-        last_ns = np.where(turns.cancelled, closed.values, last.values)
-        tpot_exceeded, tpot_unknown = self._tpot(turns)
-        missed = {
-            TTFT.key: self._late(turns, first_ns, first.known | turns.cancelled, self.ttft_ms),
-            TPOT.key: tpot_exceeded,
-            E2E.key: self._late(turns, last_ns, last.known | turns.cancelled, self.e2e_ms),
-            ITL.key: self._gaps(turns),
-        }
-        missed = {name: late & turns.ok for name, late in missed.items()}
+        missed, unknown = {}, _none(turns)
+        for row in SLO_MEASURES:
+            if (limit_ms := self.limits.get(row.figure.key)) is not None:
+                start = "planned_ns" if self.from_plan and row.from_plan else "sent_ns"
+                late, unsure = row.judge(turns, limit_ms, start)
+                missed[row.figure.key] = late & turns.ok
+                unknown |= unsure
         missed |= {FAILED.key: ~turns.ok & ~turns.unfinished, UNFINISHED.key: turns.unfinished}
-        return Judged(missed, _any(missed, len(turns)) | ~tpot_unknown)
-
-    def _late(self, turns: TurnBatch, end_ns: Ints, reached: Bools, limit_ms: float | None) -> Bools:
-        """Return the turns that reached an instant too late, or never."""
-        if limit_ms is None:
-            return np.zeros(len(turns), dtype=np.bool_)
-        start = turns.numbers["planned_ns" if self.from_plan else "sent_ns"]
-        return ~(start.known & reached & ((end_ns - start.values) / NS_PER_MS <= limit_ms))
-
-    def _tpot(self, turns: TurnBatch) -> tuple[Bools, Bools]:
-        """Return the turns above the limit, and those with an unknown number of tokens. A short turn has no TPOT."""
-        exceeded = np.zeros(len(turns), dtype=np.bool_)
-        if self.tpot_ms is None:
-            return exceeded, exceeded
-        values, row = TPOT.values(turns)
-        exceeded[row] = values > self.tpot_ms
-        unknown = (turns.events > 1) & ~turns.cancelled & ~turns.numbers["output_tokens"].known
-        return exceeded & (turns.events > 1), unknown
-
-    def _gaps(self, turns: TurnBatch) -> Bools:
-        """Return the turns with a 99th percentile of the gaps above the limit."""
-        late = np.zeros(len(turns), dtype=np.bool_)
-        if self.itl_ms is None:
-            return late
-        gaps_ms, turn = turns.gaps_ms
-        of_turn = np.bincount(turn, minlength=len(turns))
-        too_long = np.bincount(turn[gaps_ms > self.itl_ms], minlength=len(turns))
-        for row in np.flatnonzero(too_long).tolist():
-            late[row] = of_turn[row] - too_long[row] < rank(0.99, int(of_turn[row]))
-        return late
+        return Judged(missed, _any(missed, len(turns)) | ~unknown)
 
 
 def _any(missed: Mapping[str, Bools], turns: int) -> Bools:

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from inferload.base.json_text import Count, Number, Seed
 from inferload.figures.client_figures import CLIENT_FIGURES, ClientFigure
+from inferload.figures.limits.slo import SLO_MEASURES
 from inferload.figures.server_figures import Server
 from inferload.results.statistics.overload import Growth
 from inferload.turns import states
@@ -239,15 +240,15 @@ class Mean(Struct, frozen=True, kw_only=True):
     mean: Annotated[Number | None, means("null without samples")] = None
 
 
+_SLO_LIMITS = ", ".join(f"`{row.figure.key}`" + (f" for the {row.title}" if row.title else "") for row in SLO_MEASURES)
+
+
 class Slo(Struct, frozen=True, kw_only=True):
     """Turns that met and missed the SLO."""
 
     limits: Annotated[
         dict[str, Number | None],
-        means(
-            "limits of one turn by name: `ttft_ms`, `tpot_ms`, `e2e_ms`, and `itl_ms` for the p99 of the gaps within the turn; "
-            "null if it differs between classes; of steps not stated"
-        ),
+        means(f"limits of one turn by name: {_SLO_LIMITS}; null if it differs between classes; of steps not stated"),
     ] = {}
     turns: Annotated[Count, means("turns planned in the window: ended and dropped ones")]
     met: Annotated[Count, means("turns that met all limits")]

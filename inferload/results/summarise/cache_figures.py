@@ -3,7 +3,6 @@ each answer, all over the whole run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
@@ -18,14 +17,14 @@ from inferload.results.documents.summary_document import (
     ReportedHits,
     RoutedHits,
 )
+from inferload.results.open_run import OpenRun
 from inferload.results.statistics import paired_turns
-from inferload.results.summarise.counts import Counts, read_counts
+from inferload.results.summarise.counts import Counts
 from inferload.results.summarise.sent_turns import sessions
 from inferload.results.summarise.turns import Turns
 from inferload.scenario.schema.endpoints import ENDPOINTS
-from inferload.servers import scrapes_file, window_figures
+from inferload.servers import window_figures
 from inferload.servers.series import ServerSeries, by_target
-from inferload.turns import turns_file
 from inferload.workload.isolation import isolation
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
 from inferload.workload.prefix_cache.routed import RoutedCaches
@@ -71,13 +70,15 @@ class _TooLong(Exception):
     """The cache at the end of the run would need too much memory."""
 
 
-def servers_of(run_dir: Path, run: Counts) -> dict[str, ServerSeries]:
+def servers_of(run: OpenRun) -> dict[str, ServerSeries]:
     """Return the series of the servers that the summary of a run needs."""
-    return by_target(scrapes_file.read_scrapes(run_dir), window_figures.USED) if run.metrics_targets else {}
+    return by_target(run.scrapes(), window_figures.USED) if run.counts.metrics_targets else {}
 
 
-def figures(run_dir: Path, run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries]) -> CacheFigures:
-    """Return the figures of a run that has ended. A warm run starts with the cache of the run before.
+def figures(
+    run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries], earlier: OpenRun | None
+) -> CacheFigures:
+    """Return the figures of a run that has ended. A warm run starts with the cache of the run before, `earlier`.
 
     A run whose infinite cache would need more than about 1 GB has no expected hits and no hits per turn, and a note.
     """
@@ -90,31 +91,29 @@ def figures(run_dir: Path, run: Counts, turns: Turns | None, servers: Mapping[st
         block_size=block,
         block_size_from=source,
         enabled=None if counted is None else counted.enabled,
-        counted=_counted_block(counted, None if turns is None else _load_wall_ns(run_dir, turns, run)),
-        earlier=_against_earlier(run_dir, run, turns),
+        counted=_counted_block(counted, None if turns is None else _load_wall_ns(turns, run)),
+        earlier=_against_earlier(run, turns, earlier),
     )
     try:
-        return _with_expected(run_dir, run, turns, known, 0 if counted is None else counted.servers)
+        return _with_expected(run, turns, known, 0 if counted is None else counted.servers, earlier)
     except _TooLong as error:
         return CacheFigures(known, note=str(error))
 
 
-def _with_expected(run_dir: Path, run: Counts, turns: Turns | None, known: Cache, servers: int) -> CacheFigures:
+def _with_expected(
+    run: Counts, turns: Turns | None, known: Cache, servers: int, earlier: OpenRun | None
+) -> CacheFigures:
     """Add the expected hits. `servers`: that count hits."""
     source = Sessions(run.scenario, run.data)
     if turns is None or not source.repeatable:
         return CacheFigures(known)
-    hits = (
-        SentHits(known.block_size or ASSUMED_BLOCK, run.template)
-        if run.earlier is None
-        else _left_by(run_dir.parent / run.earlier.folder)
-    )
+    hits = SentHits(known.block_size or ASSUMED_BLOCK, run.template) if earlier is None else _left_by(earlier)
     if hits is None:
         return CacheFigures(known)  # the content of the cache before the run is unknown
     hits.begin()
     group = _group(servers, hits, run, turns)
     _check(turns.count, _MOST_TURNS, turns)
-    for index, sent in sessions(turns.read, _starts_ns(run_dir, run)):
+    for index, sent in sessions(turns.read, turns.wall_starts_ns(run.workers)):
         apart = isolation(run.scenario.cache.isolate, run.salt, index, run.salts)
         hits.session(index, source.begin(index).script, apart, sent)
         if group is not None:
@@ -143,38 +142,27 @@ def _check(count: int, most: int, turns: Turns) -> None:
         raise _TooLong(f"{turns.count:,} turns: too many to compute the expected prefix-cache hits")
 
 
-def _left_by(folder: Path) -> SentHits | None:
-    """Infinite cache at the end of the run in a folder; None without such a run, or if turn records are missing."""
-    if not rundir.is_plain(folder / rundir.COUNTS):
+def _left_by(run: OpenRun) -> SentHits | None:
+    """Infinite cache at the end of a run; None without its counts, or if turn records are missing."""
+    if not run.has(rundir.COUNTS):
         return None
-    earlier = read_counts(folder)
-    left = figures(folder, earlier, _turns(folder, earlier), servers_of(folder, earlier))
+    left = figures(run.counts, Turns.of(run), servers_of(run), run.earlier)
     if left.note is not None:
-        raise _TooLong(f"{folder.name}: {left.note}")
+        raise _TooLong(f"{run.path.name}: {left.note}")
     return left.hits
 
 
-def _turns(run_dir: Path, run: Counts) -> Turns | None:
-    return Turns.of(run_dir, run.tallies.total("measure")) if run.whole else None
-
-
-def _starts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
-    """Zero of each worker's recorded instants, on the master's wall clock."""
-    ahead_ns = {worker.name: worker.wall_offset_ns for worker in run.workers}
-    anchors = turns_file.anchors(run_dir)
-    return {worker: anchor.wall_ns - ahead_ns.get(worker, 0) for worker, anchor in anchors.items()}
-
-
-def _against_earlier(run_dir: Path, run: Counts, turns: Turns | None) -> EarlierRun | None:
+def _against_earlier(run: Counts, turns: Turns | None, earlier: OpenRun | None) -> EarlierRun | None:
     """Comparison with the run before, which had the same sessions, turn by turn; None without such a run."""
-    if run.earlier is None:
+    if run.earlier is None or earlier is None:
         return None
     comparison = EarlierRun(arm=run.earlier.arm, run_dir=run.earlier.folder)
     if turns is None:
         return comparison
-    before = Turns(run_dir.parent / run.earlier.folder, 0, 0)
     columns = ("session_id", *paired_turns.COLUMNS)
-    parts = (of.by_session(columns, paired_turns.figures_of_turns, turns.parts) for of in (before, turns))
+    parts = (
+        of.by_session(columns, paired_turns.figures_of_turns, turns.parts) for of in (Turns(earlier.turns, 0, 0), turns)
+    )
     only_after, measures = paired_turns.paired(zip(*parts, strict=True))
     return replace(comparison, only_after=only_after, measures=measures)
 
@@ -201,9 +189,9 @@ def _counted_block(counted: window_figures.PrefixCache | None, load: tuple[int, 
     )
 
 
-def _load_wall_ns(run_dir: Path, turns: Turns, run: Counts) -> tuple[int, int] | None:
+def _load_wall_ns(turns: Turns, run: Counts) -> tuple[int, int] | None:
     """First sending and last end of a turn, on the master's wall clock; None if no turn was sent."""
-    starts_ns = _starts_ns(run_dir, run)
+    starts_ns = turns.wall_starts_ns(run.workers)
     first_ns, last_ns = [], []
     for table in turns.read(("worker", "sent_ns", "closed_ns")):
         sent = table.filter(pc.is_valid(table["sent_ns"]))

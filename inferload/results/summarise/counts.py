@@ -6,14 +6,12 @@ The summary is a function of this file, the turn records and the scrapes.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, Anchor
-from inferload.base.errors import UsageError
 from inferload.results.abort_conditions import AbortReached
 from inferload.results.documents.summary_document import Exceptions, OtherRequests, RequestName, Run, TaskException
 from inferload.results.verdict import gates, outcome
@@ -221,12 +219,3 @@ class Counts:
 def lasted_s(window: PhaseWindow) -> float:
     """Duration of a window; 0 without an end."""
     return max(0.0, ((window.end_ns or window.start_ns) - window.start_ns) / NS_PER_S)
-
-
-def read_counts(run_dir: Path) -> Counts:
-    """Read the counts of a run directory; UsageError if it has none."""
-    path = run_dir / rundir.COUNTS
-    try:
-        return Counts.from_wire(rundir.read_object(path))
-    except ValueError as error:
-        raise UsageError(f"{path}: not the counts of a run ({error})") from error

@@ -17,11 +17,12 @@ from inferload.figures.turn_values import BatchSums, ExactValues, batch_sums, ba
 from inferload.results import agent_tasks, readers, summary
 from inferload.results.documents.summary_document import Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
+from inferload.results.open_run import OpenRun
 from inferload.results.statistics.intervals import SLICES
 from inferload.results.statistics.overload import Ends, Growth, growth_of_turns, worst
 from inferload.results.summarise import cache_figures
 from inferload.results.summarise.cache_figures import CacheFigures
-from inferload.results.summarise.counts import Counts, lasted_s, read_counts
+from inferload.results.summarise.counts import Counts, lasted_s
 from inferload.results.summarise.splits import splits
 from inferload.results.summarise.turns import Turns
 from inferload.results.verdict import outcome, phase_evidence, validity
@@ -30,7 +31,6 @@ from inferload.results.verdict.failures import TurnEnds, stopped_by_target
 from inferload.servers import window_figures
 from inferload.servers.series import ServerSeries
 from inferload.servers.servers_window import ServersWindow
-from inferload.turns import turns_file
 from inferload.turns.record import Phase
 from inferload.workload.sessions import Sessions
 
@@ -40,12 +40,16 @@ def summarise(run_dir: Path, counts: Counts | None = None) -> Summary:
 
     `counts`: None: from counts.json. UsageError if a file cannot be read, or is not of this run.
     """
-    run = read_counts(run_dir) if counts is None else counts
-    turns = Turns.of(run_dir, run.tallies.total("measure")) if run.whole else None
-    servers = cache_figures.servers_of(run_dir, run)
-    cache = cache_figures.figures(run_dir, run, turns, servers)
+    run = OpenRun(run_dir, counts)
+    return of_run(run)
+
+
+def of_run(opened: OpenRun) -> Summary:
+    """Return the summary of a run; UsageError as in `summarise`."""
+    run, turns, servers = opened.counts, Turns.of(opened), cache_figures.servers_of(opened)
+    cache = cache_figures.figures(run, turns, servers, opened.earlier)
     exact = None if turns is None or not turns.few else ExactValues(turns.read, ["class", *_split_by(run)])
-    measured = summary.build(_input(run_dir, run, turns, cache, exact, at_servers=_windows(run, servers)))
+    measured = summary.build(_input(run, turns, cache, exact, at_servers=_windows(run, servers)))
     records, notes = _turn_records(run), []
     if records.why is not None:
         notes.append(
@@ -66,21 +70,21 @@ def summarise(run_dir: Path, counts: Counts | None = None) -> Summary:
     return Summary.of(results, outcome.judge(results, run.early, run.policy))
 
 
-def refresh(run_dir: Path) -> None:
+def refresh(run: OpenRun) -> None:
     """Write summary.json if it is missing or older than its sources. Do nothing for a run without counts.
 
     UsageError if the files are not those of a run.
     """
-    target, counts = run_dir / rundir.SUMMARY, run_dir / rundir.COUNTS
-    if not rundir.is_plain(counts):
+    target, counts = run.path / rundir.SUMMARY, run.path / rundir.COUNTS
+    if not run.has(rundir.COUNTS):
         return
     folders = (rundir.TURNS, rundir.SERVER_METRICS)
-    sources = [counts, *(path for name in folders for path in rundir.plain_files(run_dir / name, "*.parquet"))]
+    sources = [counts, *(path for name in folders for path in rundir.plain_files(run.path / name, "*.parquet"))]
     newest_ns = max(path.lstat().st_mtime_ns for path in sources)
-    if rundir.is_plain(target) and target.lstat().st_mtime_ns >= newest_ns:
+    if run.has(rundir.SUMMARY) and target.lstat().st_mtime_ns >= newest_ns:
         return
     try:
-        document = summarise(run_dir)
+        document = of_run(run)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise UsageError(f"{counts}: not the counts of a run ({error!r}); the run directory was changed") from error
     rundir.write_json(target, document_of(document))
@@ -99,7 +103,6 @@ def _tasks(turns: Turns) -> dict[str, Task]:
 
 
 def _input(
-    run_dir: Path,
     run: Counts,
     turns: Turns | None,
     cache: CacheFigures,
@@ -109,7 +112,7 @@ def _input(
 ) -> summary.SummaryInput:
     windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
     entries = window_figures.entries(at_servers)
-    growths = _growths(run_dir, run, turns)
+    growths = _growths(run, turns)
     itl_ms = server_figures.ITL.number(ServersWindow(at_servers))
     facts = dataclasses.replace(_facts(run, turns, entries, cache), growth=worst(growths), server_itl_ms=itl_ms)
     judged = validity.judge(phase_evidence.evidence_by_phase(run.tallies, run.health, windows, facts))
@@ -137,11 +140,11 @@ def _input(
         step_levels=scenario.arrivals.step_levels,
         first_errors=run.errors.document(run.anchor.mono_ns),
         remarks=run.errors.remarks(run.anchor.mono_ns),
-        stopped_answering=None if turns is None else _stopped_answering(run_dir, run, turns),
+        stopped_answering=None if turns is None else _stopped_answering(run, turns),
         growth=facts.growth,
         step_growth={growth.step: growth for growth in growths if growth.step is not None},
         overload_not_judged=_not_judged(run, turns),
-        slo_of=lambda name: scenario.slo_of(name).model_dump(exclude_none=True),
+        slo_of=lambda name: scenario.slo_of(name).limits,
         aborted=None if run.aborted is None else run.aborted.result(),
         exact=None if exact is None else lambda name, of: exact.of(name, None if of is None else "class", of),
     )
@@ -216,11 +219,11 @@ def _not_judged(run: Counts, turns: Turns | None) -> str | None:
     return "turn records are not all in the run directory" if turns is None else None
 
 
-def _growths(run_dir: Path, run: Counts, turns: Turns | None) -> list[Growth]:
+def _growths(run: Counts, turns: Turns | None) -> list[Growth]:
     """Growth of the number of turns in flight in an open loop of constant rate, per step of a load with steps."""
     if turns is None or not run.scenario.open_loop or _not_judged(run, turns):
         return []
-    ends, begun_ns = Ends.of(turns.read, _shifts_ns(run_dir, run)), run.windows[0].start_ns
+    ends, begun_ns = Ends.of(turns.read, turns.shifts_ns(run.workers)), run.windows[0].start_ns
     growths = [
         growth_of_turns(ends, window, 0.0 if window.step else (window.start_ns - begun_ns) / NS_PER_S)
         for window in run.stepped
@@ -229,16 +232,9 @@ def _growths(run_dir: Path, run: Counts, turns: Turns | None) -> list[Growth]:
     return [growth for growth in growths if growth is not None]
 
 
-def _shifts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
-    """Per worker, the offset from the instants of its turn file to the master's monotonic clock."""
-    anchors = turns_file.anchors(run_dir)
-    workers = [worker for worker in run.workers if worker.name in anchors]
-    return {worker.name: anchors[worker.name].mono_ns - worker.offset_ns for worker in workers}
-
-
-def _stopped_answering(run_dir: Path, run: Counts, turns: Turns) -> list[Stopped]:
+def _stopped_answering(run: Counts, turns: Turns) -> list[Stopped]:
     """Servers that stopped answering, in seconds since the run began."""
-    starts_ns = {name: run.anchor.mono_ns - shift_ns for name, shift_ns in _shifts_ns(run_dir, run).items()}
+    starts_ns = {name: run.anchor.mono_ns - shift_ns for name, shift_ns in turns.shifts_ns(run.workers).items()}
 
     def ends() -> Iterator[TurnEnds]:
         for table in turns.read(("worker", "target", "failure", "last_ns", "first_event_ns", "closed_ns")):

@@ -1,16 +1,16 @@
 """Turn records of a run for its summary. They are read in batches, so that memory hardly grows with the run."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 
 from inferload.base.arrow import pa
-from inferload.turns import turns_file
-from inferload.turns.tally import Tally
+from inferload.results.open_run import OpenRun
+from inferload.results.summarise.counts import EndedWorker
+from inferload.turns.open_files import TurnFiles
 
 # A run of up to this size has exact percentiles. The values of one measure are in memory at a time: 20 million take 500 MB.
 MOST_TURNS = 2_000_000
@@ -23,15 +23,18 @@ PART_TURNS = 1_000_000
 class Turns:
     """Turns of a run whose records are all in its directory. `values`: of the measure with the most values."""
 
-    run_dir: Path
+    files: TurnFiles
     count: int
     values: int
 
     @classmethod
-    def of(cls, run_dir: Path, measured: Tally) -> "Turns":
-        """Return the turns of a run directory. `measured`: counts of its measure phase."""
-        turns, events = turns_file.size(run_dir)
-        return cls(run_dir, turns, max([events, *(sketch.count for sketch in measured.sketches.values())]))
+    def of(cls, run: OpenRun) -> "Turns | None":
+        """Return the turns of a run; None if records are missing."""
+        if not run.counts.whole:
+            return None
+        turns, events = run.turns.size
+        measured = run.counts.tallies.total("measure")
+        return cls(run.turns, turns, max([events, *(sketch.count for sketch in measured.sketches.values())]))
 
     @property
     def few(self) -> bool:
@@ -43,7 +46,18 @@ class Turns:
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield all turns in tables of these columns."""
-        return turns_file.batches(self.run_dir, columns)
+        return self.files.batches(columns)
+
+    def wall_starts_ns(self, workers: Iterable[EndedWorker]) -> dict[str, int]:
+        """Return the zero of each worker's instants on the master's wall clock."""
+        ahead_ns = {worker.name: worker.wall_offset_ns for worker in workers}
+        return {name: anchor.wall_ns - ahead_ns.get(name, 0) for name, anchor in self.files.anchors.items()}
+
+    def shifts_ns(self, workers: Iterable[EndedWorker]) -> dict[str, int]:
+        """Return the offset from each worker's instants to the master's monotonic clock."""
+        anchors = self.files.anchors
+        known = [worker for worker in workers if worker.name in anchors]
+        return {worker.name: anchors[worker.name].mono_ns - worker.offset_ns for worker in known}
 
     @property
     def parts(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from inferload.base.numbers import number
 from inferload.figures.figure import Head, Layer
-from inferload.figures.limits.slo import LIMITS
+from inferload.figures.limits.slo import FROM_PLAN, LIMITS
 from inferload.figures.rate_figures import ATTAINMENT, RATE_FIGURES
 from inferload.figures.table import Cell, Table
 from inferload.results.documents.summary_document import Figures, Results, Slo
@@ -19,7 +19,7 @@ Columns = Sequence[str | Head]
 _SLO_NOTE = (
     "A turn meets the SLO if it succeeds within every limit. Each cell: the limit, and the share of the turns that missed it; "
     "a turn can miss several. Turns that were not served (failed, unfinished, dropped) have columns of their own. The p99 of "
-    "the gaps is that of one turn. In an open loop TTFT and E2E count from the planned start. The SLO does not decide whether "
+    f"the gaps is that of one turn. In an open loop {FROM_PLAN} count from the planned start. The SLO does not decide whether "
     "the run passes; a gate on slo_attainment does."
 )
 

@@ -10,7 +10,7 @@ from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TURNS
 from inferload.figures.server_figures import HIT_RATE
 from inferload.figures.table import Cell, Table
-from inferload.figures.turn_figures import ITL, TTFT, TURN_FIGURES
+from inferload.figures.turn_figures import BRIEF, TURN_FIGURES
 from inferload.results import readers
 from inferload.results.documents.summary_document import (
     Cache,
@@ -117,13 +117,13 @@ def _split(column: str, blocks: Mapping[str, Split]) -> list[Table]:
     """Turns and latencies by target or by model, if there are several."""
     counts, statistics = tuple(state.key for state in ENDS), ("mean", "p50", "p99")
     columns: list[str | Head] = ["", *(Head(name, f"turns {name}") for name in counts), "output tokens"]
-    for figure in (TTFT, ITL):
+    for figure in BRIEF:
         columns += [figure.head("mean"), *map(statistic_head, statistics[1:])]
     rows: Rows = [
         (
             name,
             *(getattr(block.turns, count) for count in (*counts, "output_tokens")),
-            *(statistic(block.latency_of(figure.key), q) for figure in (TTFT, ITL) for q in statistics),
+            *(statistic(block.latency_of(figure.key), q) for figure in BRIEF for q in statistics),
         )
         for name, block in blocks.items()
     ]
@@ -280,12 +280,12 @@ def _client(summary: Results) -> list[Table]:
 
 
 def _steps(summary: Results) -> list[Table]:
-    rates, figures, statistics = (OFFERED, ACHIEVED, TURNS, OUTPUT), (TTFT, ITL), ("p50", "p95", "p99")
+    rates, statistics = (OFFERED, ACHIEVED, TURNS, OUTPUT), ("p50", "p95", "p99")
     columns: Columns = [
         "step",
         "window, s",
         *(figure.head() for figure in rates),
-        *(figure.head(name) for figure in figures for name in statistics),
+        *(figure.head(name) for figure in BRIEF for name in statistics),
         Head("failed turns", "turns failed"),
         Head("unfinished turns", "turns unfinished"),
     ]
@@ -294,7 +294,7 @@ def _steps(summary: Results) -> list[Table]:
             f"{step.step}: {step_level(step.users, step.sessions_per_s)}",
             step.window_s,
             *(step.rates.get(figure.key) for figure in rates),
-            *(statistic(step.latency_of(figure.key), q) for figure in figures for q in statistics),
+            *(statistic(step.latency_of(figure.key), q) for figure in BRIEF for q in statistics),
             step.turns.failed,
             step.turns.unfinished,
         )

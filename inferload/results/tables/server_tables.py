@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from inferload.base.numbers import NOT_KNOWN, percent, short
 from inferload.figures.figure import Layer
-from inferload.figures.server_entry import Histogram, MeanAndMax, SpeculationByPosition
-from inferload.figures.server_figures import SERVER_FIGURES, SPEC_DECODE, Server, ServerFigure
+from inferload.figures.server_blocks import Speculation
+from inferload.figures.server_entry import Histogram, MeanAndMax
+from inferload.figures.server_figure import SPEC_DECODE, ServerFigure
+from inferload.figures.server_figures import SERVER_FIGURES, Server
 from inferload.figures.table import Cell, Detailed, Table
 from inferload.results.tables.cells import bounds_text
 from inferload.servers.replicas import left_out
@@ -63,7 +65,7 @@ def _unknown(cells: Sequence[Cell]) -> bool:
 
 def by_position(server: Server) -> str | None:
     """Return the accepted share of the drafts by their position, such as `92 %, 71 %, 48 %`."""
-    drafts: SpeculationByPosition | None = getattr(server, SPEC_DECODE)
+    drafts: Speculation | None = getattr(server, SPEC_DECODE)
     return None if drafts is None else ", ".join(map(percent, drafts.acceptance_by_position)) or None
 
 

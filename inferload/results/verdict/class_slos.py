@@ -6,10 +6,8 @@ from inferload.scenario import scenario as scenarios
 
 def slo_of(scenario: scenarios.Scenario, class_name: str) -> Slo | None:
     """Return the SLO limits of a class; None if it has none. In an open loop, times count from the planned instant."""
-    limits = scenario.slo_of(class_name)
-    if (limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms) == (None, None, None, None):
-        return None
-    return Slo(limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms, from_plan=scenario.open_loop)
+    limits = scenario.slo_of(class_name).limits
+    return Slo(limits, from_plan=scenario.open_loop) if limits else None
 
 
 class Slos(dict[str, Slo | None]):

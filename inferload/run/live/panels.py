@@ -7,7 +7,8 @@ from typing import Any
 
 from inferload.figures.figure import Figure
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES, TURNS
-from inferload.figures.server_figures import GPU, KV_CACHE_USAGE, SERVER_FIGURES, SPEC_DECODE, WAITING, ServerFigure
+from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure
+from inferload.figures.server_figures import KV_CACHE_USAGE, SERVER_FIGURES, WAITING
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results.documents.summary_document import Figures
 from inferload.turns.states import BY_KEY, DROPPED, ENDS, NOT_SERVED

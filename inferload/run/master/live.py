@@ -198,7 +198,7 @@ def _limits(scenario: Scenario) -> list[LatencyLimit]:
     """Return the limits of SLO and gates for lines in the charts."""
     names = [name for name in scenario.class_names or () if scenario.slo_of(name) != scenario.slo]
     slos = {"": scenario.slo} | {name: scenario.slo_of(name) for name in names}
-    return latency_limits({name: slo.model_dump(exclude_none=True) for name, slo in slos.items()}, scenario.gates)
+    return latency_limits({name: slo.limits for name, slo in slos.items()}, scenario.gates)
 
 
 def _max_num_seqs(run: MasterRun) -> int | None:

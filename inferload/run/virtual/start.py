@@ -1,5 +1,6 @@
 """Start of a process whose runs are on a virtual clock, against a simulated server in memory."""
 
+import gc
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,8 @@ class VirtualProcess:
         return self.loop.held_ns / NS_PER_S
 
 
+_NEW_OBJECTS = 50_000  # between two collections: turns leave no cycles
+
 _runs = itertools.count()
 
 # None: runs of this process are in real time.
@@ -57,6 +60,8 @@ def begin(server: Callable[[], SimulatedServer], seed: int) -> VirtualProcess:
             lambda: _BEGIN_NS + loop.at_ns, lambda: _BEGIN_WALL_NS + loop.at_ns, lambda: 0, is_virtual=True
         )
         replace_in_process(virtual)
+        gc.freeze()
+        gc.set_threshold(_NEW_OBJECTS)
         process.restart_steady_clock()
         current = VirtualProcess(loop, LoopServer(server(), loop))
         in_memory.server = current.server

@@ -16,9 +16,11 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from inferload import __version__
-from inferload.base.clock import NS_PER_S, Anchor
+from inferload.base.clock import Anchor
 from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnResult
+from inferload.figures.turn_batch import TurnBatch
+from inferload.figures.turn_figures import FIRST_EVENT, OF_TURN
 from inferload.run.process.trace_export import TraceExport
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.turns.record import TurnRecord
@@ -121,7 +123,9 @@ def attributes(endpoint: Endpoint, record: TurnRecord, run_id: str) -> dict[str,
     """Return the attributes of a turn's span, without unknown ones."""
     target = Target.parse(record.target) if record.target else None
     finish = record.finish_reason
-    sent_ns, first_ns = record.sent_ns, record.first_event_ns
+    batch = TurnBatch.of_records([record])
+    times_ms = {figure: next(iter(figure.values(batch)[0].tolist()), None) for figure in (FIRST_EVENT, *OF_TURN)}
+    first_ms = times_ms.pop(FIRST_EVENT)
     values: dict[str, AttributeValue | None] = {
         "gen_ai.operation.name": endpoint.operation,
         "gen_ai.provider.name": endpoint.provider,
@@ -130,9 +134,7 @@ def attributes(endpoint: Endpoint, record: TurnRecord, run_id: str) -> dict[str,
         "gen_ai.request.stream": True,
         "gen_ai.response.finish_reasons": None if finish is None else (finish,),
         "gen_ai.response.id": record.request_id,
-        "gen_ai.response.time_to_first_chunk": (
-            None if sent_ns is None or first_ns is None else (first_ns - sent_ns) / NS_PER_S
-        ),
+        "gen_ai.response.time_to_first_chunk": None if first_ms is None else first_ms / 1e3,
         "gen_ai.usage.input_tokens": record.input_tokens,
         "gen_ai.usage.output_tokens": record.output_tokens,
         "gen_ai.usage.cache_read.input_tokens": record.cached_tokens,
@@ -145,5 +147,6 @@ def attributes(endpoint: Endpoint, record: TurnRecord, run_id: str) -> dict[str,
         "inferload.turn.id": record.turn_id,
         "inferload.class": record.class_name,
         "inferload.phase": record.phase,
+        **{f"inferload.{figure.key}": value for figure, value in times_ms.items()},
     }
     return {name: value for name, value in values.items() if value is not None}

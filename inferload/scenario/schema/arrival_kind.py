@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
 from pydantic import Field
 
@@ -55,6 +55,12 @@ class ArrivalKind(ScenarioPart):
 
     kind: str
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_options: Any) -> None:
+        """Refuse a class with a value of `kind` that lacks an answer when it is defined, not when a scenario has it."""
+        if get_args(cls.model_fields["kind"].annotation) and cls.__abstractmethods__:
+            raise TypeError(f"{cls.__name__} does not define {', '.join(sorted(cls.__abstractmethods__))}")
+
     # -- the load
 
     @property
@@ -105,7 +111,7 @@ class ArrivalKind(ScenarioPart):
 
     @property
     def uneven(self) -> str | None:
-        """Reason why the planned rate of an open loop is not constant, or constant in each step; None if it is."""
+        """Reason why the overload of an open loop cannot be judged by its planned rate; None if it can, and in a closed loop."""
         return None
 
     # -- limits
@@ -191,6 +197,11 @@ class OpenArrivals(ArrivalKind):
     @abstractmethod
     def rate_key(self) -> str:
         """Key of the rate, below `arrivals`."""
+
+    @property
+    @abstractmethod
+    def uneven(self) -> str | None:
+        """Reason why the planned rate is not constant, or constant in each step; None if it is."""
 
     @property
     def highest_load(self) -> float:

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import count
 from random import Random
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,7 +20,7 @@ from inferload.scenario.schema.arrival_kind import (
     OpenArrivals,
     RecordedSessions,
 )
-from inferload.scenario.schema.base import AtLeastOne
+from inferload.scenario.schema.base import AtLeastOne, one_of
 from inferload.scenario.schema.distributions import Positive
 from inferload.scenario.schema.load_profiles import LoadProfile
 from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
@@ -40,7 +40,7 @@ class Closed(ArrivalKind):
     spawn_per_s: Positive = Field(description="users started per second, until all run")
     profile: UserProfile | None = Field(
         default=None,
-        description="number of users over time: {kind: steps | linear, ...}, at most users; null: constant",
+        description=f"number of users over time: {one_of(UserProfile)}, at most users; null: constant",
     )
 
     @model_validator(mode="after")
@@ -109,7 +109,7 @@ class Rated(OpenArrivals):
     )
     profile: Profile | None = Field(
         default=None,
-        description="rate over time, from the start of the measure phase: {kind: steps | linear | points, ...}",
+        description=f"rate over time, from the start of the measure phase: {one_of(Profile)}",
     )
 
     @model_validator(mode="after")
@@ -252,12 +252,6 @@ class Gamma(Rated):
 
 
 Arrivals = Annotated[Closed | ConstantRate | Poisson | Gamma | TraceTimes, Field(discriminator="kind")]
-
-
-def kind_names() -> list[str]:
-    """Return the values of `kind`."""
-    union, _discriminator = get_args(Arrivals)
-    return [get_args(member.model_fields["kind"].annotation)[0] for member in get_args(union)]
 
 
 def spawn_duration_s(users: int, spawn_per_s: float) -> float:

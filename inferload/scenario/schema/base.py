@@ -1,10 +1,11 @@
 """Base model of all mappings of a scenario file, and its common value types."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 
+from inferload.figures.limits.slo import SLO_MEASURES
 from inferload.scenario.schema.distributions import MAX_COUNT, MOST, Positive, not_tiny
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
@@ -19,6 +20,17 @@ class ScenarioPart(BaseModel):
     """Immutable mapping of the file. Unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def kinds(union: Any) -> list[str]:
+    """Return the values of `kind` of the classes of a union, or of a union with its discriminator."""
+    classes = get_args(get_args(union)[0] if get_origin(union) is Annotated else union)
+    return [get_args(each.model_fields["kind"].annotation)[0] for each in classes]
+
+
+def one_of(union: Any) -> str:
+    """Return a mapping with one of the kinds of a union, as text of a description."""
+    return f"{{kind: {' | '.join(kinds(union))}, ...}}"
 
 
 def add_up(shares: Sequence[float]) -> None:
@@ -37,15 +49,18 @@ def distinct(kind: str, names: Sequence[str], remedy: str) -> None:
             raise ValueError(f"{kind} {name} is listed twice; {remedy}")
 
 
-class SloLimits(ScenarioPart):
+class _Limits(ScenarioPart):
     """Limits that a turn must meet to count towards goodput; null: no limit."""
 
-    ttft_ms: Positive | None = Field(
-        default=None, description="time to first token, in ms; in an open loop from the planned start of the turn"
-    )
-    tpot_ms: Positive | None = Field(default=None, description="mean time per output token after the first, in ms")
-    e2e_ms: Positive | None = Field(
-        default=None,
-        description="end-to-end time of the turn, in ms; in an open loop from the planned start of the turn",
-    )
-    itl_ms: Positive | None = Field(default=None, description="p99 of the inter-token latency within the turn, in ms")
+    @property
+    def limits(self) -> dict[str, float]:
+        """Limits in ms by key, without those that are not set."""
+        return self.model_dump(exclude_none=True)
+
+
+_KEYS: Any = {row.figure.key: (Positive | None, Field(None, description=row.description)) for row in SLO_MEASURES}
+
+if TYPE_CHECKING:
+    SloLimits = _Limits
+else:
+    SloLimits = create_model("SloLimits", __base__=_Limits, __doc__=_Limits.__doc__, **_KEYS)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Whole
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Whole, one_of
 from inferload.scenario.schema.distributions import Constant, Count, Duration, NonNegative, greatest
 from inferload.scenario.schema.sources import Source, Synthetic
 
@@ -62,20 +62,11 @@ class ContextLimit(ScenarioPart):
     summary_tokens: AtLeastOne = Field(default=500, description="compact: tokens of the generated summary")
 
 
-# Sources whose lengths the scenario sets, and sources of single requests that set their own lengths.
-OPEN_ENDED = ("synthetic", "corpus")
-SINGLE = ("random", "prefix_repetition")
-
-
 class Chat(ScenarioPart):
     """Multi-turn conversations: each turn adds one user message and waits for the answer."""
 
     kind: Literal["chat"] = Field(description="chat: multi-turn conversations")
-    source: Source = Field(
-        default=Synthetic(kind="synthetic"),
-        description="source of the text: {kind: synthetic | corpus | random | prefix_repetition | sharegpt | jsonl | csv | "
-        "huggingface, ...}",
-    )
+    source: Source = Field(default=Synthetic(kind="synthetic"), description=f"source of the text: {one_of(Source)}")
     turns: Count | None = Field(
         default=None,
         description="turns of a session, at most the recorded ones; null: all recorded turns, 1 for generated text",
@@ -111,7 +102,7 @@ class Chat(ScenarioPart):
     def _lengths_said_once(self) -> "Chat":
         """Check that either the scenario or the source sets the lengths."""
         kind = self.source.kind
-        if kind in OPEN_ENDED:
+        if self.source.open_ended:
             missing = [name for name in ("prompt_tokens", "output_tokens") if getattr(self, name) is None]
             if missing:
                 lines: Any = [{"type": "missing", "loc": (name,), "input": None} for name in missing]
@@ -119,7 +110,7 @@ class Chat(ScenarioPart):
             return self
         if self.prompt_tokens is not None:
             raise ValueError(f"prompt_tokens is set, but source {kind} has its own message lengths; remove it")
-        if kind in SINGLE:
+        if self.source.prompt_keys:
             for name in ("turns", "output_tokens"):
                 if getattr(self, name) is not None:
                     raise ValueError(

@@ -1,6 +1,6 @@
-"""Schema of the text sources of the workload `chat`."""
+"""Schema of the text sources of the workload `chat`: a class for each, read by its row of `inferload.workload.sources.registry`."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
 from pydantic import Field, model_validator
 
@@ -11,14 +11,41 @@ Sampler = Literal["conversation", "first_two", "whole_prompt"]
 BelowOne = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
 
 
-class Synthetic(ScenarioPart):
+class SourceKind(ScenarioPart):
+    """One kind of source. A class with a value of `kind` is one of `Source`.
+
+    `open_ended`: the scenario sets turns and lengths. `prompt_keys`: keys with the lengths of prompts, of a source of single
+    requests, whose answers have the key `output_tokens`. A source with neither has recorded turns and lengths.
+    """
+
+    open_ended: ClassVar[bool] = False
+    prompt_keys: ClassVar[tuple[str, ...]] = ()
+
+    if TYPE_CHECKING:  # a field here would be the first key of each source
+        kind: str
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_options: Any) -> None:
+        """Add each class with a value of `kind`."""
+        if "kind" in cls.model_fields:
+            _classes.append(cls)
+
+
+_classes: list[type[SourceKind]] = []
+
+
+class Synthetic(SourceKind):
     """Random words from the bundled word list, with exact token counts."""
+
+    open_ended = True
 
     kind: Literal["synthetic"] = Field(description="synthetic: random words with known token counts")
 
 
-class Corpus(ScenarioPart):
+class Corpus(SourceKind):
     """Generated English prose from sentence templates: questions and documents on several topics."""
+
+    open_ended = True
 
     kind: Literal["corpus"] = Field(description="corpus: generated English prose with estimated token counts")
     chars_per_token: Positive | None = Field(
@@ -48,8 +75,10 @@ class VllmDraws(ScenarioPart):
     )
 
 
-class RandomLengths(ScenarioPart):
+class RandomLengths(SourceKind):
     """Single requests of random words and random lengths, as in the data set `random` of `vllm bench serve`."""
+
+    prompt_keys = ("input_tokens",)
 
     kind: Literal["random"] = Field(description="random: single requests, as in vllm bench serve")
     input_tokens: AtLeastOne = Field(default=1024, description="mean tokens of a prompt, without the shared prefix")
@@ -63,8 +92,10 @@ class RandomLengths(ScenarioPart):
     )
 
 
-class PrefixRepetition(ScenarioPart):
+class PrefixRepetition(SourceKind):
     """Single requests with one of several shared prefixes, as in the data set of that name of `vllm bench serve`."""
+
+    prompt_keys = ("prefix_tokens", "suffix_tokens")
 
     kind: Literal["prefix_repetition"] = Field(
         description="prefix_repetition: single requests with shared prefixes, as in vllm bench serve"
@@ -90,7 +121,7 @@ class Filters(ScenarioPart):
 VLLM_FILTERS = Filters(min_prompt_tokens=4, min_output_tokens=4, max_prompt_tokens=1024, max_total_tokens=2048)
 
 
-class Recorded(ScenarioPart):
+class Recorded(SourceKind):
     """Keys of all sources of recorded conversations."""
 
     sampler: Sampler = Field(
@@ -194,7 +225,8 @@ class HuggingFace(Recorded):
     columns: Columns = Field(default=Columns(), description="column names that differ from the defaults")
 
 
-Source = Annotated[
-    Synthetic | Corpus | RandomLengths | PrefixRepetition | ShareGpt | JsonLines | Csv | HuggingFace,
-    Field(discriminator="kind"),
-]
+if TYPE_CHECKING:
+    Source = SourceKind
+else:
+    Source = Annotated[Union[tuple(_classes)], Field(discriminator="kind")]  # noqa: UP007 - of classes in a list
+"""Text sources of chat sessions: generated text and recorded conversations."""

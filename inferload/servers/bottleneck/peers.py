@@ -6,7 +6,7 @@ from statistics import median
 
 from inferload.base.numbers import number
 from inferload.figures import server_figures
-from inferload.figures.server_figures import ServerFigure
+from inferload.figures.server_figure import ServerFigure
 from inferload.figures.server_formulas import Window
 
 OUTLIER = "outlier"  # code of the finding

@@ -314,4 +314,4 @@ def _slo(scenario: Scenario) -> list[str]:
 
 
 def _limits_of(slo: SloLimits) -> str:
-    return limits_text(slo.model_dump(exclude_none=True)) or "none"
+    return limits_text(slo.limits) or "none"

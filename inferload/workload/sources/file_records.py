@@ -13,6 +13,7 @@ from typing import Any
 from inferload.base.errors import UsageError
 from inferload.workload.json_values import BLOCK_BYTES, LONGEST_BYTES, JsonFault, JsonValues, decode_json
 from inferload.workload.packed_files import opened, unpack
+from inferload.workload.sources.parsing import is_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,10 @@ def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
             start += len(line)
 
 
-def json_values(path: Path, single: Callable[[Any], bool]) -> Iterator[Raw]:
+def json_values(path: Path) -> Iterator[Raw]:
     """Yield the records of a file with one JSON value per line, or with one JSON array of them.
 
-    `single`: for a file of one line that is an array: True for a record.
+    A file of one line that is an array of messages is one record.
     """
     with opened(path, str(path)) as file:
         head = file.read(BLOCK_BYTES)
@@ -77,7 +78,7 @@ def json_values(path: Path, single: Callable[[Any], bool]) -> Iterator[Raw]:
         value = decode_json(first)
     except ValueError:  # it goes on in the next line
         return json_array(path)
-    return json_lines(path) if rest.strip() or single(value) else json_array(path)
+    return json_lines(path) if rest.strip() or (value and all(map(is_message, value))) else json_array(path)
 
 
 def json_lines(path: Path) -> Iterator[Raw]:

@@ -3,43 +3,66 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.scenario.files import data_files
-from inferload.scenario.schema.sources import Columns, Csv, HuggingFace, JsonLines, ShareGpt
+from inferload.scenario.schema.sources import Columns, FileSource, HuggingFace
 from inferload.workload.json_values import decode_json
 from inferload.workload.sources import file_records
 from inferload.workload.sources import index as indexes
-from inferload.workload.sources.file_records import Raw
+from inferload.workload.sources.file_records import Decode, Raw
 from inferload.workload.sources.index import Index
-from inferload.workload.sources.parsing import is_message
 
 _LARGE_BYTES = 64 << 20  # reading a larger file prints a message
+
+
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """Form of the files of a source.
+
+    `records`: yields all records in order; UsageError at the first invalid one. `decoder`: returns the function that decodes the
+    bytes of one record; UsageError for a file that cannot have one.
+    """
+
+    records: Callable[[Path], Iterator[Raw]]
+    decoder: Callable[[Path, Columns], Decode]
+
+
+def _of_json(path: Path, columns: Columns) -> Decode:
+    if not path.stat().st_size:
+        raise UsageError(f"{path}: empty; give a file with conversations")
+    return decode_json
+
+
+def _of_table(path: Path, columns: Columns) -> Decode:
+    names = file_records.table_columns(path)
+    if columns.prompt not in names and columns.messages not in names:
+        raise UsageError(
+            f"{path}:1: no column {columns.prompt} among {', '.join(names)}; name the column with source.columns"
+        )
+    return file_records.decode_row(names)
+
+
+JSON_ARRAY = FileForm(file_records.json_array, _of_json)
+JSON_VALUES = FileForm(file_records.json_values, _of_json)
+TABLE = FileForm(file_records.table, _of_table)
 
 
 class FileReader:
     """Reader of the conversations of one file, with random access."""
 
-    def __init__(self, source: ShareGpt | JsonLines | Csv, origin: str) -> None:
-        self._source = source
+    def __init__(self, source: FileSource, origin: str, form: FileForm) -> None:
+        self._source, self._form = source, form
         self.path = data_files.find(source.path, origin)
         self.name = source.path
         self.digest = ""  # SHA-256 of the content, known with the index
-        self.columns = source.columns if isinstance(source, JsonLines | Csv) else Columns()
-        self._decode: file_records.Decode = decode_json
-        if isinstance(source, Csv):
-            names = file_records.table_columns(self.path)
-            if self.columns.prompt not in names and self.columns.messages not in names:
-                raise UsageError(
-                    f"{self.path}:1: no column {self.columns.prompt} among {', '.join(names)}; "
-                    "name the column with source.columns"
-                )
-            self._decode = file_records.decode_row(names)
-        elif not self.path.stat().st_size:
-            raise UsageError(f"{self.path}: empty; give a file with conversations")
+        self.columns: Columns = getattr(source, "columns", Columns())
+        self._decode = form.decoder(self.path, self.columns)
 
     def records(self) -> Iterator[Raw]:
         """Yield all records in order. UsageError at the first invalid one."""
@@ -49,11 +72,7 @@ class FileReader:
                 f"inferload: reading {self.name} ({size / 1e6:,.0f} MB) once, to build its index",
                 file=sys.stderr,
             )
-        if isinstance(self._source, Csv):
-            return file_records.table(self.path)
-        if isinstance(self._source, JsonLines):
-            return file_records.json_values(self.path, lambda value: bool(value) and all(map(is_message, value)))
-        return file_records.json_array(self.path)
+        return self._form.records(self.path)
 
     def read(self, start: int, size: int) -> Any:
         """Return the document of a record."""

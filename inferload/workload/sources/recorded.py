@@ -194,7 +194,7 @@ class RecordedSource:
         """Return the facts for the manifest."""
         counts = self._counting
         return {
-            "kind": getattr(self._source, "kind", ""),
+            "kind": self._source.kind,
             **self._reader.facts(),
             "sha256": self.digest,
             "sampler": self._source.sampler,

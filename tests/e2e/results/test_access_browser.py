@@ -12,6 +12,7 @@ from inferload.analysis.report import report
 from live_page import LivePage, OpenPage
 
 from inferload.base import rundir
+from inferload.results.open_run import OpenRun
 
 pytestmark = pytest.mark.browser
 
@@ -53,7 +54,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
 
 def test_reports_and_pages_of_other_origins_reach_nothing(open_page: OpenPage, tmp_path: Path) -> None:
     for name in ("good", "foreign"):
-        report.make(synthetic.write(tmp_path / name))
+        report.make(OpenRun(synthetic.write(tmp_path / name)))
     page = open_page("--host", "http://127.0.0.1:1")
     (tmp_path / "foreign" / rundir.REPORT_HTML).write_text(TRIES % {"base": page.url})
     draws_and_saves(page, tmp_path)

@@ -78,6 +78,14 @@ def test_a_span_has_the_figures_of_its_turn(run_pool: RunPool, run_case: RunCase
         assert first.time_unix_nano - span.start_time_unix_nano == turn["first_ns"] - turn["sent_ns"]
         first_chunk_s = known.pop("gen_ai.response.time_to_first_chunk")
         assert first_chunk_s == pytest.approx((turn["first_event_ns"] - turn["sent_ns"]) / 1e9)
+        for figure, start, end in (
+            ("lag", "planned", "sent"),
+            ("ttft", "sent", "first"),
+            ("e2e", "sent", "last"),
+            ("e2e_planned", "planned", "last"),
+        ):
+            span_ms = (turn[f"{end}_ns"] - turn[f"{start}_ns"]) / 1e6
+            assert known.pop(f"inferload.{figure}_ms") == pytest.approx(span_ms)
         host, port = turn["target"].removeprefix("http://").split(":")
         assert known == {
             "gen_ai.operation.name": "chat",

@@ -13,6 +13,8 @@ import synthetic_run as synthetic
 from chromium import Browser
 from inferload.analysis.report import report
 
+from inferload.results.open_run import OpenRun
+
 pytestmark = pytest.mark.browser
 
 PNG_END = b"IEND\xaeB`\x82"  # the last bytes of a complete file
@@ -23,7 +25,7 @@ SIZES = "return [...document.querySelectorAll('.plot')].map(plot => [plot.client
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser with the report of a synthetic run, all charts drawn."""
-    made = report.make(synthetic.write(tmp_path_factory.mktemp("runs") / "run"))
+    made = report.make(OpenRun(synthetic.write(tmp_path_factory.mktemp("runs") / "run")))
     with chromium.running(tmp_path_factory.mktemp("profile")) as started:
         started.get(made.html.as_uri())
         until(lambda: started.execute_script("return document.documentElement.dataset.drawn === 'all'"))

@@ -1,4 +1,4 @@
-"""Chunk framing and answers read by the Python parsers, or by the compiled scanner."""
+"""Chunk framing and answers read by the Python parsers, or by the compiled ones."""
 
 from array import array
 from collections.abc import Callable
@@ -8,9 +8,11 @@ from typing import Any
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream
 from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead
+from inferload.client.connection.python_parser import News
 from inferload.client.connection.reply import Arrivals, HttpReply
 
 Pieces = list[bytes]
+CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def cut(data: bytes, at: list[int]) -> Pieces:
@@ -18,7 +20,33 @@ def cut(data: bytes, at: list[int]) -> Pieces:
     return [data[a:b] for a, b in pairwise(positions)]
 
 
+def pushed(parser: Any, pieces: Pieces) -> list[int]:
+    """Return the news of each piece of a chunked body, pushed to a new parser of a reply up to its end."""
+    news = [parser.push(CHUNKED_HEAD, 0, -1)]
+    if news == [News.ASKS_FOR_HEAD]:
+        news = [parser.frame(len(CHUNKED_HEAD), 1, 0)]
+    while pieces and not news[-1] & (News.COMPLETE | News.BROKEN):
+        first, *pieces = pieces
+        news.append(parser.push(first, 0, -1))
+    return news
+
+
+def framing_of(parser: Any, head: bytes) -> tuple[int, int]:
+    """Return framing and length by a head that is pushed to a new parser of a reply; framing 0: it asks."""
+    news, framing, length = parser.push(head, 0, -1), parser.waiting()[3], 0
+    assert (framing == 0) == (news == News.ASKS_FOR_HEAD)
+    while framing == 2 and not news:
+        news, length = parser.push(b"x", 0, -1), length + 1
+    return framing, length
+
+
+def walked(parser: Any, pieces: Pieces) -> int:
+    """Return the state of a chunked body after these pieces: 0 incomplete, 1 complete, 2 broken."""
+    return pushed(parser, pieces)[-1] & (News.COMPLETE | News.BROKEN)
+
+
 def decoded(pieces: Pieces) -> int:
+    """Return the state of `walked` by the decoder."""
     decoder = ChunkedDecoder()
     try:
         for piece in pieces:

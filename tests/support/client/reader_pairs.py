@@ -13,6 +13,7 @@ import struct
 import termios
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+from unittest import mock
 
 import gevent
 import gevent.socket
@@ -61,6 +62,7 @@ class PairClient(Client):
     """Client whose newest connection has its other end in `far`."""
 
     scheme = "http"
+    parser = reader_choice.parser()
 
     def __init__(self, reader: reader_choice.ReaderName, endpoint: EndpointName = "chat") -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -140,10 +142,13 @@ class TlsPairClient(PairClient):
 
 
 def pair_client(reader: str, endpoint: EndpointName = "chat") -> PairClient:
-    """Return a client by the name of its reader: python, native, or tls, which is read in Python."""
+    """Return a client by the name of its reader: native, python, tls (read in Python), uncompiled (Python parser)."""
     if reader == "tls":
         return TlsPairClient("TLSv1.3", endpoint=endpoint)
-    return PairClient("native" if reader == "native" else "python", endpoint)
+    client = PairClient("native" if reader == "native" else "python", endpoint)
+    if reader == "uncompiled":
+        client.parser = client.scan = None
+    return client
 
 
 @contextlib.contextmanager
@@ -206,8 +211,9 @@ def outcome(client: PairClient, case: ReplyCase) -> TurnOutcome:
 def answered(client: PairClient, case: ReplyCase) -> tuple[TurnResult, bool]:
     """Return the result of a turn with this reply, and True if it ended only by the parsing at a timeout."""
     before = len(client.results)
-    turn = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns()))
-    with gevent.Timeout(PATIENCE_S, RuntimeError(f"the {client.reader.reader} reader hangs")):
+    hangs = RuntimeError(f"the {client.reader.reader} reader hangs")
+    with gevent.Timeout(PATIENCE_S, hangs), mock.patch.object(reader_choice, "_parser", client.parser):
+        turn = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns()))
         while turn._sent_ns is None:
             gevent.sleep(0)
         late = _send(client, turn, case)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.analysis.comparison import tables
+from inferload.analysis.comparison import documents, tables
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.best import COST, BestSide, best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
@@ -247,7 +247,7 @@ def test_each_form_of_a_comparison_has_the_table(golden: Callable[[str, str], No
     page = of_comparisons(comparisons)
     assert page.count("<h3>Best by goal</h3>") == 1
     assert "Mean TTFT, lowest" in page
-    document = json.loads(output.json_text(comparisons))["best"]
+    document = json.loads(documents.json_text(comparisons))["best"]
     assert [(row["figure"], row["best"], row["closest"]) for row in document] == [
         (TTFT.name, "awq", "tp2"),
         (OUTPUT.name, "tp2", "awq"),

@@ -20,6 +20,7 @@ from inferload.analysis.diagnosis.measured_load import MeasuredLoad, Unmet
 from inferload.base.marks import Mark
 from inferload.base.numbers import time_of_day
 from inferload.figures import metric_names as names
+from inferload.results.open_run import OpenRun
 from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
 from inferload.servers.series import MetricSeries, ServerSeries
 
@@ -43,13 +44,9 @@ def run_of(tmp_path: Path, users: np.ndarray, until_s: int = LASTS_S, **summary:
     well = {"failed": 0, "by_failure": {}, "first_errors": [], "by_phase": {}}
     arrivals = {"kind": "closed", "users": int(users.max()), "spawn_per_s": 10}
     scenario = {"schema": 1, "name": "chat", "workload": {"kind": "chat"}, "arrivals": arrivals}
-    run = load(
-        synthetic_run.write(
-            tmp_path / "run",
-            synthetic_run.SUMMARY | {"turns": synthetic_run.SUMMARY["turns"] | well, "growth": None} | summary,
-            scenario={"name": "chat", "text": json.dumps(scenario)},
-        )
-    )
+    known = synthetic_run.SUMMARY | {"turns": synthetic_run.SUMMARY["turns"] | well, "growth": None} | summary
+    recorded = {"name": "chat", "text": json.dumps(scenario)}
+    run = load(OpenRun(synthetic_run.write(tmp_path / "run", known, scenario=recorded)))
     seconds = np.arange(len(users))
     run = replace(
         run,

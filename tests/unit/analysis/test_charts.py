@@ -26,6 +26,7 @@ from inferload.figures.limits import gate_grammar
 from inferload.figures.turn_figures import TTFT
 from inferload.results.documents.summary_document import Step
 from inferload.results.latency_limits import IN_RANGE, LatencyLimit, latency_limits
+from inferload.results.open_run import OpenRun
 from inferload.results.tables.run_tables import TASK_ROWS
 
 
@@ -35,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> frames.RunFrames:
     summary["steps"] = [step(users, 100.0 * users / (1 + users / 8)) for users in (1, 4, 8, 16)]
     text = "schema: 1\nname: chat\nslo: {ttft_ms: 150, tpot_ms: 30}\n"
     scenario = synthetic.MANIFEST["scenario"] | {"text": text}
-    return frames.load(synthetic.write(tmp_path_factory.mktemp("runs") / "run", summary, scenario=scenario))
+    return frames.load(OpenRun(synthetic.write(tmp_path_factory.mktemp("runs") / "run", summary, scenario=scenario)))
 
 
 def step(users: int, tok_per_s: float) -> dict[str, Any]:
@@ -243,7 +244,7 @@ def page_with_everything(folder: Path) -> str:
     summary["slo"] = {"limits": {"ttft_ms": 150.0}, "turns": 36, "met": 30, "missed": {"ttft_ms": 5, "failed": 1}}
     reason = {"code": "loop_lag", "phase": "measure", "value": 9.0, "limit": 5.0, "text": "9 ms late"}
     summary["verdict"] |= {"measurement": "suspect", "reasons": [reason]}
-    return report.make(synthetic.write(folder / "run", summary)).html.read_text()
+    return report.make(OpenRun(synthetic.write(folder / "run", summary))).html.read_text()
 
 
 def test_every_number_in_a_table_links_to_its_definition(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import summaries
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis.comparison import baselines, costs, max_change, page, tables
+from inferload.analysis.comparison import baselines, costs, documents, max_change, page, tables
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import Comparison, compare, table_rows
 from inferload.analysis.comparison.plausible import faults
@@ -28,6 +28,7 @@ from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_KNOWN, number
 from inferload.figures.limits.gate_grammar import GateError
 from inferload.results.cost import Prices
+from inferload.results.open_run import OpenRun
 from inferload.scenario.scenario import from_text
 from inferload.scenario.schema.added_later import ADDED_LATER
 
@@ -97,7 +98,7 @@ def test_a_comparison_with_the_simulator_is_marked() -> None:
 
 def test_only_the_primary_figure_has_a_smallest_detectable_change() -> None:
     """It is computed for the level of the primary figure; others are tested at lower ones."""
-    document = output.document([compared(*sides(0.0, 8))])
+    document = documents.document([compared(*sides(0.0, 8))])
     rows = document["candidates"][0]["figures"]
     assert len([row for row in rows if row["p"] is not None]) > 1
     assert [row["figure"] for row in rows if row["detectable"] is not None] == ["mean(ttft_ms)"]
@@ -134,7 +135,7 @@ def test_a_verdict_on_shared_server_starts_names_them(starts: tuple[str | None, 
     assert comparison.primary.answer == "worse"
     assert output.headline(comparison).endswith(f"; holds for {holds_for}")
     assert f"\nholds for {holds_for}: base has 6 runs on " in output.text([comparison])
-    assert output.document([comparison])["candidates"][0]["condition"]["holds_for"] == holds_for
+    assert documents.document([comparison])["candidates"][0]["condition"]["holds_for"] == holds_for
 
 
 def test_runs_are_paired_by_seed_and_unpaired_ones_are_named() -> None:
@@ -398,7 +399,7 @@ def test_a_primary_figure_of_different_slos_is_not_comparable(name: str) -> None
     comparison = compare(base, new, figure(name), ALL)
     assert output.headline(comparison) == f"new against base: not comparable because of {line}"
     assert f"note: {line}" in output.text([comparison])
-    assert line in output.json_text([comparison])
+    assert line in documents.json_text([comparison])
     assert compared(base, new).primary.answer == "no difference"
     assert f"note: {line}" in output.text([compared(base, new)])
     assert "slo:" not in output.text([compared(base, side("same", 500))])
@@ -493,7 +494,9 @@ def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
         costs.of_side(mixed)
 
 
-@pytest.mark.parametrize(("form", "name"), [(output.text, "txt"), (output.markdown, "md"), (output.json_text, "json")])
+@pytest.mark.parametrize(
+    ("form", "name"), [(output.text, "txt"), (output.markdown, "md"), (documents.json_text, "json")]
+)
 def test_the_text_forms_of_a_comparison(
     form: Callable[[list[Comparison]], str], name: str, golden: Callable[[str, str], None]
 ) -> None:
@@ -511,7 +514,7 @@ def test_a_figure_without_a_unit_has_no_comma() -> None:
 
 
 def test_junit_counts_failed_and_skipped_figures() -> None:
-    suite = ElementTree.fromstring(output.junit([compared(*sides(0.3, 8))]))[0]
+    suite = ElementTree.fromstring(documents.junit([compared(*sides(0.3, 8))]))[0]
     assert suite.get("tests") == str(len(suite)) == str(len(ALL) + 1)  # with failed turns, which are unknown
     failed = [case.get("name") for case in suite if case.find("failure") is not None]
     assert failed == ["mean(ttft_ms)", "turns_per_s", "mean(e2e_ms)"]
@@ -737,7 +740,7 @@ def test_mean_tokens_are_over_the_turns_that_reported_them(tmp_path: Path) -> No
     tokens = {"input_tokens": 2_000, "input_tokens_from": 50, "cached_tokens": 500}
     summary["turns"]["by_phase"]["measure"] = summaries.NO_TURNS | counts | tokens
     (folder / "summary.json").write_text(json.dumps(summary))
-    result = read_run(folder)
+    result = read_run(OpenRun(folder))
     assert (result.output_tokens, result.input_tokens, result.cached_tokens) == (100, 40, 10)
 
 
@@ -876,7 +879,7 @@ def test_the_difference_stands_beside_the_change_in_the_unit_of_the_figure() -> 
     assert row.difference is not None
     assert row.difference == pytest.approx(row.candidate - row.baseline)
     assert table.texts[0][column] == f"+{number(row.difference)} ms"
-    assert json.loads(output.json_text([comparison]))["candidates"][0]["figures"][0]["difference"] == row.difference
+    assert json.loads(documents.json_text([comparison]))["candidates"][0]["figures"][0]["difference"] == row.difference
     assert f"+{number(row.difference)} ms" in page.of_comparisons([comparison])
 
 
@@ -945,7 +948,7 @@ def test_pairs_that_do_not_vary_have_no_p(change: float, pairs: int, noise: floa
     assert "p = " not in headline
     assert "p <" not in headline
     assert "CI" not in headline
-    (document,) = output.document([found])["candidates"]
+    (document,) = documents.document([found])["candidates"]
     figures = {each["figure"]: each for each in document["figures"]}
     mean = figures[PRIMARY.name]
     assert (mean["p"], mean["p_sign_flip"], mean["low"], mean["high"], mean["detectable"]) == (None,) * 5

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis.charts.load import FIGURES, Curve, LoadPoint, picture
-from inferload.analysis.comparison import page, tables
+from inferload.analysis.comparison import documents, page, tables
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.best import best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
@@ -71,7 +71,7 @@ def test_the_headline_names_exactly_the_figures_that_are_worse(factors: dict[str
     assert named_as_worse(headline, chosen.title) == set(worse)
     assert ("BETTER" in headline) == (comparison.primary.answer == "better" and not worse)
     assert ("MIXED" in headline) == (comparison.primary.answer == "better" and bool(worse))
-    (document,) = output.document([comparison])["candidates"]
+    (document,) = documents.document([comparison])["candidates"]
     assert [row["figure"] for row in document["figures"] if row["answer"] == "worse"] == document["worse"]
     assert headline in output.text([comparison])
     assert headline in output.block([comparison])
@@ -123,7 +123,7 @@ def test_the_best_side_is_tested_against_the_closest_one() -> None:
     assert (result.certainty, {result.label, tied.label}) == ("tie", {"one", "two"})
     for shown in (output.text(comparisons), output.markdown(comparisons)):
         assert re.search(r"Mean TTFT, lowest .*tied with (one|two) .*(about \d+|over 1,000)", shown)
-    (row,) = [row for row in output.document(comparisons)["best"] if row["figure"] == PRIMARY.name]
+    (row,) = [row for row in documents.document(comparisons)["best"] if row["figure"] == PRIMARY.name]
     assert (row["best"], row["answer"]) == (None, "tie")
     assert {row["best_value_of"], *row["tied"]} == {"one", "two"}
     ahead = [compare(base, candidate, PRIMARY, ALL) for candidate in (near[0], side("two", {"mean(ttft_ms)": 1.2}))]

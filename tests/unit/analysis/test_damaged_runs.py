@@ -21,6 +21,7 @@ from inferload.analysis.report import report
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.figures import metric_names as names
+from inferload.results.open_run import OpenRun
 from inferload.servers.scrapes_file import ScrapeColumns, join_parts, write_part
 
 ENGINE = (("engine", "0"),)
@@ -32,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def notes_of(path: Path) -> str:
-    return report.make(path).markdown.read_text().partition("## Notes")[2].partition("## ")[0]
+    return report.make(OpenRun(path)).markdown.read_text().partition("## Notes")[2].partition("## ")[0]
 
 
 def scraped(
@@ -82,7 +83,7 @@ def test_a_time_without_scrapes_has_no_cause(tmp_path: Path) -> None:
     ]
     well = synthetic.SUMMARY | {"turns": {"sent": 36, "ok": 36, "failed": 0, "unfinished": 0, "by_failure": {}}}
     path = synthetic.write(tmp_path / "run", summary=well, phases=phases)
-    report.make(scraped(path, lambda at_s: 84 * at_s, 120, (29, 91)))
+    report.make(OpenRun(scraped(path, lambda at_s: 84 * at_s, 120, (29, 91))))
     (server,) = json.loads((path / rundir.DIAGNOSIS).read_text())["servers"]
     first, silent, last = server["history"]
     assert first["code"] == last["code"] != silent["code"] is None
@@ -112,7 +113,7 @@ def clocks(path: Path, apart_s: float, **manifest: Any) -> Path:
 def test_clocks_20_s_apart_are_corrected_by_their_offset(tmp_path: Path) -> None:
     path = clocks(tmp_path / "run", 20.0)
     assert notes_of(path) == ""
-    planned_s = frames.load(path).turns["planned_s"].sort_values().to_numpy()
+    planned_s = frames.load(OpenRun(path)).turns["planned_s"].sort_values().to_numpy()
     assert planned_s == pytest.approx([synthetic.planned_ms(number) / 1e3 for number in range(synthetic.TURNS)])
 
 
@@ -141,7 +142,7 @@ def test_missing_columns_of_an_older_version_are_named(tmp_path: Path) -> None:
     file = path / rundir.TURNS / "w0-0000.parquet"
     pq.write_table(pq.read_table(file).drop_columns(["event_ns", "failure"]), file)
     assert "turns/w0-0000.parquet lacks event_ns, failure and is left out" in notes_of(path)
-    assert len(frames.load(path).turns) == synthetic.TURNS - 10
+    assert len(frames.load(OpenRun(path)).turns) == synthetic.TURNS - 10
 
 
 def test_unrelated_parquet_files_are_left_out_with_a_note(tmp_path: Path) -> None:
@@ -159,14 +160,14 @@ def test_unrelated_parquet_files_are_left_out_with_a_note(tmp_path: Path) -> Non
     assert "turns/z-copied.parquet holds no turns of a run, and is left out" in notes
     assert "turns/w0-9.parquet holds turns of another run, another, and is left out" in notes
     assert "server_metrics/z-copied.parquet cannot be read to its end; the rest is left out" in notes
-    assert len(frames.load(path).turns) == synthetic.TURNS
+    assert len(frames.load(OpenRun(path)).turns) == synthetic.TURNS
 
 
 def test_the_truncated_last_line_of_a_history_is_ignored(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path / "run")
     file = path / rundir.LOCUST_HISTORY
     file.write_text(file.read_text() + "1795000011,12")  # of 128
-    assert frames.load(path).users["users"].max() == 8
+    assert frames.load(OpenRun(path)).users["users"].max() == 8
 
 
 def test_a_value_of_the_wrong_type_is_named_by_its_key(tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def check(base: Path, path: Path, hurt: damage.Damage) -> None:
     shutil.copytree(base, path)
     hurt(path)
     try:
-        files = report.make(path)
+        files = report.make(OpenRun(path))
     except UsageError:
         return
     text = files.markdown.read_text()
@@ -225,6 +226,6 @@ def test_empty_turns_files_give_a_report_of_the_summary(tmp_path: Path) -> None:
     for file in (path / rundir.TURNS).iterdir():
         table = pq.read_table(file)
         pq.write_table(pa.Table.from_batches([], schema=table.schema), file)
-    text = report.make(path).markdown.read_text()
+    text = report.make(OpenRun(path)).markdown.read_text()
     assert "## The slowest turns" not in text
     assert "## Latency" in text  # from the summary, which has figures of turns

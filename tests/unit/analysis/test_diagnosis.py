@@ -24,6 +24,7 @@ from inferload import cli
 from inferload.base import rundir
 from inferload.base.deployments import Deployment
 from inferload.figures import metric_names as names
+from inferload.results.open_run import OpenRun
 from inferload.servers.bottleneck.evidence import (
     ClientReason,
     KvBlocks,
@@ -440,7 +441,7 @@ def run_with(path: Path, **changes: Any) -> RunFrames:
     """The synthetic run with a changed summary, without failed turns unless `changes` has some."""
     well = {"failed": 0, "by_failure": {}, "first_errors": [], "by_phase": {}}
     summary = synthetic_run.SUMMARY | {"turns": synthetic_run.SUMMARY["turns"] | well} | changes
-    return load(synthetic_run.write(path, summary))
+    return load(OpenRun(synthetic_run.write(path, summary)))
 
 
 def test_fewer_hits_than_an_unlimited_cache_would_have_are_a_finding(tmp_path: Path) -> None:
@@ -488,7 +489,7 @@ def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_has_the_failures_finding(tmp_path: Path) -> None:
-    diagnosis = diagnosed(load(synthetic_run.write(tmp_path / "run", killed=True)))
+    diagnosis = diagnosed(load(OpenRun(synthetic_run.write(tmp_path / "run", killed=True))))
     assert diagnosis.run[0].sentences[0] == "1 of 44 turns failed (2.3 %): cut 1"
 
 

@@ -18,6 +18,7 @@ from inferload.base.escaping import mapped
 from inferload.results import ci
 from inferload.results.documents.summary_document import Summary
 from inferload.results.documents.typed_documents import read
+from inferload.results.open_run import OpenRun
 
 HOSTILE = "# a|b `c` <script>alert(1)</script> ![x](javascript:alert(1)) **d** ~e~ &lt;\n\n## f\n---"
 NAMES = (synthetic.MANIFEST["id"], "chat", "agent", "w0", "w1", "measure", "warmup", "drain", "records")
@@ -60,7 +61,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_report_md_shows_foreign_text_without_its_markup(run: Path) -> None:
-    check(report.make(run).markdown.read_text())
+    check(report.make(OpenRun(run)).markdown.read_text())
 
 
 def test_markdown_for_pull_requests_shows_foreign_text_without_its_markup(run: Path) -> None:

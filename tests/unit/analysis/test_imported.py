@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from inferload.analysis.comparison import documents
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import compare
 from inferload.analysis.comparison.sides import read_side
@@ -255,7 +256,7 @@ def test_a_damaged_result_is_read_or_refused_in_one_line_and_never_another_clien
     if results:
         comparison = compare(read_side(file), read_side(file), figure("mean(ttft_ms)"), ())
         assert output.text([comparison])
-        assert output.json_text([comparison])
+        assert documents.json_text([comparison])
 
 
 @given(

@@ -30,8 +30,10 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.cli import main
 from inferload.figures import metric_names
-from inferload.figures.server_figures import GPU, KEPT_PREFIXES, KV_CACHE_USAGE, SERVER_FIGURES
+from inferload.figures.server_figure import GPU
+from inferload.figures.server_figures import KEPT_PREFIXES, KV_CACHE_USAGE, SERVER_FIGURES
 from inferload.results.documents.summary_document import OtherRequests
+from inferload.results.open_run import OpenRun
 from inferload.servers.scrapes_file import ScrapeColumns, write_part
 
 START_S = synthetic.START_WALL_NS / 1e9
@@ -99,14 +101,14 @@ def test_figures_of_a_log_are_columns_of_the_timeline(run_dir: Path, tmp_path: P
         + stamped(9, MORE)
         + stamped(9, FIRST.replace("Engine 000", "Engine 001"))
     )
-    run = frames.load(run_dir, log)
+    run = frames.load(OpenRun(run_dir), log)
     table = timeline.build(run)
     assert table["requests_running@log"].dropna().to_dict() == {4: 2, 9: 5}  # the sum of two engines
     assert table["kv_cache_usage@log"].dropna().to_dict() == pytest.approx({4: 0.315, 9: 0.4})  # the maximum
     assert table["generation_tok_per_s@log"].tolist()[:10] == pytest.approx(
         [84.0] * 4 + [164.0] * 5 + [np.nan], nan_ok=True
     )
-    files = make(run_dir, ReportOptions(server_log=log))
+    files = make(OpenRun(run_dir), ReportOptions(server_log=log))
     assert "accepted at position 3" in files.markdown.read_text()
     assert f"{KV_CACHE_USAGE.label} @log" in files.html.read_text()
 
@@ -114,7 +116,7 @@ def test_figures_of_a_log_are_columns_of_the_timeline(run_dir: Path, tmp_path: P
 def test_acceptance_by_position_outside_the_run_is_left_out(run_dir: Path, tmp_path: Path) -> None:
     log = tmp_path / "vllm.log"
     log.write_text("".join(stamped(at_s, FIRST) + stamped(at_s, SPECULATION) for at_s in (-3600, 4, 3600)))
-    read = frames.load(run_dir, log).log
+    read = frames.load(OpenRun(run_dir), log).log
     assert read is not None
     assert [t_s for t_s, _ in read.per_position] == list(read.rows["t_s"])
     assert len(read.per_position) == 1
@@ -124,12 +126,12 @@ def test_a_log_of_another_time_or_without_figures_is_refused(run_dir: Path, tmp_
     log = tmp_path / "vllm.log"
     log.write_text(stamped(7200, FIRST))
     with pytest.raises(UsageError, match=r"are outside the run.*TZ"):
-        frames.load(run_dir, log)
+        frames.load(OpenRun(run_dir), log)
     log.write_text("hello\n")
     with pytest.raises(UsageError, match="no line with 'Avg prompt throughput'"):
-        frames.load(run_dir, log)
+        frames.load(OpenRun(run_dir), log)
     with pytest.raises(UsageError, match="No such file"):
-        frames.load(run_dir, tmp_path / "nowhere")
+        frames.load(OpenRun(run_dir), tmp_path / "nowhere")
 
 
 HEADER = ["Timestamp", "User Count", "Type", "Name", "Requests/s", "Failures/s", "50%", "95%"]
@@ -278,14 +280,14 @@ def test_figures_of_a_gpu_exporter_are_in_timeline_and_report(tmp_path: Path) ->
         columns.append(wall_ns, GPU_TARGET, name, labels, value)
     path = synthetic.write(tmp_path / "run")
     write_part(path / rundir.SERVER_METRICS, 1, columns.to_table())
-    run = frames.load(path)
+    run = frames.load(OpenRun(path))
     table = timeline.build(run)
     gpu = [f"{name}@127.0.0.1:9400" for name in ("gpu_use", "gpu_memory_mib", "gpu_power_w", "gpu_sm_clock_mhz")]
     assert table[gpu].iloc[4].tolist() == [0.9, 40960.0, 600.0, 1410.0]
     assert not [name for name in table if str(name).endswith("@127.0.0.1:9400") and name not in gpu]
     gpu_metrics = (reading.metric for row in SERVER_FIGURES if row.block == GPU for reading in row.formula.readings)
     assert all(name.startswith(KEPT_PREFIXES) for name in gpu_metrics)
-    files = make(path)
+    files = make(OpenRun(path))
     assert "GPU power, W" in files.html.read_text()
     assert GPU_TARGET not in json.dumps(json.loads((path / rundir.DIAGNOSIS).read_text()))
     (block,) = servers_block(columns.to_table(), synthetic.START_WALL_NS, synthetic.START_WALL_NS + 11 * synthetic.NS)
@@ -317,7 +319,7 @@ def test_the_vllm_bench_export_reads_back_the_same(run_dir: Path, tmp_path: Path
         "client: inferload against inferload report --vllm-bench: definitions differ; compare the run directories"
     )
     assert read.figures["p99(e2e_ms)"] == pytest.approx(500)
-    turns = frames.load(run_dir).turns
+    turns = frames.load(OpenRun(run_dir)).turns
     measured = turns[turns["phase"] == "measure"]
     spent_s = measured["last_s"].max() - measured["sent_s"].min()  # the time in which all of these tokens arrived
     assert document["duration"] == pytest.approx(spent_s)
@@ -340,7 +342,7 @@ def test_the_printed_block_of_vllm_bench_reads_back_the_same(
     assert {len(line) for line in text.splitlines() if line[0] in "=-"} == {50}
     (tmp_path / "block.txt").write_text(text)
     (read,) = imported.read(tmp_path / "block.txt")
-    vllm_bench.write(frames.load(run_dir, whole=True), tmp_path / "result.json")
+    vllm_bench.write(frames.load(OpenRun(run_dir), whole=True), tmp_path / "result.json")
     (exact,) = imported.read(tmp_path / "result.json")
     assert read.figures
     for name, value in read.figures.items():
@@ -350,7 +352,7 @@ def test_the_printed_block_of_vllm_bench_reads_back_the_same(
 def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_export(run_dir: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run_dir, folder)
-    before = vllm_bench.document(frames.load(folder))
+    before = vllm_bench.document(frames.load(OpenRun(folder)))
     for path in (folder / "turns").glob("*.parquet"):
         table = pq.read_table(path)
         rows = table.to_pylist()
@@ -358,7 +360,7 @@ def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_export(run_dir: Path,
         reasons = ["cancelled" if n == first else row["finish_reason"] for n, row in enumerate(rows)]
         column = table.column_names.index("finish_reason")
         pq.write_table(table.set_column(column, "finish_reason", pa.array(reasons, pa.string())), path)
-    run = frames.load(folder)
+    run = frames.load(OpenRun(folder))
     document = vllm_bench.document(run)
     cancelled = int((run.turns["finish_reason"] == "cancelled").sum())
     assert cancelled > 0
@@ -373,7 +375,7 @@ def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_export(run_dir: Path,
 
 
 def test_turns_without_a_connection_are_failed_requests_of_the_vllm_bench_export(run_dir: Path) -> None:
-    run = frames.load(run_dir)
+    run = frames.load(OpenRun(run_dir))
     turns = run.turns.copy()
     (failed,) = turns.index[(turns["phase"] == "measure") & ~turns["ok"]]
     turns.loc[failed, "failure"] = "connect"
@@ -386,7 +388,7 @@ def test_turns_without_a_connection_are_failed_requests_of_the_vllm_bench_export
 
 
 def test_rates_of_the_vllm_bench_export_are_over_its_duration(run_dir: Path) -> None:
-    run = frames.load(run_dir)
+    run = frames.load(OpenRun(run_dir))
     turns = {"sent": 36, "ok": 35, "failed": 1, "unfinished": 0}
     known = {"turns": turns, "sessions": {"dropped": 4}}
     rates = {"goodput_turns_per_s": 99.0, "slo_attainment": 30 / 40}  # 30 of 40 planned turns
@@ -398,7 +400,7 @@ def test_rates_of_the_vllm_bench_export_are_over_its_duration(run_dir: Path) -> 
 
 
 def test_totals_with_unknown_prompt_lengths_are_null_in_the_vllm_bench_export(run_dir: Path, tmp_path: Path) -> None:
-    run = frames.load(run_dir)
+    run = frames.load(OpenRun(run_dir))
     before = vllm_bench.document(run)
     assert before["total_token_throughput"] == pytest.approx(
         (before["total_input_tokens"] + before["total_output_tokens"]) / before["duration"]
@@ -414,6 +416,6 @@ def test_totals_with_unknown_prompt_lengths_are_null_in_the_vllm_bench_export(ru
 
 
 def test_a_run_without_measured_turns_has_no_vllm_bench_export(tmp_path: Path) -> None:
-    run = frames.load(synthetic.write(tmp_path / "run", killed=True))
+    run = frames.load(OpenRun(synthetic.write(tmp_path / "run", killed=True)))
     with pytest.raises(UsageError, match="no end of the measure phase"):
         vllm_bench.document(run)

@@ -27,6 +27,7 @@ from inferload.analysis.interop import vllm_bench
 from inferload.analysis.report import reconcile, report, slowest
 
 from inferload.base import rundir
+from inferload.results.open_run import OpenRun
 
 TURNS = 4000
 EVERY = 4
@@ -46,7 +47,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(path: Path) -> RunFrames:
-    return frames.load(path)
+    return frames.load(OpenRun(path))
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sampled(path: Path, low_limit: None) -> RunFrames:
-    return frames.load(path)
+    return frames.load(OpenRun(path))
 
 
 def of_session(turns: pd.DataFrame) -> pd.Series:
@@ -76,9 +77,9 @@ def test_a_sample_has_all_turns_of_its_sessions(whole: RunFrames, sampled: RunFr
 
 def test_many_events_are_sampled_too(path: Path, whole: RunFrames, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_files, "MOST_EVENTS", len(whole.events.at_s))
-    assert frames.load(path).sample is None
+    assert frames.load(OpenRun(path)).sample is None
     monkeypatch.setattr(turn_files, "MOST_EVENTS", len(whole.events.at_s) - 1)
-    assert str(frames.load(path).sample) == "1 in 2 sessions"
+    assert str(frames.load(OpenRun(path)).sample) == "1 in 2 sessions"
 
 
 def test_counts_of_the_timeline_are_of_all_turns(whole: RunFrames, sampled: RunFrames) -> None:
@@ -120,9 +121,9 @@ def test_sums_of_batches_are_those_of_the_whole() -> None:
 def test_failures_of_a_killed_run_are_of_all_turns(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = shutil.copytree(path, tmp_path / "killed")
     (killed / rundir.SUMMARY).unlink()
-    expected = frames.load(killed)
+    expected = frames.load(OpenRun(killed))
     monkeypatch.setattr(turn_files, "MOST_TURNS", TURNS // EVERY)
-    run = frames.load(killed)
+    run = frames.load(OpenRun(killed))
     assert failed_turns(run) == failed_turns(expected)
     turns = failed_turns(run).turns
     assert (turns.ok, turns.failed, turns.by_failure) == (TURNS - 12, 12, {"cut": 8, "http_5xx": 4})
@@ -135,14 +136,14 @@ def test_an_unreadable_file_is_left_out_of_sample_and_sums(path: Path, tmp_path:
     damaged = shutil.copytree(path, tmp_path / "damaged")
     file = damaged / rundir.TURNS / "w1-all.parquet"
     file.write_bytes(b"PAR1" + bytes(2000) + file.read_bytes()[2004:])  # its metadata, at the end, is whole
-    run = frames.load(damaged)
+    run = frames.load(OpenRun(damaged))
     assert "turns/w1-all.parquet cannot be read and is left out" in run.notes
     assert set(run.turns["worker"]) == {"w0"}
     assert timeline.build(run)["turns_started"].sum() == TURNS // 2
 
 
 def test_every_part_of_the_report_from_a_sample_says_so(path: Path, low_limit: None) -> None:
-    files = report.make(path)
+    files = report.make(OpenRun(path))
     page, text = files.html.read_text(), files.markdown.read_text()
     note = f"the run has {TURNS:,} turns: charts of turns, percentiles by second"
     assert note in page
@@ -170,7 +171,7 @@ def test_charts_of_turns_are_marked(whole: RunFrames, sampled: RunFrames) -> Non
 
 
 def test_the_export_for_vllm_bench_has_all_turns(path: Path, tmp_path: Path, low_limit: None) -> None:
-    run = frames.load(path, whole=True)
+    run = frames.load(OpenRun(path), whole=True)
     document = vllm_bench.document(replace(run, summary=None))
     assert document["num_prompts"] == TURNS
 
@@ -231,6 +232,6 @@ def test_turns_of_tasks_are_sampled_one_by_one(users: int) -> None:
 
 def test_a_sample_without_turns_has_a_timeline(path: Path, low_limit: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_files, "in_sample", lambda turns, every: np.zeros(len(turns), dtype=bool))
-    sampled = frames.load(path)
+    sampled = frames.load(OpenRun(path))
     assert len(sampled.turns) == 0
     assert timeline.build(sampled)["turns_ended"].sum() > 0

@@ -13,7 +13,7 @@ import pytest
 import summaries
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis.comparison import baselines
+from inferload.analysis.comparison import baselines, documents
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.best import best_by_goal
 from inferload.analysis.comparison.compare import compare
@@ -321,7 +321,7 @@ def test_a_run_without_known_turns_leaves_failed_turns_untested() -> None:
     unknown = replace(base, runs=(replace(base.runs[0], ok_and_sent=None), *base.runs[1:]))
     comparison = compare(unknown, new, PRIMARY, ALL)
     assert not comparison.not_served.more
-    cases = ElementTree.fromstring(output.junit([comparison])).iter("testcase")
+    cases = ElementTree.fromstring(documents.junit([comparison])).iter("testcase")
     (case,) = [case for case in cases if case.get("name") == "not_served"]
     assert case.find("skipped") is not None
 

@@ -31,6 +31,7 @@ from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.search_document import SearchDocument
 from inferload.results.documents.summary_document import Summary
 from inferload.results.documents.typed_documents import document_of, faults, typed
+from inferload.results.open_run import OpenRun
 
 Place = tuple[str, tuple[str | int, ...]]
 
@@ -100,7 +101,7 @@ def test_every_odd_value_is_listed(run: Path) -> None:
 
 def check_listed(run: Path) -> None:
     """The run is in the list, under its name, with a state and without a figure that is no number."""
-    entry = run_list.listed(run)
+    entry = run_list.listed(OpenRun(run))
     assert entry.name == run.name
     assert entry.state
     assert not {"nan", "inf", "-inf", "None"} & {figure.removesuffix(" ~") for figure in entry.figures}
@@ -149,7 +150,7 @@ def test_an_odd_value_is_reported_or_refused(run: Path, place: Place, value: Any
 
 def reported(run: Path) -> None:
     with contextlib.suppress(UsageError):
-        assert "## " in report.make(run).markdown.read_text()
+        assert "## " in report.make(OpenRun(run)).markdown.read_text()
 
 
 @given(st.sampled_from(list(places(rundir.SEARCH, SEARCH[rundir.SEARCH]))), st.sampled_from(ODD))
@@ -234,7 +235,7 @@ def test_any_bytes_of_a_document_are_listed_and_compared_or_refused(
 def read(run: Path) -> None:
     """The part of a report that reads the files, without its charts. No turn is counted twice."""
     with contextlib.suppress(UsageError):
-        assert timeline.build(frames.load(run))["turns_started"].sum() <= synthetic.TURNS
+        assert timeline.build(frames.load(OpenRun(run)))["turns_started"].sum() <= synthetic.TURNS
 
 
 @pytest.mark.parametrize(

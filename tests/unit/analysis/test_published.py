@@ -180,10 +180,11 @@ def test_throughput_files_of_both_formats_are_read(tmp_path: Path) -> None:
     old = {"num_prompts": 1000, "throughput": 2456.3, "avg_generation_throughput": 2456.3, "total_time": 10}
     new = {"elapsed_time": 1.0, "num_requests": 2, "requests_per_second": 2.0, "tokens_per_second": 3.0}
     file = tmp_path / "throughput.json"
-    file.write_text(json.dumps(old) + json.dumps(new))
+    file.write_text(json.dumps(old) + json.dumps(new) + json.dumps(new | {"tokens_per_second": float("nan")}))
     assert [dict(result.figures) for result in imported.read(file)] == [
         {"turns_per_s": 100.0, "output_tok_per_s": 2456.3},
         {"turns_per_s": 2.0, "total_tok_per_s": 3.0},
+        {"turns_per_s": 2.0, "total_tok_per_s": None},
     ]
 
 

@@ -20,13 +20,14 @@ from msgspec import structs
 from inferload.base import rundir
 from inferload.figures import metric_names as names
 from inferload.results.documents.manifest_document import SentBeforeLoad, TargetServer
+from inferload.results.open_run import OpenRun
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFrames:
-    return frames.load(synthetic.write(tmp_path_factory.mktemp("runs") / "chat"))
+    return frames.load(OpenRun(synthetic.write(tmp_path_factory.mktemp("runs") / "chat")))
 
 
 def with_server_times(run: RunFrames, queue: float, prefill: float, decode: float) -> RunFrames:
@@ -234,7 +235,7 @@ def test_a_killed_run_makes_the_request_sum_unknown(run: RunFrames) -> None:
 
 def test_the_report_has_breakdown_and_counter_sections(tmp_path: Path) -> None:
     folder = synthetic.write(tmp_path / "run")
-    files = report.make(folder)
+    files = report.make(OpenRun(folder))
     page = files.markdown.read_text()
     assert "## Latency breakdown by total" in page
     assert "## Client and server counters" in page

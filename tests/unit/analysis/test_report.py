@@ -38,6 +38,7 @@ from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.window_counts import within
 from inferload.results.documents.manifest_document import Manifest, ScenarioFile
 from inferload.results.documents.typed_documents import typed
+from inferload.results.open_run import OpenRun
 from inferload.results.summary import exact_block
 from inferload.results.tables.run_tables import run_tables
 from inferload.results.tables.server_tables import servers_tables
@@ -59,11 +60,11 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def table(run_dir: Path) -> pd.DataFrame:
-    return timeline.build(frames.load(run_dir))
+    return timeline.build(frames.load(OpenRun(run_dir)))
 
 
 def test_worker_clocks_are_mapped_to_the_masters(run_dir: Path) -> None:
-    turns = frames.load(run_dir).turns.sort_values("planned_s")
+    turns = frames.load(OpenRun(run_dir)).turns.sort_values("planned_s")
     assert len(turns) == synthetic.TURNS
     expected = [synthetic.planned_ms(number) / 1e3 for number in range(synthetic.TURNS)]
     assert turns["planned_s"].to_numpy() == pytest.approx(expected, abs=1e-6)
@@ -71,7 +72,7 @@ def test_worker_clocks_are_mapped_to_the_masters(run_dir: Path) -> None:
 
 
 def test_a_worker_with_unknown_clock_offset_is_noted(tmp_path: Path) -> None:
-    run = frames.load(synthetic.write(tmp_path, workers=[{"name": "w0", "clock_offset_ns": 0}]))
+    run = frames.load(OpenRun(synthetic.write(tmp_path, workers=[{"name": "w0", "clock_offset_ns": 0}])))
     assert [note for note in run.notes if "clock offset of worker w1" in note]
     late = run.turns[run.turns["worker"] == "w1"]["planned_s"].min()
     assert late == pytest.approx(synthetic.planned_ms(1) / 1e3 + 0.040)  # its wall clock was 40 ms ahead
@@ -88,7 +89,7 @@ def test_a_turn_in_two_files_counts_once(tmp_path: Path, damaged: bool) -> None:
     shutil.copytree(tmp_path / "parts", folder, dirs_exist_ok=True)
     if damaged:  # its metadata, at the end, is whole
         joined.write_bytes(b"PAR1" + bytes(2000) + joined.read_bytes()[2004:])
-    run = frames.load(path)
+    run = frames.load(OpenRun(path))
     assert len(run.turns) == synthetic.TURNS
     assert len(run.events.at_s) == synthetic.TURNS * synthetic.EVENTS
     assert ("turns/w0-all.parquet cannot be read and is left out" in run.notes) == damaged
@@ -118,7 +119,7 @@ def test_a_second_of_the_timeline_equals_a_window_of_the_summary(records: list[T
         pq.write_table(
             to_table(columns, anchor, "w0", synthetic.MANIFEST["id"]), path / rundir.TURNS / "w0-0000.parquet"
         )
-        table = timeline.build(frames.load(path))
+        table = timeline.build(frames.load(OpenRun(path)))
     for second, row in enumerate(table.to_dict("records")):
         window = PhaseWindow("measure", second * S, (second + 1) * S)
         counts = within(TurnBatch.of_records(records), window)
@@ -158,7 +159,7 @@ def test_each_of_several_servers_has_its_columns(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path)
     other = synthetic.scrapes().set_column(1, "target", [["http://127.0.0.1:9000"] * len(synthetic.scrapes())])
     write_part(path / rundir.SERVER_METRICS, 1, other)
-    columns = timeline.build(frames.load(path)).columns
+    columns = timeline.build(frames.load(OpenRun(path))).columns
     assert {"kv_cache_usage@127.0.0.1:8000", "kv_cache_usage@127.0.0.1:9000"} <= set(columns)
     assert "kv_cache_usage" not in columns
 
@@ -177,7 +178,7 @@ def test_quantiles_by_second_are_nearest_rank(samples: list[tuple[float, float]]
 
 
 def test_the_report_of_a_known_run(run_dir: Path, golden: Golden) -> None:
-    run = frames.load(run_dir)
+    run = frames.load(OpenRun(run_dir))
     model = build(run_dir, run.manifest, run.summary, run.notes)
     model_without_manifest = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"manifest": ""})
     drawn = pictures(run, timeline.build(run), breakdown.parts(run.turns), Notes())
@@ -187,7 +188,7 @@ def test_the_report_of_a_known_run(run_dir: Path, golden: Golden) -> None:
 
 
 def test_the_timeline_file_of_a_known_run(run_dir: Path, golden: Golden, tmp_path: Path) -> None:
-    timeline.write(timeline.build(frames.load(run_dir)), tmp_path / "timeline.csv")
+    timeline.write(timeline.build(frames.load(OpenRun(run_dir))), tmp_path / "timeline.csv")
     golden("timeline.csv", (tmp_path / "timeline.csv").read_text())
 
 
@@ -198,7 +199,7 @@ def summary_with(**verdict: Any) -> dict[str, Any]:
 
 
 def pages(path: Path) -> tuple[str, str]:
-    files = report.make(path)
+    files = report.make(OpenRun(path))
     page = files.html.read_text()
     return files.markdown.read_text(), re.sub(r'(id="plotly">)[^<]*', r"\1", page)
 
@@ -276,7 +277,7 @@ def test_foreign_text_is_escaped_in_the_report(tmp_path: Path) -> None:
 
 def test_the_page_needs_no_network(run_dir: Path, tmp_path: Path) -> None:
     shutil.copytree(run_dir, tmp_path / "run")
-    files = report.make(tmp_path / "run")
+    files = report.make(OpenRun(tmp_path / "run"))
     page = files.html.read_text()
     assert re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", page.split("<script>")[0]) == []
     assert "default-src 'none'" in page
@@ -292,7 +293,7 @@ def test_a_missing_or_empty_run_directory_is_a_usage_error(
 ) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="name one that a run wrote"):
-        frames.load(tmp_path / path)
+        frames.load(OpenRun(tmp_path / path))
     assert main(["report", str(tmp_path / path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -24,6 +24,7 @@ from inferload.analysis.diagnosis.routing import (
 )
 
 from inferload.figures import metric_names as names
+from inferload.results.open_run import OpenRun
 from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
 from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.series import MetricSeries, ServerSeries
@@ -144,7 +145,7 @@ def _findings(
     path: Path, cache: dict[str, Any], restarted: bool = False, turns: list[tuple[str, str]] | None = None
 ) -> list[Finding]:
     """Return the findings on the hits of two servers. `turns`: session and server of each, if known."""
-    run = load(synthetic_run.write(path, synthetic_run.SUMMARY | {"cache": cache}))
+    run = load(OpenRun(synthetic_run.write(path, synthetic_run.SUMMARY | {"cache": cache})))
     servers = [_server("http://a", (0, 10, 33), restarted), _server("http://b", (0, 10, 37), False)]
     run = replace(run, servers={server.target: server for server in servers})
     run = run if turns is None else replace(run, turns=_frame(turns))

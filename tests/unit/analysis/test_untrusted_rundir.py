@@ -18,6 +18,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
+from inferload.results.open_run import OpenRun
 from inferload.servers import scrapes_file
 from inferload.turns import turns_file
 
@@ -75,7 +76,7 @@ def test_a_report_replaces_links_and_leaves_their_targets(run: Path, tmp_path: P
         (tmp_path / name).write_text("mine")
         (run / (name + ending)).unlink(missing_ok=True)
         (run / (name + ending)).symlink_to(tmp_path / name)
-    report.make(run)
+    report.make(OpenRun(run))
     for name in WRITTEN:
         assert (tmp_path / name).read_text() == "mine"
         assert rundir.is_plain(run / name)
@@ -99,17 +100,17 @@ def test_an_irregular_file_is_left_out_with_a_note(run: Path, tmp_path: Path, ki
         else:
             path.unlink(missing_ok=True)
             os.mkfifo(path)
-    notes = " ".join(frames.load(run).notes)
+    notes = " ".join(frames.load(OpenRun(run)).notes)
     for name in names:
         assert f"{name} is not a regular file" in notes
-    report.make(run)
+    report.make(OpenRun(run))
 
 
 def test_a_manifest_pipe_does_not_block(run: Path) -> None:
     for name in (rundir.MANIFEST, rundir.SUMMARY):
         (run / name).unlink()
         os.mkfifo(run / name)
-    assert "run.json is not a regular file" in " ".join(frames.load(run).notes)
+    assert "run.json is not a regular file" in " ".join(frames.load(OpenRun(run)).notes)
     with pytest.raises(UsageError, match="not a regular file"):
         typed_documents.read(run / rundir.MANIFEST, Manifest)
 

@@ -1,11 +1,12 @@
 """`inferload import`: translation of benchmark command lines."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
-from inferload.deploy.pasted.bench import ramp_rate, ramp_s, translate
-from inferload.deploy.pasted.bench_translation import Translation
+from inferload.deploy.pasted.bench import Translation, ramp_rate, ramp_s, translate
 from inferload.deploy.pasted.kinds import recognised
 from inferload.deploy.pasted.shell import commands
 
@@ -15,21 +16,6 @@ from inferload.scenario.scenario import from_text, load
 # Command lines by name of the golden file.
 LINES = {
     "plain": "vllm bench serve --model meta-llama/Llama-3.1-8B-Instruct",
-    "random-concurrency": (
-        "python3 /vllm-workspace/benchmarks/benchmark_serving.py --backend openai-chat --model /data/models/Qwen2.5-72B "
-        "--served-model-name Qwen2.5-72B --endpoint /v1/chat/completions --port 8080 --dataset_name random "
-        "--random-input-len 7000 --random-output-len 3000 --random-range-ratio 0.1 --num-prompts 10 --max-concurrency 10"
-    ),
-    "sharegpt": """python benchmarks/benchmark_serving.py \\
-        --backend vllm \\
-        --model Qwen/Qwen3-4B \\
-        --dataset-name sharegpt \\
-        --dataset-path sharegpt_dataset_100_static.json \\
-        --seed 42 \\
-        --num-prompts 100 \\
-        --percentile-metrics "ttft,tpot,itl,e2el" \\
-        --save-result
-    """,
     "sharegpt-length": (
         "vllm bench serve --dataset-name sharegpt --dataset-path ShareGPT_V3_unfiltered_cleaned_split.json "
         "--sharegpt-output-len 200 --request-rate 10 --burstiness 0.5 --disable-shuffle --temperature=0 > out.txt"
@@ -98,17 +84,68 @@ def test_a_command_line_becomes_a_scenario(
     assert cli.main(["import", LINES[name], "--into", str(file)]) == 2  # nothing is overwritten
 
 
-@pytest.mark.parametrize(("length", "max_prompt"), [(200, 1024), (1500, 548)])
-def test_a_fixed_output_length_reduces_the_prompt_limit(length: int, max_prompt: int) -> None:
-    line = f"vllm bench serve --dataset-name sharegpt --dataset-path a.json --sharegpt-output-len {length}"
-    filters = translation(line).document["workload"]["source"]["filters"]
-    assert filters == {"min_prompt_tokens": 4, "max_prompt_tokens": max_prompt}
+PATH = "--dataset-path t.jsonl"
+REPLAY = {"workload.kind": "replay", "workload.path": "t.jsonl"}
 
 
-def test_each_prefix_is_sent_equally_often() -> None:
-    line = "vllm bench serve --dataset-name prefix_repetition --prefix-repetition-num-prefixes 4 --num-prompts 23"
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        (
+            f"vllm bench serve --dataset-name sharegpt {PATH} --sharegpt-output-len 200",
+            {"workload.source.filters": {"min_prompt_tokens": 4, "max_prompt_tokens": 1024}},
+        ),
+        (
+            f"vllm bench serve --dataset-name sharegpt {PATH} --sharegpt-output-len 1500",
+            {"workload.source.filters": {"min_prompt_tokens": 4, "max_prompt_tokens": 548}},
+        ),
+        (
+            "vllm bench serve --dataset-name prefix_repetition --prefix-repetition-num-prefixes 4 --num-prompts 23",
+            {"phases.sessions": 20, "arrivals.users": 20},  # each prefix is sent equally often
+        ),
+        *(
+            (
+                f"vllm bench serve --dataset-name timed_trace {PATH} --num-prompts 50 {options}",
+                # vLLM sends each line by itself
+                {**REPLAY, "workload.format": form, "workload.join_turns": False, "arrivals.kind": kind}
+                | {"phases.sessions": 50, "request.ignore_eos": True},
+            )
+            for options, form, kind in (
+                ("--timed-trace-chunk-hash-size 512 --timed-trace-sec-multiplier 0.001", "mooncake", "trace"),
+                ("", "bailian", "trace"),
+                ("--no-self-timed --request-rate 3", "bailian", "poisson"),
+            )
+        ),
+        (
+            f"vllm bench serve --dataset-name burstgpt {PATH} --request-rate 5",
+            {**REPLAY, "workload.format": "burstgpt-1", "workload.pacing": "none"}
+            | {"arrivals": {"kind": "poisson", "sessions_per_s": 5}},
+        ),
+        (
+            "vllm bench serve --backend openai-chat --dataset-name random-mm --random-mm-base-items-per-request 2 "
+            "--random-mm-bucket-config '{(480, 640, 1): 0.7, (256, 256, 1): 0.3}'",
+            {"workload.images": {"per_message": 2, "width_px": 640, "height_px": 480}, "workload.source.kind": "random"}
+            | {"request.endpoint": "chat", "request.ignore_eos": True},
+        ),
+        (
+            "vllm bench serve --backend openai-chat --dataset-name random-mm --random-mm-base-items-per-request 0",
+            {"workload.images": None},
+        ),
+        # defaults of the older program, and of the one that followed it
+        (f"benchmark_serving.py {PATH}", {"workload.source.kind": "sharegpt", "request.extra_body.temperature": 0}),
+        (f"vllm bench serve {PATH}", {"workload.source.kind": "random", "request.extra_body": None}),
+        ("python -m vllm.benchmarks.serve", {"request.ignore_eos": True, "request.extra_body": None}),
+        ("python -m benchmark_serving", {"request.ignore_eos": False, "request.extra_body.temperature": 0}),
+    ],
+)
+def test_the_keys_of_a_translated_line(
+    line: str, values: Mapping[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["import", line]) == 0
+    from_text(capsys.readouterr().out, "x")
     document = translation(line).document
-    assert (document["phases"]["sessions"], document["arrivals"]["users"]) == (20, 20)
+    for path, value in values.items():
+        assert reduce(lambda part, key: (part or {}).get(key), path.split("."), document) == value, path
 
 
 def test_secrets_are_not_written_or_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,53 +159,6 @@ def test_secrets_are_not_written_or_printed(capsys: pytest.CaptureFixture[str]) 
     captured = capsys.readouterr()
     assert "topsecret" not in captured.out + captured.err
     assert "--base-url: contains a user or a password" in captured.err
-
-
-@pytest.mark.parametrize(
-    ("options", "form", "kind"),
-    [
-        ("--timed-trace-chunk-hash-size 512 --timed-trace-sec-multiplier 0.001", "mooncake", "trace"),
-        ("", "bailian", "trace"),
-        ("--no-self-timed --request-rate 3", "bailian", "poisson"),
-    ],
-)
-def test_a_timed_trace_becomes_a_replay(options: str, form: str, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    line = f"vllm bench serve --dataset-name timed_trace --dataset-path t.jsonl --num-prompts 50 {options}"
-    assert cli.main(["import", line]) == 0
-    scenario = from_text(capsys.readouterr().out, "x")
-    assert (scenario.workload.kind, scenario.workload.path, scenario.workload.format) == ("replay", "t.jsonl", form)
-    assert not scenario.workload.join_turns  # vLLM sends each line by itself
-    assert (scenario.arrivals.kind, scenario.phases.sessions, scenario.request.ignore_eos) == (kind, 50, True)
-
-
-def test_burstgpt_lengths_are_sent_at_the_given_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    line = "vllm bench serve --dataset-name burstgpt --dataset-path b.csv --request-rate 5"
-    assert cli.main(["import", line]) == 0
-    captured = capsys.readouterr()
-    scenario = from_text(captured.out, "x")
-    assert (scenario.workload.kind, scenario.workload.format, scenario.workload.pacing) == (
-        "replay",
-        "burstgpt-1",
-        "none",
-    )
-    assert (scenario.arrivals.kind, scenario.arrivals.sessions_per_s) == ("poisson", 5)
-    assert "draws rows of GPT-4 at random" in captured.err
-
-
-def test_images_become_a_workload_with_images(capsys: pytest.CaptureFixture[str]) -> None:
-    line = "vllm bench serve --backend openai-chat --dataset-name random-mm --random-mm-base-items-per-request 2 "
-    buckets = "--random-mm-bucket-config '{(480, 640, 1): 0.7, (256, 256, 1): 0.3}'"
-    assert cli.main(["import", line + buckets]) == 0
-    captured = capsys.readouterr()
-    scenario = from_text(captured.out, "x")
-    images = scenario.workload.images
-    assert (images.per_message, images.width_px, images.height_px) == (2, 640, 480)
-    assert (scenario.workload.source.kind, scenario.request.endpoint, scenario.request.ignore_eos) == (
-        "random",
-        "chat",
-        True,
-    )
-    assert "--random-mm-bucket-config: 2 sizes: all images have one size, 640 x 480" in captured.err
 
 
 @pytest.mark.parametrize(
@@ -223,6 +213,11 @@ def test_an_invalid_option_is_one_line(line: str, message: str, capsys: pytest.C
         ("--num-prompt 5", "--num-prompt: no option of vllm bench serve; did you mean --num-prompts?"),
         ("--zzz", "--zzz: no option of vllm bench serve"),
         ("--dataset-name sonnet", "--dataset-name sonnet: replaced by prefix_repetition"),
+        ("--dataset-name burstgpt --dataset-path b.csv", "--dataset-name burstgpt: all rows in their order"),
+        (
+            "--backend openai-chat --dataset-name random-mm",
+            "--random-mm-bucket-config: 2 sizes: all images have one size, 256 x 256",
+        ),
         ("stray", "stray: belongs to no option"),
     ],
 )
@@ -241,28 +236,12 @@ def test_an_option_without_an_equivalent_is_named_and_the_rest_written(
     [
         ("http://localhost:8000", "http://localhost:8000"),
         ("http://localhost:8000/v1", "http://localhost:8000"),
+        ("http://v1.example/v1", "http://v1.example"),
         ("https://a/b/v1/completions", "https://a/b"),
     ],
 )
 def test_a_url_as_endpoint_is_the_base_url(url: str, host: str) -> None:
     assert translation(f"vllm bench serve --endpoint {url}").run[:2] == ["--host", host]
-
-
-def test_all_options_without_an_equivalent_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    pasted = """python -m vllm.benchmark.benchmark_serving \\
-        --model meta-llama/Meta-Llama-3.1-8B-Instruct \\
-        --endpoint http://localhost:8000/v1 \\
-        --num-prompts 1000 \\
-        --request-rate 50 \\ # requests a second
-        --input-len 1024 \\ # input
-        --output-len 128 \\ # output
-        --percentage-varied-requests 20 \\ # %
-        --share-gpu-memory-fraction 0.9 \\
-        --save-result serving_results.json"""
-    assert cli.main(["import", pasted]) == 0
-    errors = capsys.readouterr().err
-    assert errors.count("no option of vllm bench serve") == 2
-    assert "serving_results.json: belongs to no option" in errors
 
 
 @pytest.mark.parametrize(
@@ -277,6 +256,18 @@ def test_all_options_without_an_equivalent_are_named(capsys: pytest.CaptureFixtu
 def test_other_commands_are_refused(command: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["import", command]) == 2
     assert capsys.readouterr().err.startswith(f"inferload: {message}")
+
+
+def test_an_offline_benchmark_is_a_variant_and_the_options_of_its_load(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "vllm bench throughput --model Q -tp 2 --prompt-len 9 --input-len 7 stray --num-prompts=3 --qps 4"
+    assert cli.main(["import", line]) == 0
+    captured = capsys.readouterr()
+    assert "gpus: 2" in captured.out
+    assert captured.err.splitlines() == [
+        "inferload: no equivalent: stray: belongs to no option",
+        "inferload: no equivalent: --qps: not an option of inferload throughput",
+        "next: inferload throughput q.yaml:q --engine vllm --input-len 7 --num-prompts 3",
+    ]
 
 
 def test_a_session_has_its_commands_behind_prompts(capsys: pytest.CaptureFixture[str]) -> None:

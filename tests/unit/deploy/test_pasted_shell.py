@@ -1,6 +1,8 @@
 """Pasted command lines: the same options in any order and notation are the same command."""
 
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from inferload.deploy.pasted.kinds import BENCH, SERVE, THROUGHPUT, recognised
 from inferload.deploy.pasted.serve import translated
 from inferload.deploy.pasted.shell import commands
+from inferload.deploy.variants.variant import bundled
 
 from inferload import cli
 
@@ -65,10 +68,51 @@ def test_a_flag_has_its_boolean_in_any_notation(word: str, negative: str, equals
     assert document["hardware"]["gpus"] == 2
 
 
+def args_of(line: str) -> dict[str, Any]:
+    (command,) = commands(line)
+    found = recognised(command)
+    assert found is not None
+    (variant,) = translated(found.words, found.environment).document["variants"].values()
+    return dict(variant.get("args", {}))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, variant in bundled().items() if "VLLM_USE_V1=0" in (variant.old or "")]
+)
+def test_a_line_of_the_v0_engine_has_its_defaults_as_the_variants_have(name: str) -> None:
+    variant = bundled()[name]
+    assert args_of(variant.old) == {key: value for key, value in variant.args.items() if value is not None}
+
+
+BATCH = "max-num-batched-tokens"
+OFF = {"enable-prefix-caching": False, "enable-chunked-prefill": False}
+
+
+@pytest.mark.parametrize(
+    ("line", "args"),
+    [
+        ("VLLM_USE_V1=0 vllm serve M", {"enable-prefix-caching": False}),  # chunked for long contexts: not known
+        ("VLLM_USE_V1=1 vllm serve M", {}),
+        ("vllm serve M --swap-space 4", {}),
+        ("vllm serve M --num-scheduler-steps 8 --max-model-len 900", {**OFF, "max-model-len": 900, BATCH: 2048}),
+        (
+            "vllm serve M --preemption-mode swap --max-model-len 65536",
+            {**OFF, "enable-chunked-prefill": True, "max-model-len": 65536, BATCH: 2048},
+        ),
+        ("vllm serve M --disable-prefix-caching --disable-chunked-prefill", OFF),
+        ("vllm serve M --disable-mm-preprocessor-cache --disable-async-output-proc", {"mm-processor-cache-gb": 0}),
+    ],
+)
+def test_arguments_with_the_effect_that_they_had(line: str, args: Mapping[str, Any]) -> None:
+    assert args_of(line) == args
+
+
 def test_an_assumed_value_is_marked() -> None:
     words = ["M", "--speculative-model", "D"]
     assert any("5 is assumed" in line for line in translated(words, {}).lines)
     assert not any("assumed" in line for line in translated([*words, "--num-speculative-tokens", "3"], {}).lines)
+    lines = translated(["M"], {"VLLM_USE_V1": "0"}).lines
+    assert [line for line in lines if "--max-model-len" in line and "enable-chunked-prefill" in line]
 
 
 @given(st.text(alphabet="ab -'\"\\#|&;<>=\n$\u2013{}", max_size=60))

@@ -2,7 +2,6 @@
 
 from array import array
 from collections import defaultdict
-from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -20,7 +19,7 @@ from inferload.turns.sketch import Sketch
 from inferload.turns.tally import TallySet
 from inferload.turns.turn_columns import TurnColumns, to_table
 
-SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
+SLO = Slo({"ttft_ms": 200, "tpot_ms": 50, "itl_ms": 300})
 WINDOWS = (
     PhaseWindow("warmup", 0, 10 * S),
     PhaseWindow("measure", 10 * S, 20 * S, 0),
@@ -59,7 +58,9 @@ def plain_turns(draw: st.DrawFn) -> TurnRecord:
 many = st.lists(turns() | plain_turns() | plain_turns(), max_size=12)
 
 
-slos = st.builds(Slo, *[st.none() | st.floats(1, 400)] * 4, from_plan=st.booleans())
+slos = st.builds(
+    Slo, st.dictionaries(st.sampled_from([*LIMITS]), st.floats(1, 400), min_size=1), from_plan=st.booleans()
+)
 
 
 @given(many, st.none() | st.just(SLO) | slos)
@@ -76,9 +77,7 @@ def test_counting_a_batch_equals_counting_each_turn(records: list[TurnRecord], s
 def test_a_turn_misses_the_limits_that_it_misses_alone(records: list[TurnRecord], slo: Slo) -> None:
     """Any turns and limits: a missed limit hides no other one."""
     for record in records:
-        alone = {
-            name: missed(replace(Slo(from_plan=slo.from_plan), **{name: getattr(slo, name)}), record) for name in LIMITS
-        }
+        alone = {name: missed(Slo({name: limit}, slo.from_plan), record) for name, limit in slo.limits.items()}
         known = {name for late in alone.values() for name in late or ()}
         judged = slo.judge(TurnBatch.of_records([record]))
         assert {name for name, late in judged.missed.items() if late[0]} == known

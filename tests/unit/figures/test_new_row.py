@@ -35,6 +35,18 @@ def test_a_new_row_of_the_table_is_on_every_page(tmp_path: Path) -> None:
     assert places["comparison"] == {"Mean Normalized E2E": pytest.approx(places["summary"]["mean"])}
     assert places["live"] == ["Normalized E2E, ms"]
     assert places["live row"] == pytest.approx(places["summary"]["p50"], rel=1e-3)
-    names = ("terminal", "details", "chart", "glossary", "measures", "exporter", "dashboard")
+    names = (
+        "steps",
+        "slowest",
+        "tiles",
+        "span",
+        "terminal",
+        "details",
+        "chart",
+        "glossary",
+        "measures",
+        "exporter",
+        "dashboard",
+    )
     missing = [place for place in names if not places[place]]
     assert not missing

@@ -3,14 +3,18 @@
 import json
 import subprocess
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from inferload.analysis.pages import summary_reference
 from paths import ROOT
 
-from inferload.figures import metric_names, rate_figures
-from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.base.json_text import Count as CountOf
+from inferload.base.json_text import Number
+from inferload.figures import measures_page, metric_names, rate_figures
+from inferload.figures.server_entry import Histogram, MeanAndMax
+from inferload.figures.server_figures import BLOCKS, ENGINE_GAUGES, SERVER_FIGURES, Engine, Server
+from inferload.figures.server_formulas import HistogramMean
 from inferload.figures.turn_figures import TURN_FIGURES
 
 
@@ -50,6 +54,35 @@ def test_an_added_row_is_in_timeline_chart_and_live_view(found: dict[str, Any]) 
     assert found["timeline"] == [1, 2, 3, 4, 5]
     assert "deferred" in found["chart"]
     assert found["live"] == found["live target"] == [8, 8]
+
+
+def test_the_type_of_each_field_is_that_of_its_formula() -> None:
+    of_blocks: dict[str | None, Any] = {None: Server, **BLOCKS}
+    for row in SERVER_FIGURES:
+        of_formula = MeanAndMax if row.statistics else CountOf if row.form == "count" else Number
+        expected = Histogram if isinstance(row.formula, HistogramMean) else of_formula
+        assert get_args(of_blocks[row.block].__annotations__[row.entry_key])[0] == expected | None, row.key
+
+
+def test_each_figure_of_an_engine_names_its_metric_in_the_others_or_says_that_they_lack_it() -> None:
+    stated = {
+        line.split("`")[1]: line
+        for line in measures_page.document().partition(measures_page._ENGINES)[2].splitlines()[2:]
+    }
+    of_engines = [
+        row for row in SERVER_FIGURES if any(each.metric.startswith("vllm:") for each in row.formula.readings)
+    ]
+    assert [*stated] == [row.key for row in of_engines]
+    for row in of_engines:
+        *_, sglang, tensorrt = (cell.strip() for cell in stated[row.key].strip("|").split("|"))
+        assert sglang.startswith(("`", "not published by SGLang"))
+        assert tensorrt.startswith(("`", "not published by TensorRT-LLM"))
+    assert stated["preemptions"].endswith("| `num_retracted_requests_total` | not published by TensorRT-LLM |")
+    assert "not published by SGLang | `request_prefill_time_seconds` |" in stated["prefill_ms"]
+
+
+def test_each_gauge_without_a_block_is_a_field_of_engines() -> None:
+    assert Engine.__struct_fields__ == ("engine", *(row.key for row in ENGINE_GAUGES))
 
 
 def test_figures_of_servers_and_measures_of_turns_have_different_names() -> None:

@@ -14,7 +14,7 @@ from turn_reference import VALUES
 from inferload.figures import measures_page
 from inferload.figures.figure import PEERS
 from inferload.figures.turn_batch import TurnBatch
-from inferload.figures.turn_figures import BY_KEY, LEAST_TOKENS_PER_EVENT, TURN_FIGURES
+from inferload.figures.turn_figures import BY_KEY, HEADLINES, LEAST_TOKENS_PER_EVENT, TURN_FIGURES
 from inferload.turns.record import TurnRecord
 from inferload.turns.turn_columns import SCHEMA
 
@@ -78,6 +78,14 @@ def test_a_cancelled_turn_has_no_measures_of_its_end() -> None:
     assert {"ttft_ms", "ttfo_ms", "lag_ms"} <= known
     assert not known & {"e2e_ms", "e2e_planned_ms", "tpot_ms"}
     assert len(samples("itl_ms", cancelled)) == 4
+
+
+def test_a_headline_by_event_has_a_value_for_each_gap() -> None:
+    """The timeline places it at the ends of the gaps."""
+    record = turn(event_tokens=array("i", [1, 2, 3, 1, 1]), output_tokens=8)
+    for figure in HEADLINES:
+        if figure.by_event:
+            assert len(figure.of(record)) == 4, figure.key
 
 
 def test_each_event_after_the_first_has_a_gap() -> None:

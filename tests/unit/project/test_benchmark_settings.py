@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from inferload.deploy.pasted.bench import OPTIONS
+from inferload.deploy.pasted.bench_options import OPTIONS
 from inferload.deploy.simulator import flags
 from inferload.deploy.sweep.definition import Sweep
 from inferload.deploy.vllm.arguments import REFUSED

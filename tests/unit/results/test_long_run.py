@@ -17,11 +17,10 @@ import summaries
 from long_run import LongRun, S
 
 from inferload.results import agent_tasks
+from inferload.results.open_run import OpenRun
 from inferload.results.summarise import cache_figures
 from inferload.results.summarise import turns as turns_module
-from inferload.results.summarise.counts import read_counts
 from inferload.results.summarise.turns import Turns
-from inferload.turns import turns_file
 
 SMALL = LongRun(3000, workers=3)
 # Peak of the process's own memory: ru_maxrss would include that of the process that started it.
@@ -29,6 +28,7 @@ PEAK = """
 import json, sys
 from pathlib import Path
 from inferload.results.summarise.summarise import summarise
+from inferload.results.open_run import OpenRun
 from inferload.results.documents.typed_documents import document_of
 document = document_of(summarise(Path(sys.argv[1])))
 peak_kb, = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
@@ -66,7 +66,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_summary_is_that_of_the_records(run_dir: Path, golden: Callable[[str, str], None]) -> None:
     document = summaries.summarised(run_dir)
-    rows = turns_file.read_turns(run_dir).to_pylist()
+    rows = OpenRun(run_dir).turns.table().to_pylist()
     measured = [row for row in rows if row["phase"] == "measure"]
     recomputed.check_latency(document["latency"], measured, 1e-9)
     for column, key in (("class", "by_class"), ("target", "by_target")):
@@ -105,7 +105,8 @@ def test_beyond_the_limit_percentiles_are_within_the_error_of_sketches(
 
 def test_parts_hold_whole_sessions(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, 700)
-    turns = Turns.of(run_dir, read_counts(run_dir).tallies.total("measure"))
+    turns = Turns.of(OpenRun(run_dir))
+    assert turns is not None
     parts = list(turns.by_session(agent_tasks.COLUMNS, agent_tasks.facts, turns.parts))
     roots = [set(part["root"].to_pylist()) for part in parts]
     assert len(parts) == 5

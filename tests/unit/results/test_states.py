@@ -92,7 +92,7 @@ def tallies_of(counts: Counts) -> TallySet:
     for _ in range(counts.dropped):
         tallies.session_planned("measure", "chat")
         tallies.session_dropped("measure", "chat")
-    count_all(tallies, records_of(counts), WINDOWS, Slo(ttft_ms=500))
+    count_all(tallies, records_of(counts), WINDOWS, Slo({"ttft_ms": 500}))
     return tallies
 
 

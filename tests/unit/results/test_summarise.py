@@ -27,7 +27,8 @@ from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.figures import metric_names as names
 from inferload.results.documents.summary_document import FirstExample, RequestName, Run
-from inferload.results.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
+from inferload.results.open_run import OpenRun
+from inferload.results.summarise.counts import Counts, Earlier, EndedWorker, Others
 from inferload.results.summarise.summarise import refresh, summarise
 from inferload.results.terminal_summary import brief, details
 from inferload.results.verdict.first_errors import FirstError, FirstErrors
@@ -219,8 +220,8 @@ def test_counts_are_read_back_equal(tmp_path: Path) -> None:
         records(3), earlier=Earlier("cold", "run"), early_by="SIGTERM", others=Others(1, 1, users={"A": 2})
     )
     rundir.write_json(tmp_path / rundir.COUNTS, written.to_wire())
-    assert json.dumps(read_counts(tmp_path).to_wire()) == json.dumps(written.to_wire())
-    assert read_counts(tmp_path).early is not None
+    assert json.dumps(OpenRun(tmp_path).counts.to_wire()) == json.dumps(written.to_wire())
+    assert OpenRun(tmp_path).counts.early is not None
 
 
 def test_the_first_error_of_a_request_survives_the_counts_of_the_run_directory(tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_the_first_error_of_a_request_survives_the_counts_of_the_run_directory(t
     rows = [RequestName(type="GET", name=name, sent=2, failed=int(name == "/a")) for name in ("/a", "/b")]
     written = replace(counts(records(3), others=Others(4, 1, by_name=rows)), errors_wire=errors.to_wire())
     rundir.write_json(tmp_path / rundir.COUNTS, written.to_wire())
-    run = read_counts(tmp_path)
+    run = OpenRun(tmp_path).counts
     first, other = run.others.requests(run.errors, 0).by_name
     assert first.first_error == FirstExample(text="no id", at_s=0.0, worker="w1")
     assert other.first_error is None
@@ -239,14 +240,14 @@ def test_the_first_error_of_a_request_survives_the_counts_of_the_run_directory(t
 def test_a_summary_is_rewritten_only_if_missing_or_outdated(tmp_path: Path) -> None:
     run_dir = run_of(tmp_path / "run", records(5))
     summary = run_dir / rundir.SUMMARY
-    refresh(run_dir)
+    refresh(OpenRun(run_dir))
     assert json.loads(summary.read_text()) == summarised(run_dir)
     summary.write_text("{}")
-    refresh(run_dir)
+    refresh(OpenRun(run_dir))
     assert summary.read_text() == "{}"  # newer than its sources
     (part,) = (run_dir / rundir.TURNS).iterdir()
     os.utime(part, ns=(0, summary.stat().st_mtime_ns + 10**9))
-    refresh(run_dir)
+    refresh(OpenRun(run_dir))
     assert json.loads(summary.read_text()) == summarised(run_dir)
 
 
@@ -259,7 +260,7 @@ def test_the_report_writes_a_missing_summary(tmp_path: Path) -> None:
 def test_a_run_without_counts_keeps_its_summary(tmp_path: Path) -> None:
     run_dir = run_of(tmp_path / "run", records(5))
     (run_dir / rundir.COUNTS).unlink()
-    refresh(run_dir)
+    refresh(OpenRun(run_dir))
     assert not (run_dir / rundir.SUMMARY).exists()
     with pytest.raises(UsageError, match=r"counts\.json"):
         summarised(run_dir)
@@ -283,7 +284,7 @@ def test_damaged_counts_are_named(changes: dict[str, Any], tmp_path: Path) -> No
     document = json.loads((run_dir / rundir.COUNTS).read_text())
     (run_dir / rundir.COUNTS).write_text(json.dumps(document | changes))
     with pytest.raises(UsageError):
-        refresh(run_dir)
+        refresh(OpenRun(run_dir))
 
 
 def test_without_the_earlier_run_expected_hits_are_omitted(tmp_path: Path) -> None:
@@ -387,7 +388,7 @@ def test_an_odd_value_in_the_counts_is_summarised_or_refused(
     (counted / rundir.COUNTS).write_text(json.dumps(document))
     (counted / rundir.SUMMARY).unlink(missing_ok=True)
     try:
-        refresh(counted)
+        refresh(OpenRun(counted))
     except UsageError:
         return
     assert rundir.read_object(counted / rundir.SUMMARY)["format"] == rundir.FORMAT

@@ -136,7 +136,7 @@ def exact_of(records: list[TurnRecord]) -> Values:
 
 
 def test_the_document_has_the_documented_keys() -> None:
-    summary = build(given_by(sixty_seconds(), Slo(ttft_ms=41), gates=["p99(ttft_ms) < 2000"]))
+    summary = build(given_by(sixty_seconds(), Slo({"ttft_ms": 41}), gates=["p99(ttft_ms) < 2000"]))
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
     assert set(summary) >= {
         *(
@@ -194,7 +194,7 @@ def test_the_document_has_the_documented_keys() -> None:
 
 
 def test_every_rate_is_a_count_divided_by_its_window() -> None:
-    summary = build(given_by(sixty_seconds(), Slo(ttft_ms=40.5994)))
+    summary = build(given_by(sixty_seconds(), Slo({"ttft_ms": 40.5994})))
     assert summary["rates"] == {
         "offered_sessions_per_s": 20.0,
         "achieved_sessions_per_s": 20.0,
@@ -286,6 +286,7 @@ def test_without_gates_a_failed_turn_fails_the_run() -> None:
         "passed": True,
         "answer": "pass",
         "ground": "value",
+        "simulated": False,
         **dict.fromkeys(("low", "high", "effective_n")),
         "note": "of 5 samples, fewer than 10 beyond it; 1,000 samples give 10",
     }
@@ -322,7 +323,7 @@ def test_a_gate_on_a_class_is_of_the_turns_of_that_class() -> None:
 def test_rates_of_uncounted_tokens_are_unknown() -> None:
     uncounted = [replace(record, output_tokens=None, input_tokens=None) for record in sixty_seconds(100)]
     gates = ["output_tok_per_s > 1", "mean(tpot_ms) < 1e9", "input_tok_per_s > 1"]
-    summary = build(given_by(uncounted, Slo(tpot_ms=50), gates=gates))
+    summary = build(given_by(uncounted, Slo({"tpot_ms": 50}), gates=gates))
     rates = summary["rates"]
     assert (rates["output_tok_per_s"], rates["input_tok_per_s"]) == (None, None)
     assert (rates["goodput_turns_per_s"], rates["slo_attainment"]) == (None, None)
@@ -398,7 +399,7 @@ def test_failed_unfinished_and_dropped_turns_lower_goodput() -> None:
     records = sixty_seconds(8)
     records[0] = replace(records[0], failure=Failure.CUT)
     records[1] = replace(records[1], failure=Failure.UNFINISHED)
-    document = given_by(records, Slo(ttft_ms=1000))
+    document = given_by(records, Slo({"ttft_ms": 1000}))
     document.tallies.session_planned("measure", "chat", 2)
     document.tallies.session_dropped("measure", "chat", 2)
     rates = build(document)["rates"]
@@ -440,7 +441,7 @@ def test_tables_of_a_valid_run(golden: Callable[[str, str], None]) -> None:
     records[7] = replace(records[7], failure=Failure.HTTP_5XX, status=503)
     records[9] = replace(records[9], event_ns=array("q", [40 * MS, 340 * MS]), delay_ns=array("q", [30_000, 50_000]))
     gates = ["p99(ttft_ms) < 2000", "failed_ratio < 0.0001", "p999(ttft_ms) < 50", "mean(connect_ms) < 5"]
-    document = given_by(records, Slo(ttft_ms=41), gates=gates, exact=exact_of(records))
+    document = given_by(records, Slo({"ttft_ms": 41}), gates=gates, exact=exact_of(records))
     golden("console-valid.txt", details(build(document)))
     golden("brief-valid.txt", brief(build(document), "5 users") + "\n")
 
@@ -512,7 +513,9 @@ def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
 def test_the_slo_has_the_limits_of_the_classes_and_the_turns_that_missed_each() -> None:
     limits = {"chat": {"ttft_ms": 41.0, "e2e_ms": 1.0}, "agent": {"ttft_ms": 41.0, "e2e_ms": 2.0}}
     records = [replace(record, class_name=("chat", "agent")[i % 2]) for i, record in enumerate(sixty_seconds(20))]
-    document = dataclasses.replace(given_by(records, Slo(ttft_ms=41, e2e_ms=1)), slo_of=lambda name: limits[name])
+    document = dataclasses.replace(
+        given_by(records, Slo({"ttft_ms": 41, "e2e_ms": 1})), slo_of=lambda name: limits[name]
+    )
     summary = build(document)
     assert summary["slo"]["limits"] == {"ttft_ms": 41.0, "e2e_ms": None}
     assert {name: block["slo"]["limits"] for name, block in summary["by_class"].items()} == limits
@@ -646,7 +649,7 @@ def test_the_short_summary_has_a_maximum_length_and_a_line_for_each_gate() -> No
     gates = [f"p99(ttft_ms) < {limit}" for limit in range(1, 9)] + [f"p50(itl_ms) < {limit}" for limit in range(50, 59)]
     server = {"target": "http://server:8000", "requests_running": {"mean": 2.0, "max": 4.0}}
     records = [replace(record, failure=Failure.HTTP_5XX, status=503) for record in sixty_seconds()[:200]]
-    document = given_by([*records, *sixty_seconds()[200:]], Slo(ttft_ms=41), gates=gates, servers=[server] * 5)
+    document = given_by([*records, *sixty_seconds()[200:]], Slo({"ttft_ms": 41}), gates=gates, servers=[server] * 5)
     lines = brief(build(document), "5 users").splitlines()
     marked = {line.split(": ")[0] for line in lines if line.startswith("gate ")}
     assert marked == {*(f"gate FAILED  {gate}" for gate in gates[:8]), *(f"gate passed  {gate}" for gate in gates[8:])}

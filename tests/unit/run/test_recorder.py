@@ -40,7 +40,7 @@ def delta_of(records: list[TurnRecord]) -> TallySet:
         tallies.session_planned(record.phase, record.class_name)
         tallies.session_started(record.phase, record.class_name)
         tallies.turn_begun(record.phase, record.class_name)
-    count_all(tallies, records, WINDOWS, Slo(ttft_ms=100.0))
+    count_all(tallies, records, WINDOWS, Slo({"ttft_ms": 100.0}))
     return tallies
 
 

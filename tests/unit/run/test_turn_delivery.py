@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from inferload.base.clock import Anchor
+from inferload.results.open_run import OpenRun
 from inferload.run.master.lifecycle import delivery, turn_receiver
 from inferload.run.master.lifecycle.turn_receiver import TurnReceiver
 from inferload.run.master.lifecycle.workers import Roster
@@ -73,7 +74,7 @@ class Channel:
             return self.writer.deliver()
 
     def delivered(self) -> list[str]:
-        turns: list[str] = turns_file.read_turns(self.master.parent, ["turn_id"])["turn_id"].to_pylist()
+        turns: list[str] = OpenRun(self.master.parent).turns.table(["turn_id"])["turn_id"].to_pylist()
         return sorted(turns)
 
 

@@ -11,6 +11,7 @@ import pytest
 from inferload.base import rundir
 from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
+from inferload.results.open_run import OpenRun
 from inferload.run.worker import turn_writer
 from inferload.run.worker.turn_writer import TurnWriter, WrittenRecords, own_folder
 from inferload.turns import turns_file
@@ -53,7 +54,7 @@ def test_the_end_waits_for_a_part_in_progress(tmp_path: Path, monkeypatch: pytes
         may_write.set()
         ending.get()
     assert [path.name for path in turns.iterdir()] == ["w0-all.parquet"]
-    assert turns_file.read_turns(tmp_path, ["turn_id"])["turn_id"].to_pylist() == ["s0.0", "s1.0"]
+    assert OpenRun(tmp_path).turns.table(["turn_id"])["turn_id"].to_pylist() == ["s0.0", "s1.0"]
 
 
 def test_a_failed_part_is_lost_and_others_are_kept(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_a_failed_part_is_lost_and_others_are_kept(tmp_path: Path) -> None:
     written = writer.finish()
     assert written.records == 2
     assert written.error == f"{turns}: No such file or directory"
-    assert turns_file.read_turns(tmp_path, ["turn_id"])["turn_id"].to_pylist() == ["s1.0", "s2.0"]
+    assert OpenRun(tmp_path).turns.table(["turn_id"])["turn_id"].to_pylist() == ["s1.0", "s2.0"]
 
 
 def test_removed_parts_are_not_counted(tmp_path: Path) -> None:

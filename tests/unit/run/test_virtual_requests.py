@@ -9,7 +9,6 @@ import virtual
 from e2e_runs import scenario
 from inferload.deploy.pasted import kinds
 from inferload.deploy.pasted.bench import translate
-from inferload.deploy.pasted.bench_text import as_text
 from inferload.deploy.pasted.shell import commands
 
 from inferload.scenario.scenario import load
@@ -55,7 +54,7 @@ def test_a_translated_vllm_bench_command_sends_its_number_of_prompts(tmp_path: P
     bench = translate(recognised)
     assert bench.run == ["--host", "http://127.0.0.1:1"]
     file = tmp_path / "bench.yaml"
-    file.write_text(as_text(bench, str(file)))
+    file.write_text(bench.text(str(file)))
     run = virtual.run(tmp_path, file)
     assert run.exit_code == 0, run.text
     run.check_counts()

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from burst_arrivals import Bursts, registered
@@ -16,7 +16,9 @@ from inferload.scenario import overrides, reference, scenario
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema import arrival_kind, arrivals, load_profiles, rate_profiles, trace_times, user_profiles
-from inferload.scenario.schema.arrivals import kind_names
+from inferload.scenario.schema.arrival_kind import OpenArrivals
+from inferload.scenario.schema.arrivals import Arrivals
+from inferload.scenario.schema.base import kinds
 from inferload.workload.arrivals import schedule_of
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.describe import describe
@@ -96,15 +98,21 @@ def test_users_and_searches_change_a_kind_from_outside(bursts: Scenario, tmp_pat
 
 def test_a_kind_from_outside_is_in_the_schema_and_the_reference(bursts: Scenario) -> None:
     choices = reference.json_schema()["properties"]["arrivals"]["discriminator"]["mapping"]
-    assert list(choices) == sorted([*kind_names(), "bursts"])
+    assert list(choices) == sorted([*kinds(Arrivals), "bursts"])
     assert "## Bursts (`kind: bursts`)" in reference.document()
     assert "| `every_s` | number > 0 | required | interval, in seconds |" in reference.document()
 
 
+def test_a_kind_that_does_not_say_whether_its_rate_is_constant_is_refused_when_it_is_defined() -> None:
+    with pytest.raises(TypeError, match=r"Silent does not define in_short, rate, rate_key, starts_in_words, uneven$"):
+
+        class Silent(OpenArrivals):
+            kind: Literal["silent"]
+
+
 def test_the_names_of_the_kinds_come_from_the_union() -> None:
     described = scenario.Scenario.model_fields["arrivals"].description or ""
-    assert f"{{kind: {' | '.join(kind_names())}, ...}}" in described
-    assert set(kind_names()) == {"closed", "constant", "poisson", "gamma", "trace"}
+    assert described.endswith("{kind: closed | constant | poisson | gamma | trace, ...}")
 
 
 def test_callers_ask_arrivals_and_not_for_their_type() -> None:

@@ -13,7 +13,8 @@ from summaries import server_entries as servers_entries
 
 from inferload.figures import metric_names as names
 from inferload.figures.metric_names import names_on_pages
-from inferload.figures.server_figures import BY_KEY, GPU, SERVER_FIGURES
+from inferload.figures.server_figure import GPU
+from inferload.figures.server_figures import BY_KEY, SERVER_FIGURES
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target, growth
 from inferload.servers.window_figures import USED, ServerWindow, prefix_cache

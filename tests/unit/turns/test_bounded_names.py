@@ -12,6 +12,7 @@ from inferload.analysis.report import report
 
 from inferload.locust_adapters import tables
 from inferload.results.documents.summary_document import RequestName
+from inferload.results.open_run import OpenRun
 from inferload.results.summary_notes import names_notes
 from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES, BoundedNames
 from inferload.turns.tally import TallySet
@@ -95,7 +96,7 @@ def test_names_reported_by_workers_are_limited_on_the_master(stats: locust.stats
 
 
 def test_a_report_has_the_notes_of_the_summary(tmp_path: Path) -> None:
-    made = report.make(synthetic.write(tmp_path / "run", synthetic.SUMMARY | {"notes": ["7 requests\x1b"]}))
+    made = report.make(OpenRun(synthetic.write(tmp_path / "run", synthetic.SUMMARY | {"notes": ["7 requests\x1b"]})))
     assert made.markdown.read_text().count("7 requests\\\\x1b") == 1
     assert made.html.read_text().count("<li>7 requests\\x1b</li>") == 1
 

@@ -17,7 +17,7 @@ from inferload.figures.limits.slo import Slo
 from inferload.turns.record import PHASES, Failure, PhaseWindow, TurnRecord
 from inferload.turns.tally import Tally, TallySet, count_faults
 
-SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
+SLO = Slo({"ttft_ms": 200, "tpot_ms": 50, "itl_ms": 300})
 WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 40 * S), PhaseWindow("drain", 40 * S))
 
 FEW = settings(max_examples=25)
@@ -123,7 +123,7 @@ def test_counts_by_window_add_up_to_the_turns(records: list[TurnRecord]) -> None
 
 @given(st.lists(turns(), max_size=8))
 def test_an_end_counts_in_its_window(records: list[TurnRecord]) -> None:
-    slo = Slo(ttft_ms=300)
+    slo = Slo({"ttft_ms": 300})
     tallies = TallySet()
     for record in records:
         count_turn(tallies, record, WINDOWS, slo)
@@ -215,28 +215,36 @@ def test_a_failed_turn_has_no_sketch_values_or_stalls() -> None:
 @pytest.mark.parametrize(
     ("slo", "changes", "expected"),
     [
-        (Slo(ttft_ms=50), {}, True),
-        (Slo(ttft_ms=49.9), {}, False),
-        (Slo(ttft_ms=51, from_plan=True), {}, False),  # 50 ms from the send, 52 ms from the plan
-        (Slo(ttft_ms=52, from_plan=True), {}, True),
-        (Slo(e2e_ms=89), {}, False),
-        (Slo(tpot_ms=10), {}, True),
-        (Slo(tpot_ms=9.9), {}, False),
-        (Slo(tpot_ms=9.9), {"event_ns": array("q", [50 * MS]), "output_tokens": 1}, True),  # one token has no TPOT
-        (Slo(tpot_ms=9.9), {"output_tokens": None}, None),  # the token count is unknown
-        (Slo(itl_ms=10), {}, True),
-        (Slo(itl_ms=9), {}, False),
-        (Slo(itl_ms=20), {"event_ns": array("q", [0, *range(10 * MS, 100 * MS, MS), 200 * MS])}, False),
-        (Slo(itl_ms=20), {"event_ns": array("q", [*range(0, 150 * MS, MS), 250 * MS])}, True),  # 1 of 150 is above p99
+        (Slo({"ttft_ms": 50}), {}, True),
+        (Slo({"ttft_ms": 49.9}), {}, False),
+        (Slo({"ttft_ms": 51}, from_plan=True), {}, False),  # 50 ms from the send, 52 ms from the plan
+        (Slo({"ttft_ms": 52}, from_plan=True), {}, True),
+        (Slo({"e2e_ms": 89}), {}, False),
+        (Slo({"tpot_ms": 10}), {}, True),
+        (Slo({"tpot_ms": 9.9}), {}, False),
+        (Slo({"tpot_ms": 9.9}), {"event_ns": array("q", [50 * MS]), "output_tokens": 1}, True),  # one token has no TPOT
+        (Slo({"tpot_ms": 9.9}), {"output_tokens": None}, None),  # the token count is unknown
+        (Slo({"itl_ms": 10}), {}, True),
+        (Slo({"itl_ms": 9}), {}, False),
+        (Slo({"itl_ms": 20}), {"event_ns": array("q", [0, *range(10 * MS, 100 * MS, MS), 200 * MS])}, False),
+        (
+            Slo({"itl_ms": 20}),
+            {"event_ns": array("q", [*range(0, 150 * MS, MS), 250 * MS])},
+            True,
+        ),  # 1 of 150 is above p99
         (Slo(), {"failure": Failure.CUT}, False),
-        (Slo(ttft_ms=50), {"first_ns": None}, False),
-        (Slo(ttft_ms=50, tpot_ms=1), {"finish_reason": "cancelled"}, True),  # within the limits until it was cancelled
-        (Slo(ttft_ms=49), {"finish_reason": "cancelled"}, False),
-        (Slo(ttft_ms=50), {"finish_reason": "cancelled", "first_ns": None}, False),  # cancelled without a token
-        (Slo(e2e_ms=100), {"finish_reason": "cancelled", "first_ns": None}, True),
+        (Slo({"ttft_ms": 50}), {"first_ns": None}, False),
+        (
+            Slo({"ttft_ms": 50, "tpot_ms": 1}),
+            {"finish_reason": "cancelled"},
+            True,
+        ),  # within the limits until it was cancelled
+        (Slo({"ttft_ms": 49}), {"finish_reason": "cancelled"}, False),
+        (Slo({"ttft_ms": 50}), {"finish_reason": "cancelled", "first_ns": None}, False),  # cancelled without a token
+        (Slo({"e2e_ms": 100}), {"finish_reason": "cancelled", "first_ns": None}, True),
         # The end of a cancelled turn is its cancellation, after its last output.
-        (Slo(e2e_ms=399), {"finish_reason": "cancelled", "closed_ns": S + 402 * MS}, False),
-        (Slo(e2e_ms=400), {"finish_reason": "cancelled", "closed_ns": S + 402 * MS}, True),
+        (Slo({"e2e_ms": 399}), {"finish_reason": "cancelled", "closed_ns": S + 402 * MS}, False),
+        (Slo({"e2e_ms": 400}), {"finish_reason": "cancelled", "closed_ns": S + 402 * MS}, True),
     ],
 )
 def test_slo_of_one_turn(slo: Slo, changes: dict[str, object], expected: bool | None) -> None:

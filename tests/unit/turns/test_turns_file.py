@@ -22,6 +22,7 @@ from inferload.base.errors import UsageError
 from inferload.base.rundir import TURNS
 from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.figures.turn_values import ExactValues, Read, batched_values, turn_columns
+from inferload.results.open_run import OpenRun
 from inferload.turns import turn_columns as turn_columns_page
 from inferload.turns import turns_file
 from inferload.turns.record import INSTANTS, Failure, TurnRecord
@@ -123,7 +124,7 @@ def write_two_workers(run_dir: Path) -> None:
 
 
 def ids(run_dir: Path) -> list[str]:
-    return sorted(turns_file.read_turns(run_dir)["turn_id"].to_pylist())
+    return sorted(OpenRun(run_dir).turns.table()["turn_id"].to_pylist())
 
 
 def test_joining_keeps_every_turn_and_the_anchor(tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_joining_keeps_every_turn_and_the_anchor(tmp_path: Path) -> None:
         "host-a_1-all.parquet",
         "host-a_2-all.parquet",
     ]
-    assert turns_file.anchors(tmp_path) == {"host-a_1": ANCHOR, "host-a_2": ANCHOR}
+    assert OpenRun(tmp_path).turns.anchors == {"host-a_1": ANCHOR, "host-a_2": ANCHOR}
     turns_file.join_parts(tmp_path / TURNS, "host-a_2")
     assert ids(tmp_path) == before
 
@@ -169,7 +170,7 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     write_two_workers(tmp_path)
     (tmp_path / TURNS / "host-b-00001.parquet").write_bytes(b"not this")
     with pytest.raises(UsageError, match="host-b-00001"):
-        turns_file.read_turns(tmp_path)
+        OpenRun(tmp_path).turns.table()
 
 
 def test_a_file_of_another_run_is_named_and_not_counted(tmp_path: Path) -> None:
@@ -181,11 +182,10 @@ def test_a_file_of_another_run_is_named_and_not_counted(tmp_path: Path) -> None:
     strange = tmp_path / "one" / TURNS / "copied.parquet"
     (tmp_path / "two" / TURNS / "w0-00001.parquet").rename(strange)
     with pytest.raises(UsageError, match=r"copied.parquet: holds turns of another run, two"):
-        turns_file.read_turns(tmp_path / "one")
+        OpenRun(tmp_path / "one").turns.table()
     pq.write_table(pa.table({"turn_id": ["x"]}), strange)
-    for read in (turns_file.read_turns, turns_file.anchors):
-        with pytest.raises(UsageError, match=r"copied.parquet: holds no turns of a run"):
-            read(tmp_path / "one")
+    with pytest.raises(UsageError, match=r"copied.parquet: holds no turns of a run"):
+        _ = OpenRun(tmp_path / "one").turns.anchors
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -195,16 +195,16 @@ def test_batches_are_all_turns_and_size_counts_them(tmp_path: Path, parts: list[
     (run / TURNS).mkdir(parents=True)
     for number, records in enumerate(parts):
         turns_file.write_part(run / TURNS, "w1", number, columns_of(records), ANCHOR)
-    whole = turns_file.read_turns(run, ["turn_id", "event_ns"])
-    pieces = list(turns_file.batches(run, ["turn_id", "event_ns"]))
-    assert [row for piece in pieces for row in piece.to_pylist()] == whole.to_pylist()
+    rows = [expected_row(record, ANCHOR) for records in parts for record in records]
+    pieces = list(OpenRun(run).turns.batches(SCHEMA.names))
+    assert [row for piece in pieces for row in piece.to_pylist()] == rows
     assert len(pieces) == len(parts)
-    events = sum(len(row["event_ns"] or ()) for row in whole.to_pylist())
-    assert turns_file.size(run) == (whole.num_rows, events)
+    events = sum(len(row["event_ns"] or ()) for row in rows)
+    assert OpenRun(run).turns.size == (len(rows), events)
 
 
 def test_no_turns_are_an_empty_table(tmp_path: Path) -> None:
-    table = turns_file.read_turns(tmp_path)
+    table = OpenRun(tmp_path).turns.table()
     assert (table.num_rows, table.schema) == (0, SCHEMA)
     assert not any(len(ExactValues(reading(table)).of(name)) for name in NAMES)
     assert not any(len(ExactValues(lambda _names: []).of(name)) for name in NAMES)
@@ -223,7 +223,7 @@ def test_a_worker_name_cannot_leave_the_folder(tmp_path: Path) -> None:
 def test_single_columns_can_be_read(tmp_path: Path, records: list[TurnRecord]) -> None:
     (tmp_path / TURNS).mkdir(exist_ok=True)
     turns_file.write_part(tmp_path / TURNS, "w1", 1, columns_of(records), ANCHOR)
-    table = turns_file.read_turns(tmp_path, ["failure", "turn_id"])
+    table = OpenRun(tmp_path).turns.table(["failure", "turn_id"])
     assert table.to_pylist() == [{"failure": r.failure and r.failure.value, "turn_id": r.turn_id} for r in records]
 
 
@@ -270,7 +270,7 @@ def test_the_examples_of_the_page_have_the_values_of_the_measures(
     names: dict[str, Any] = {}
     for example in re.findall(r"```python\n(.*?)```", turn_columns_page.document(), re.DOTALL):
         exec(example, names)
-    values = ExactValues(lambda columns: turns_file.batches(run_dir, columns))
+    values = ExactValues(OpenRun(run_dir).turns.batches)
     for name, column in (("ttft_ms", names["ttft_ms"]), ("itl_ms", names["gaps_ms"])):
         assert np.allclose(np.sort(column), np.sort(values.of(name)))
         assert len(column) > 0

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferload.scenario.schema.sources import Columns, Csv, JsonLines
-from inferload.workload.sources.loaders import FileReader
+from inferload.workload.sources.loaders import JSON_VALUES, TABLE, FileReader
 from inferload.workload.sources.parsing import Exchange, RecordedConversation, parse
 
 UNNAMED = Columns()
@@ -77,7 +77,8 @@ def written(path: Path, documents: list[Any], container: str, packed: bool) -> P
 
 def read(path: Path, columns: Columns = UNNAMED, kind: type[JsonLines | Csv] = JsonLines) -> list[Any]:
     """Return the conversations of a file, each read again at its position."""
-    reader = FileReader(kind(kind=kind.__name__.lower().replace("lines", "l"), path=str(path), columns=columns), "")
+    name, form = ("csv", TABLE) if kind is Csv else ("jsonl", JSON_VALUES)
+    reader = FileReader(kind(kind=name, path=str(path), columns=columns), "", form)
     records = list(reader.records())
     again = [reader.read(record.start, record.size) for record in records]
     assert again == [record.document for record in records]

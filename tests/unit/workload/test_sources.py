@@ -29,7 +29,7 @@ from inferload.workload.content.prompts import approximate
 from inferload.workload.content.script import PlannedTurn, outline
 from inferload.workload.content.token_estimate import Counting, measure
 from inferload.workload.sessions import Sessions
-from inferload.workload.sources import corpus, file_records, index, loaders
+from inferload.workload.sources import corpus, file_records, index, loaders, registry
 from inferload.workload.sources.parsing import DocumentError, Exchange, RecordedConversation, parse
 from inferload.workload.sources.synthetic import around, vllm_draws
 
@@ -387,13 +387,14 @@ def test_an_index_is_cached_until_the_file_changes(tmp_path: Path, monkeypatch: 
     path = tmp_path / "s.json"
     source = sharegpt(path, [conversation("a", "b"), conversation("c", "d")])
     read: list[Path] = []
-    whole = file_records.json_array
 
     def counted(path: Path) -> Iterator[file_records.Raw]:
         read.append(path)
-        return whole(path)
+        return file_records.json_array(path)
 
-    monkeypatch.setattr(file_records, "json_array", counted)
+    monkeypatch.setitem(
+        registry.READERS, "sharegpt", registry.files(loaders.FileForm(counted, loaders.JSON_ARRAY.decoder))
+    )
 
     def opened() -> dict[str, Any]:
         monkeypatch.setattr(loaders, "_cached", {})

@@ -17,6 +17,7 @@ from inferload.base.threads import in_thread
 from inferload.locust_adapters import messages
 from inferload.run.process.file_pieces import FilePiece, IncomingParts, PieceError
 from inferload.turns import turns_file
+from inferload.turns.open_files import Origin
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class TurnReceiver:
             self.advanced_ns = now_ns()
         if source.parts.add(piece):
             path = turns_file.part_path(self._folder, name, piece.part)
-            in_thread(_keep, self._temporary(name), path, turns_file.Origin(self._run_id, name))
+            in_thread(_keep, self._temporary(name), path, Origin(self._run_id, name))
             self.advanced_ns = now_ns()
             self._bytes += piece.size
             source.failures = 0
@@ -158,7 +159,7 @@ def _store(path: Path, data: bytearray, begun: bool) -> None:
         file.write(data)
 
 
-def _keep(temporary: Path, path: Path, origin: turns_file.Origin) -> None:
+def _keep(temporary: Path, path: Path, origin: Origin) -> None:
     """Give a complete part its name if it is the worker's and of the run; UsageError otherwise. In a native thread."""
     turns_file.check_part(temporary, origin)
     temporary.replace(path)

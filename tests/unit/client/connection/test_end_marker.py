@@ -10,12 +10,13 @@ from endpoint_answers import INCOMPLETE, MESSAGES, RESPONSES
 from fuzz_replies import ReplyCase
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from native_parsers import pushed
 from reader_pairs import PairClient, answered, send_pieces, unchecked_clients
 from scripted_server import HEAD, chunk
 
 from inferload.base.clock import now_ns
 from inferload.client.connection import reader_choice
-from inferload.client.connection.reply import mark_searches
+from inferload.client.connection.python_parser import News, PythonParser
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.scenario.schema.endpoints import EndpointName
@@ -181,13 +182,10 @@ MARKS = ((b"[DONE]",), (b"message_stop", b"[DONE]"), (b'.completed"', b'.incompl
     st.lists(st.sampled_from(PARTS), max_size=9),
     st.lists(st.integers(0, 60), max_size=9),
 )
-def test_the_compiled_search_finds_each_mark_at_any_split(
-    marks: tuple[bytes, ...], words: list[bytes], at: list[int]
-) -> None:
-    native = pytest.importorskip("inferload.client.connection._native")
+def test_each_parser_finds_each_mark_at_any_split(marks: tuple[bytes, ...], words: list[bytes], at: list[int]) -> None:
     text = b"".join(words)
     pieces = split(text, [position for position in at if position < len(text)]) if text else []
-    found = native.has_mark(split(b"".join(map(chunk, pieces)), at[::2] if pieces else []) if pieces else [], marks)
-    assert found == any(mark in text for mark in marks)
-    framed = b"".join(map(chunk, pieces))
-    assert any(rare in framed and search(framed) for rare, search in mark_searches(marks)) == found
+    reads = split(b"".join(map(chunk, pieces)), at[::2]) if pieces else []
+    compiled = reader_choice.parser()
+    for parser in (PythonParser, *([] if compiled is None else [compiled.Reply])):
+        assert any(news & News.MARKED for news in pushed(parser(marks), reads)) == any(mark in text for mark in marks)

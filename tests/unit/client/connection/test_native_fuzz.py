@@ -9,6 +9,7 @@ from fuzz_replies import (
     FORMS,
     TOKENS,
     Budget,
+    ReplyCase,
     below,
     chunked_body,
     content_event,
@@ -17,17 +18,21 @@ from fuzz_replies import (
     head,
     mutated,
     one_of,
+    random_case,
     random_text,
     sse,
 )
-from native_parsers import answered, decoded
+from native_parsers import CHUNKED_HEAD, answered, framing_of
 
 from inferload.client.connection.http1 import Framing, Http1Error, parse_head
 
-native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
+native = pytest.importorskip("inferload.client.connection._parser", reason="the compiled parser was not built")
 
 VARIANTS = 8  # mutations of each input, which take less time than another input
-WALKS, CUT_WALKS, HEADS, STREAMS, WILD, CUT_SCANS = 300, 40, 600, 10, 60, 10  # inputs per round
+MARKS = (b"[DONE]", b'usage"')
+REPLIES = [ReplyCase((b"HTTP/1.1 100 Continue\r\n\r\n", piece), "open") for piece in (b"HTT", b"nonsense")]
+RANDOM_REPLIES = 600  # per round
+HEADS, STREAMS, WILD, CUT_SCANS = 600, 10, 60, 10  # inputs per round
 
 
 @pytest.mark.parametrize("rounds", FORMS)
@@ -35,8 +40,6 @@ def test_parsers_agree_on_random_bytes(rounds: int | None) -> None:
     budget = Budget("parsers", rounds)
     for rng in budget.rounds():
         for check, count in (
-            (check_walk, WALKS),
-            (check_walk_cut_anywhere, CUT_WALKS),
             (check_head, HEADS),
             (check_events, STREAMS),
             (check_scan_alone, WILD),
@@ -44,6 +47,35 @@ def test_parsers_agree_on_random_bytes(rounds: int | None) -> None:
         ):
             for _ in range(count):
                 budget.inputs += check(rng, budget)
+
+
+@pytest.mark.parametrize("rounds", FORMS)
+def test_a_reply_is_the_same_from_the_thread_and_from_each_parser(rounds: int | None) -> None:
+    transport = pytest.importorskip(
+        "inferload.client.connection._transport", reason="the compiled reader was not built"
+    )
+    from fed_replies import Pushed, Threaded, play
+
+    reader, budget = transport.Reader(MARKS), Budget("fed", rounds)
+    for rng in budget.rounds():
+        for case in (*REPLIES, *(one_of(rng, [random_case, chunks_case])(rng) for _ in range(RANDOM_REPLIES))):
+            seed = rng.random()
+            threaded, compiled, uncompiled = (
+                play(fed, case, random.Random(seed))
+                for fed in (Threaded(reader), Pushed(native, MARKS), Pushed(None, MARKS))
+            )
+            assert compiled == uncompiled, f"{budget}: {case}"
+            assert threaded[:2] == compiled[:2], f"{budget}: {case}"
+            budget.inputs += 1
+    reader.close()
+
+
+def chunks_case(rng: random.Random) -> ReplyCase:
+    """Return a reply with few bytes beside its chunk framing."""
+    chunks = b"".join(rng.choices(TOKENS, k=below(rng, 6)))
+    if rng.random() < 0.7:
+        chunks = chunked_body(rng, [b"x" * one_of(rng, [1, 3, 16, 200]) for _ in range(below(rng, 4))])
+    return ReplyCase((CHUNKED_HEAD, *cut(rng, mutated(rng, chunks, below(rng, 4)))), "open")
 
 
 # Each check returns its number of inputs: bytes with their split positions.
@@ -54,37 +86,8 @@ def variants(rng: random.Random, data: bytes) -> Iterator[bytes]:
         yield mutated(rng, data, 1 + below(rng, 3))
 
 
-def random_chunks(rng: random.Random) -> bytes:
-    if rng.random() < 0.3:
-        return b"".join(rng.choices(TOKENS, k=below(rng, 6)))
-    return chunked_body(rng, [b"x" * one_of(rng, [1, 3, 16, 200]) for _ in range(below(rng, 4))])
-
-
-def check_walk(rng: random.Random, budget: Budget) -> int:
-    """`walk_chunks` against ChunkedDecoder."""
-    for data in variants(rng, random_chunks(rng)):
-        pieces = cut(rng, data)
-        assert native.walk_chunks(pieces) == decoded(pieces), f"{budget}: {pieces}"
-    return VARIANTS
-
-
-def check_walk_cut_anywhere(rng: random.Random, budget: Budget) -> int:
-    """`walk_chunks` gives the same result for any split into three parts."""
-    inputs = 0
-    for data in variants(rng, random_chunks(rng)):
-        expected, size, length = decoded([data]), 1 + below(rng, 4), len(data)
-        far = below(rng, length + 1)
-        for at in range(length):
-            pieces = [data[:at], data[at : at + size], data[at + size :]]
-            assert native.walk_chunks(pieces) == expected, f"{budget}: {pieces}"
-            pieces = [data[: min(at, far)], data[min(at, far) : max(at, far)], data[max(at, far) :]]
-            assert native.walk_chunks(pieces) == expected, f"{budget}: {pieces}"
-        inputs += 2 * length
-    return inputs
-
-
 def check_head(rng: random.Random, budget: Budget) -> int:
-    """`framing_of` against `parse_head`."""
+    """The framing by a head against `parse_head`."""
     original = head(rng, one_of(rng, [b"", b"Transfer-Encoding: chunked", b"Content-Length: 12"]))
     for data in variants(rng, original):
         check_one_head(data, budget)
@@ -92,9 +95,8 @@ def check_head(rng: random.Random, budget: Budget) -> int:
 
 
 def check_one_head(data: bytes, budget: Budget) -> None:
-    end = data.find(b"\r\n\r\n")
-    data = data[: end + 4] if end >= 0 else data + b"\r\n\r\n"
-    framing, length = native.framing_of(data)
+    data = data.partition(b"\r\n\r\n")[0].removesuffix(b"\r\n") + b"\r\n\r\n"
+    framing, length = framing_of(native.Reply(), data)
     if not framing:
         return
     try:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import gevent
 import psutil
@@ -23,13 +24,14 @@ from scripted_server import HEAD, ScriptedServer, chunk, chunked, send
 from inferload.base.clock import NS_PER_MS, now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
+from inferload.client.connection.python_parser import News
 from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.turns.record import Failure
 
-native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
+native = pytest.importorskip("inferload.client.connection._transport", reason="the compiled reader was not built")
 
-COMPLETE, BROKEN, CLOSED, FAILED, STRAY, MUCH = range(1, 7)
+CLOSED, FAILED, STRAY, MUCH = 128, 256, 512, 1024
 PATIENCE_S = 20.0
 
 
@@ -77,7 +79,7 @@ def test_an_end_may_have_waited_for_a_pause_of_the_thread(pauses: list[tuple[int
     from inferload.client.connection.native_connection import NativeConnection
 
     in_ns = [(begin * NS_PER_MS, end * NS_PER_MS) for begin, end in pauses]
-    raw = SimpleNamespace(lost_at=lambda _number: 95 * NS_PER_MS, pauses=lambda: in_ns)
+    raw = Mock(lost_at=lambda _number: 95 * NS_PER_MS, pauses=lambda: in_ns)
     near, far = socket.socketpair()
     with near, far:
         connection = NativeConnection(near, SimpleNamespace(raw=raw, add=lambda *_: 1))  # type: ignore[arg-type]
@@ -94,7 +96,7 @@ def test_two_replies_on_one_connection_end_separately(reader: native.Reader) -> 
             assert reader.expect(number) == reply
             for piece in (chunked(text)[:-9], chunked(text)[-9:]):
                 far.sendall(piece)
-            assert next_endings(reader) == [(number, COMPLETE, 0, reply)]
+            assert next_endings(reader) == [(number, News.COMPLETE, 0, reply)]
             head, data, ends, at_ns, _delays, _unstamped = reader.take(number, 0)
             assert head + data == chunked(text)
             assert head.endswith(b"\r\n\r\n")
@@ -141,7 +143,7 @@ def test_a_half_closed_reply_is_complete_according_to_its_head(reader: native.Re
         reported = []
         while len(reported) < 2:
             reported += [ending for _, ending, *_ in next_endings(reader)]
-        assert reported == [0, CLOSED]  # the head is parsed in Python
+        assert reported == [News.ASKS_FOR_HEAD, CLOSED]  # the head is parsed in Python
         assert reader.frame(number, len(HEAD) + 2, 3, 0) == 0
         assert reader.take(number, 0)[:2] == (HEAD + b"\r\n", b"all of it")
 
@@ -398,8 +400,8 @@ def test_much_data_is_reported_once_until_it_is_taken(reader: native.Reader) -> 
 # Send chunks as fast as possible for a second; then print the context switches of the thread and the milliseconds.
 THICK = """
 import re, select, socket, time
-from inferload.client.connection import _native
-reader, pairs = _native.Reader(), [socket.socketpair() for _ in range(20)]
+from inferload.client.connection import _transport
+reader, pairs = _transport.Reader(), [socket.socketpair() for _ in range(20)]
 for near, far in pairs:
     reader.expect(reader.add(near.fileno()))
     far.sendall({head!r})

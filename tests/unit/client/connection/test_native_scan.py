@@ -6,15 +6,16 @@ from array import array
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from native_parsers import Pieces, answered, cut, decoded, fed
+from native_parsers import Pieces, answered, cut, decoded, fed, framing_of, walked
 from scripted_server import chunk
 
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream, Scan
 from inferload.client.connection.http1 import Framing, ReplyHead, parse_head
+from inferload.client.connection.python_parser import News
 from inferload.client.connection.reply import Arrivals, HttpReply
 
-native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
+native = pytest.importorskip("inferload.client.connection._parser", reason="the compiled parser was not built")
 
 
 # ---- chunk framing
@@ -26,7 +27,7 @@ native = pytest.importorskip("inferload.client.connection._native", reason="the 
 def test_overlong_chunk_lines_fail_at_the_same_length(length: int, line: bytes, step: int) -> None:
     body = line % (b"y" * (length - 2 if line.startswith(b"1;") else length))
     pieces = cut(body, list(range(0, len(body), step)))
-    assert native.walk_chunks(pieces) == decoded(pieces)
+    assert walked(native.Reply(), pieces) == decoded(pieces)
 
 
 @pytest.mark.parametrize("too_much", [0, 1])
@@ -36,7 +37,7 @@ def test_overlong_trailers_fail_at_the_same_length(too_much: int, step: int) -> 
     lines.append(b"X: %s\r\n" % (b"y" * (65_536 + too_much - sum(map(len, lines)) - 5)))
     body = b"0\r\n" + b"".join(lines) + b"\r\n"
     pieces = cut(body, list(range(0, len(body), step)))
-    assert native.walk_chunks(pieces) == decoded(pieces) == (2 if too_much else 1)
+    assert walked(native.Reply(), pieces) == decoded(pieces) == (2 if too_much else 1)
 
 
 # ---- heads
@@ -65,7 +66,7 @@ status_lines = st.sampled_from(
 @given(status_lines, st.lists(header_lines, max_size=5))
 def test_a_head_is_parsed_equally_or_left_to_python(status: str, lines: list[str]) -> None:
     head = "\r\n".join([status, *lines]).encode("latin-1").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
-    framing, length = native.framing_of(head)
+    framing, length = framing_of(native.Reply(), head)
     if not framing:
         return
     parsed = parse_head(head)
@@ -78,8 +79,32 @@ def test_plain_heads_are_parsed_natively() -> None:
     head = (
         b"HTTP/1.1 200 OK\r\ndate: x\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\n%s\r\n\r\n"
     )
-    assert native.framing_of(head % b"transfer-encoding: chunked") == (1, 0)
-    assert native.framing_of(head % b"content-length: 123") == (2, 123)
+    assert framing_of(native.Reply(), head % b"transfer-encoding: chunked") == (1, 0)
+    assert framing_of(native.Reply(), head % b"content-length: 123") == (2, 123)
+
+
+def test_reads_may_arrive_before_the_answer_about_the_head() -> None:
+    head = b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n"
+    reply = native.Reply()
+    assert [reply.push(piece, at, -1) for at, piece in enumerate((head, b"ab", b"cd", b"ef"), 1)] == [
+        News.ASKS_FOR_HEAD,
+        0,
+        0,
+        0,
+    ]
+    assert reply.waiting() == (4, len(head) + 6, 4, False)
+    with pytest.raises(ValueError, match="no such head"):
+        reply.frame(len(head) + 7, 2, 3)
+    assert reply.frame(len(head), 2, 3) == News.COMPLETE | News.SURPLUS
+    assert reply.push(b"gh", 5, -1) == News.SURPLUS
+    of_head, data, ends, at_ns, delays, unstamped = reply.take(0)
+    assert (of_head, data, array("q", ends).tolist(), array("q", at_ns).tolist()) == (
+        head,
+        b"abc",
+        [0, 2, 3],
+        [1, 2, 3],
+    )
+    assert (delays, unstamped) == (b"", 3)
 
 
 # ---- events

@@ -1,17 +1,29 @@
 """Times of reads: kernel timestamps if plausible, else the time of the read."""
 
 import struct
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.client.connection import reader_choice
 from inferload.client.connection.reply import GatheredReply
 
 S, MS = 1_000_000_000, 1_000_000
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
 SENT = 100 * S
 WALL = 1_795_000_000 * S
+
+
+@pytest.fixture(autouse=True, scope="module", params=["compiled", "python"])
+def _parser(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "compiled" and reader_choice.parser() is None:
+        pytest.skip("the compiled parser was not built")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "python":
+            patch.setattr(reader_choice, "_parser", None)
+        yield
 
 
 def stamp(wall_ns: int) -> list[tuple[int, int, bytes]]:

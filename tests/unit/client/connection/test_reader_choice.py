@@ -2,10 +2,12 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from inferload.base.errors import UsageError
+from inferload.client.answers.event_stream import scanner
 from inferload.client.connection import reader_choice
 from inferload.client.connection.reader_choice import NOT_COMPILED, VARIABLE, how_to_build, reader_of
 from inferload.client.connection.target import Target
@@ -14,7 +16,7 @@ HTTP, HTTPS = Target.parse("http://a:1"), Target.parse("https://a:1")
 
 
 def installed(patch: pytest.MonkeyPatch, *, built: bool, variable: str = "", root: Path | None = None) -> None:
-    patch.setattr(reader_choice, "_native", object() if built else None)
+    patch.setattr(reader_choice, "_transport", object() if built else None)
     patch.setattr(reader_choice, "repository", lambda: root)
     patch.setenv(VARIABLE, variable)
 
@@ -65,3 +67,13 @@ def test_a_reader_that_is_not_available_is_refused_with_the_advice(monkeypatch: 
     for target in (HTTP, HTTPS):
         with pytest.raises(UsageError, match="compiler"):
             reader_of(target)
+
+
+@pytest.mark.parametrize("reader", [True, False])
+@pytest.mark.parametrize("parser", [True, False])
+def test_the_compiled_parser_serves_either_reader(monkeypatch: pytest.MonkeyPatch, reader: bool, parser: bool) -> None:
+    compiled = SimpleNamespace(scan=lambda: None)
+    installed(monkeypatch, built=reader)
+    monkeypatch.setattr(reader_choice, "_parser", compiled if parser else None)
+    assert reader_of(HTTP).reader == ("native" if reader else "python")
+    assert scanner() is (compiled.scan if parser else None)

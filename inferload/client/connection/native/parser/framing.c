@@ -1,9 +1,7 @@
-/* Framing of replies: the reader thread detects the end of a body without decoding it. */
-#define _GNU_SOURCE
-#include "native.h"
+/* Framing of replies: heads, chunks and marks. */
+#include "parser.h"
 
 #include <string.h>
-#include <strings.h>
 
 #define LONGEST_LINE 8192
 #define MOST_DIGITS 15
@@ -13,6 +11,15 @@ static int hex(unsigned char c) {
     if (c >= '0' && c <= '9') return c - '0';
     c |= 0x20;
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+const char *find(const char *bytes, size_t n, const char *text, size_t length) {
+    const char *end = bytes + n;
+    while ((size_t)(end - bytes) >= length && (bytes = memchr(bytes, text[0], (size_t)(end - bytes) - length + 1))) {
+        if (!memcmp(bytes, text, length)) return bytes;
+        bytes++;
+    }
+    return NULL;
 }
 
 /* Process one byte of a size line: blanks, digits, blanks, then nothing or an extension. */
@@ -131,10 +138,17 @@ static int is_named(const char *line, size_t n) {
     return i && i < n && line[i] == ':';
 }
 
+/* Return 1 if bytes are a text in lower case, whatever their case. */
+static int is_text(const char *bytes, const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i] != text[i] && !(bytes[i] >= 'A' && bytes[i] <= 'Z' && (bytes[i] | 0x20) == text[i])) return 0;
+    return 1;
+}
+
 /* Return the stripped value of a header line with this name; NULL for another name. */
 static const char *value_of(const char *line, size_t n, const char *name, size_t *length) {
     size_t m = strlen(name);
-    if (n <= m || line[m] != ':' || strncasecmp(line, name, m)) return NULL;
+    if (n <= m || line[m] != ':' || !is_text(line, name, m)) return NULL;
     const char *from = line + m + 1, *to = line + n;
     while (from < to && (*from == ' ' || *from == '\t')) from++;
     while (to > from && (to[-1] == ' ' || to[-1] == '\t')) to--;
@@ -158,13 +172,13 @@ enum framing framing_of(const char *head, size_t n, int64_t *length) {
     int coded = 0, sized = 0;
     if (n < sizeof START + 3 || memcmp(head, START, sizeof START - 1)) return FRAMING_UNKNOWN;
     if (head[sizeof START - 1] != ' ' && head[sizeof START - 1] != '\r') return FRAMING_UNKNOWN;
-    const char *line = memmem(head, n, "\r\n", 2);
+    const char *line = find(head, n, "\r\n", 2);
     for (line += 2; line < end;) {
-        const char *stop = memmem(line, (size_t)(end + 2 - line), "\r\n", 2), *value;
+        const char *stop = find(line, (size_t)(end + 2 - line), "\r\n", 2), *value;
         size_t m = (size_t)(stop - line), length_of_value;
         if (!is_named(line, m)) return FRAMING_UNKNOWN;
         if ((value = value_of(line, m, "transfer-encoding", &length_of_value))) {
-            if (coded++ || length_of_value != 7 || strncasecmp(value, "chunked", 7)) return FRAMING_UNKNOWN;
+            if (coded++ || length_of_value != 7 || !is_text(value, "chunked", 7)) return FRAMING_UNKNOWN;
         } else if ((value = value_of(line, m, "content-length", &length_of_value))) {
             *length = decimal(value, length_of_value);
             if (sized++ || *length < 0) return FRAMING_UNKNOWN;
@@ -175,51 +189,4 @@ enum framing framing_of(const char *head, size_t n, int64_t *length) {
     }
     if (coded) return sized ? FRAMING_UNKNOWN : FRAMING_CHUNKED;
     return sized ? FRAMING_LENGTH : FRAMING_UNKNOWN;
-}
-
-/* Walk over pieces of a chunked body up to its end. Return -1 with a Python error if they are no bytes. */
-static int walk_pieces(PyObject *pieces, struct search *search, const struct marks *marks) {
-    struct chunks chunks = {0};
-    enum walked result = WALK_MORE;
-    size_t surplus;
-    PyObject *fast = PySequence_Fast(pieces, "expected a sequence of bytes");
-    if (!fast) return -1;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast) && result == WALK_MORE; i++) {
-        char *bytes;
-        Py_ssize_t n;
-        if (PyBytes_AsStringAndSize(PySequence_Fast_GET_ITEM(fast, i), &bytes, &n)) {
-            Py_DECREF(fast);
-            return -1;
-        }
-        result = walk(&chunks, search, marks, bytes, (size_t)n, &surplus);
-    }
-    Py_DECREF(fast);
-    return (int)result;
-}
-
-PyObject *walk_chunks(PyObject *module, PyObject *pieces) {
-    (void)module;
-    struct marks none = {0};
-    struct search search = {0};
-    int result = walk_pieces(pieces, &search, &none);
-    return result < 0 ? NULL : PyLong_FromLong(result);
-}
-
-PyObject *has_mark(PyObject *module, PyObject *arguments) {
-    (void)module;
-    struct marks marks = {0};
-    struct search search = {0};
-    PyObject *pieces, *texts;
-    if (!PyArg_ParseTuple(arguments, "OO", &pieces, &texts) || set_marks(&marks, texts)) return NULL;
-    return walk_pieces(pieces, &search, &marks) < 0 ? NULL : PyBool_FromLong(search.found);
-}
-
-PyObject *framing_of_head(PyObject *module, PyObject *head) {
-    (void)module;
-    char *bytes;
-    Py_ssize_t n;
-    int64_t length = 0;
-    if (PyBytes_AsStringAndSize(head, &bytes, &n)) return NULL;
-    enum framing result = framing_of(bytes, (size_t)n, &length);
-    return Py_BuildValue("iL", result, result == FRAMING_LENGTH ? length : 0LL);
 }

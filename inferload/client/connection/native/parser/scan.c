@@ -1,7 +1,6 @@
 /* Scanner from timestamped reads to the data of events. `scan` stops before input that needs the Python path (a chunk that ends within
  * an event, a CR within one, an invalid size), which supports all of HTTP/1.1 and of server-sent events. */
-#define _GNU_SOURCE
-#include "native.h"
+#include "parser.h"
 
 #include <string.h>
 
@@ -64,7 +63,8 @@ static size_t escape(const unsigned char *p, size_t n) {
     return half ? 0 : 6;
 }
 
-int is_string_body(const unsigned char *p, size_t n) {
+/* Return 1 if these bytes are valid between the quotes of a JSON string, and so is their concatenation with others. */
+static int is_string_body(const unsigned char *p, size_t n) {
     while (n) {
         size_t step = 1;
         if (*p < 0x20 || *p == '"') return 0;
@@ -145,14 +145,14 @@ static int take_event(struct scan *s, const char *block, const char *stop, size_
 static int whole_events(const char *from, size_t n) {
     const char *at = from, *end = from + n, *stop;
     if (n < 2 || end[-1] != '\n' || memchr(from, '\r', n)) return 0;
-    while (at < end && (stop = memmem(at, (size_t)(end - at), "\n\n", 2))) at = stop + 2;
+    while (at < end && (stop = find(at, (size_t)(end - at), "\n\n", 2))) at = stop + 2;
     return at == end;
 }
 
 /* Return 1 if a line of these bytes may name an error: `event: error`, or a field `error`. The Python path decides. */
 static int names_error(const char *from, size_t n) {
     const char *at = from, *end = from + n;
-    while ((at = memmem(at, (size_t)(end - at), "rror", 4))) {
+    while ((at = find(at, (size_t)(end - at), "rror", 4))) {
         const char *line = at;
         while (line > from && line[-1] != '\n') line--;
         if (memcmp(line, "data", 4)) return 1;
@@ -163,7 +163,7 @@ static int names_error(const char *from, size_t n) {
 
 /* Return the length of the event at this position; 0 if it is incomplete or contains a CR. */
 static size_t event_at(const char *from, size_t n) {
-    const char *stop = memmem(from, n, "\n\n", 2);
+    const char *stop = find(from, n, "\n\n", 2);
     size_t length = stop ? (size_t)(stop - from) + 2 : 0;
     return length && !memchr(from, '\r', length) ? length : 0;
 }
@@ -186,7 +186,7 @@ static size_t chunk_at(const struct scan *s, size_t at, size_t *line) {
 static int take_stretch(struct scan *s, size_t at, size_t n) {
     size_t end = at + n;
     while (at < end) {
-        const char *stop = memmem(s->data + at, end - at, "\n\n", 2);
+        const char *stop = find(s->data + at, end - at, "\n\n", 2);
         size_t next = (size_t)(stop - s->data) + 2;
         if (take_event(s, s->data + at, stop, next)) return -1;
         at = next;

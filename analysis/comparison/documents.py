@@ -1,0 +1,141 @@
+"""Comparisons as JSON and JUnit XML."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from . import costs, tables
+from .arms import between_arms
+from .best import BestSide, best_by_goal
+from .compare import Comparison, FigureRow, table_rows
+from .text import change_text, collapses, headline, not_served_text, title
+
+
+def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Return the comparisons as JSON values, unrounded. `arms`: warm against cold runs of each side that has both."""
+    return {
+        "format": 1,
+        "baseline": comparisons[0].baseline.label,
+        "cost": costs.document([side for side, _ in table_rows(comparisons)]),
+        "candidates": [_comparison_document(comparison) for comparison in comparisons],
+        "arms": [_comparison_document(comparison) for comparison in between_arms(comparisons)],
+        "best": [_best_document(best) for best in best_by_goal(comparisons)],
+    }
+
+
+def _best_document(best: BestSide) -> dict[str, Any]:
+    closest = best.rivals[0] if best.rivals else None
+    change = {} if closest is None else _change_document(closest.row)
+    return {
+        "baseline": best.baseline,
+        "figure": best.figure.name,
+        "better": best.figure.better,
+        "best": best.label if best.certainty == "best" else None,
+        "best_value_of": best.label,
+        "value": best.value,
+        "answer": best.certainty,
+        "tied": [rival.label for rival in best.tied],
+        "closest": None if closest is None else closest.label,
+        **change,
+        "more_pairs": best.more_pairs,
+        "worse": list(best.worse),
+        "missing": best.missing or None,
+    }
+
+
+def _comparison_document(comparison: Comparison) -> dict[str, Any]:
+    condition = comparison.condition
+    return {
+        "baseline": comparison.baseline.label,
+        "candidate": comparison.candidate.label,
+        "headline": headline(comparison),
+        "answer": comparison.primary.answer,
+        "verdict": comparison.verdict,
+        "worse": [row.figure.name for row in comparison.worse],
+        "regressed": comparison.regressed,
+        "not_served": comparison.not_served.to_dict(),
+        "pairs": len(comparison.pairs),
+        "occasions": comparison.occasions,
+        "condition": None if condition is None else {"holds_for": condition.holds_for, "reason": condition.reason},
+        "refusals": list(comparison.differences.refusals),
+        "warnings": list(comparison.differences.warnings),
+        "compared": list(comparison.differences.compared),
+        "implausible": list(comparison.implausible),
+        "max_change": [checked.to_dict() for checked in comparison.limits],
+        "figures": [_figure_document(row) for row in comparison.rows],
+    }
+
+
+def _figure_document(row: FigureRow) -> dict[str, Any]:
+    effect = row.effect
+    return {
+        "figure": row.figure.name,
+        "primary": row.primary,
+        "better": row.figure.better,
+        "baseline": row.baseline,
+        "candidate": row.candidate,
+        **_change_document(row),
+        "p_sign_flip": None if effect is None else effect.p_sign_flip,
+        # That of other figures depends on their number and on the primary one: their levels do.
+        "detectable": effect.detectable if row.primary and effect is not None else None,
+        "answer": row.answer,
+        "same_in_every_pair": row.is_same,
+        "untested": row.untested or None,
+    }
+
+
+def _change_document(row: FigureRow) -> dict[str, float | None]:
+    effect = row.effect
+    return {
+        "change": row.change,
+        "difference": row.difference,
+        "low": None if effect is None or effect.low is None else effect.low - 1,
+        "high": None if effect is None or effect.high is None else effect.high - 1,
+        "p": row.p,
+    }
+
+
+def json_text(comparisons: Sequence[Comparison]) -> str:
+    """Return comparison.json as text."""
+    return json.dumps(document(comparisons), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def junit(comparisons: Sequence[Comparison]) -> str:
+    """Return JUnit XML: a suite per candidate, a case per figure and one of turns not served: worse fails, untested is skipped."""
+    root = ElementTree.Element("testsuites", name="inferload compare")
+    for comparison in comparisons:
+        label, cases = comparison.candidate.label, list(_cases(comparison))
+        suite = ElementTree.SubElement(
+            root,
+            "testsuite",
+            name=title(comparison),
+            tests=str(len(cases)),
+            failures=str(sum(kind == _FAILURE for _, kind, _ in cases)),
+            skipped=str(sum(kind == _SKIPPED for _, kind, _ in cases)),
+        )
+        for name, kind, message in cases:
+            case = ElementTree.SubElement(suite, "testcase", classname=label, name=name)
+            if kind == _PASSED and message:
+                ElementTree.SubElement(case, kind).text = message
+            elif kind != _PASSED:
+                ElementTree.SubElement(case, kind, message=message)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+_FAILURE, _SKIPPED, _PASSED = "failure", "skipped", "system-out"  # elements of a case
+
+
+def _cases(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
+    """Yield name, element and message of each case: the figures, turns not served, limits of --max-change."""
+    for row in comparison.rows:
+        message = f"{row.figure.title} is {change_text(row)}: {tables.answer(row, comparison)}"
+        message += f" ({row.untested})" if row.untested else ""
+        kind = _FAILURE if row.answer == "worse" else _PASSED if row.tested else _SKIPPED
+        yield row.figure.name, kind, "" if kind == _PASSED else message
+    turns = comparison.not_served
+    message = "; ".join([not_served_text(turns), *([collapses(comparison)[1]] if turns.collapsed else [])])
+    yield "not_served", _FAILURE if turns.regressed else _PASSED if turns.known else _SKIPPED, message
+    for checked in comparison.limits:
+        yield f"--max-change {checked.limit.text}", _PASSED if checked.passed else _FAILURE, checked.text

@@ -1,0 +1,182 @@
+"""Blocks of an entry of `servers` in summary.json, with a field for each figure: waiting requests, speculation, GPUs."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from inferload.base.json_text import Count as CountOf
+from inferload.base.json_text import Number
+from inferload.figures import metric_names as names
+from inferload.figures.server_entry import MeanAndMax
+from inferload.figures.server_figure import ServerFigure
+from inferload.figures.server_formulas import Count, Gauge, Rate, Ratio, Reading
+
+_SPECULATION, _DRAFTS = "speculation", "draft tokens, tok/s"
+
+
+class WaitingByReason(Struct, frozen=True, kw_only=True):
+    """Waiting requests by the reason why they wait."""
+
+    capacity: Annotated[
+        MeanAndMax | None,
+        ServerFigure(
+            key="waiting_capacity",
+            title="waiting, capacity",
+            text="requests waiting for a free place in the batch or for KV blocks",
+            better="lower",
+            formula=Gauge(Reading(names.WAITING_BY_REASON, label=("reason", names.CAPACITY))),
+        ),
+    ] = None
+    deferred: Annotated[
+        MeanAndMax | None,
+        ServerFigure(
+            key="waiting_deferred",
+            title="waiting, deferred",
+            text="requests waiting for something other than capacity: LoRA adapter, grammar, KV transfer",
+            better="lower",
+            formula=Gauge(Reading(names.WAITING_BY_REASON, label=("reason", names.DEFERRED))),
+        ),
+    ] = None
+
+
+class Speculation(Struct, frozen=True, kw_only=True):
+    """Speculative decoding; null without drafts."""
+
+    acceptance_by_position: Annotated[
+        list[Number | None], Meta(description="acceptance rate of each draft position")
+    ] = []
+    drafts: Annotated[
+        CountOf | None,
+        ServerFigure(
+            title="drafts",
+            form="count",
+            text="steps with draft tokens",
+            formula=Count(Reading(names.SPEC_DRAFTS)),
+        ),
+    ] = None
+    draft_tokens: Annotated[
+        CountOf | None,
+        ServerFigure(
+            key="drafted_tokens",
+            title="drafted tokens",
+            form="count",
+            text="draft tokens proposed",
+            formula=Count(Reading(names.SPEC_DRAFT_TOKENS)),
+        ),
+    ] = None
+    accepted_tokens: Annotated[
+        CountOf | None,
+        ServerFigure(
+            title="accepted tokens",
+            form="count",
+            text="draft tokens accepted",
+            formula=Count(Reading(names.SPEC_ACCEPTED)),
+        ),
+    ] = None
+    drafted_tok_per_s: Annotated[
+        Number | None,
+        ServerFigure(
+            title="drafted",
+            unit="tok/s",
+            label="drafted tok/s",
+            text="draft tokens proposed per second",
+            formula=Rate(Reading(names.SPEC_DRAFT_TOKENS)),
+            headline=True,
+            panel=_DRAFTS,
+        ),
+    ] = None
+    accepted_tok_per_s: Annotated[
+        Number | None,
+        ServerFigure(
+            title="accepted",
+            unit="tok/s",
+            label="accepted tok/s",
+            text="draft tokens accepted per second, without the regular token of each step",
+            better="higher",
+            formula=Rate(Reading(names.SPEC_ACCEPTED)),
+            headline=True,
+            panel=_DRAFTS,
+        ),
+    ] = None
+    acceptance_rate: Annotated[
+        Number | None,
+        ServerFigure(
+            title="drafts accepted",
+            form="share",
+            label="drafts accepted, %",
+            text="accepted / drafted tokens",
+            better="higher",
+            formula=Ratio(Reading(names.SPEC_ACCEPTED), Reading(names.SPEC_DRAFT_TOKENS)),
+            panel=_SPECULATION,
+        ),
+    ] = None
+    mean_acceptance_length: Annotated[
+        Number | None,
+        ServerFigure(
+            title="mean acceptance length",
+            label="tokens per step",
+            text="tokens per step with speculation: 1 + accepted tokens / drafts",
+            better="higher",
+            formula=Ratio(Reading(names.SPEC_ACCEPTED), Reading(names.SPEC_DRAFTS), plus=1.0),
+            panel=_SPECULATION,
+        ),
+    ] = None
+
+
+class Gpu(Struct, frozen=True, kw_only=True):
+    """Figures of a GPU exporter, over the scrapes of the measure phase."""
+
+    use: Annotated[
+        MeanAndMax | None,
+        ServerFigure(
+            key="gpu_use",
+            title="GPU use",
+            form="share",
+            label="GPU use",
+            text="DCGM_FI_DEV_GPU_UTIL: share of time in which a kernel ran on the GPU, not its load. Maximum over GPUs",
+            formula=Gauge(Reading(names.GPU_USE, "highest"), scale=0.01),
+            layer="system",
+            headline=True,
+            panel="GPU, %",
+        ),
+    ] = None
+    memory_mib: Annotated[
+        MeanAndMax | None,
+        ServerFigure(
+            key="gpu_memory_mib",
+            title="GPU memory",
+            unit="MiB",
+            label="used",
+            text="DCGM_FI_DEV_FB_USED, summed over GPUs",
+            formula=Gauge(Reading(names.GPU_MEMORY)),
+            layer="system",
+            panel="GPU memory, MiB",
+        ),
+    ] = None
+    power_w: Annotated[
+        MeanAndMax | None,
+        ServerFigure(
+            key="gpu_power_w",
+            title="GPU power",
+            unit="W",
+            label="GPU power, W",
+            text="DCGM_FI_DEV_POWER_USAGE, summed over GPUs",
+            formula=Gauge(Reading(names.GPU_POWER)),
+            layer="system",
+            headline=True,
+            panel="GPU power, W",
+        ),
+    ] = None
+    sm_clock_mhz: Annotated[
+        MeanAndMax | None,
+        ServerFigure(
+            key="gpu_sm_clock_mhz",
+            title="GPU clock",
+            unit="MHz",
+            label="SM",
+            text="DCGM_FI_DEV_SM_CLOCK, minimum over GPUs",
+            formula=Gauge(Reading(names.GPU_SM_CLOCK, "lowest")),
+            layer="system",
+            panel="GPU clock, MHz",
+        ),
+    ] = None

@@ -1,0 +1,71 @@
+"""A figure of a server. The rows are the fields of `server_figures.Server` and of its blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inferload.figures.figure import Figure, Layer
+from inferload.figures.server_entry import FigureValue, ServerFacts
+from inferload.figures.server_formulas import GAUGE, Formula, Gauge, HitRate, Statistic, Window, known
+
+GPU = "gpu"
+SPEC_DECODE = "spec_decode"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFigure(Figure):
+    """One figure of a server, which annotates its field in an entry of `servers` in summary.json.
+
+    `key` names it in gates, the timeline and the live view; empty: as its field. `label`: its name beside others, in a line of the
+    terminal or in a chart. `block`, `entry_key`: the group of the field, None at the top, and its name; the group GPU is of GPU
+    exporters, all others are of engines. `headline`: also in the live view.
+    """
+
+    key: str = ""
+    unit: str = ""
+    formula: Formula
+    layer: Layer = "engine"
+    label: str = ""
+    block: str | None = None
+    entry_key: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "statistics", self.formula.statistics)
+        object.__setattr__(self, "label", self.label or self.title)
+
+    def number(self, window: Window, statistic: Statistic = "mean") -> float | None:
+        """Return the value over a window that has one; None if unknown."""
+        return known(self.formula.value(window, statistic))
+
+    def in_entry(self, entry: ServerFacts) -> FigureValue:
+        """Return the value in an entry of `servers`; None if unknown."""
+        block = entry if self.block is None else getattr(entry, self.block)
+        return None if block is None else getattr(block, self.entry_key)
+
+    def of(self, entry: ServerFacts, statistic: str | None) -> float | None:
+        """Return the value for a gate; None if it was not measured, or in a part of the window only."""
+        if entry.too_long_gap_s is not None and self._over_scrapes(entry):
+            return None
+        return statistic_of(self.in_entry(entry), statistic)
+
+    def _over_scrapes(self, entry: ServerFacts) -> bool:
+        """Return True for a mean or maximum over the scrapes. Counters need the scrapes at the ends only."""
+        return isinstance(self.formula, Gauge) or (
+            isinstance(self.formula, HitRate) and entry.prefix_cache_hit_rate_from == GAUGE
+        )
+
+    def expected_of(self, entry: ServerFacts) -> bool:
+        """Return True if the server's kind of page has the metric."""
+        return bool(has_gpu(entry) if self.block == GPU else entry.engines) or not entry.scrapes
+
+
+def statistic_of(value: FigureValue, statistic: str | None) -> float | None:
+    """Return a statistic of a value, or the number that it is (None); None if unknown."""
+    if statistic is not None:
+        value = getattr(value, statistic, None)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def has_gpu(entry: ServerFacts) -> bool:
+    """Return True for the entry of a GPU exporter."""
+    return getattr(entry, GPU) is not None
