@@ -20,7 +20,7 @@ PARSER    := $(wildcard inferload/client/connection/native/parser/*)
 NATIVE    := $(PARSER) $(wildcard inferload/client/connection/native/transport/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm screenshots test test-locust test-python test-vllm soak-vllm studies mutation lint bench bench-client bench-quick bench-arrivals bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm screenshots test test-gateways test-locust test-python test-vllm soak-vllm studies mutation lint bench bench-client bench-quick bench-arrivals bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -86,11 +86,14 @@ $(GATEWAYS)/litellm/.ready:
 	$(@D)/bin/python -m pip install -q --disable-pip-version-check 'litellm[proxy]==1.108.7'
 	@touch $@
 
-test: $(READY) browser prometheus curl gateways  ## run all tests except those with vLLM
+test: $(READY) browser prometheus curl  ## run all tests except those with vLLM, and with installed proxies and routers
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/side_by_side.py
 
+test-gateways: $(READY) gateways  ## run the tests with installed proxies and routers
+	$(BIN)/python -m pytest -m "gateways and not vllm and not soak"
+
 # Another version of Locust in a separate environment, with the newest gevent that it supports.
-LOCUST_TESTS ?= tests/unit/locust/test_adaptations.py tests/unit/locust/test_adapters.py tests/e2e/faults/test_e2e_locust_version.py tests/e2e/faults/test_e2e_master.py tests/e2e/results/test_e2e_outcome.py \
+LOCUST_TESTS ?= tests/unit/locust/test_adaptations.py tests/unit/locust/test_adapters.py tests/unit/run/test_virtual_*.py tests/e2e/faults/test_e2e_locust_version.py tests/e2e/faults/test_e2e_master.py tests/e2e/results/test_e2e_outcome.py \
 	tests/e2e/faults/test_e2e_stop.py tests/e2e/faults/test_e2e_strangers.py tests/e2e/load/test_e2e_users.py tests/e2e/faults/test_e2e_workers.py
 
 .cache/locust-%/.ready: pyproject.toml constraints.txt
@@ -121,7 +124,7 @@ test-vllm: $(READY) setup-vllm browser gateways  ## run the tests with vLLM on t
 screenshots: $(READY) browser  ## generate the screenshots of the README and of the docs
 	PYTHONPATH=tests/support:tests/support/client $(BIN)/python docs/screenshots.py
 
-soak: $(READY) browser prometheus curl gateways gateways-litellm  ## run the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing, mutants
+soak: $(READY) browser prometheus curl gateways-litellm test-gateways  ## run test-gateways and the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing, mutants
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/deploy/simulator/test_simulator_server.py
 	$(BIN)/python -m pytest -m "soak and not vllm and not fuzz"
 	@$(MAKE) --no-print-directory soak-fuzz

@@ -14,7 +14,8 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 # Files with run cases (tests/support/e2e_runs.py), which are executed concurrently within one pytest.
 RUN_CASES = "run_cases("
-# Files that start programs or are time-critical, long ones first. They run before CPU-bound tests, which have a lower priority.
+# Files that start programs or are time-critical, long ones first. They run before CPU-bound tests, which have a lower priority;
+# so have runs on the virtual clock, which do not wait.
 STARTING_FILES = (
     *("test_live_browser.py", "test_sweep.py", "test_*browser*.py", "test_search_command.py", "test_calibration.py"),
     *("unit/client/**/test_*.py", "test_launch.py", "test_live_display.py", "test_progress_lines.py"),

@@ -136,7 +136,7 @@ def _listening(options: Any, own: ProcessSettings) -> Iterator[ListenAddress]:
             if forks_workers(options) and isinstance(options.master_bind_host, _NotGiven)
             else options.master_bind_host
         )
-        yield ListenAddress("--master-bind-port", _host_of(host), options.master_bind_port)
+        yield ListenAddress("--master-bind-port", _host_of(host), int(options.master_bind_port))
     lists = options.list_commands or options.show_task_ratio or options.show_task_ratio_json
     if not options.headless and not lists:
         yield ListenAddress("--web-port", _host_of(options.web_host), options.web_port)

@@ -12,9 +12,12 @@ _NOT_FORWARDED = ("connection", "keep-alive", "transfer-encoding", "content-leng
 
 
 class RequestBalancer:
-    """Sends each request to the next port. `hidden`: prefix of lines that it removes from metrics pages."""
+    """Sends each request to the next port. `hidden`: prefix of lines that it removes from metrics pages.
 
-    def __init__(self, ports: Sequence[int], hidden: bytes | None = None) -> None:
+    `held_bytes`: it holds an answer until it has so many bytes, or its end.
+    """
+
+    def __init__(self, ports: Sequence[int], hidden: bytes | None = None, held_bytes: int = 1) -> None:
         turn = itertools.cycle(ports)
 
         class Handler(BaseHTTPRequestHandler):
@@ -43,8 +46,14 @@ class RequestBalancer:
                 if hidden is not None and self.path == "/metrics":
                     lines = reply.read().splitlines(keepends=True)
                     self._chunk(b"".join(line for line in lines if not line.startswith(hidden)))
+                held = b""
                 while data := reply.read1(65536):
-                    self._chunk(data)
+                    held += data
+                    if len(held) >= held_bytes:
+                        self._chunk(held)
+                        held = b""
+                if held:
+                    self._chunk(held)
                 self.wfile.write(b"0\r\n\r\n")
 
             def _chunk(self, data: bytes) -> None:

@@ -29,7 +29,6 @@ from inferload.base import rundir
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Summary
-from inferload.results.verdict.outcome import INVALID
 
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
 STREAM_S = 300.0 if SOAK else 3.0
@@ -56,20 +55,11 @@ FILES = {
     "locust_exceptions.csv",
 }
 PAGES = {"timeline.csv", "report.html", "report.md", "diagnosis.json", "reconcile.json"}
-# Reasons of the verdict caused by a busy test machine, which checks ignore.
-BUSY_MACHINE_CODES = {
-    "client_delay",
-    "client_lag",
-    "loop_lag",
-    "client_pause",
-    "cpu",
-    "steal",
-    "gc_pause",
-    "littles_law",
-    "clock_skew",
-    "stamps_missing",
-    "offered_vs_achieved",
-}
+# Reasons of the verdict that no busy machine causes: of the load, of its records and of the server.
+INCOMPLETE = {
+    *("no_turns", "at_limit", "dropped_sessions", "lost_worker", "report_gap", "lost_records", "write_error"),
+    *("locust_adaptation", "clock_step", "unfinished_drain", "count_mismatch", "server_restart", "scrape_gap"),
+}  # fmt: skip
 
 
 def scenario(folder: Path, **changes: Any) -> Path:
@@ -284,6 +274,9 @@ class Sandbox:
             simulator_process.stop(simulator)
 
 
+Arguments = tuple[Any, ...]
+
+
 @dataclass(frozen=True)
 class RunCase:
     """Run that is executed once, concurrently with others, and shared by tests."""
@@ -342,12 +335,15 @@ def mostly_idle(execute: Callable[..., Any]) -> Callable[..., Any]:
     return execute
 
 
-def run_cases(execute: Callable[..., Any], *cases: tuple[Any, ...]) -> Any:
-    """Parametrize a test with a run case for each tuple of arguments."""
-    made = [RunCase("-".join([execute.__name__.strip("_"), *map(str, case)]), execute, case) for case in cases]
-    return pytest.mark.parametrize(
-        "run_case", made, ids=[str(run_case).partition("-")[2] or "once" for run_case in made]
-    )
+def run_cases(execute: Callable[..., Any], *cases: Arguments, **marked: Iterable[Arguments]) -> Any:
+    """Parametrize a test with a run case for each tuple of arguments. `marked`: further cases by a marker, such as `soak`."""
+
+    def param(case: Arguments, *marks: pytest.MarkDecorator) -> Any:
+        words = [execute.__name__.strip("_"), *map(str, case)]
+        return pytest.param(RunCase("-".join(words), execute, case), id="-".join(words[1:]) or "once", marks=marks)
+
+    others = [param(case, getattr(pytest.mark, name)) for name, group in marked.items() for case in group]
+    return pytest.mark.parametrize("run_case", [*map(param, cases), *others])
 
 
 # -- results of a run
@@ -373,19 +369,8 @@ class FinishedRun:
 
     @property
     def codes(self) -> set[str]:
-        """Codes of the verdict's reasons in the measure phase, without those of a busy machine."""
-        return self._codes("suspect", "invalid")
-
-    @property
-    def idle_code(self) -> int:
-        """Exit code that the run would have on an idle machine: reasons of a busy one do not make it invalid."""
-        if self.code != INVALID or self._codes("invalid"):
-            return self.code
-        return 0 if self.summary["verdict"]["passed"] else 1
-
-    def _codes(self, *levels: str) -> set[str]:
-        reasons = [reason for reason in self.summary["verdict"]["reasons"] if reason["phase"] == "measure"]
-        return {reason["code"] for reason in reasons if reason["level"] in levels} - BUSY_MACHINE_CODES
+        """Codes of the verdict's reasons in the measure phase."""
+        return {reason["code"] for reason in self.summary["verdict"]["reasons"] if reason["phase"] == "measure"}
 
 
 def marks_of(run_dir: Path) -> list[dict[str, Any]]:
@@ -411,7 +396,7 @@ def wait_for_measure_phase(run_dir: Path) -> None:
 STOPS = {"stopped by Ctrl-C": 130, "stopped by SIGTERM": 143, "stopped by SIGHUP": 143}
 
 
-def expected_exit_code(ended: FinishedRun) -> int:
+def expected_exit_code(ended: Any) -> int:
     """Return the exit code that a headless run must have by its summary and its mark of a stop."""
     verdict, stop = ended.summary["verdict"], mark(ended.run_dir, "stop")
     stopped = 0 if stop is None else STOPS.get(stop["text"], 0)
@@ -488,7 +473,12 @@ def check_keys(summary: dict[str, Any]) -> None:
     assert all({"gate", "value", "passed"} <= set(gate) for gate in summary["verdict"]["gates"])
 
 
-def check_counts(ended: FinishedRun) -> None:
+def check_complete(ended: FinishedRun) -> None:
+    """Check that the verdict names nothing of the load or of its records that is missing."""
+    assert ended.codes.isdisjoint(INCOMPLETE), ended.summary["verdict"]
+
+
+def check_counts(ended: Any) -> None:
     """Check that summary, Parquet files, Locust's tables and the server agree on the turns."""
     summary, rows = ended.summary, ended.turns
     everything = summary["turns"]["by_phase"]["all"]
@@ -525,7 +515,7 @@ def check_counts(ended: FinishedRun) -> None:
     assert {key: value for key, value in last.items() if key[0] == "TURN"} == {
         key: int(row["Request Count"]) for key, row in stats.items() if key[0] == "TURN"
     }
-    if ended.simulator_stats is not None:
+    if getattr(ended, "simulator_stats", None) is not None:  # of a process
         check_received(ended)
         assert ended.simulator_stats["finished"] == everything["ok"] + served_before_load(ended)
 

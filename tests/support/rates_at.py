@@ -51,7 +51,7 @@ def recomputed_rate(run: Path, rows: list[dict[str, Any]]) -> float:
     return len(inside) / ((phase["end_wall_ns"] - phase["start_wall_ns"]) / 1e9)
 
 
-def check_at(ended: FinishedRun, overloaded: bool | None) -> None:
+def check_at(ended: Any, overloaded: bool | None) -> None:
     """Check the rate against the turn files, and the report of overload. `overloaded`: None: either."""
     check_files(ended.run_dir)
     check_counts(ended)

@@ -1,9 +1,10 @@
 """A replica behind a proxy that stops, ends or is slow is named during the run and in its report."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 
 import disturbances
 import gateways
+from balancer import RequestBalancer
 from disturbances import Disturbance, Named
 from e2e_runs import RunCase, RunPool, Sandbox, run_cases, scenario, wait_until
 from simulator_process import Simulator
@@ -32,7 +33,12 @@ def disturbed(sandbox: Sandbox, kind: Disturbance) -> tuple[Named, str]:
     """Run with one of two replicas disturbed; return what is said, and the target of the replica."""
     simulators = [sandbox.simulator("--max-num-seqs", str(SEQUENCES)) for _ in range(2)]
     file = scenario(sandbox.folder, arrivals__users=6)
-    with gateways.nginx(sandbox.folder / "gateway", [each.port for each in simulators]) as gateway:
+    ports = [each.port for each in simulators]
+    with (
+        gateways.nginx(sandbox.folder / "gateway", ports)
+        if kind == "killed"
+        else closing(RequestBalancer(ports)) as gateway
+    ):
         pages = [word for each in simulators for word in ("--metrics-url", f"{each.url}/metrics")]
         words = ("--host", gateway.url, *pages, "--scenario", str(file), "--on-invalid", "warn")
         fleet = sandbox.fleet("local", *words, web=True, report=True)
@@ -46,7 +52,7 @@ def disturbed(sandbox: Sandbox, kind: Disturbance) -> tuple[Named, str]:
     return found, simulators[1].url
 
 
-@run_cases(disturbed, ("stopped",), ("killed",), ("slowed",))
+@run_cases(disturbed, ("stopped",), ("slowed",), gateways=[("killed",)])
 def test_a_disturbed_replica_is_named(run_pool: RunPool, run_case: RunCase) -> None:
     found, target = run_pool.result(run_case)
     (kind,) = run_case.arguments

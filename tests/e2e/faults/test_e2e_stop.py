@@ -23,7 +23,6 @@ from e2e_runs import (
     check_files,
     check_keys,
     check_turns_across_drain,
-    expected_exit_code,
     mark,
     marks_of,
     run_cases,
@@ -47,14 +46,13 @@ SIGNALS = {
     "sighup": (signal.SIGHUP, False),
     "sighup_to_all": (signal.SIGHUP, True),
 }
+CODES = {"sigint": 130, "sigterm": 143, "sighup": 143}
 WAYS = ("run_time", "web", "scenario_end", *SIGNALS)
 CASES = [(way, mode) for way in WAYS for mode in MODES]
-if not SOAK:  # a subset in which each way and each mode occurs
-    CASES = [(way, "local") for way in WAYS if not way.endswith("_to_all")]
-    CASES += [(way, "processes") for way in WAYS if way != "scenario_end"]
-    CASES += [("scenario_end", "by_hand"), ("sigint", "by_hand"), ("sigterm_to_all", "by_hand")]
-# test_e2e_outcome.py checks all outputs of these.
-SHOWN = [("sigint", "local"), ("sigterm", "local"), ("sighup", "local"), ("sigterm", "processes")]
+if not SOAK:  # each way and each mode once; all ways in one process are in test_virtual_stops.py
+    CASES = [("sigint", "local"), ("web", "local"), ("web", "processes"), ("sigint_to_all", "processes")]
+    CASES += [("sigterm", "processes"), ("sighup_to_all", "processes"), ("sigterm_to_all", "by_hand")]
+    CASES += [("scenario_end", "by_hand")]
 GATES = ["failed_ratio < 0.5", "p50(ttft_ms) < 60000", "p50(e2e_ms) < 60000"]  # all pass
 LENGTHS = {"dist": "uniform", "min": TOKENS // 3, "max": TOKENS}  # so that some turns end before the stop
 
@@ -89,8 +87,7 @@ def stop(sandbox: Sandbox, way: str, mode: str) -> FinishedRun:
     )
     words = ["--host", simulator.url, "--scenario", str(file)]
     words += ["-t", f"{stop_s}s"] if way == "run_time" else []
-    words += ["--on-invalid", "warn"] if (way, mode) in SHOWN else []
-    fleet = sandbox.fleet(mode, *words, web=way == "web", report=reported(way, mode))
+    fleet = sandbox.fleet(mode, *words, "--on-invalid", "warn", web=way == "web", report=reported(way, mode))
     if way == "web":
         web_stop(fleet, simulator, sandbox)
     elif way in SIGNALS:
@@ -101,7 +98,7 @@ def stop(sandbox: Sandbox, way: str, mode: str) -> FinishedRun:
 
 def reported(way: str, mode: str) -> bool:
     """Return True if the run writes a report."""
-    return (way, mode) in [*SHOWN, ("web", "local")]
+    return (way, mode) in [("sigint", "local"), ("sigterm", "processes"), ("web", "local")]
 
 
 def web_stop(fleet: Fleet, simulator: Simulator, sandbox: Sandbox) -> None:
@@ -129,9 +126,8 @@ def test_turns_in_flight_complete_at_each_kind_of_stop(run_pool: RunPool, run_ca
     assert ended.simulator_stats["aborted"] == 0  # no stream was cut
     assert summary["turns"]["by_phase"]["all"]["unfinished"] == 0
     assert summary["turns"]["by_phase"]["all"]["failed"] == 0
-    assert ended.codes == set(), summary["verdict"]
-    if (way, mode) not in SHOWN:  # these run with --on-invalid warn
-        assert ended.code == expected_exit_code(ended), ended.text
+    code = CODES.get(way.removesuffix("_to_all"), 0)
+    assert ended.code == summary["outcome"]["exit_code"] == code, ended.text
     assert (mark(ended.run_dir, "stop") is None) == (way in ("run_time", "scenario_end"))
 
 
@@ -153,7 +149,7 @@ def twice(sandbox: Sandbox, mode: str, to_all: bool) -> FinishedRun:
 
 
 @run_cases(
-    twice, ("local", True), ("processes", True), ("by_hand", False), *SOAK * (("processes", False), ("by_hand", True))
+    twice, ("processes", True), *SOAK * (("local", True), ("processes", False), ("by_hand", False), ("by_hand", True))
 )
 def test_a_second_ctrl_c_aborts_the_turns_in_flight(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
@@ -165,7 +161,7 @@ def test_a_second_ctrl_c_aborts_the_turns_in_flight(run_pool: RunPool, run_case:
         summary["turns"]["by_phase"]["all"] | {"sent": USERS, "ok": 0, "failed": 0, "unfinished": USERS}
         == (summary["turns"]["by_phase"]["all"])
     )
-    assert ended.codes >= {"unfinished_drain", "no_turns"}
+    assert {reason["code"] for reason in summary["verdict"]["reasons"]} >= {"unfinished_drain", "no_turns"}
     assert summary["verdict"]["measurement"] == "invalid"
     assert ended.code == 3
     assert mark(ended.run_dir, "abort") is not None
@@ -187,7 +183,7 @@ def short_drain(sandbox: Sandbox, mode: str) -> FinishedRun:
     return finished(sandbox, fleet, simulator)
 
 
-@run_cases(short_drain, *((mode,) for mode in MODES if SOAK or mode != "by_hand"))
+@run_cases(short_drain, ("processes",), *SOAK * (("local",), ("by_hand",)))
 def test_an_unfinished_drain_is_reported(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
@@ -285,7 +281,7 @@ def stopped_while_preparing(sandbox: Sandbox, mode: str, whole_group: bool) -> F
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@run_cases(stopped_while_preparing, ("processes", False), ("processes", True), ("by_hand", False))
+@run_cases(stopped_while_preparing, ("processes", True), ("by_hand", False))
 def test_a_signal_during_the_preparation_of_the_workers_ends_it(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
@@ -326,51 +322,6 @@ def test_a_signal_ends_a_preflight_without_an_answer(run_pool: RunPool, run_case
     assert not ended.run_dir.exists()
 
 
-# A locustfile whose listener ends the process after the first turn.
-QUITS = """
-from locust import events
-
-from inferload.users import ScenarioUser
-
-
-class ChatUser(ScenarioUser):
-    pass
-
-
-@events.init.add_listener
-def listen(environment, **_others):
-    quits = []
-
-    def quit_once(**_event):
-        if not quits:
-            quits.append(1)
-            environment.runner.quit()
-
-    environment.events.request.add_listener(quit_once)
-"""
-
-
-def stopped_by_a_listener(sandbox: Sandbox) -> FinishedRun:
-    simulator = sandbox.simulator()
-    file = sandbox.folder / "quits.py"
-    file.write_text(QUITS)
-    words = ("--host", simulator.url, "--scenario", str(scenario(sandbox.folder, workload__output_tokens=LENGTHS)))
-    fleet = sandbox.fleet("local", *words, locustfile=file)
-    return finished(sandbox, fleet, simulator)
-
-
-@run_cases(stopped_by_a_listener, ())
-def test_the_drain_does_not_wait_for_a_listener_that_ends_the_process(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
-    check_files(ended.run_dir)
-    check_counts(ended)
-    assert mark(ended.run_dir, "unfinished_drain") is None
-    assert ended.summary["turns"]["by_phase"]["all"]["unfinished"] == 0
-    assert ended.codes == set(), ended.summary["verdict"]
-    assert ended.code == expected_exit_code(ended), ended.text
-
-
 def changed_in_the_drain(sandbox: Sandbox) -> FinishedRun:
     """Try to change the load of an open loop after its planned end."""
     arrivals = {"kind": "poisson", "sessions_per_s": 4}
@@ -400,53 +351,3 @@ def test_the_load_does_not_change_after_its_planned_end(run_pool: RunPool, run_c
     assert ended.seen["answer"]["success"] is False
     assert ended.seen["answer"]["message"] == "the run is draining; start again after its end"
     assert mark(ended.run_dir, "users") is None
-
-
-# A locustfile whose listener delays the start of the run.
-SLOW_TO_BEGIN = """
-import time
-from locust import events
-from inferload.users import ScenarioUser
-
-
-class ChatUser(ScenarioUser):
-    pass
-
-
-@events.init.add_listener
-def wait(**_others):
-    print("the listener waits", flush=True)
-    time.sleep(6)
-"""
-
-
-SHAPE = """
-from locust import LoadTestShape
-
-
-class Shape(LoadTestShape):
-    def tick(self):
-        return 1, 1
-"""
-
-
-def stopped_before_the_start(sandbox: Sandbox, way: str, shape: bool) -> FinishedRun:
-    """Send a signal while a listener of `init` blocks, before Locust starts a run."""
-    file, locustfile = scenario(sandbox.folder), sandbox.folder / "slow.py"
-    locustfile.write_text(SLOW_TO_BEGIN + SHAPE * shape)
-    words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--junit", "junit.xml")
-    fleet = sandbox.fleet("local", *words, locustfile=locustfile)
-    fleet.master.wait_for_line("the listener waits")
-    fleet.signal(*SIGNALS[way])
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
-
-
-@run_cases(stopped_before_the_start, ("sigint", False), ("sigterm", False), ("sigint", True))
-def test_a_signal_before_the_start_of_a_run_sets_the_exit_code(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    by = {"sigint": "Ctrl-C", "sigterm": "SIGTERM"}[run_case.arguments[0]]
-    assert "Traceback" not in ended.text, ended.text
-    assert ended.text.count(f"stopped early by {by} before the load: nothing was measured") == 1
-    assert ended.code == {"Ctrl-C": 130, "SIGTERM": 143}[by]
-    assert (ended.run_dir.parent / "junit.xml").exists()
-    assert not ended.run_dir.exists()

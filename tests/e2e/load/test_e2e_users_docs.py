@@ -40,7 +40,7 @@ def test_every_example_of_the_page_runs(run_pool: RunPool, run_case: RunCase) ->
     assert {row["failure"] for row in ended.turns if row["class"] == "as_json"} == {"rejected"}
     assert ended.summary["other_requests"]["sent"] > 0
     assert ended.summary["other_requests"]["failed"] == 0
-    assert ended.idle_code == 1, "rejected replies count as failed"
+    assert ended.code == 1, "rejected replies count as failed"
 
 
 def test_the_readme_begins_with_the_first_example() -> None:

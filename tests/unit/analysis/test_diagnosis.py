@@ -411,6 +411,8 @@ def test_headroom_is_of_sequence_slots_and_kv_cache() -> None:
         "KV-cache usage was at most 40 %",
         "mean ITL is 11 ms, 9.8 ms in the second with the lowest ITL",
     )
+    (unknown,) = judge(replace(QUIET, max_num_seqs=None, scrapes=scrapes(8, 0, 0.4))).findings
+    assert "at most 8 requests ran, 8 on average; max-num-seqs is not known" in unknown.sentences
 
 
 def test_an_unpublished_queue_gives_no_headroom() -> None:

@@ -24,6 +24,8 @@ from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.servers.scrape_http import MetricsClient, MetricsUrl, tls_context
 
+pytestmark = pytest.mark.gateways
+
 LIMIT_S = 0.3  # of a gateway for an answer
 PROXIES = ("nginx", "haproxy", "caddy")
 

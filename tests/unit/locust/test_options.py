@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from locust.argument_parser import get_empty_argument_parser
 from locust.rpc.zmqrpc import Server
+from ports import unused_port
 
 from inferload.base.errors import UsageError
 from inferload.base.run_options import RUN_OPTIONS
@@ -163,6 +164,11 @@ def test_forked_workers_and_their_master_use_a_free_port_of_loopback() -> None:
         assert (options_.master_bind_host, options_.master_host) == ("127.0.0.1", "127.0.0.1")
         assert options_.master_port == options_.master_bind_port != 5557
     assert first.master_port != second.master_port
+
+
+def test_the_default_port_of_a_master_can_be_checked() -> None:
+    """It is of a subclass of int, which getaddrinfo refuses."""
+    options.check(parsed(master=True, master_bind_port=NumberNotGiven(unused_port())))
 
 
 @pytest.mark.parametrize(

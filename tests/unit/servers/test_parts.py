@@ -183,6 +183,19 @@ def test_data_parallel_ranks_of_sglang_are_engines() -> None:
     assert [engine["requests_running"]["max"] for engine in entry["engines"]] == [3, 4]
 
 
+def test_ranks_of_two_data_parallel_engines_are_counted_once() -> None:
+    values = ((names.RUNNING, 4.0), (names.KV_CACHE_USAGE, 0.5), (names.GENERATION_TOKENS, 1000.0))
+    lines = [
+        (metric, (("dp_rank", str(rank // 2)), ("pid", str(910 + rank)), ("tp_rank", str(rank))), value)
+        for metric, value in values
+        for rank in range(4)
+    ]
+    entry = block([lines, lines])
+    assert (entry["requests_running"]["max"], entry["kv_cache_usage"]["max"]) == (8, 0.5)
+    assert [engine["requests_running"]["max"] for engine in entry["engines"]] == [4, 4]
+    assert (entry["restarts"], entry["generation_tokens"]) == (0, 0)
+
+
 def test_processes_without_ranks_add_up() -> None:
     lines = [(names.RUNNING, (("model_name", "m"), ("pid", pid)), 2.0) for pid in ("7", "8", "9")]
     assert block([lines, lines])["requests_running"]["max"] == 6

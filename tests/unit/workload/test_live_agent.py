@@ -1,16 +1,13 @@
-"""Live agents: loading of classes, their messages, and runs that call tools."""
+"""Live agents: loading of classes, and their messages. Runs: tests/unit/run/test_virtual_agents.py."""
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 from inferload.locustfiles.toolagent import TOOLS, ToolAgent, calculate
-from scripted_server import chunked
 
 from inferload.base.errors import UsageError
 from inferload.scenario.scenario import Scenario
@@ -186,129 +183,9 @@ def test_a_plan_calls_no_agent_and_states_unknown_lengths() -> None:
     assert "not known before the run" in describe(load_scenario("agent-live"))
 
 
-# -- whole runs
-
-
-def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
-    document = {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-    return b"data: " + json.dumps(document).encode() + b"\n\n"
-
-
-def model_with_tools(sock: socket.socket, request: bytes) -> None:
-    """Serve a model that first calls list_files, and then no tool."""
-    head, _, body = request.partition(b"\r\n\r\n")
-    if b"/v1/models" in head:
-        page = json.dumps({"data": [{"id": "scripted"}]}).encode()
-        sock.sendall(
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(page) + page
-        )
-        return
-    if b"/chat/completions" not in head:
-        sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-        return
-    completion = json.loads(body)
-    if completion.get("tools") and completion["messages"][-1]["role"] == "user":
-        tool_call = {"index": 0, "id": "call-1", "function": {"name": "list_files", "arguments": "{}"}}
-        parts = [event({"tool_calls": [tool_call]}), event({}, "tool_calls")]
-    else:
-        parts = [event({"content": "enough"}), event({}, "stop")]
-    usage = {"id": "x", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 2}}
-    sock.sendall(chunked(*parts, b"data: " + json.dumps(usage).encode() + b"\n\n", b"data: [DONE]\n\n"))
-
-
-def real_tools(sandbox: Sandbox) -> FinishedRun:
-    server = sandbox.server(model_with_tools)
-    document = scenario(
-        sandbox.folder,
-        workload={"kind": "live_agent", "agent": NAME},
-        phases={"measure_s": 1.5, "drain_s": 20},
-        arrivals={"kind": "closed", "users": 2, "spawn_per_s": 50},
-        request={"ignore_eos": False},
-    )
-    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(document), "--on-invalid", "warn")
-    ended = FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
-    return FinishedRun(ended.run_dir, ended.code, ended.text, None, {"requests": server.requests})
-
-
-@run_cases(real_tools, ())
-def test_a_run_of_a_live_agent_calls_its_tools(run_pool: RunPool, run_case: RunCase) -> None:
-    ended = run_pool.result(run_case)
-    assert ended.idle_code == 0, ended.text
-    check_counts(ended)
-    rows = [row for row in ended.turns if row["failure"] is None]
-    assert {(row["turn_index"], row["pause"], row["final"]) for row in rows} == {(0, None, False), (1, "tool", True)}
-    bodies = [
-        json.loads(request.partition(b"\r\n\r\n")[2]) for request in ended.seen["requests"] if b'"tools"' in request
-    ]
-    results = [body["messages"][-1] for body in bodies if body["messages"][-1]["role"] == "tool"]
-    assert results
-    assert all(result["content"].startswith("note-") and result["tool_call_id"] == "call-1" for result in results)
-    assert ended.summary["tasks"]["live_agent"]["done"] > 0
-    manifest = json.loads((ended.run_dir / "run.json").read_text())
-    assert NAME in json.dumps(manifest["workload"])
-
-
-def on_the_simulator(sandbox: Sandbox) -> FinishedRun:
-    """Run against the simulator, whose replies call tools at random with valid arguments."""
-    simulator = sandbox.simulator(
-        "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--tool-call-share", "0.8"
-    )
-    document = scenario(
-        sandbox.folder,
-        workload={"kind": "live_agent", "agent": NAME, "output_tokens": 60, "max_steps": 3},
-        phases={"measure_s": 3, "drain_s": 20},
-        request={"ignore_eos": False},
-    )
-    fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(document), "--on-invalid", "warn")
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
-
-
-@run_cases(on_the_simulator, ())
-def test_a_live_agent_continues_after_tool_calls_of_the_simulator(run_pool: RunPool, run_case: RunCase) -> None:
-    ended = run_pool.result(run_case)
-    assert ended.idle_code == 0, ended.text
-    check_counts(ended)
-    later_turns = [row for row in ended.turns if row["turn_index"]]
-    assert later_turns
-    assert {row["pause"] for row in later_turns} == {"tool"}
-    assert max(row["turn_index"] for row in later_turns) <= 2
-    notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
-    assert not any("exception" in note for note in notes)
-    cache = ended.summary["cache"]
-    assert cache["expected"] is None
-    assert cache["counted"]["hit_rate"] > 0.1
-
-
 def test_a_common_prefix_of_live_agents_is_not_taken_for_a_warm_cache() -> None:
     assert Sessions(load_scenario("agent-live")).first_turns_share()
     assert not Sessions(load_scenario("chat")).first_turns_share()
-
-
-def raising(sandbox: Sandbox) -> FinishedRun:
-    (sandbox.folder / "mine.py").write_text(OWN)
-    server = sandbox.server(model_with_tools)
-    document = scenario(
-        sandbox.folder,
-        workload={"kind": "live_agent", "agent": "mine.py:Parrot"},
-        phases={"measure_s": 3, "drain_s": 20},
-        request={"ignore_eos": False},
-    )
-    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(document), "--on-invalid", "warn")
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
-
-
-@run_cases(raising, ())
-def test_an_exception_of_agent_code_ends_its_session_and_is_logged_once(run_pool: RunPool, run_case: RunCase) -> None:
-    ended = run_pool.result(run_case)
-    notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
-    (count,) = (count for note, count in notes.items() if "exception of their own code" in note)
-    assert count > 1
-    assert ended.text.count("Traceback") == 1, ended.text
-    assert ended.text.count("turn failed (client_error): RuntimeError: no more") == 1
-    assert ended.summary["sessions"]["completed"] == 0
-    assert ended.summary["turns"]["by_phase"]["all"]["by_failure"] == {"client_error": count}
-    assert ended.idle_code == 1
-    check_counts(ended)
 
 
 def test_live_agents_do_not_ignore_eos_by_default() -> None:
