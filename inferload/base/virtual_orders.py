@@ -1,8 +1,13 @@
-"""Messages to and from the program that makes the runs of a campaign on a virtual clock."""
+"""Simulated servers in memory, and messages to and from the program that makes the runs of a campaign against them."""
 
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
 from typing import Any
 
 from msgspec import Struct
+
+from inferload.base.errors import UsageError
 
 
 class Ordered(Struct, frozen=True, kw_only=True):
@@ -31,3 +36,22 @@ class Made(Struct, frozen=True, kw_only=True):
 
     exit_code: int
     took_s: float
+
+
+def server_of(variant: str, options: Sequence[str], facts: Mapping[str, Any], seed: int) -> Any:
+    """Start a simulated server in memory: a variant, or options of the simulator. Raise UsageError for bad ones.
+
+    `facts`: as in `Deployment`, of the variant that the options are of.
+    """
+    found = [entry for entry in entry_points(group="inferload.servers") if entry.name == "simulator"]
+    if not found:
+        raise UsageError("--clock virtual: the simulator is not installed; pip install --force-reinstall inferload")
+    return found[0].load()(variant, options, facts, seed)
+
+
+def options_of(text: str) -> list[str]:
+    """Return the words of `--simulator`. Raise UsageError for open quotes."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--simulator {text!r}: {error}; close the quotes") from error

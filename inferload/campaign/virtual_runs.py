@@ -1,6 +1,7 @@
 """Runs of a campaign on a virtual clock: a process makes those of one start of a simulated server after another."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,14 +32,20 @@ class Performer:
         if self._process is None:
             return
         if kind is not None:
-            self._process.terminate()
+            self._signal(signal.SIGTERM)
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._signal(signal.SIGKILL)
             self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Signal the process and its fork."""
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     def perform(self, order: Order) -> Iterator[Made | None]:
         """Make the runs of a start, and yield the end of each; None for those that a broken process did not make."""

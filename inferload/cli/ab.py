@@ -12,6 +12,7 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
 from inferload.base.run_options import RUN_OPTIONS
+from inferload.base.virtual_orders import options_of, server_of
 from inferload.campaign import ab, named_code, runner
 from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan, AbRun
 from inferload.campaign.journal import JOURNAL, Journal, alone
@@ -158,6 +159,10 @@ def _check_servers(sides: Mapping[str, str], arguments: argparse.Namespace) -> N
         if ("://" in server) == is_virtual:
             wanted = "a variant, or options of the simulator" if is_virtual else "a URL"
             raise UsageError(f"{name}={server}: --clock {arguments.clock} needs {wanted}")
+        if is_virtual and server.startswith("-"):
+            server_of("", options_of(server), {}, 0)
+        elif is_virtual:
+            server_of(server, (), {}, 0)
 
 
 def _lines(plan: AbPlan) -> list[str]:

@@ -167,7 +167,7 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
     if options.clock == "virtual":
         from inferload.locust import virtual_options  # with the loop, of virtual runs only
 
-        virtual_options.begin(options, program)
+        virtual_options.begin(options, program, seed_of(options.seed))
     elif options.variant or options.simulator:
         raise UsageError(
             f"{'--variant' if options.variant else '--simulator'}: only with --clock virtual; start a server with inferload deploy"

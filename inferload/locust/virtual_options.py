@@ -1,10 +1,10 @@
 """Options of a run on a virtual clock."""
 
 import json
-import shlex
 from typing import Any
 
 from inferload.base.errors import UsageError
+from inferload.base.virtual_orders import options_of, server_of
 from inferload.run.process.user_scenarios import Program
 from inferload.run.virtual import start
 from inferload.scenario import overrides
@@ -22,8 +22,11 @@ _REFUSED = (
 )
 
 
-def begin(options: Any, program: Program) -> None:
-    """Put this process on a virtual clock, and set the address of the simulated server. Raise UsageError for other options."""
+def begin(options: Any, program: Program, seed: int | None) -> None:
+    """Put this process on a virtual clock, and set the address of the simulated server. Raise UsageError for other options.
+
+    `seed`: of --seed; None for that of the scenario.
+    """
     for name, is_given, remedy in _REFUSED:
         if is_given(getattr(options, name)):
             raise UsageError(f"--{name.replace('_', '-')}: not with --clock virtual: {remedy}")
@@ -32,15 +35,8 @@ def begin(options: Any, program: Program) -> None:
     if options.variant and options.simulator:
         raise UsageError("--variant: not beside --simulator, which has the options of another server; leave one out")
     scenario = program.read(options.scenario, overrides.parse_settings(options.set)).scenario
-    seed = scenario.seed if options.seed in (None, "") else int(options.seed)
-    words = _words(options.simulator)
-    virtual = start.begin(lambda: start.server_of(words, {}, seed, options.variant), seed)
+    seed = scenario.seed if seed is None else seed
+    words = options_of(options.simulator)
+    virtual = start.begin(lambda: server_of(options.variant, words, {}, seed), seed)
     start.use_seed(json.dumps([scenario.digest, seed, virtual.server.simulated.deployment.argv]))
     options.host = start.URL
-
-
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise UsageError(f"--simulator {text!r}: {error}; close the quotes") from error

@@ -2,12 +2,13 @@
 
 Each line of stdin is an `Order`: a start of a simulated server, and its runs, as command lines of `locust`. A fork of this
 process, which has imported everything, makes them one after another. stdout has a `Made` for each run, or an empty line if it
-could not be made. The process exits at the end of stdin; SIGTERM ends it and the fork.
+could not be made. The process exits at the end of stdin, and ends the fork that is at work.
 """
 
 import argparse
 import gc
 import os
+import select
 import signal
 import sys
 import traceback
@@ -25,10 +26,12 @@ from locust.log import setup_logging
 from inferload.base.clock import NS_PER_S, SYSTEM
 from inferload.base.deployments import locustfile
 from inferload.base.errors import UsageError
-from inferload.base.virtual_orders import Made, Order, Ordered
+from inferload.base.virtual_orders import Made, Order, Ordered, server_of
 from inferload.locust import plugin
 from inferload.results.verdict.outcome import FAILED, USAGE
 from inferload.run.virtual import server, start
+
+_CHECK_S = 0.05  # between two looks for the end of a fork
 
 
 def main() -> int:
@@ -46,15 +49,24 @@ def main() -> int:
         pid = os.fork()
         if pid == 0:
             _make_all(order, users, report, out)
-        os.waitpid(pid, 0)
+        _await(pid)
     return 0
+
+
+def _await(pid: int) -> None:
+    """Wait for the end of a fork; kill it if the campaign ends, which sends no order meanwhile."""
+    while os.waitpid(pid, os.WNOHANG)[0] == 0:
+        if select.select([0], [], [], _CHECK_S)[0]:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return
 
 
 def _make_all(order: Order, users: Mapping[str, type], report: argparse.ArgumentParser, out: int) -> NoReturn:
     """Make the runs of an order in a fork, which exits."""
     begun = 0
     try:
-        start.begin(lambda: start.server_of(order.options, order.facts, order.seed), order.seed)
+        start.begin(lambda: server_of("", order.options, order.facts, order.seed), order.seed)
         for run in order.runs:
             began_ns = SYSTEM.now_ns()
             code = _make(run, users, report)

@@ -5,8 +5,10 @@ clock stands still, at most HOLD_S of real time; after that timers expire at the
 wait for a program that never answers.
 """
 
+import _socket
 import heapq
 import itertools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +18,13 @@ from gevent.libev import corecext
 from gevent.threadpool import ThreadPool
 
 from inferload.base.clock import NS_PER_S, SYSTEM
+from inferload.base.errors import UsageError
 
 HOLD_S = 10.0
+# Passes of the loop at one instant: beyond them a greenlet polls, and waits for the clock.
+MOST_PASSES = 10_000
+# Readings of the clock at one instant by the program of a user: beyond them it polls without a wait, and each takes time.
+MOST_READINGS, READING_NS = 10_000, 1_000
 
 
 class VirtualTimer:
@@ -79,13 +86,29 @@ class VirtualTimer:
         self.loop.schedule(self, after_s, self._start)
 
 
+def _is_own(watcher: Any) -> bool:
+    """Return True for a pair of connected sockets without names, such as the one by which asyncio wakes itself."""
+    if not isinstance(watcher, corecext.io):
+        return False
+    try:
+        one = _socket.socket(fileno=os.dup(watcher.fd))
+    except OSError:  # no socket
+        return False
+    try:
+        return one.family == _socket.AF_UNIX and not one.getsockname() and not one.getpeername()
+    except OSError:  # not connected
+        return False
+    finally:
+        one.close()
+
+
 def _holding(kind: Any) -> Any:
     """Return a class of gevent's watchers whose active instances hold the clock of their loop."""
 
     class Holding(kind):  # type: ignore[misc]  # gevent has no types
         def start(self, *arguments: Any, **options: Any) -> None:
             super().start(*arguments, **options)
-            if self.ref:
+            if self.ref and not _is_own(self):
                 self.loop.foreign.add(self)
                 self.loop.be_patient()
 
@@ -110,6 +133,8 @@ class VirtualLoop(corecext.loop):  # type: ignore[misc]  # gevent has no types
         super().__init__(flags, default, ptr)
         self.at_ns = 0
         self.foreign: set[Any] = set()  # active watchers of sockets, child processes and threads
+        self._passes = 0  # of the loop at this instant
+        self._read_ns, self._readings = 0, 0
         self._due: list[tuple[int, int, VirtualTimer, int]] = []
         self._numbers = itertools.count()
         self._held_ns = 0
@@ -146,6 +171,16 @@ class VirtualLoop(corecext.loop):  # type: ignore[misc]  # gevent has no types
         """Return a watcher for the result of a thread, which holds the clock while it is active."""
         return _Async(self, ref, priority)
 
+    def read(self) -> int:
+        """Return the virtual time in nanoseconds to a program that may poll it."""
+        if self._read_ns != self.at_ns:
+            self._read_ns, self._readings = self.at_ns, 0
+        self._readings += 1
+        if self._readings > MOST_READINGS:
+            self.at_ns += READING_NS
+            self._read_ns = self.at_ns
+        return self.at_ns
+
     def now(self) -> float:
         """Return the virtual time in seconds."""
         return self.at_ns / NS_PER_S
@@ -157,12 +192,17 @@ class VirtualLoop(corecext.loop):  # type: ignore[misc]  # gevent has no types
 
     def _prepare(self) -> None:
         """Decide, before each poll, whether the loop may jump if the poll finds nothing."""
-        if any(watcher.active for watcher in self.foreign):
+        due = self._next()
+        if any(watcher.active for watcher in self.foreign) and (due is None or due[0] > self.at_ns):
             self._stand_still()
             return
         if self._hold_began_ns is not None:
             self._go_on()
-        if self._next() is None:
+        self._passes += 1
+        if self._passes > MOST_PASSES:
+            self._expire_next()
+            due = self._next()
+        if due is None:
             self._jump.stop()
         elif not self._jump.active:
             self._jump.start(self._advance)
@@ -208,7 +248,12 @@ class VirtualLoop(corecext.loop):  # type: ignore[misc]  # gevent has no types
 
     def _advance(self) -> None:
         """Jump to the next timer, and expire it, unless callbacks wait: gevent makes a limited number between two polls."""
-        if self._callbacks or self._next() is None:
+        if not self._callbacks:
+            self._expire_next()
+
+    def _expire_next(self) -> None:
+        self._passes = 0
+        if self._next() is None:
             return
         at_ns, _, timer, _ = heapq.heappop(self._due)
         self.at_ns = max(self.at_ns, at_ns)
@@ -235,7 +280,13 @@ class InlinePool(ThreadPool):  # type: ignore[misc]  # gevent has no types
 
 
 def replace_hub() -> VirtualLoop:
-    """Replace this thread's hub by one on a virtual loop. Objects that wait on the old hub must not exist."""
+    """Replace this thread's hub by one on a virtual loop. Raise UsageError if something waits on the old one."""
+    old = gevent.get_hub().loop
+    if old._callbacks or old.activecnt:
+        raise UsageError(
+            "--clock virtual: the program starts greenlets or opens connections while it is imported; start them in on_start, or "
+            "in a listener of events.init"
+        )
     gevent.get_hub().destroy(destroy_loop=True)
     config = gevent.config
     loop, pool = config.loop, config.threadpool

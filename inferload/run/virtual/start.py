@@ -3,14 +3,11 @@
 import gc
 import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
+from collections.abc import Callable
 from random import Random
-from typing import Any, cast
 
 from inferload.base import clock, ids
 from inferload.base.clock import NS_PER_S, Clock
-from inferload.base.errors import UsageError
 from inferload.client.connection import in_memory
 from inferload.locust_adapters import process
 from inferload.run.virtual import server as server_module
@@ -18,9 +15,8 @@ from inferload.run.virtual.loop import replace_hub
 from inferload.run.virtual.process_time import replace_in_process
 from inferload.run.virtual.server import LoopServer, SimulatedServer, VirtualProcess
 
-# Address of the server in results. Nothing is sent to it.
-URL = "http://simulator"
-GROUP = "inferload.servers"  # entry points: functions (variant, options, facts, seed) -> SimulatedServer
+# Address of the server in results. Nothing is sent to it: no name ends in .invalid (RFC 6761).
+URL = "http://simulator.invalid"
 
 _BEGIN_NS = 1_000 * NS_PER_S
 _BEGIN_WALL_NS = 946_684_800 * NS_PER_S  # 1 January 2000, UTC
@@ -39,10 +35,10 @@ def begin(server: Callable[[], SimulatedServer], seed: int) -> VirtualProcess:
     if server_module.current is None:
         random.seed(seed)
         loop = replace_hub()
-        clock.current = virtual = Clock(
+        clock.current = Clock(
             lambda: _BEGIN_NS + loop.at_ns, lambda: _BEGIN_WALL_NS + loop.at_ns, lambda: 0, is_virtual=True
         )
-        replace_in_process(virtual)
+        replace_in_process(lambda: _BEGIN_NS + loop.read(), lambda: _BEGIN_WALL_NS + loop.read())
         gc.freeze()
         gc.set_threshold(_NEW_OBJECTS)
         process.restart_steady_clock()
@@ -59,14 +55,3 @@ def use_seed(identity: str) -> None:
     number = next(_runs)
     random.seed(f"{identity} {number}")
     ids.source = Random(f"{identity} {number}")
-
-
-def server_of(options: Sequence[str], facts: Mapping[str, Any], seed: int, variant: str = "") -> SimulatedServer:
-    """Start the simulator with options of its command line, or as a variant. Raise UsageError for bad ones.
-
-    `facts`: as in `Deployment`, of the variant that the options are of.
-    """
-    found = [entry for entry in entry_points(group=GROUP) if entry.name == "simulator"]
-    if not found:
-        raise UsageError("--clock virtual: the simulator is not installed; pip install --force-reinstall inferload")
-    return cast(SimulatedServer, found[0].load()(variant, options, facts, seed))

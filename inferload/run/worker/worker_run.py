@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gevent
-from gevent.threadpool import ThreadPool
 
 from inferload.base.clock import NS_PER_S, Anchor, is_virtual, now_ns
 from inferload.locust_adapters.statistics import LocustStats
@@ -130,7 +129,8 @@ class WorkerRun:
         tallies = TallySet()
         clients = TurnClients(self.part.scenario, assignment, own)
         self.turns = TurnDispatcher(clients, tallies, self.windows, self.counter)
-        self._threads = ThreadPool(WORK_THREADS)  # threads start on demand
+        # Threads start on demand; on a virtual clock the pool of the hub has none.
+        self._threads = type(gevent.get_hub().threadpool)(WORK_THREADS)
         self.context = SessionContext(
             self.part, self.windows, self.turns, tallies, self._threads.apply, self.check_spent
         )

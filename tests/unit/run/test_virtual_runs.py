@@ -53,6 +53,15 @@ def in_flight(rows: list[dict[str, Any]]) -> int:
     return max(accumulate(change for _, change in changes), default=0)
 
 
+def connected() -> tuple[Any, Any]:
+    """Return two connected sockets, as those of two programs."""
+    with gevent.socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        ours = gevent.socket.create_connection(listening.getsockname())
+        return ours, listening.accept()[0]
+
+
 def in_thread(call: Callable[[], Any]) -> Any:
     """Return the result of a call in a native thread, whose hub it may replace."""
     with ThreadPoolExecutor(1) as pool:
@@ -101,7 +110,7 @@ def test_sockets_and_threads_hold_the_clock() -> None:
 
     def held() -> tuple[int, int, bytes, int, float]:
         loop, began_ns = replace_hub(), SYSTEM.now_ns()
-        ours, theirs = gevent.socket.socketpair()
+        ours, theirs = connected()
         gevent.spawn(gevent.sleep, 3600)
         answer = threading.Timer(0.05, lambda: theirs._sock.send(b"x"))
         answer.start()
@@ -126,7 +135,7 @@ def test_a_program_that_never_answers_does_not_hold_the_clock_for_ever(monkeypat
 
     def waited() -> int:
         loop = replace_hub()
-        ours, theirs = gevent.socket.socketpair()
+        ours, theirs = connected()
         with gevent.Timeout(0.01, False):
             ours.recv(1)
         ours.close(), theirs.close()
@@ -408,3 +417,89 @@ def test_runs_of_both_clocks_are_not_compared(tmp_path: Path, simulator: Callabl
     assert (
         reasons.refusals[0] == "clock: real against virtual: a rehearsal is no measurement; compare runs of one clock"
     )
+
+
+def test_a_program_that_polls_the_clock_goes_on(tmp_path: Path) -> None:
+    """With a wait of no time between two readings, and without one."""
+    program = tmp_path / "polling.py"
+    program.write_text(POLLING)
+    run = virtual.run(tmp_path, "", "--run-time", "5s", "--users", "1", locustfile=program)
+    assert run.exit_code == 0, run.text
+    assert run.summary["turns"]["ok"] >= 2
+
+
+POLLING = """
+import time
+
+import gevent
+from inferload.users import InferenceUser
+from locust import task
+
+class Polling(InferenceUser):
+    @task
+    def poll(self):
+        end = time.time() + 0.5
+        while time.time() < end:
+            gevent.sleep(0)
+        end = time.monotonic() + 0.05
+        while time.monotonic() < end:
+            pass
+        assert self.chat("word", max_tokens=2, name="poll").ok
+"""
+
+
+def test_an_event_loop_of_asyncio_waits_in_virtual_time(tmp_path: Path) -> None:
+    program = tmp_path / "waiting.py"
+    program.write_text(
+        POLLING.partition("class")[0]
+        + """
+import asyncio
+
+class Waiting(InferenceUser):
+    @task
+    def wait_and_ask(self):
+        asyncio.run(asyncio.sleep(3))
+        assert self.chat("word", max_tokens=2, name="ask").ok
+"""
+    )
+    run = virtual.run(tmp_path, "", "--run-time", "60s", "--users", "1", locustfile=program)
+    assert run.exit_code == 0, run.text
+    assert 15 <= run.summary["turns"]["ok"] <= 20
+    assert run.summary["run"]["held_s"] < 5
+
+
+def test_what_would_wait_on_the_replaced_loop_is_refused(tmp_path: Path) -> None:
+    program = tmp_path / "early.py"
+    program.write_text(
+        "import gevent\nfrom inferload.users import ScenarioUser\ngevent.spawn(print)\n\nclass A(ScenarioUser):\n    scenario = 'smoke'\n"
+    )
+    run = virtual.run(tmp_path, "smoke", locustfile=program)
+    assert run.exit_code == 2
+    assert "starts greenlets or opens connections while it is imported" in run.text
+
+
+def test_equal_runs_of_agents_whose_tools_sleep_and_draw(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    load = {
+        "schema": 1, "name": "agents", "workload": {"kind": "live_agent", "agent": f"{tmp_path}/agents.py:Agent"},
+        "arrivals": {"kind": "closed", "users": 6, "spawn_per_s": 6}, "phases": {"measure_s": 20, "drain_s": 30},
+    }  # fmt: skip
+    runs = [virtual.run(tmp_path / name, load, env={"PYTHONHASHSEED": seed}) for name, seed in (("a", "1"), ("b", "2"))]
+    assert [run.exit_code for run in runs] == [0, 0], runs[0].text
+    assert len(runs[0].turns) > 20
+    assert contents_of(runs[0].run_dir) == contents_of(runs[1].run_dir)
+    by_session: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(runs[0].turns, key=lambda row: row["turn_index"]):
+        by_session.setdefault(row["session_id"], []).append(row)
+    pauses = [
+        later["sent_ns"] - earlier["closed_ns"]
+        for rows in by_session.values()
+        for earlier, later in zip(rows, rows[1:], strict=False)
+    ]
+    assert pauses
+    assert all(pause >= 0.02 * NS_PER_S for pause in pauses)
+
+
+def test_the_seed_of_a_rehearsal_is_checked(tmp_path: Path) -> None:
+    run = virtual.run(tmp_path, scenario(), "--seed", "abc")
+    assert (run.exit_code, "--seed abc: not a whole number" in run.text) == (2, True)
