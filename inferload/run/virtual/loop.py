@@ -280,12 +280,11 @@ class InlinePool(ThreadPool):  # type: ignore[misc]  # gevent has no types
 
 
 def replace_hub() -> VirtualLoop:
-    """Replace this thread's hub by one on a virtual loop. Raise UsageError if something waits on the old one."""
-    old = gevent.get_hub().loop
-    if old._callbacks or old.activecnt:
+    """Replace this thread's hub by one on a virtual loop. Raise UsageError if a greenlet is about to start on the old one."""
+    if gevent.get_hub().loop._callbacks:
         raise UsageError(
-            "--clock virtual: the program starts greenlets or opens connections while it is imported; start them in on_start, or "
-            "in a listener of events.init"
+            "--clock virtual: the program starts greenlets while it is imported; start them in on_start, or in a listener of "
+            "events.init"
         )
     gevent.get_hub().destroy(destroy_loop=True)
     config = gevent.config

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -468,14 +468,38 @@ class Waiting(InferenceUser):
     assert run.summary["run"]["held_s"] < 5
 
 
+EARLY = """
+import gevent
+from inferload.users import ScenarioUser
+
+gevent.spawn(print)
+
+class Early(ScenarioUser):
+    scenario = "smoke"
+"""
+
+
 def test_what_would_wait_on_the_replaced_loop_is_refused(tmp_path: Path) -> None:
     program = tmp_path / "early.py"
-    program.write_text(
-        "import gevent\nfrom inferload.users import ScenarioUser\ngevent.spawn(print)\n\nclass A(ScenarioUser):\n    scenario = 'smoke'\n"
-    )
+    program.write_text(EARLY)
     run = virtual.run(tmp_path, "smoke", locustfile=program)
     assert run.exit_code == 2
-    assert "starts greenlets or opens connections while it is imported" in run.text
+    assert "starts greenlets while it is imported" in run.text
+
+
+AGENTS = """
+import random
+import time
+
+from inferload.workload.live_agent import LiveAgent, Say
+
+class Agent(LiveAgent):
+    def step(self, messages):
+        if len(messages) > 5:
+            return None
+        time.sleep(0.02 + random.random() / 10)
+        return Say([{"role": "user", "content": f"{random.random()}"}], output_tokens=5)
+"""
 
 
 def test_equal_runs_of_agents_whose_tools_sleep_and_draw(tmp_path: Path) -> None:
@@ -492,9 +516,7 @@ def test_equal_runs_of_agents_whose_tools_sleep_and_draw(tmp_path: Path) -> None
     for row in sorted(runs[0].turns, key=lambda row: row["turn_index"]):
         by_session.setdefault(row["session_id"], []).append(row)
     pauses = [
-        later["sent_ns"] - earlier["closed_ns"]
-        for rows in by_session.values()
-        for earlier, later in zip(rows, rows[1:], strict=False)
+        later["sent_ns"] - earlier["closed_ns"] for rows in by_session.values() for earlier, later in pairwise(rows)
     ]
     assert pauses
     assert all(pause >= 0.02 * NS_PER_S for pause in pauses)
