@@ -97,7 +97,7 @@ def run(
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
     if script is not None:
         files.append(str(SUPPORT / "virtual_script.py"))
-        settings = {"script": script, "url": f"http://simulator{path}", "log": str(folder / REQUESTS)}
+        settings = {"script": script, "url": f"http://simulator.invalid{path}", "log": str(folder / REQUESTS)}
         environment["INFERLOAD_TEST_SCRIPT"] = json.dumps(settings)
     if acts:
         files.append(str(SUPPORT / "virtual_acts.py"))

@@ -9,14 +9,14 @@ import os
 import gevent
 from locust import events
 
-from inferload.run.virtual import start
+from inferload.run.virtual import server
 
 
 def do(act):
     if isinstance(act, int):
         os.kill(os.getpid(), act)
     else:
-        start.current.server.simulated._server.post("/chaos", json.dumps(act).encode())
+        server.current.server.simulated._server.post("/chaos", json.dumps(act).encode())
 
 
 @events.test_start.add_listener

@@ -16,7 +16,8 @@ sys.path += [str(Path(__file__).parent), str(Path(__file__).parent / "client")]
 
 import gevent
 
-from inferload.run.virtual import start
+from inferload.base import virtual_orders
+from inferload.run.virtual import server, start
 
 
 class Socket:
@@ -41,7 +42,7 @@ class Socket:
 
     def pass_on(self, request: bytes) -> None:
         """Send a request to the simulator, whose answer goes to the client."""
-        start.current.server.later(functools.partial(self._behind.send, request))
+        server.current.server.later(functools.partial(self._behind.send, request))
 
     def shutdown(self, _how: int) -> None:
         self._closed()
@@ -65,6 +66,6 @@ def scripted(*arguments: Any) -> Any:
 SETTINGS = json.loads(os.environ["INFERLOAD_TEST_SCRIPT"])
 _module, _, _function = SETTINGS["script"].partition(":")
 SCRIPT = pass_on if not _module else getattr(importlib.import_module(_module), _function)
-start_server = start.server_of
-start.server_of = scripted
+start_server = virtual_orders.server_of
+virtual_orders.server_of = scripted
 start.URL = SETTINGS["url"]

@@ -58,7 +58,7 @@ def with_retrieval(sandbox: Sandbox) -> FinishedRun:
 @run_cases(with_retrieval, ())
 def test_requests_beside_the_turns_are_shown_everywhere(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    assert ended.exit_code == 0, ended.text
+    assert ended.code == 0, ended.text
     (search,) = ended.summary["other_requests"]["by_name"]
     assert (search["type"], search["name"], search["failed"]) == ("POST", "search", 0)
     assert search["sent"] >= len(ended.turns) > 0

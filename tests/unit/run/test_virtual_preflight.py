@@ -25,8 +25,8 @@ def target_of(run: virtual.VirtualRun) -> dict[str, Any]:
 
 def test_the_path_and_query_of_a_deployment_are_those_of_all_turns(tmp_path: Path) -> None:
     run = executed(tmp_path, "deployment", AZURE.replace("/chat/completions", ""))
-    assert target_of(run)["api"] == "http://simulator" + AZURE.replace("/chat/completions", "")
-    assert f"requests go to http://simulator{AZURE}" in run.text
+    assert target_of(run)["api"] == "http://simulator.invalid" + AZURE.replace("/chat/completions", "")
+    assert f"requests go to http://simulator.invalid{AZURE}" in run.text
     assert sum(f"POST {AZURE} " in request for request in run.requests) == len(run.turns) + 1
 
 
