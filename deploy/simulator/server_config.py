@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inferload.base import clock as real_clock
 from inferload.base.errors import UsageError
 
 from . import flags
@@ -16,7 +15,7 @@ from .core.queues import SchedulerLimits
 from .core.scheduler import Scheduler
 from .core.speculation import Acceptance, drafts_of
 from .core.step_time import FrontEnd, StepClock, StepCost
-from .engine.engine import Clock, Engine
+from .engine.engine import Engine
 from .metrics import buckets
 from .metrics.buckets import Bounds
 from .metrics.engine_metrics import Metrics
@@ -41,7 +40,7 @@ class ServerConfig:
     bounds: Bounds  # histogram bounds that differ from vLLM's
     stands_for: str  # model and devices of the step times; "no model" for paced timing
 
-    def engine(self, clock: Clock = real_clock) -> Engine:
+    def engine(self) -> Engine:
         """Build the engine."""
         drafts = self.limits.speculative_tokens
         acceptance = Acceptance(drafts, self.acceptance, self.seed) if drafts else None
@@ -52,7 +51,7 @@ class ServerConfig:
             assert self.cost is not None
             core = Pipeline(Scheduler(self.limits, acceptance), StepClock(self.cost, self.seed))
         metrics = Metrics(acceptance.counts if acceptance else None, self.bounds)
-        engine = Engine(core, self.front_end, metrics, self.stream_interval, clock)
+        engine = Engine(core, self.front_end, metrics, self.stream_interval)
         engine.max_queued = self.max_queued
         return engine
 

@@ -1,6 +1,6 @@
 """Clocks: a monotonic clock for all durations, and an anchor that maps it to the wall clock.
 
-No other module reads a clock (tests/unit/base/test_clock.py lists the exceptions). All instants come from one `Clock`, which is
+No other module reads a clock (tests/unit/project/test_layers.py lists the exceptions). All instants come from one `Clock`, which is
 read at each call and can be replaced: by a virtual one (`run/virtual`), or by a test.
 """
 

@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
 
-from inferload.base import clock as real_clock
+from inferload.base.clock import now_ns as clock_ns
 
 from ..core.pipeline import Core
 from ..core.request import Request
@@ -30,17 +29,6 @@ _BATCH = 4096  # events whose lateness is sorted into buckets together
 _GARBAGE_BYTES = 64
 
 
-class Clock(Protocol):
-    """Clock of a server: `inferload.base.clock`, or a virtual one."""
-
-    @property
-    def now_ns(self) -> Callable[[], int]: ...
-    @property
-    def wall_ns(self) -> Callable[[], int]: ...
-    @property
-    def cpu_ns(self) -> Callable[[], int]: ...
-
-
 @dataclass(slots=True)
 class _OutputBatch:
     """Outputs of one step in the queue of the front end. `due_ns` is the due time of the last one written."""
@@ -53,12 +41,8 @@ class _OutputBatch:
 class Engine:
     """Engine of one model: ends steps, writes their outputs, and updates metrics. Runs in the server's single thread."""
 
-    def __init__(
-        self, core: Core, front_end: FrontEnd, metrics: Metrics, stream_interval: int = 1, clock: Clock = real_clock
-    ) -> None:
+    def __init__(self, core: Core, front_end: FrontEnd, metrics: Metrics, stream_interval: int = 1) -> None:
         self.core = core
-        self.clock = clock
-        self._now_ns = clock.now_ns
         self.metrics = metrics
         self.lateness = Lateness()
         self.started = 0
@@ -149,12 +133,12 @@ class Engine:
                 if self._batches or not self.core.behind:
                     break
                 self.core.catch_up()
-                now_ns = self._now_ns()
+                now_ns = clock_ns()
             elif event_ns <= other_ns:
                 now_ns = self._write(min(now_ns, other_ns), until_ns)
             elif self._later and self._later[0][0] == other_ns:
                 heapq.heappop(self._later)[2]()
-                now_ns = self._now_ns()
+                now_ns = clock_ns()
             else:
                 self._record(*self.core.end())
         return now_ns
@@ -181,7 +165,7 @@ class Engine:
         """Remove an aborted request from the core."""
         self.core.catch_up()
         self.core.scheduler.abort(stream.request)
-        self.core.wake(self._now_ns())
+        self.core.wake(clock_ns())
 
     def _record(self, step: Step, end_ns: int) -> None:
         """Count a step in the metrics and queue its outputs for the front end."""
@@ -232,11 +216,11 @@ class Engine:
             count, stream.pending = stream.pending, 0
             if count == 1 and stream.plain_left:
                 taken = stream.write_plain()
-                now_ns = self._now_ns()
+                now_ns = clock_ns()
                 lateness.book(now_ns - batch.due_ns, taken)
             else:
                 self._deliver(stream, count, batch.due_ns)
-                now_ns = self._now_ns()
+                now_ns = clock_ns()
         if batch.index == end:
             self._batches.popleft()
         lateness.settle(_BATCH)
@@ -261,7 +245,7 @@ class Engine:
         stream.held = 0
         if data:
             taken = stream.peer.write(data)
-            self.lateness.book(self._now_ns() - due_ns, taken)
+            self.lateness.book(clock_ns() - due_ns, taken)
         stream.written += 1
         if last and self._forget(stream):
             self.metrics.request_done(stream.finished())
@@ -286,7 +270,7 @@ class Engine:
             self._fail(stream, error["message"], error["status"])
             return None
         if (stall := faults.get("stall")) and written + 1 == stall["after_events"]:
-            stream.hold_ns = self._now_ns() + stall["ms"] * 1_000_000
+            stream.hold_ns = clock_ns() + stall["ms"] * 1_000_000
         if (garbage := faults.get("garbage")) and written == garbage["after_events"] and stream.completion.stream:
             return Random(written).randbytes(_GARBAGE_BYTES)
         return stream.piece(first, count, last)

@@ -4,6 +4,8 @@ import hmac
 from collections.abc import Callable
 from http import HTTPStatus
 
+from inferload.base import clock
+
 from ..engine.chaos import Chaos, ChaosError, Faults, parse_plan
 from ..engine.engine import Engine
 from ..metrics.exposition import CONTENT_TYPE, render
@@ -31,15 +33,12 @@ class Api:
         self._options = options
         self._engine = engine
         self._connections = connections
-        self._clock = engine.clock
         self._chaos = Chaos()
-        self._started_wall_s = self._clock.wall_ns() / 1e9
-        self._stats_since_ns = self._clock.now_ns()
+        self._started_wall_s = clock.wall_ns() / 1e9
+        self._stats_since_ns = clock.now_ns()
         self._completions = Completions(options, engine)
         self._routes: dict[tuple[str, str], Callable[[HttpRequest], HttpResponse]] = {
-            ("GET", "/v1/models"): lambda _request: json_reply(
-                server_info.models(options.model, self._clock.wall_ns())
-            ),
+            ("GET", "/v1/models"): lambda _request: json_reply(server_info.models(options.model, clock.wall_ns())),
             ("GET", "/health"): lambda _request: HttpResponse(200, b"", ""),
             ("GET", "/version"): lambda _request: json_reply(server_info.version(options)),
             ("GET", "/metrics"): self._metrics,
@@ -88,7 +87,7 @@ class Api:
         return scheme.lower() == "bearer" and matches
 
     def _complete(self, connection: Connection, request: HttpRequest) -> HttpResponse | None:
-        arrived_ns, document = self._clock.now_ns(), parse_json(_json_body(request))
+        arrived_ns, document = clock.now_ns(), parse_json(_json_body(request))
         faults = self._chaos.draw()
         completion = parse_completion(document, request.path == CHAT, self._options.model)
         if faults is not None and (replacement := _replacement(faults)) is not None:
@@ -111,7 +110,7 @@ class Api:
             raise ApiError(str(error)) from None
         if plan.kind == "restart_counters":
             self._engine.metrics = self._engine.metrics.restarted(self._engine.gauges())
-            self._started_wall_s = self._clock.wall_ns() / 1e9
+            self._started_wall_s = clock.wall_ns() / 1e9
         else:
             self._chaos.add(plan)
         return json_reply({"active": self._chaos.active()})
@@ -128,7 +127,7 @@ class Api:
             engine.lateness,
             cache=self._options.cache,
             model=self._options.model.name,
-            cpu_s=self._clock.cpu_ns() / 1e9,
+            cpu_s=clock.cpu_ns() / 1e9,
             started_wall_s=self._started_wall_s,
         )
         return HttpResponse(200, text.encode(), CONTENT_TYPE)
@@ -139,7 +138,7 @@ class Api:
             {
                 "lateness_ms": engine.lateness.summary(),
                 "blocked_events": engine.lateness.blocked,
-                "since_s": (self._clock.now_ns() - self._stats_since_ns) / 1e9,
+                "since_s": (clock.now_ns() - self._stats_since_ns) / 1e9,
                 "requests": {
                     "started": engine.started,
                     "finished": engine.finished,
@@ -154,12 +153,12 @@ class Api:
 
     def _reset_stats(self, _request: HttpRequest) -> HttpResponse:
         self._engine.lateness.reset()
-        self._stats_since_ns = self._clock.now_ns()
+        self._stats_since_ns = clock.now_ns()
         return json_reply({"reset": True, **self._cpu_times()})
 
     def _cpu_times(self) -> dict[str, float | None]:
         """Seconds since the start: CPU time, and time ready to run without a core (None if unknown)."""
-        return {"cpu_s": self._clock.cpu_ns() / 1e9, "cpu_wait_s": cpu_wait_s()}
+        return {"cpu_s": clock.cpu_ns() / 1e9, "cpu_wait_s": cpu_wait_s()}
 
 
 def _json_body(request: HttpRequest) -> bytes:

@@ -3,6 +3,8 @@
 import itertools
 import random
 
+from inferload.base.clock import wall_ns
+
 from ..answers.completion_events import CompletionEvents
 from ..core.request import Request
 from ..engine.chaos import Faults
@@ -39,7 +41,7 @@ class Completions:
             completion,
             self._options.usage_options,
             request_id=f"{'chatcmpl' if completion.chat else 'cmpl'}-{number}",
-            created_s=self._engine.clock.wall_ns() // 1_000_000_000,
+            created_s=wall_ns() // 1_000_000_000,
             model=self._options.model.name,
         )
         stream = Stream(completion, _request(completion), events, connection, request.keep_alive, faults)

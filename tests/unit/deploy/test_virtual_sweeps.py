@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from inferload.deploy.sweep import definition
 from inferload.deploy.sweep.definition import Sweep
@@ -15,7 +18,9 @@ from locust_process import summary_of
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
+from inferload.base.virtual_orders import Order, Ordered
 from inferload.campaign.journal import Entry, RunEnded
+from inferload.campaign.virtual_runs import Performer
 
 
 def sweep(**changes: Any) -> Sweep:
@@ -89,3 +94,19 @@ def test_arguments_that_the_simulator_refuses_are_the_cause_of_each_run(tmp_path
     journal = performed(sweep(clock="virtual", set=["max-model-len=9999999"]), tmp_path / "sweep")
     assert len(journal.failures) == 2
     assert all("max-model-len" in str(entry.cause) for entry in journal.failures)
+
+
+def test_an_interrupted_sweep_leaves_no_process(tmp_path: Path) -> None:
+    words = ["--headless", "--scenario", "smoke", "--clock", "virtual", "--set", "phases.measure_s=1000000"]
+    run = Ordered(argv=[*words, "--no-report", "--run-dir", str(tmp_path / "run")], log=str(tmp_path / "run.log"))
+    order = Order(options=["--itl-ms", "5"], facts={}, seed=0, runs=[run])
+    left: list[psutil.Process] = []
+    with pytest.raises(KeyboardInterrupt), Performer() as performer:  # noqa: PT012
+        threading.Thread(target=lambda: list(performer.perform(order)), daemon=True).start()
+        while len(left) < 2:  # the program and its fork
+            time.sleep(0.02)
+            if performer._process is not None:
+                program = psutil.Process(performer._process.pid)
+                left = [program, *program.children()]
+        raise KeyboardInterrupt
+    assert psutil.wait_procs(left, timeout=60)[1] == []
