@@ -358,6 +358,7 @@ class Turn:
             failure, detail = _failure_of(error)
             if failure is Failure.CLIENT_ERROR:
                 self._client.parser_errors.log("an answer could not be parsed", error)
+            parser.fail_as_the_answer()
             if not parser.answer.closed or failure is Failure.CLIENT_ERROR:
                 parser.fail(failure, detail)
             reply.finish(complete=False, error=error)
@@ -392,8 +393,7 @@ class Turn:
     def _finish_parsing(self) -> None:
         reply, parser, answer = self._reply, self._parser, self._parser.answer
         self._cancelled = self._cancelled and not answer.closed  # else the answer was complete already
-        if answer.failure is not None:  # it explains what a timeout after it shows
-            parser.fail(answer.failure, answer.detail)
+        parser.fail_as_the_answer()  # it explains what a timeout after it shows
         if not self._cancelled:
             self._parse(parser.stream.finish, parser.arrived_ns or self._client.now_ns())
         if self._given_up is not None and not (answer.closed and self._given_up[0] is Failure.UNFINISHED):
@@ -405,8 +405,7 @@ class Turn:
         if parser.failure is None:
             if not self._cancelled:
                 answer.conclude(reply.complete, self._client.finish_reasons)
-            if answer.failure is not None:
-                parser.fail(answer.failure, answer.detail)
+            parser.fail_as_the_answer()
         self._conclude(self._build_result())
 
     def _conclude(self, result: TurnResult) -> None:

@@ -141,6 +141,11 @@ class ReplyParser:
         if self.failure is None:
             self.failure, self.detail = failure, detail
 
+    def fail_as_the_answer(self) -> None:
+        """Set the failure of the events so far, if there is one. The errors of the bytes behind them do not count then."""
+        if self.answer.failure is not None:
+            self.fail(self.answer.failure, self.answer.detail)
+
     @property
     def shown_body(self) -> bytes:
         """Beginning of a body that is shown beside the failure."""

@@ -62,6 +62,7 @@ class PairClient(Client):
     """Client whose newest connection has its other end in `far`."""
 
     scheme = "http"
+    parses_each_read = False  # else at the end of the reply, nearly always
     parser = reader_choice.parser()
 
     def __init__(self, reader: reader_choice.ReaderName, endpoint: EndpointName = "chat") -> None:
@@ -265,6 +266,10 @@ def _wait_for_read(client: PairClient, connection: Any) -> None:
             break
         gevent.idle()
     if not connection.closed:
+        _process_events(client)
+    if client.parses_each_read:
+        for turn in tuple(client._live):
+            turn.queue_parsing()
         _process_events(client)
 
 

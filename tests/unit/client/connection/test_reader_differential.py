@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from chat_events import CHUNKED
+from chat_events import ANSWER, CHUNKED
 from endpoint_answers import OF_ENDPOINTS
 from fuzz_replies import FORMS, Budget, ReplyCase, random_case
 from hypothesis import HealthCheck, example, given, settings
@@ -63,6 +63,37 @@ def test_all_readers_give_equal_results_for_random_replies(clients: list[PairCli
             case = random_case(rng)
             common(clients, case, f"{budget}: {case}")
             budget.inputs += 1
+
+
+@pytest.mark.parametrize("rounds", [pytest.param(3, id="short"), FORMS[1]])
+def test_a_turn_does_not_depend_on_when_its_reads_are_parsed(clients: list[PairClient], rounds: int | None) -> None:
+    client, _, _ = clients
+    budget = Budget("parsing", rounds)
+    for rng in budget.rounds():
+        for _ in range(CASES):
+            case = random_case(rng)
+            seen = []
+            for client.parses_each_read in (False, True):
+                seen.append(outcome(client, case)._replace(late=False))  # the last parsing is the same in both
+            assert seen[0] == seen[1], f"{budget}: {case}"
+            budget.inputs += 1
+
+
+@pytest.mark.parametrize("parses_each_read", [False, True])
+@pytest.mark.parametrize("then", [b"\n0\r\n\r\n", b"zz\r\n", b""], ids=["long chunk", "no size", "close"])
+@pytest.mark.parametrize(
+    ("event", "failure"),
+    [(b'{"id": 5, "choices": _}', "bad_event"), (b'{"error": "boom"}', "server_error"), (b"{", "bad_event")],
+)
+def test_the_first_of_two_failures_of_an_answer_counts(
+    clients: list[PairClient], event: bytes, failure: str, then: bytes, parses_each_read: bool
+) -> None:
+    whole = HEAD + CHUNKED + b"\r\n" + chunk(ANSWER[0]) + chunk(b"data: " + event + b"\n\n")
+    for client in clients:
+        client.parses_each_read = parses_each_read
+    for at in (len(whole) - 1, len(whole)):  # the second failure in a read of its own, or not
+        pieces = tuple(piece for piece in (whole[:at], whole[at:] + then) if piece)
+        assert common(clients, ReplyCase(pieces, "close")).failure == failure
 
 
 INSTANTS = ("planned", "sent", "written", "first_event", "first", "first_visible", "last", "closed")
