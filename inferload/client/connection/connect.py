@@ -62,7 +62,7 @@ class TlsSettings:
 
 
 class Dialer:
-    """Factory of connections to one target. `thread`: reader of those without TLS; None: the event loop reads.
+    """Factory of connections to one target. `thread`: their reader; None: the event loop reads.
 
     `marks`: texts of which one is in the last event of each whole answer; () for documents.
     """
@@ -176,8 +176,8 @@ class Dialer:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.suppress(OSError):  # other systems than Linux: user-space timestamps, which the verdict notes
             sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        if tls is None and self._thread is not None:
-            return self._thread.connection(sock)
+        if self._thread is not None:
+            return self._thread.connection(sock, tls)
         connection = PythonConnection(sock, tls, self._marks)
         connection.watch(gevent.get_hub().loop)
         return connection

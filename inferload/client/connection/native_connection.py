@@ -12,12 +12,15 @@ from functools import partial
 from typing import Any
 
 from inferload.client.connection import _transport
+from inferload.client.connection.native_tls import raw
 from inferload.client.connection.python_connection import offered
 from inferload.client.connection.python_parser import News
 from inferload.client.connection.reply import ConnectionLost, ParsedReply, nothing
 from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, is_rejected, tcp_info
+from inferload.client.connection.tls import NO_CLOSE_NOTIFY, TlsLayer
 
-_PEER_CLOSED, _READ_FAILED, _STRAY, _MUCH = 128, 256, 512, 1024  # `enum ending` of transport.h
+# `enum ending` of transport.h
+_PEER_CLOSED, _READ_FAILED, _STRAY, _MUCH, _TLS_CUT, _TLS_FAILED = 128, 256, 512, 1024, 2048, 4096
 _BEAT_NS = 20_000_000  # BEAT_MS of thread.c: the thread polls at least that often
 
 
@@ -33,13 +36,16 @@ class ReaderThread:
         self._watcher = loop.io(self.raw.fileno(), 1)
         self._watcher.start(self._on_wake)
 
-    def connection(self, sock: Any) -> NativeConnection:
-        """Return a connection that the thread reads from now on. Raise OSError if the system lacks resources."""
-        return NativeConnection(sock, self)
+    def connection(self, sock: Any, tls: TlsLayer | None) -> NativeConnection:
+        """Return a connection that the thread reads from now on. Raise OSError if the system lacks resources.
 
-    def add(self, connection: NativeConnection, fd: int) -> int:
+        `tls`: after its handshake; it is not used by others from now on.
+        """
+        return NativeConnection(sock, self, tls)
+
+    def add(self, connection: NativeConnection, fd: int, tls: TlsLayer | None) -> int:
         """Register a connection; return its id. Raise OSError if the system lacks resources."""
-        number = self.raw.add(fd)
+        number = self.raw.add(fd) if tls is None else self.raw.add(fd, *raw(tls.connection))
         self._connections[number] = connection
         return number
 
@@ -64,19 +70,32 @@ class ReaderThread:
 
 
 class NativeConnection:
-    """Counterpart of `PythonConnection` for a plain socket that the thread reads."""
+    """Counterpart of `PythonConnection` for a socket that the thread reads."""
 
-    __slots__ = ("_closed", "_is_reset", "_number", "_reader", "_reply", "_slot", "_sock", "info", "kept_ns", "turns")
+    __slots__ = (
+        "_closed",
+        "_is_reset",
+        "_number",
+        "_reader",
+        "_reply",
+        "_slot",
+        "_sock",
+        "_tls",
+        "info",
+        "kept_ns",
+        "turns",
+    )
 
-    def __init__(self, sock: Any, reader: ReaderThread) -> None:
+    def __init__(self, sock: Any, reader: ReaderThread, tls: TlsLayer | None = None) -> None:
         self._sock = sock
+        self._tls = tls  # its Python objects must outlive their use by the thread
         self._reader = reader
         self._reply: NativeReply | None = None
         self._closed = self._is_reset = False
         self.info = TcpInfo()
         self.turns = 0
         self.kept_ns = 0
-        self._number = reader.add(self, sock.fileno())
+        self._number = reader.add(self, sock.fileno(), tls)
         self._slot = _Slot(reader.raw, self._number)
 
     @property
@@ -100,7 +119,7 @@ class NativeConnection:
 
     def offer(self, data: bytes) -> bytes | memoryview:
         """See PythonConnection.offer."""
-        return offered(self._sock, data)
+        return offered(self._sock, data if self._tls is None else self._reader.raw.encrypt(self._number, data))
 
     def send_rest(self, rest: bytes | memoryview) -> None:
         """See PythonConnection.send_rest."""
@@ -151,6 +170,7 @@ class _Slot:
     def __init__(self, reader: _transport.Reader, number: int) -> None:
         self.frame, self.peek = partial(reader.frame, number), partial(reader.peek, number)
         self.waiting, self.take = partial(reader.waiting, number), partial(reader.take, number)
+        self.tls_error = partial(reader.tls_error, number)
         self.watch_end, self.watch_next = partial(reader.watch_end, number), partial(reader.watch_next, number)
 
 
@@ -177,6 +197,10 @@ class NativeReply(ParsedReply):
             self.on_parse_due()
         elif ending == _READ_FAILED:
             self.end(ConnectionLost(f"the connection broke: {os.strerror(error)}"))
+        elif ending == _TLS_CUT:
+            self.end(ConnectionLost(NO_CLOSE_NOTIFY))
+        elif ending == _TLS_FAILED:
+            self.end(ConnectionLost(f"TLS: {self._slot.tls_error()}"))
         elif ending in (_PEER_CLOSED, _STRAY):
             self.end(None)
         else:

@@ -46,6 +46,13 @@ def parser() -> ModuleType | None:
     return _parser
 
 
+def _no_tls() -> str:
+    """Return why the native thread, which is available, cannot decrypt TLS; empty if it can."""
+    from inferload.client.connection import native_tls
+
+    return native_tls.why_not()
+
+
 def how_to_build() -> str:
     """Return how to add the extension to this installation, a clone or one by pip; on other systems than Linux there is none."""
     if sys.platform != "linux":
@@ -75,10 +82,9 @@ def chosen() -> ReaderName:
 def reader_of(target: Target) -> SocketReader:
     """Return the reader of this process for the connections to a target. Raise UsageError as `chosen` does."""
     name = chosen()
-    if target.scheme == "https":  # no setting changes it
-        return SocketReader(target=target.url, reader="python", why="TLS")
     if name == "native":
-        return SocketReader(target=target.url, reader=name)
+        why = f"TLS: {_no_tls()}" if target.scheme == "https" and _no_tls() else ""
+        return SocketReader(target=target.url, reader="python" if why else name, why=why)
     if built():
         return SocketReader(target=target.url, reader=name, why=f"{VARIABLE}=python", remedy=f"unset {VARIABLE}")
     return SocketReader(target=target.url, reader=name, why=NOT_COMPILED, remedy=how_to_build())

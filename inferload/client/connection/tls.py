@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from inferload.client.connection.reply import ConnectionLost
 
+NO_CLOSE_NOTIFY = "the server closed the connection without TLS's close_notify"
 _READ_BYTES = 2_048
 _HEADER_BYTES = 5  # of a record; its last two are the length of the rest
 
@@ -47,6 +48,11 @@ class TlsLayer:
                     sock.sendall(self._outgoing.read())
                 return
 
+    @property
+    def connection(self) -> ssl.SSLObject:
+        """The connection, which another reader may take over after the handshake."""
+        return self._object
+
     def encrypt(self, data: bytes) -> bytes:
         """Return the TLS records for these bytes."""
         self._object.write(data)
@@ -58,7 +64,7 @@ class TlsLayer:
         After a result with `ended` there is nothing to decrypt: bytes behind the end are ignored.
         """
         if not data:
-            return Decrypted(b"", True, ConnectionLost("the server closed the connection without TLS's close_notify"))
+            return Decrypted(b"", True, ConnectionLost(NO_CLOSE_NOTIFY))
         self._incoming.write(data)
         pieces: list[bytes] = []
         try:

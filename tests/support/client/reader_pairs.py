@@ -39,6 +39,7 @@ GOOD = ReplyCase((chunked(*ANSWER),), "open")
 RESET = struct.pack("ii", 1, 0)
 # Ends of a TLS stream; those "with data" are in the read of the last bytes. The connection stays open without a close.
 NOTIFIED = ("close_notify", "close_notify_with_data", "close_notify_then_close")
+TLS_READERS: dict[str, reader_choice.ReaderName] = {"tls": "native", "python tls": "python"}
 BROKEN = ("fatal_alert", "fatal_alert_with_data", "garbage_with_data", "half", "close", "reset")
 
 
@@ -114,9 +115,7 @@ class TlsPairClient(PairClient):
 
     scheme = "https"
 
-    def __init__(
-        self, version: str, reader: reader_choice.ReaderName = "python", endpoint: EndpointName = "chat"
-    ) -> None:
+    def __init__(self, version: str, reader: reader_choice.ReaderName, endpoint: EndpointName = "chat") -> None:
         self._version = version
         self.peer: Peer | None = None
         super().__init__(reader, endpoint)
@@ -143,9 +142,9 @@ class TlsPairClient(PairClient):
 
 
 def pair_client(reader: str, endpoint: EndpointName = "chat") -> PairClient:
-    """Return a client by the name of its reader: native, python, tls (read in Python), uncompiled (Python parser)."""
-    if reader == "tls":
-        return TlsPairClient("TLSv1.3", endpoint=endpoint)
+    """Return a client by the name of its reader: native, python, uncompiled (Python parser), or one of TLS_READERS."""
+    if reader in TLS_READERS:
+        return TlsPairClient("TLSv1.3", TLS_READERS[reader], endpoint)
     client = PairClient("native" if reader == "native" else "python", endpoint)
     if reader == "uncompiled":
         client.parser = client.scan = None

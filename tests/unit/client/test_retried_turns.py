@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import gevent
 import pytest
 from fuzz_replies import ReplyCase
-from reader_pairs import GOOD, PairClient, TlsPairClient, answered, send_pieces
+from reader_pairs import GOOD, TLS_READERS, PairClient, answered, pair_client, send_pieces
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client import retry
@@ -51,7 +51,7 @@ def half_close(client: PairClient) -> None:
 PLAIN_ENDS, TLS_ENDS = (fin, reset, half_close), (fin, reset, close_notify)
 CASES = [
     *((reader, end) for reader in ("python", "native") for end in PLAIN_ENDS),
-    *(("tls", end) for end in TLS_ENDS),
+    *((reader, end) for reader in TLS_READERS for end in TLS_ENDS),
 ]
 
 
@@ -59,9 +59,9 @@ CASES = [
 def case(request: pytest.FixtureRequest) -> Iterator[tuple[PairClient, End]]:
     """A client with an idle connection, and a way to end it."""
     reader, end = request.param
-    if reader == "native" and not reader_choice.built():
+    if reader in ("native", "tls") and not reader_choice.built():
         pytest.skip("the compiled reader was not built")
-    client = TlsPairClient("TLSv1.3") if reader == "tls" else PairClient(reader)
+    client = pair_client(reader)
     answered(client, GOOD)
     yield client, end
     client.close()

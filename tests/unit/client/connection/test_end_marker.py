@@ -44,7 +44,7 @@ BEHIND = {
 }
 
 
-@pytest.fixture(params=["python", "native", "tls"])
+@pytest.fixture(params=["python", "native", "tls", "python tls"])
 def connect(request: pytest.FixtureRequest) -> Iterator[object]:
     """connect(endpoint): a client whose turns no periodic check ends."""
     if request.param == "native" and not reader_choice.built():

@@ -8,7 +8,7 @@ import pytest
 
 from inferload.base.errors import UsageError
 from inferload.client.answers.event_stream import scanner
-from inferload.client.connection import reader_choice
+from inferload.client.connection import native_tls, reader_choice
 from inferload.client.connection.reader_choice import NOT_COMPILED, VARIABLE, how_to_build, reader_of
 from inferload.client.connection.target import Target
 
@@ -40,12 +40,33 @@ def test_the_reader_of_a_plain_target_has_a_reason_and_advice(
     assert bool(found.remedy) == bool(why)
 
 
-@pytest.mark.parametrize("built", [True, False])
-@pytest.mark.parametrize("variable", ["", "python"])
-def test_tls_is_read_in_python_without_advice(monkeypatch: pytest.MonkeyPatch, built: bool, variable: str) -> None:
+@pytest.mark.parametrize(
+    ("built", "variable", "no_tls", "reader", "why"),
+    [
+        (True, "", "", "native", ""),
+        (
+            True,
+            "",
+            "no SSL_read in the libssl of the ssl module",
+            "python",
+            "TLS: no SSL_read in the libssl of the ssl module",
+        ),
+        (True, "python", "", "python", f"{VARIABLE}=python"),
+        (False, "", "", "python", NOT_COMPILED),
+    ],
+)
+def test_the_reader_of_a_target_with_tls_has_a_reason(
+    monkeypatch: pytest.MonkeyPatch, built: bool, variable: str, no_tls: str, reader: str, why: str
+) -> None:
     installed(monkeypatch, built=built, variable=variable)
+    monkeypatch.setattr(native_tls, "why_not", lambda: no_tls)
     found = reader_of(HTTPS)
-    assert (found.reader, found.why, found.remedy) == ("python", "TLS", "")
+    assert (found.reader, found.why) == (reader, why)
+
+
+def test_a_log_of_the_keys_is_written_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSLKEYLOGFILE", "/tmp/keys")
+    assert native_tls.why_not() == "SSLKEYLOGFILE is set"
 
 
 def test_the_advice_is_that_of_the_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

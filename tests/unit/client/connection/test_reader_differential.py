@@ -11,7 +11,7 @@ from endpoint_answers import OF_ENDPOINTS
 from fuzz_replies import FORMS, Budget, ReplyCase, random_case
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from reader_pairs import GOOD, PairClient, TurnOutcome, answered, outcome, pair_client
+from reader_pairs import GOOD, TLS_READERS, PairClient, TurnOutcome, answered, outcome, pair_client
 from scripted_server import HEAD, chunk
 
 from inferload.client import turn
@@ -97,7 +97,7 @@ def test_the_first_of_two_failures_of_an_answer_counts(
 
 
 INSTANTS = ("planned", "sent", "written", "first_event", "first", "first_visible", "last", "closed")
-READERS = ("native", "python", "tls", "uncompiled")
+READERS = ("native", "python", "uncompiled", *TLS_READERS)
 FRAMINGS = ("chunked", "chunks anywhere", "length", "close")
 # For the TLS layer, the ends that are those of a plain stream.
 ENDINGS = {"open": "open", "close": "close_notify_then_close", "reset": "reset"}
@@ -182,7 +182,7 @@ def test_all_readers_give_the_same_record_for_any_split_and_end(  # type: ignore
     results = {}
     for reader, client in clients_of(endpoint).items():
         client.forget_idle()
-        end = ENDINGS[ending] if reader == "tls" else ending
+        end = ENDINGS[ending] if reader in TLS_READERS else ending
         result, late = answered(client, ReplyCase(tuple(split(sent, edges[1])), end))
         results[reader] = (without_stamps(result), late and result.record.ok)
     assert results == dict.fromkeys(READERS, results["native"])

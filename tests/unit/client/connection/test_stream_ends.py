@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, product
 
 import gevent
 import pytest
@@ -35,9 +35,12 @@ REPLIES = {
 CASES = 60  # per round
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=product(VERSIONS, ("native", "python")), ids=" ".join)
 def tls(request: pytest.FixtureRequest) -> Iterator[TlsPairClient]:
-    client = TlsPairClient(request.param)
+    version, reader = request.param
+    if reader == "native" and not reader_choice.built():
+        pytest.skip("the compiled reader was not built")
+    client = TlsPairClient(version, reader)
     yield client
     client.close()
 
@@ -198,7 +201,13 @@ def asyncio_server(reply: bytes) -> Iterator[str]:
         loop.close()
 
 
-def test_answers_of_an_asyncio_server_that_closes_succeed_one_after_another() -> None:
+@pytest.mark.parametrize("reader", ["native", "python"])
+def test_answers_of_an_asyncio_server_that_closes_succeed_one_after_another(
+    reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reader == "native" and not reader_choice.built():
+        pytest.skip("the compiled reader was not built")
+    monkeypatch.setenv(reader_choice.VARIABLE, reader)
     with asyncio_server(b"".join(REPLIES["close"])) as url:
         client = Client(ClientSettings(Target.parse(url), "m", tls=TlsSettings(insecure=True)), lambda _result: None)
         for number in range(3):

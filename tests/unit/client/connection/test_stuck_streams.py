@@ -25,7 +25,7 @@ PERIODS = 5
 FRAMINGS = ("chunked", "length", "close")
 
 
-@pytest.fixture(scope="module", params=["python", "native", "tls"])
+@pytest.fixture(scope="module", params=["python", "native", "tls", "python tls"])
 def client_of(request: pytest.FixtureRequest) -> Iterator[Callable[[EndpointName], PairClient]]:
     """client_of(endpoint): a client whose turns no periodic check ends."""
     if request.param == "native" and not reader_choice.built():

@@ -104,23 +104,34 @@ static int more_slots(struct reader *r) {
     return 0;
 }
 
-static PyObject *add(struct reader *r, PyObject *argument) {
-    int fd = PyObject_AsFileDescriptor(argument);
+static void free_slot(struct slot *s) {
+    tls_close(s->tls);
+    s->tls = NULL;
+    s->fd = -1;
+}
+
+static PyObject *add(struct reader *r, PyObject *arguments) {
+    PyObject *file, *ssl_socket = NULL, *context = NULL;
+    if (!PyArg_ParseTuple(arguments, "O|OO", &file, &ssl_socket, &context)) return NULL;
+    int fd = PyObject_AsFileDescriptor(file);
     if (fd < 0) return NULL;
     if (r->poll_fd < 0 || r->pid != getpid()) return PyErr_SetString(PyExc_RuntimeError, "the reader is closed, or belongs to another process"), NULL;
     if (!r->started && start(r)) return NULL;
     if (!r->unused_count && more_slots(r)) return PyErr_SetFromErrno(PyExc_OSError);
+    struct tls *tls = ssl_socket ? tls_open(ssl_socket, context) : NULL;
+    if (ssl_socket && !tls) return NULL;
     struct slot *s = slot_at(r, r->unused[r->unused_count - 1]);
     pthread_mutex_lock(&s->lock);
     s->generation++;
     s->fd = fd;
+    s->tls = tls;
     s->state = IDLE;
     s->serial = 0;
     s->lost = s->paused = 0;
     s->lost_ns = 0;
     uint64_t id = id_of(s);
     int failed = watch(r, s, EPOLL_CTL_ADD);
-    if (failed) s->fd = -1;
+    if (failed) free_slot(s);
     else r->unused_count--;
     pthread_mutex_unlock(&s->lock);
     return failed ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromUnsignedLongLong(id);
@@ -212,13 +223,31 @@ static PyObject *watch_next(struct reader *r, PyObject *id) {
     return unlocked(s, Py_None);
 }
 
+static PyObject *encrypt(struct reader *r, PyObject *arguments) {
+    PyObject *id;
+    Py_buffer plain;
+    if (!PyArg_ParseTuple(arguments, "Oy*", &id, &plain)) return NULL;
+    struct slot *s = slot_of(r, id);
+    PyObject *records = NULL;
+    if (s && s->tls) records = tls_encrypt(s->tls, plain.buf, plain.len);
+    else if (s) PyErr_SetString(PyExc_ValueError, "a connection without TLS");
+    if (s) pthread_mutex_unlock(&s->lock);
+    PyBuffer_Release(&plain);
+    return records;
+}
+
+static PyObject *tls_error(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    return s ? unlocked(s, PyUnicode_FromString(s->tls ? tls_why(s->tls) : "")) : NULL;
+}
+
 /* Unregister a connection. The descriptor may be closed afterwards. */
 static PyObject *forget(struct reader *r, PyObject *id) {
     if (r->poll_fd < 0 || r->pid != getpid()) Py_RETURN_NONE;
     struct slot *s = slot_of(r, id);
     if (!s) return NULL;
     if (!s->lost) epoll_ctl(r->poll_fd, EPOLL_CTL_DEL, s->fd, NULL);
-    s->fd = -1;
+    free_slot(s);
     reply_free(&s->reply);
     r->unused[r->unused_count++] = s->number;
     Py_INCREF(Py_None);
@@ -286,7 +315,9 @@ static void shut(struct reader *r) {
     r->poll_fd = r->wake_fd = r->control_fd = -1;
     for (uint32_t i = 0; i < r->slots; i++) {
         reply_free(&slot_at(r, i)->reply);
-        if (own) pthread_mutex_destroy(&slot_at(r, i)->lock);
+        if (!own) continue; /* OpenSSL has locks of its own */
+        free_slot(slot_at(r, i));
+        pthread_mutex_destroy(&slot_at(r, i)->lock);
     }
     for (uint32_t i = 0; i < r->slots / SLOTS_PER_BLOCK; i++) free(r->blocks[i]);
     free(r->unused);
@@ -338,7 +369,8 @@ static void free_reader(struct reader *r) {
 }
 
 static PyMethodDef methods[] = {
-    METHOD("add", add, METH_O, "Register a connected socket; return the id of its connection. Raise OSError if that fails."),
+    METHOD("add", add, METH_VARARGS, "add(fd[, ssl_socket, context]) -> id of the connection of a connected socket. Raise OSError if that fails.\n\n"
+           "`ssl_socket`: `_ssl._SSLSocket` after its handshake, which is used by the reader only from now on."),
     METHOD("expect", expect, METH_O, "Start the next reply of a connection before its request is sent; return its number, from 1."),
     METHOD("frame", frame, METH_VARARGS, "frame(id, " FRAME_DOC),
     METHOD("peek", peek, METH_O, PEEK_DOC),
@@ -348,6 +380,8 @@ static PyMethodDef methods[] = {
     METHOD("take", take, METH_VARARGS, "take(id, " TAKE_DOC),
     METHOD("watch_end", watch_end, METH_O, "Report the current reply in 20 ms unless it ends before."),
     METHOD("watch_next", watch_next, METH_O, "Report the current reply 20 ms after its next bytes unless it ends before."),
+    METHOD("encrypt", encrypt, METH_VARARGS, "encrypt(id, data) -> TLS records to send. Raise ConnectionError if the connection does not encrypt any more."),
+    METHOD("tls_error", tls_error, METH_O, "Return why decryption failed; \"\" if it did not."),
     METHOD("forget", forget, METH_O, "Unregister a connection; its descriptor may be closed afterwards."),
     METHOD("ended", ended, METH_NOARGS, "Return the notifications since the last call: [(id, ending, errno, number of the reply), ...]."),
     METHOD("pauses", pauses, METH_NOARGS, "Return the latest pauses of the thread: [(from_ns, until_ns), ...], monotonic."),
@@ -376,10 +410,16 @@ static int add_types(PyObject *module) {
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_types}, {0, NULL}};
 
+static PyMethodDef functions[] = {
+    METHOD("load_tls", tls_load, METH_VARARGS, TLS_LOAD_DOC),
+    {NULL, NULL, 0, NULL},
+};
+
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "inferload.client.connection._transport",
     .m_doc = "A thread that reads sockets with timestamps. See docs/background/adr/0006.",
+    .m_methods = functions,
     .m_slots = slots,
 };
 

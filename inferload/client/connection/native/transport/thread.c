@@ -123,8 +123,8 @@ void heed_news(struct reader *r, struct slot *s, int news) {
     notify(r, s, MUCH, 0);
 }
 
-static void gather(struct reader *r, struct slot *s, size_t n, int64_t mono_ns, int64_t age_ns) {
-    int news = reply_push(&s->reply, &r->marks, r->input, n, mono_ns, age_ns);
+static void gather(struct reader *r, struct slot *s, const char *bytes, size_t n, int64_t mono_ns, int64_t age_ns) {
+    int news = reply_push(&s->reply, &r->marks, bytes, n, mono_ns, age_ns);
     if (!news && s->reply.used <= MUCH_DATA) return; /* nearly always */
     if (news & NO_MEMORY) end_connection(r, s, READ_FAILED, ENOMEM);
     if (news & BROKEN) end_connection(r, s, BROKEN, 0);
@@ -143,6 +143,15 @@ static int64_t age_of(struct msghdr *message) {
     return -1;
 }
 
+/* Decrypt a read: all records that it completes have its instants. */
+static void gather_records(struct reader *r, struct slot *s, size_t n, int64_t mono_ns, int64_t age_ns) {
+    size_t plain;
+    enum tls_state state = tls_decrypt(s->tls, r->input, n, r->plain, &plain);
+    if (plain && s->state == READING) gather(r, s, r->plain, plain, mono_ns, age_ns);
+    else if (plain) end_connection(r, s, STRAY, 0);
+    if (state != TLS_OPEN && !s->lost) end_connection(r, s, state == TLS_CLOSED ? PEER_CLOSED : TLS_FAILED, 0);
+}
+
 /* Result of a read: no data, all data, or some with possibly more to read. */
 enum got { NOTHING, ALL, SOME };
 
@@ -155,8 +164,10 @@ static enum got read_slot(struct reader *r, struct slot *s) {
     int64_t mono_ns = clock_ns(CLOCK_MONOTONIC);
     if (n < 0 && (error == EAGAIN || error == EINTR)) return error == EINTR ? SOME : NOTHING;
     if (n < 0) end_connection(r, s, READ_FAILED, error);
-    else if (!n || s->state != READING) end_connection(r, s, PEER_CLOSED, 0);
-    else gather(r, s, (size_t)n, mono_ns, age_of(&message));
+    else if (!n) end_connection(r, s, s->tls ? TLS_CUT : PEER_CLOSED, 0);
+    else if (s->tls) gather_records(r, s, (size_t)n, mono_ns, age_of(&message));
+    else if (s->state != READING) end_connection(r, s, PEER_CLOSED, 0);
+    else gather(r, s, r->input, (size_t)n, mono_ns, age_of(&message));
     return n == READ_SIZE ? SOME : ALL;
 }
 

@@ -15,19 +15,23 @@
 
 #define SEC 1000000000LL
 #define READ_SIZE 65536
+#define PLAIN_SIZE (READ_SIZE + (1 << 15)) /* of the records that a read completes; one of them began before it */
 #define SLOTS_PER_BLOCK 256
 #define BLOCKS 4096
 #define PAUSES 64
 #define CONTROL UINT64_MAX /* in the place of a connection id: the descriptor that wakes the thread up */
 
 /* Notifications for Python beside COMPLETE, BROKEN, ASKS_FOR_HEAD and MARKED, which comes 20 ms after the mark. */
-enum ending { PEER_CLOSED = 128, READ_FAILED = 256, STRAY = 512, MUCH = 1024 };
+enum ending { PEER_CLOSED = 128, READ_FAILED = 256, STRAY = 512, MUCH = 1024, TLS_CUT = 2048, TLS_FAILED = 4096 };
+
+struct tls; /* tls.c */
 
 struct slot {
     pthread_mutex_t lock;
     uint32_t number, generation;
     uint32_t serial; /* number of the current reply of this connection; 0: none so far */
     int fd; /* -1: free */
+    struct tls *tls; /* NULL: plain */
     enum { IDLE, READING, ENDED } state;
     int lost;  /* the connection has ended */
     int much_sent;  /* MUCH was sent to Python */
@@ -76,7 +80,7 @@ struct reader {
     struct marks marks;
     struct marked_queue marked; /* under the lock of the queue */
     atomic_llong due_ns; /* time of its first entry */
-    char input[READ_SIZE];
+    char input[READ_SIZE], plain[PLAIN_SIZE];
 };
 
 static inline int64_t clock_ns(clockid_t clock) {
@@ -99,5 +103,24 @@ int watch(struct reader *r, const struct slot *s, int how);
 void notify(struct reader *r, const struct slot *s, int ending, int error);
 void add_marked(struct reader *r, struct slot *s, int64_t at_ns);
 void heed_news(struct reader *r, struct slot *s, int news);
+
+/* ---- TLS of a connection (tls.c). The caller holds the lock of the slot; errors of functions with Python objects are Python errors. */
+
+enum tls_state { TLS_OPEN, TLS_CLOSED, TLS_BROKEN }; /* closed: by close_notify */
+
+#define TLS_LOAD_DOC \
+    "load_tls(path, ssl_socket, context): make TLS available, by the libssl of the ssl module in the file `path` (None: no file).\n\n" \
+    "`ssl_socket`: any `_ssl._SSLSocket` of the context. Raise OSError if that fails."
+PyObject *tls_load(PyObject *module, PyObject *arguments);
+
+/* Take over a connection after its handshake, which is then used here only. */
+struct tls *tls_open(PyObject *ssl_socket, PyObject *context);
+
+/* Decrypt the records that the next bytes complete into PLAIN_SIZE bytes. */
+enum tls_state tls_decrypt(struct tls *tls, const char *records, size_t n, char *plain, size_t *used);
+
+PyObject *tls_encrypt(struct tls *tls, const char *plain, Py_ssize_t n);
+const char *tls_why(const struct tls *tls); /* of TLS_BROKEN */
+void tls_close(struct tls *tls);
 
 #endif
