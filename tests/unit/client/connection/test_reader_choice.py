@@ -56,7 +56,7 @@ def test_the_reader_of_a_plain_target_has_a_reason_and_advice(
     ],
 )
 def test_the_reader_of_a_target_with_tls_has_a_reason(
-    monkeypatch: pytest.MonkeyPatch, built: bool, variable: str, no_tls: str, reader: str, why: str
+    monkeypatch: pytest.MonkeyPatch, *, built: bool, variable: str, no_tls: str, reader: str, why: str
 ) -> None:
     installed(monkeypatch, built=built, variable=variable)
     monkeypatch.setattr(native_tls, "why_not", lambda: no_tls)
