@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from file_server import FileServer, Reply, serving
-from inferload.deploy.study import definition
 from paths import ROOT
 
+from inferload.campaign.sweep import study as definition
 from inferload.cli import download, fetch, main
 from inferload.scenario import scenario
 from inferload.scenario.files import catalog, data_files, data_sets

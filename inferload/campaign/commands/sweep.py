@@ -1,7 +1,6 @@
 """`inferload sweep`: runs of variants x scenarios x pairs, and a comparison."""
 
 import argparse
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,23 +11,22 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import markdown
 from inferload.base.numbers import plural
-from inferload.campaign.journal import JOURNAL, alone
+from inferload.campaign import runner
+from inferload.campaign.journal import JOURNAL, Journal, alone, made_folder
 from inferload.campaign.pairs import MAX_PAIRS
-from inferload.campaign.signals import Terminated, signals_interrupt
+from inferload.campaign.signals import interrupted, signals_interrupt
+from inferload.campaign.sweep import definition, time_estimate
+from inferload.campaign.sweep.definition import Sweep
+from inferload.campaign.sweep.plan import ServerStart, outlook, servers_text, starts
+from inferload.campaign.sweep.runner import PLAN, SweepRunner, clear_up
+from inferload.deploy.commands.variants import prose
+from inferload.deploy.launcher.launch import to_stderr
+from inferload.deploy.servers.engines import ENGINES
+from inferload.deploy.variants.variant import label
 from inferload.figures import table
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
 from inferload.scenario.files import typed_yaml
-
-from ..launcher.launch import to_stderr
-from ..servers.engines import ENGINES
-from ..sweep import definition, time_estimate
-from ..sweep.definition import Sweep
-from ..sweep.journal import SweepJournal, clear_up
-from ..sweep.plan import ServerStart, outlook, servers_text, starts
-from ..sweep.runner import PLAN, SweepRunner
-from ..variants.variant import label
-from .variants import prose
 
 _EPILOG = """\
 Examples:
@@ -83,22 +81,16 @@ def run(arguments: argparse.Namespace) -> int:
     plan = starts(sweep, list(loads))
     times = {name: time_estimate.planned(sweep, load) for name, load in loads.items()}
     retry = arguments.resume is not None and not arguments.no_retry
-    remaining = time_estimate.remaining_text(plan, SweepJournal(folder), times, sweep.engine, retry)
+    remaining = time_estimate.remaining_text(plan, Journal(folder), times, sweep.engine, retry)
     print("\n".join(_summary_lines(sweep, plan, list(loads), remaining)), flush=True)
     if arguments.dry_run:
         return 0
-    try:
-        if arguments.into is None and arguments.resume is None:
-            folder = rundir.make_new(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error
+    folder = made_folder(folder, new=arguments.into is None and arguments.resume is None)
     try:
         with signals_interrupt():
             completed = execute(sweep, folder, retry, price_options)
     except KeyboardInterrupt as interrupt:
-        print(f"interrupted; continue with: inferload sweep --resume {folder}", file=sys.stderr)
-        return 128 + (interrupt.args[0] if isinstance(interrupt, Terminated) else signal.SIGINT)
+        return interrupted(interrupt, "sweep", folder)
     print(f"{folder / 'index.md'}")
     return 0 if completed else 1
 
@@ -119,11 +111,11 @@ def execute(sweep: Sweep, folder: Path, retry: bool, price_options: Prices = UNP
         return not journal.failures and all(compared)
 
 
-def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry: bool) -> SweepJournal:
+def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry: bool) -> Journal:
     """Open the journal, end processes of an earlier sweep, and print the progress."""
     if not (folder / PLAN).exists():
         rundir.write_text(folder / PLAN, typed_yaml.to_text(sweep.with_digests()))
-    journal = SweepJournal(folder)
+    journal = Journal(folder)
     clear_up(journal)
     retried = journal.retry() if retry else 0
     runs = [run for start in plan for run in start.runs]
@@ -212,7 +204,7 @@ def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices) -
     return process.returncode == 0
 
 
-def _index(folder: Path, sweep: Sweep, journal: SweepJournal, names: Sequence[str]) -> None:
+def _index(folder: Path, sweep: Sweep, journal: Journal, names: Sequence[str]) -> None:
     lines = [f"# Sweep {markdown(sweep.name)}", "", markdown(outlook(sweep)) + ".", ""]
     missing = "The comparison failed." if sweep.others else "There is no other variant to compare."
     for name in names:
@@ -231,6 +223,5 @@ def _index(folder: Path, sweep: Sweep, journal: SweepJournal, names: Sequence[st
 
 def _page(folder: Path) -> None:
     """Run `inferload report` for the page of the sweep and print its path or its error."""
-    argv = [sys.executable, "-m", "inferload", "report", str(folder)]
-    process = subprocess.run(argv, text=True, capture_output=True, check=False)
+    process = runner.report(folder)
     print(f"\n{process.stdout.strip().rpartition('  ')[2] if process.returncode == 0 else process.stderr.strip()}")

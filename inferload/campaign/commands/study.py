@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,20 +11,19 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
 from inferload.campaign.ab import sides_of
-from inferload.campaign.signals import Terminated, signals_interrupt
+from inferload.campaign.commands.sweep import execute
+from inferload.campaign.journal import Journal
+from inferload.campaign.signals import interrupted, signals_interrupt
+from inferload.campaign.sweep import definition as sweeps
+from inferload.campaign.sweep import study as definition
+from inferload.campaign.sweep import time_estimate
+from inferload.campaign.sweep.definition import Sweep
+from inferload.campaign.sweep.plan import servers_text, starts
+from inferload.campaign.sweep.runner import PLAN
+from inferload.deploy.commands.variants import prose
+from inferload.deploy.servers.engines import ENGINES
 from inferload.results.study import STUDY, StudyPlan
 from inferload.scenario.files import catalog, data_files, typed_yaml
-
-from ..servers.engines import ENGINES
-from ..study import definition
-from ..sweep import definition as sweeps
-from ..sweep import time_estimate
-from ..sweep.definition import Sweep
-from ..sweep.journal import SweepJournal
-from ..sweep.plan import servers_text, starts
-from ..sweep.runner import PLAN
-from .sweep import execute
-from .variants import prose
 
 _EPILOG = """\
 Examples:
@@ -85,8 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"\n== {plan.parts[name].title} ({folder / name}) ==", flush=True)
                 completed.append(execute(sweep, folder / name, retry=arguments.resume is not None))
     except KeyboardInterrupt as interrupt:
-        print(f"interrupted; continue with: inferload study --resume {folder}", file=sys.stderr)
-        return 128 + (interrupt.args[0] if isinstance(interrupt, Terminated) else signal.SIGINT)
+        return interrupted(interrupt, "study", folder)
     return 0 if _page(folder) and all(completed) else 1
 
 
@@ -172,7 +169,7 @@ def _summary_lines(plan: StudyPlan, planned: dict[str, Sweep], folder: Path, ret
         loads = sweep.loads()
         server_starts = starts(sweep, list(loads))
         times = {scenario: time_estimate.planned(sweep, load) for scenario, load in loads.items()}
-        remaining = time_estimate.remaining_text(server_starts, SweepJournal(folder / name), times, sweep.engine, retry)
+        remaining = time_estimate.remaining_text(server_starts, Journal(folder / name), times, sweep.engine, retry)
         runs = sum(len(start.runs) for start in server_starts)
         lines += prose(f"  {name}: ", f"{plural(runs, 'run')} on {servers_text(sweep, server_starts)}, {remaining}")
     return lines + [

@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 
 from inferload.base.errors import UsageError
 from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
+from inferload.deploy.variants.settings import changed
+from inferload.deploy.variants.variant import Variant, label, named
 from inferload.figures.turn_figures import TTFT
 from inferload.results.cost import Prices
 from inferload.results.study import grid_point, grid_value
@@ -20,9 +22,6 @@ from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Whole, distinct
 from inferload.scenario.schema.fields import Name
-
-from ..variants.settings import changed
-from ..variants.variant import Variant, label, named
 
 MAX_POINTS = 100  # of a grid
 _GRID_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from inferload.analysis.study import page
 from inferload.analysis.study.results import read_results
-from inferload.deploy.commands import study as command
-from inferload.deploy.study import definition
-from inferload.deploy.study.definition import Engine, Study
 from paths import DATA, ROOT
 
 from inferload import cli
 from inferload.base.errors import UsageError
+from inferload.campaign.commands import study as command
+from inferload.campaign.sweep import study as definition
+from inferload.campaign.sweep.study import Engine, Study
 from inferload.results.study import StudyPlan, grid_point
 from inferload.scenario.files import catalog, typed_yaml
 

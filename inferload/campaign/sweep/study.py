@@ -8,14 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from inferload.base.numbers import listed
+from inferload.campaign.sweep import definition
+from inferload.campaign.sweep.definition import Sweep
+from inferload.deploy.variants.variant import label
 from inferload.results.study import PlannedPart, Row, StudyPlan, StudyTable, StudyText, grid_value
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.schema.base import ScenarioPart
 from inferload.scenario.schema.fields import Name
-
-from ..sweep import definition
-from ..sweep.definition import Sweep
-from ..variants.variant import label
 
 Engine = Literal["simulator", "vllm", "vllm-cpu", "running"]
 Hosts = Mapping[str, str]  # URLs of running servers by variant, for the engine `running`
