@@ -77,12 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     price_options = prices.from_options(arguments)
     sweep, folder = _sweep_and_folder(arguments)
     sweep = sweep.priced(price_options)
-    loads = sweep.loads()
-    plan = starts(sweep, list(loads))
-    times = {name: time_estimate.planned(sweep, load) for name, load in loads.items()}
     retry = arguments.resume is not None and not arguments.no_retry
-    remaining = time_estimate.remaining_text(plan, Journal(folder), times, sweep.engine, retry)
-    print("\n".join(_summary_lines(sweep, plan, list(loads), remaining)), flush=True)
+    print("\n".join(_summary_lines(sweep, outline(sweep, folder, retry))), flush=True)
     if arguments.dry_run:
         return 0
     folder = made_folder(folder, new=arguments.into is None and arguments.resume is None)
@@ -93,6 +89,15 @@ def run(arguments: argparse.Namespace) -> int:
         return interrupted(interrupt, "sweep", folder)
     print(f"{folder / 'index.md'}")
     return 0 if completed else 1
+
+
+def outline(sweep: Sweep, folder: Path, retry: bool) -> str:
+    """Describe the runs of a sweep, its servers and the time left. `retry`: failed runs are repeated."""
+    loads = sweep.loads()
+    plan = starts(sweep, list(loads))
+    times = {name: time_estimate.planned(sweep, load) for name, load in loads.items()}
+    remaining = time_estimate.remaining_text(plan, Journal(folder), times, sweep.engine, retry)
+    return f"{plural(sum(len(start.runs) for start in plan), 'run')} on {servers_text(sweep, plan)}, {remaining}"
 
 
 def execute(sweep: Sweep, folder: Path, retry: bool, price_options: Prices = UNPRICED) -> bool:
@@ -139,7 +144,9 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
                 else "the folder has its own file; remove FILE"
             )
             raise UsageError(f"--resume {arguments.resume}: {reason}")
-        return _unchanged(definition.load(plan_file), arguments.resume), arguments.resume
+        sweep = definition.load(plan_file)
+        check_unchanged(sweep, arguments.resume)
+        return sweep, arguments.resume
     if arguments.no_retry:
         raise UsageError("--no-retry: needs --resume DIR")
     if arguments.file is None:
@@ -160,14 +167,13 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     return sweep, folder
 
 
-def _unchanged(sweep: Sweep, folder: Path) -> Sweep:
-    """Return the sweep. Raise UsageError if one of its variants has changed since the start."""
+def check_unchanged(sweep: Sweep, folder: Path) -> None:
+    """Raise UsageError if a variant of the sweep has changed since its start."""
     if changed := sweep.changed_variants:
         raise UsageError(
             f"--resume {folder}: variant {changed[0]} has changed since the sweep started; "
             "undo the change, or start a new sweep"
         )
-    return sweep
 
 
 def _sides(sweep: Sweep) -> str:
@@ -176,11 +182,10 @@ def _sides(sweep: Sweep) -> str:
     return f"{plural(len(sweep.others), 'variant')} against {sweep.baseline}"
 
 
-def _summary_lines(sweep: Sweep, plan: Sequence[ServerStart], names: Sequence[str], remaining: str) -> list[str]:
-    runs = plural(sum(len(start.runs) for start in plan), "run")
+def _summary_lines(sweep: Sweep, runs: str) -> list[str]:
     lines = [
-        f"sweep {sweep.name}: {_sides(sweep)} on {', '.join(names)}",
-        *prose("  ", f"{runs} on {servers_text(sweep, plan)}, {remaining}"),
+        f"sweep {sweep.name}: {_sides(sweep)} on {', '.join(sweep.loads())}",
+        *prose("  ", runs),
         *prose("  ", outlook(sweep)),
     ]
     for name in sweep.others:
