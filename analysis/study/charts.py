@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inferload.results.study import StudyPlan, StudyTable
+from inferload.campaign.sweep.study import Study, StudyTable
 
 from ..charts.chart import BLUE, GREEN, HEAT, ORANGE, RED, TEAL, VIOLET, Picture, PlotlyDict, layout, numbers, title
 from .findings import Grid, MeasuredRow, anchor, bases, effect, grid_of, published_change, term_of
@@ -13,7 +13,7 @@ _COLOURS = (BLUE, ORANGE, GREEN, VIOLET, TEAL, RED)
 _ROW_PX = 26
 
 
-def pictures(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[Picture]:
+def pictures(table: StudyTable, rows: Sequence[MeasuredRow], plan: Study) -> list[Picture]:
     """Return the charts of a table; none for a table of single values without changes."""
     if (grid := grid_of(table, plan, rows)) is not None:
         return [_heat(table, name, grid) for name in table.figures]
@@ -25,7 +25,7 @@ def pictures(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) ->
     return []
 
 
-def _changes(table: StudyTable, rows: Sequence[MeasuredRow], study: StudyPlan) -> Picture | None:
+def _changes(table: StudyTable, rows: Sequence[MeasuredRow], study: Study) -> Picture | None:
     """Return the chart of changes against the base: published as a diamond, here with the interval."""
     base_of = bases(table, study, rows)
     points = [

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from math import ceil, isfinite
 
+import numpy as np
+
 from inferload.figures.counting import count_turns
 from inferload.figures.limits.slo import Slo
 from inferload.turns.record import PhaseWindow, TurnRecord
@@ -160,7 +162,7 @@ def counted(
         if record.ok:
             for name, values in VALUES.items():
                 for value in values(record):
-                    tally.sketch(name).add(value)
+                    tally.sketch(name).add_many(np.array([value]))
             _count_stalls(tally, record, pauses)
         limits = None if slo is None else missed(slo, record)
         if limits is not None:

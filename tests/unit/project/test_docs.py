@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from inferload.deploy.sweep.definition import Sweep
 from paths import ROOT
 
+from inferload.campaign.sweep.definition import Sweep
 from inferload.cli import build_parser
 from inferload.scenario import scenario
 from inferload.scenario.files import typed_yaml

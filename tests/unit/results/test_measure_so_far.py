@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -70,8 +71,7 @@ def counted(report: Report) -> tuple[TallySet, HealthSet]:
     tallies.session_dropped(phase, "chat", dropped)
     for beat in beats:
         health.at(worker, phase).beat(beat, 2)
-    for delay_ms in delays_ms:
-        health.at(worker, phase).delay_ms.add(delay_ms)
+    health.at(worker, phase).delay_ms.add_many(np.array(delays_ms, dtype=float))
     return tallies, health
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import virtual
 from e2e_runs import scenario
-from inferload.deploy.pasted import kinds
-from inferload.deploy.pasted.bench import translate
-from inferload.deploy.pasted.shell import commands
+from inferload.analysis.interop.pasted import kinds
+from inferload.analysis.interop.pasted.bench import translate
+from inferload.analysis.interop.pasted.shell import commands
 
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS

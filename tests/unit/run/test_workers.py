@@ -151,7 +151,7 @@ def test_a_reporting_worker_is_not_lost_if_locust_misses_it() -> None:
     run = LossDetection("a")
     run.roster.members[0].heard()
     run.mark_lost({"a": SimpleNamespace(state="missing")}, 60)
-    assert (run.roster.lost, run.kinds) == ([], [])
+    assert (run.roster.members[0].lost, run.kinds) == (False, [])
 
 
 @pytest.mark.parametrize(("silent_s", "lost"), [(6, False), (14, False), (16, True)])

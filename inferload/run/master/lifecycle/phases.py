@@ -75,11 +75,6 @@ class RunEnd:
         self.complete = False  # and its records are written
         self._marks = marks
 
-    @property
-    def stopped(self) -> bool:
-        """True if the load was stopped before its end."""
-        return self.stop.is_set() and self.spent_ns is None
-
     def request_stop(self, reason: str, *, early: bool = False) -> None:
         """Begin the drain; the first reason counts. `early`: not a planned end, unless the load has ended already."""
         if not self.stop.is_set():

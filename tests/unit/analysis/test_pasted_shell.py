@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.pasted.kinds import BENCH, SERVE, THROUGHPUT, recognised
-from inferload.deploy.pasted.serve import translated
-from inferload.deploy.pasted.shell import commands
+from inferload.analysis.interop.pasted.kinds import BENCH, SERVE, THROUGHPUT, recognised
+from inferload.analysis.interop.pasted.serve import translated
+from inferload.analysis.interop.pasted.shell import commands
 from inferload.deploy.variants.variant import bundled
 
 from inferload import cli

@@ -14,15 +14,9 @@ import pytest
 from e2e_runs import alive, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.commands.sweep import _open_journal
 from inferload.deploy.launcher import launch, paths, probe, server_state
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import Command, ServerSpec
-from inferload.deploy.sweep import definition
-from inferload.deploy.sweep import plan as sweep_plan
-from inferload.deploy.sweep.definition import Sweep
-from inferload.deploy.sweep.journal import PortChosen, ServerReady, ServerStarting, SweepJournal, clear_up
-from inferload.deploy.sweep.runner import SweepRunner, port_for
 from ports import unused_port
 from simulator_process import Simulator
 
@@ -30,7 +24,12 @@ from inferload import cli
 from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.campaign import process
-from inferload.campaign.journal import RunEnded, RunRetried, alone
+from inferload.campaign.commands.sweep import _open_journal
+from inferload.campaign.journal import Journal, PortChosen, RunEnded, RunRetried, ServerReady, ServerStarting, alone
+from inferload.campaign.sweep import definition
+from inferload.campaign.sweep import plan as sweep_plan
+from inferload.campaign.sweep.definition import Sweep
+from inferload.campaign.sweep.runner import SweepRunner, clear_up, port_for
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.files.mistakes import ScenarioError
 
@@ -186,18 +185,18 @@ def test_a_resumed_sweep_keeps_its_pairs_and_folder(
 )
 def test_lines_of_a_journal_that_are_no_entries_are_left_out(line: str, tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text(f'{line}\n{{"kind": "run", "folder": "a", "wall_ns": 1}}\n')
-    journal = SweepJournal(tmp_path)
+    journal = Journal(tmp_path)
     assert ([run.folder for run in journal.runs], journal.port) == (["a"], None)
 
 
 def test_a_truncated_journal_is_read_up_to_the_last_complete_line(tmp_path: Path) -> None:
-    journal = SweepJournal(tmp_path)
+    journal = Journal(tmp_path)
     run = sweep_plan.starts(small(), ["smoke"])[0].runs[0]
     journal.write(ServerStarting(start_id="a", port=1, variant="x"))
     journal.write(RunEnded(folder=run.folder, exit_code=0))
     with (tmp_path / "journal.jsonl").open("a") as file:
         file.write('{"kind": "run", "fol')
-    again = SweepJournal(tmp_path)
+    again = Journal(tmp_path)
     assert again.outcome(run.folder) is not None
     assert again.servers == {"a"}
     assert again.failures == []
@@ -289,7 +288,7 @@ def test_the_planned_time_of_a_resumed_sweep_uses_its_runs(tmp_path: Path, capsy
     out = tmp_path / "out"
     out.mkdir()
     (out / "sweep.yaml").write_text(typed_yaml.to_text(sweep))
-    journal = SweepJournal(out)
+    journal = Journal(out)
     journal.write(ServerReady(port=1, took_s=4.0))
     journal.write(ServerReady(port=1, took_s=6.0))
     journal.write(RunEnded(folder=runs[0].folder, exit_code=0, took_s=10.0))
@@ -360,7 +359,7 @@ def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 def run_under_way(out: Path) -> int:
     """Wait until a run has started; return its process id."""
     return wait_until(
-        lambda: out.is_dir() and [run_process.pid for run_process in SweepJournal(out).under_way.values()], "a run"
+        lambda: out.is_dir() and [run_process.pid for run_process in Journal(out).under_way.values()], "a run"
     )[0]
 
 
@@ -376,7 +375,7 @@ def test_scenarios_that_end_by_count_can_be_swept(tmp_path: Path, capsys: pytest
     swept = begin(tmp_path, "sweep.yaml", "--into", "out")
     output = swept.communicate(timeout=200)[0]
     out = tmp_path / "out"
-    assert SweepJournal(out).failures == [], output
+    assert Journal(out).failures == [], output
     assert "at least about 14 s: the duration of a run of quick is unknown" in " ".join(output.split())
     for summary in (out / f"quick/{name}/000/summary.json" for name in ("tiny-baseline", "tiny-prefix-caching")):
         assert json.loads(summary.read_text())["sessions"]["completed"] == 7
@@ -448,8 +447,8 @@ def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
     assert variant["prices"] == {"gpu_hour": 2.5, "gpus": 1}
     assert variant["memory_mb"] > 1
     assert variant["startup_s"] > 0
-    assert SweepJournal(out).servers == set()
-    assert SweepJournal(out).under_way == {}
+    assert Journal(out).servers == set()
+    assert Journal(out).under_way == {}
 
 
 def test_the_prefix_cache_is_reset_between_runs(
@@ -468,7 +467,7 @@ def test_the_prefix_cache_is_reset_between_runs(
     monkeypatch.setattr(SweepRunner, "_up", lambda *_: server)
     monkeypatch.setattr(launch, "stop", lambda _server: True)
     start = sweep_plan.starts(small(scenarios=("smoke", "demo")), ["smoke", "demo"])[0]
-    SweepRunner(small(), tmp_path, {}, SweepJournal(tmp_path), print).perform([start])
+    SweepRunner(small(), tmp_path, {}, Journal(tmp_path), print).perform([start])
     assert len(cached) == 4
     assert cached[0] == cached[2] == 0
     assert cached[1] == cached[3] > 0
@@ -494,13 +493,13 @@ def test_runs_that_depend_on_earlier_ones_of_their_start_are_resumed_with_them(
     monkeypatch.setattr(SweepRunner, "_run_on_server", lambda _self, _start, runs: made.extend(runs))
     planned = small(restart="once", variants=("tiny-all",), **changes)
     start = sweep_plan.starts(planned, ["smoke"])[0]
-    journal = SweepJournal(tmp_path)
+    journal = Journal(tmp_path)
     for number in (0, 2, 3):
         journal.write(RunEnded(folder=start.runs[number].folder, exit_code=0, cause="failed" if number == 3 else None))
     journal.retry()
     SweepRunner(planned, tmp_path, {}, journal, print).perform([start])
     assert [start.runs.index(run) for run in made] == again
-    assert [entry.folder for entry in SweepJournal(tmp_path).runs] == [
+    assert [entry.folder for entry in Journal(tmp_path).runs] == [
         start.runs[number].folder for number in (0, 2) if number not in again
     ]
 
@@ -508,7 +507,7 @@ def test_runs_that_depend_on_earlier_ones_of_their_start_are_resumed_with_them(
 def test_a_running_server_that_refuses_its_first_run_ends_the_sweep(tmp_path: Path) -> None:
     hosts = dict.fromkeys(("tiny-baseline", "tiny-all"), "http://127.0.0.1:9")
     planned = small(restart="once", variants=("tiny-all",), engine="running", hosts=hosts, reports=False)
-    loads, journal = planned.loads(), SweepJournal(tmp_path)
+    loads, journal = planned.loads(), Journal(tmp_path)
     with pytest.raises(UsageError, match=r"no connection to http://127\.0\.0\.1:9"):
         SweepRunner(planned, tmp_path, loads, journal, print).perform(sweep_plan.starts(planned, list(loads)))
     assert len(journal.runs) == len(journal.failures) == 1
@@ -516,23 +515,23 @@ def test_a_running_server_that_refuses_its_first_run_ends_the_sweep(tmp_path: Pa
 
 def servers_of(out: Path) -> list[server_state.LocalServer]:
     """Return the known servers at the port of the sweep."""
-    return [server for server in server_state.remembered() if server.port == SweepJournal(out).port]
+    return [server for server in server_state.remembered() if server.port == Journal(out).port]
 
 
 def test_failed_runs_are_retried_once_and_orphaned_servers_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "deploy")
-    journal = SweepJournal(tmp_path)
+    journal = Journal(tmp_path)
     good, bad = (run for start in sweep_plan.starts(small(), ["smoke"])[:2] for run in start.runs)
     port = unused_port()
     journal.write(PortChosen(port=port))
     journal.write(RunEnded(folder=good.folder, exit_code=1))
     journal.write(RunEnded(folder=bad.folder, cause="the server did not start"))
-    assert SweepJournal(tmp_path).retry() == 1
-    assert SweepJournal(tmp_path).retry() == 0
-    assert SweepJournal(tmp_path).outcome(good.folder) is not None
-    assert SweepJournal(tmp_path).outcome(bad.folder) is None
+    assert Journal(tmp_path).retry() == 1
+    assert Journal(tmp_path).retry() == 0
+    assert Journal(tmp_path).outcome(good.folder) is not None
+    assert Journal(tmp_path).outcome(bad.folder) is None
     journal.write(ServerStarting(start_id="a", port=port, variant="x"))
     sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
     other = local.start(ServerSpec(port=unused_port()), sleeper, "b")
@@ -540,11 +539,11 @@ def test_failed_runs_are_retried_once_and_orphaned_servers_stopped(
     # A start time in whole seconds can be before the entry of the start.
     server_state.remember(replace(server, started_at="2026-01-01T00:00:00Z"))
     try:
-        clear_up(SweepJournal(tmp_path))
+        clear_up(Journal(tmp_path))
         assert server_state.group(server) == []
         assert server_state.group(other) == [other.pid]
-        assert SweepJournal(tmp_path).servers == set()
-        assert port_for(SweepJournal(tmp_path)) == port
+        assert Journal(tmp_path).servers == set()
+        assert port_for(Journal(tmp_path)) == port
     finally:
         launch.stop(server)
         launch.stop(other)
@@ -584,5 +583,5 @@ def test_the_bundled_study_is_complete_after_a_kill(tmp_path: Path) -> None:
     summaries = [path for path in out.glob("*/*/[0-9]*/summary.json") if "comparison" not in path.parts]
     assert len(summaries) == 5 * 2 * 2
     assert len({entry["folder"] for entry in entries(out, "run")}) == len(entries(out, "run")) == 20
-    assert SweepJournal(out).failures == []
+    assert Journal(out).failures == []
     assert {path.parent.name for path in out.glob("comparison/*/*.md")} == {"smoke", "demo"}

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from inferload.base.numbers import plural
 from inferload.campaign import pairs
-
-from ..variants.variant import check_name, label
-from .definition import Sweep
+from inferload.campaign.sweep.definition import Sweep
+from inferload.deploy.variants.variant import check_name, label
 
 
 @dataclass(frozen=True, slots=True)

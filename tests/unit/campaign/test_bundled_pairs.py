@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from inferload.deploy.sweep import definition
 from inferload.deploy.variants import variant
 from paths import ROOT
 
+from inferload.campaign.sweep import definition
 from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog

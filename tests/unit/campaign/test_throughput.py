@@ -10,14 +10,14 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.commands.throughput import page, read_run
-from inferload.deploy.servers import offline_limit
 from inferload.deploy.servers.engines import Command, ServerSpec
-from inferload.deploy.servers.offline_limit import OfflineLimit, OfflineLoad
 from inferload.deploy.variants.variant import named
 
 from inferload import cli
 from inferload.base.errors import UsageError
+from inferload.campaign import offline_limit
+from inferload.campaign.commands.throughput import page, read_run
+from inferload.campaign.offline_limit import OfflineLimit, OfflineLoad
 from inferload.campaign.signals import Terminated
 
 

@@ -2,30 +2,22 @@
 
 import argparse
 import shlex
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.base.numbers import plural
+from inferload.campaign import runner
 from inferload.campaign.ab import sides_of
-from inferload.campaign.signals import Terminated, signals_interrupt
-from inferload.results.study import STUDY, StudyPlan
+from inferload.campaign.commands.sweep import check_unchanged, execute, outline
+from inferload.campaign.journal import made_folder
+from inferload.campaign.signals import interrupted, signals_interrupt
+from inferload.campaign.sweep import study as studies
+from inferload.campaign.sweep.study import STUDY, Study
+from inferload.deploy.commands.variants import prose
+from inferload.deploy.servers.engines import ENGINES
 from inferload.scenario.files import catalog, data_files, typed_yaml
-
-from ..servers.engines import ENGINES
-from ..study import definition
-from ..sweep import definition as sweeps
-from ..sweep import time_estimate
-from ..sweep.definition import Sweep
-from ..sweep.journal import SweepJournal
-from ..sweep.plan import servers_text, starts
-from ..sweep.runner import PLAN
-from .sweep import execute
-from .variants import prose
 
 _EPILOG = """\
 Examples:
@@ -60,6 +52,12 @@ def register(subparsers: Any) -> None:
         default=[],
         help="running servers instead, by variant of the study; parts without their baseline are left out",
     )
+    add(
+        "--clock",
+        choices=("real", "virtual"),
+        help="real: run on the simulator in real time; virtual: on a clock that jumps to the next event "
+        "(default: of each part, virtual for the bundled studies on the simulator)",
+    )
     add("--quick", action="store_true", help="fewer and shorter runs: a look at the page, no verdicts")
     add("--part", action="append", default=[], metavar="PART", help="run this part only; repeatable")
     add("--resume", type=Path, metavar="DIR", help="continue an interrupted study")
@@ -73,36 +71,38 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.name == "list":
         print("\n".join(_list_lines()))
         return 0
-    plan, planned, folder = _resumed(arguments) if arguments.resume else _new(arguments)
-    print("\n".join(_summary_lines(plan, planned, folder, arguments.resume is not None)), flush=True)
+    study, folder = _resumed(arguments) if arguments.resume else _new(arguments)
+    retry = arguments.resume is not None
+    print("\n".join(_summary_lines(study, folder, retry)), flush=True)
     if arguments.dry_run:
         return 0
-    _write(plan, planned, folder)
+    folder = made_folder(folder, new=arguments.into is None and not retry)
+    rundir.write_text(folder / STUDY, typed_yaml.to_text(study, defaults=False))
     completed = []
     try:
         with signals_interrupt():
-            for name, sweep in planned.items():
-                print(f"\n== {plan.parts[name].title} ({folder / name}) ==", flush=True)
-                completed.append(execute(sweep, folder / name, retry=arguments.resume is not None))
+            for name, part in study.parts.items():
+                print(f"\n== {part.title} ({folder / name}) ==", flush=True)
+                completed.append(execute(part.sweep, made_folder(folder / name, new=False), retry))
     except KeyboardInterrupt as interrupt:
-        print(f"interrupted; continue with: inferload study --resume {folder}", file=sys.stderr)
-        return 128 + (interrupt.args[0] if isinstance(interrupt, Terminated) else signal.SIGINT)
+        return interrupted(interrupt, "study", folder)
     return 0 if _page(folder) and all(completed) else 1
 
 
 def _list_lines() -> list[str]:
     paths = sorted((catalog.folder() / "studies").glob("*.yaml"))
-    found = {path.stem: definition.load(path) for path in paths}
+    found = {path.stem: studies.load(path) for path in paths}
     width = max(map(len, found), default=0)
     return [
         f"{name:<{width}}  {study.title} ({study.source.title}, {study.source.date})" for name, study in found.items()
     ]
 
 
-def _new(arguments: argparse.Namespace) -> tuple[StudyPlan, dict[str, Sweep], Path]:
+def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
+    """Return the study as it runs, and its folder."""
     if arguments.name is None:
         raise UsageError("study: needs NAME or --resume DIR; inferload study list prints the bundled ones")
-    study = definition.load(Path(arguments.name))
+    study = studies.load(Path(arguments.name))
     if unknown := [part for part in arguments.part if part not in study.parts]:
         raise UsageError(f"--part {unknown[0]}: {study.name} has the parts {', '.join(study.parts)}")
     if arguments.part:
@@ -110,79 +110,60 @@ def _new(arguments: argparse.Namespace) -> tuple[StudyPlan, dict[str, Sweep], Pa
     if arguments.hosts and arguments.engine:
         raise UsageError("--host: the servers run already; remove --engine")
     hosts = sides_of(arguments.hosts)
-    engine: definition.Engine = "running" if hosts else arguments.engine or "simulator"
-    words = ["inferload", "study", arguments.name]
-    words += [word for side in arguments.hosts for word in ("--host", side)] or ["--engine", engine]
-    words += [word for part in arguments.part for word in ("--part", part)]
-    command = shlex.join([*words, *(["--quick"] if arguments.quick else [])])
-    plan = study.plan(engine, arguments.quick, command, hosts)
-    if not plan.parts:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
+    engine = "running" if hosts else arguments.engine or study.engine
+    planned = study.resolved(engine, arguments.quick, _command(arguments, engine), hosts, arguments.clock)
+    if not planned.parts:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in planned.left_out.items())
         raise UsageError(f"{'--host' if hosts else f'--engine {engine}'}: runs no part of {study.name}: {reasons}")
-    sweeps_of = study.sweeps(engine, arguments.quick, hosts)
-    used = {name for sweep in sweeps_of.values() for name in sweep.hosts}
+    used = {name for part in planned.parts.values() for name in part.hosts}
     if unused := [name for name in hosts if name not in used]:
-        raise UsageError(
-            f"--host {unused[0]}: no variant of a part with its baseline; {study.name} has {_names(study)}"
+        variants = "; ".join(
+            f"{name}: {', '.join((part.baseline, *part.variants))}" for name, part in study.parts.items()
         )
+        raise UsageError(f"--host {unused[0]}: no variant of a part with its baseline; {study.name} has {variants}")
     folder = arguments.into or Path("runs") / rundir.default_name(study.name)
     if (folder / STUDY).exists():
         raise UsageError(f"{folder}: already contains a study; use --resume {folder}, or another folder with --into")
     for file in study.missing_files(engine, arguments.quick, hosts):
         print(f"inferload: {file}: not in the current folder; {data_files.remedy(Path(file))}", file=sys.stderr)
-    return plan, sweeps_of, folder
+    return planned, folder
 
 
-def _names(study: definition.Study) -> str:
-    """Return the variants of a study by part."""
-    return "; ".join(
-        f"{name}: {', '.join([part.sweep['baseline'], *part.sweep.get('variants', ())])}"
-        for name, part in study.parts.items()
-    )
+def _command(arguments: argparse.Namespace, engine: str) -> str:
+    """Return the command line that repeats the study."""
+    words = ["inferload", "study", arguments.name]
+    words += [word for side in arguments.hosts for word in ("--host", side)] or ["--engine", engine]
+    words += [word for part in arguments.part for word in ("--part", part)]
+    words += ["--clock", arguments.clock] if arguments.clock else []
+    return shlex.join([*words, *(["--quick"] if arguments.quick else [])])
 
 
-def _resumed(arguments: argparse.Namespace) -> tuple[StudyPlan, dict[str, Sweep], Path]:
+def _resumed(arguments: argparse.Namespace) -> tuple[Study, Path]:
     folder = arguments.resume
-    given = [name for name in ("into", "part", "quick", "hosts", "engine") if getattr(arguments, name)]
+    given = [name for name in ("into", "part", "quick", "hosts", "engine", "clock") if getattr(arguments, name)]
     if given or arguments.name is not None:
         raise UsageError(
             f"--resume {folder}: the folder has its own plan; remove {'NAME' if not given else '--' + given[0]}"
         )
     if not (folder / STUDY).is_file():
         raise UsageError(f"--resume {folder}: contains no study; give the folder of a study")
-    plan = typed_yaml.from_text(catalog.read(folder / STUDY, "study "), str(folder / STUDY), StudyPlan)
-    return plan, {name: sweeps.load(folder / name / PLAN) for name in plan.parts}, folder
+    study = studies.read(folder / STUDY)
+    for part in study.parts.values():
+        check_unchanged(part, folder)
+    return study, folder
 
 
-def _write(plan: StudyPlan, planned: dict[str, Sweep], folder: Path) -> None:
-    """Write the plan of the study and of its parts, which --resume reads. Raise UsageError if the folder is not writable."""
-    try:
-        for name, sweep in planned.items():
-            (folder / name).mkdir(parents=True, exist_ok=True)
-            if not (folder / name / PLAN).exists():
-                rundir.write_text(folder / name / PLAN, typed_yaml.to_text(sweep.with_digests()))
-        rundir.write_text(folder / STUDY, typed_yaml.to_text(plan))
-    except OSError as error:
-        raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error
-
-
-def _summary_lines(plan: StudyPlan, planned: dict[str, Sweep], folder: Path, retry: bool) -> list[str]:
-    lines = [f"study {plan.name}: {plan.title}", *prose("  ", plan.question)]
-    for name, sweep in planned.items():
-        loads = sweep.loads()
-        server_starts = starts(sweep, list(loads))
-        times = {scenario: time_estimate.planned(sweep, load) for scenario, load in loads.items()}
-        remaining = time_estimate.remaining_text(server_starts, SweepJournal(folder / name), times, sweep.engine, retry)
-        runs = sum(len(start.runs) for start in server_starts)
-        lines += prose(f"  {name}: ", f"{plural(runs, 'run')} on {servers_text(sweep, server_starts)}, {remaining}")
+def _summary_lines(study: Study, folder: Path, retry: bool) -> list[str]:
+    lines = [f"study {study.name}: {study.title}", *prose("  ", study.question)]
+    for name, part in study.parts.items():
+        lines += prose(f"  {name}: ", outline(part, folder / name, retry))
     return lines + [
-        line for name, reason in plan.left_out.items() for line in prose(f"  {name}: ", f"left out: {reason}")
+        line for name, reason in study.left_out.items() for line in prose(f"  {name}: ", f"left out: {reason}")
     ]
 
 
 def _page(folder: Path) -> bool:
     """Run `inferload report` for the page of the study; print its headline and paths, or its error."""
-    argv = [sys.executable, "-m", "inferload", "report", str(folder)]
-    process = subprocess.run(argv, text=True, capture_output=True, check=False)
+    process = runner.report(folder)
     print(f"\n{(process.stdout or process.stderr).strip()}")
     return process.returncode == 0

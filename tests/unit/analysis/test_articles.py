@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from inferload.analysis.comparison.side_names import expanded
 from inferload.analysis.comparison.sides import read_side
-from inferload.deploy.study import definition
 from inferload.deploy.variants import variant
 from paths import ROOT
 
 from inferload import cli
+from inferload.campaign.sweep import study as definition
 from inferload.scenario.files import catalog
 
 ARTICLES = ROOT / "tests/data/articles"

@@ -14,10 +14,10 @@ from inferload.base.redaction import without_userinfo
 from inferload.scenario.files.data_sets import DATA_SETS
 from inferload.scenario.scenario import from_text
 
-from ..pasted.bench import translate
-from ..pasted.kinds import BENCH, SERVE, VllmCommand, options_of, recognised
-from ..pasted.serve import ServeVariant, translated
-from ..pasted.shell import Command, commands
+from ..interop.pasted.bench import translate
+from ..interop.pasted.kinds import BENCH, SERVE, VllmCommand, options_of, recognised
+from ..interop.pasted.serve import ServeVariant, translated
+from ..interop.pasted.shell import Command, commands
 
 # Options of `vllm bench throughput` that are no arguments of the engine, with those of `inferload throughput`; None: no equivalent.
 _LOAD = {

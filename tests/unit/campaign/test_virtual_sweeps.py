@@ -9,17 +9,16 @@ from typing import Any
 
 import psutil
 import pytest
-from inferload.deploy.sweep import definition
-from inferload.deploy.sweep.definition import Sweep
-from inferload.deploy.sweep.journal import SweepJournal
-from inferload.deploy.sweep.plan import starts
-from inferload.deploy.sweep.runner import SweepRunner
 from locust_process import summary_of
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.virtual_orders import Order, Ordered
-from inferload.campaign.journal import Entry, RunEnded
+from inferload.campaign.journal import Entry, Journal, RunEnded
+from inferload.campaign.sweep import definition
+from inferload.campaign.sweep.definition import Sweep
+from inferload.campaign.sweep.plan import starts
+from inferload.campaign.sweep.runner import SweepRunner
 from inferload.campaign.virtual_runs import Performer
 
 
@@ -42,9 +41,9 @@ def test_the_clock_is_virtual_on_the_simulator_only(engine: str) -> None:
         definition.check(sweep(engine=engine, clock="virtual"), "x")
 
 
-def performed(planned: Sweep, folder: Path) -> SweepJournal:
+def performed(planned: Sweep, folder: Path) -> Journal:
     folder.mkdir()
-    loads, journal = planned.loads(), SweepJournal(folder)
+    loads, journal = planned.loads(), Journal(folder)
     SweepRunner(planned, folder, loads, journal, lambda text: None).perform(starts(planned, list(loads)))
     return journal
 
@@ -72,7 +71,7 @@ def test_a_sweep_that_was_interrupted_has_the_results_of_one_that_was_not(keep: 
     runner = SweepRunner(planned, folder, loads, journal, lambda text: None)
     with pytest.raises(KeyboardInterrupt):
         runner.perform(starts(planned, list(loads)))
-    again = SweepJournal(folder)
+    again = Journal(folder)
     assert len(again.runs) == 1
     SweepRunner(planned, folder, loads, again, lambda text: None).perform(starts(planned, list(loads)))
     assert [entry.folder for entry in again.runs] == [entry.folder for entry in whole.runs]
@@ -81,7 +80,7 @@ def test_a_sweep_that_was_interrupted_has_the_results_of_one_that_was_not(keep: 
         assert (one["latency"], one["servers"]) == (other["latency"], other["servers"])
 
 
-class InterruptedJournal(SweepJournal):
+class InterruptedJournal(Journal):
     """Journal of a sweep that the user interrupts after its first run."""
 
     def write(self, entry: Entry) -> None:

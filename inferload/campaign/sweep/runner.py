@@ -4,24 +4,32 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
+from typing import Any
 
-from inferload.base import clock
+from inferload.base import clock, run_options, rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import duration
+from inferload.base.virtual_orders import Order, Ordered
 from inferload.campaign import runner
-from inferload.campaign.journal import RunEnded, RunRetried
+from inferload.campaign.journal import (
+    Journal,
+    PortChosen,
+    RunEnded,
+    RunRetried,
+    ServerDown,
+    ServerReady,
+    ServerStarting,
+)
 from inferload.campaign.runner import Runner
+from inferload.campaign.sweep.definition import Load, Sweep
+from inferload.campaign.sweep.plan import PlannedRun, ServerStart
 from inferload.campaign.virtual_runs import Performer
-
-from ..launcher import launch, probe, server_state
-from ..launcher.launch import ProgressCallback
-from ..launcher.server_state import LocalServer
-from ..servers import local
-from ..servers.engines import ServerSpec, command_of
-from .definition import Load, Sweep
-from .journal import PortChosen, ServerDown, ServerReady, ServerStarting, SweepJournal
-from .plan import PlannedRun, ServerStart
-from .virtual_runs import VirtualRuns
+from inferload.deploy.launcher import launch, probe, server_state
+from inferload.deploy.launcher.launch import ProgressCallback
+from inferload.deploy.launcher.server_state import LocalServer
+from inferload.deploy.servers import in_memory, local
+from inferload.deploy.servers.engines import ServerSpec, command_of
 
 PLAN = "sweep.yaml"
 
@@ -37,7 +45,7 @@ class SweepRunner:
         sweep: Sweep,
         folder: Path,
         loads: Mapping[str, Load],
-        journal: SweepJournal,
+        journal: Journal,
         progress: ProgressCallback,
     ) -> None:
         self._sweep = sweep
@@ -109,9 +117,30 @@ class SweepRunner:
             self._down(server)
 
     def _run_on_clock(self, start: ServerStart, remaining: list[PlannedRun], performer: Performer) -> None:
-        runs = VirtualRuns(self._sweep, self._folder, self._loads, self._journal, performer)
-        for entry in runs.perform(start, remaining):
+        variant = self._sweep.variant(start.variant)
+        order = Order(
+            options=list(in_memory.options_of(variant)),
+            facts=in_memory.facts_of(variant, self._sweep.prices.over(variant.prices)),
+            seed=Random(f"{self._sweep.seed}/start/{start.number}").getrandbits(32),
+            runs=[self._ordered(run, first=run is remaining[0]) for run in remaining],
+        )
+        for run, made in zip(remaining, performer.perform(order), strict=True):
+            code, took_s = (None, 0.0) if made is None else (made.exit_code, made.took_s)
+            entry = runner.ended(self._folder, run.folder, code, took_s)
+            self._journal.write(entry)
             self._report(entry)
+
+    def _ordered(self, run: PlannedRun, *, first: bool) -> Ordered:
+        folder, source = self._folder / run.folder, self._loads[run.scenario].source
+        rundir.set_aside(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        values = {**self._options(run), "clock": "virtual", "no_report": True, "run_dir": str(folder.absolute())}
+        return Ordered(
+            argv=["--headless", "--scenario", source, *run_options.words(values), *self._limit()],
+            log=str(folder.with_suffix(".log")),
+            report=str(folder.absolute()) if self._sweep.reports else "",
+            empties_cache=not first and not self._sweep.keep_cache,
+        )
 
     def _up(self, start: ServerStart) -> LocalServer:
         variant = self._sweep.variant(start.variant)
@@ -150,11 +179,16 @@ class SweepRunner:
             self._progress(f"  {entry.folder}: {found}")
 
     def _argv(self, run: PlannedRun, url: str) -> list[str]:
-        load = self._loads[run.scenario]
-        options = {"seed": str(run.seed), "no_report": not self._sweep.reports, "set": list(load.settings)}
+        options = {**self._options(run), "no_report": not self._sweep.reports}
+        source = self._loads[run.scenario].source
+        return runner.command(source, url, self._folder / run.folder, options, self._limit())
+
+    def _options(self, run: PlannedRun) -> dict[str, Any]:
+        return {"seed": str(run.seed), "set": list(self._loads[run.scenario].settings)}
+
+    def _limit(self) -> list[str]:
         seconds = self._sweep.measure_s
-        extra = [] if seconds is None else ["--run-time", f"{seconds:g}"]
-        return runner.command(load.source, url, self._folder / run.folder, options, extra)
+        return [] if seconds is None else ["--run-time", f"{seconds:g}"]
 
 
 def _ended(server: LocalServer) -> str | None:
@@ -169,10 +203,19 @@ def _remaining(start_ns: int, done_before: int, done: int, total: int) -> str:
     return f", about {duration(round(run_s * (total - done)))} left"
 
 
-def port_for(journal: SweepJournal) -> int:
+def port_for(journal: Journal) -> int:
     """Return the port of the sweep's servers: the recorded port, or a new one if another program uses it."""
     if journal.port is not None and probe.is_free("127.0.0.1", journal.port):
         return journal.port
     port = probe.free_port()
     journal.write(PortChosen(port=port))
     return port
+
+
+def clear_up(journal: Journal) -> None:
+    """Stop the run and the server of a killed sweep."""
+    journal.end_orphans()
+    for server in server_state.remembered():
+        if server.start_id in journal.servers:
+            launch.stop(server)
+            journal.write(ServerDown(start_id=server.start_id))

@@ -11,18 +11,17 @@ from typing import Any
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import percent
+from inferload.campaign.offline_limit import OfflineLimit, OfflineLoad, measure
 from inferload.campaign.signals import Terminated
+from inferload.deploy.commands.variants import variant_of
+from inferload.deploy.launcher import launch
+from inferload.deploy.servers.engines import ENGINES, ServerSpec
+from inferload.deploy.variants.variant import label
 from inferload.figures import table
 from inferload.figures.rate_figures import INPUT, OUTPUT, TURNS
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Summary
-
-from ..launcher import launch
-from ..servers.engines import ENGINES, ServerSpec
-from ..servers.offline_limit import OfflineLimit, OfflineLoad, measure
-from ..variants.variant import label
-from .variants import variant_of
 
 _PROMPTS = {"simulator": 1000, "vllm": 1000, "vllm-cpu": 64}
 _INPUT, _OUTPUT = 512, 128

@@ -13,11 +13,10 @@ from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.campaign.process import begin
 from inferload.campaign.signals import signals_interrupt
-
-from ..launcher import paths
-from ..launcher.launch import ProgressCallback, tail
-from ..vllm.log_cause import one_line
-from .engines import Command, ServerSpec, command_of
+from inferload.deploy.launcher import paths
+from inferload.deploy.launcher.launch import ProgressCallback, tail
+from inferload.deploy.servers.engines import Command, ServerSpec, command_of
+from inferload.deploy.vllm.log_cause import one_line
 
 _WAIT_S = 5.0
 _HELP_S = 600.0  # importing vLLM is slow on a busy machine
@@ -64,8 +63,8 @@ def measure(spec: ServerSpec, load: OfflineLoad, progress: ProgressCallback) -> 
 
 def simulated(command: Command, load: OfflineLoad) -> OfflineLimit:
     """Compute the limit with the scheduler of the simulator in simulated time."""
-    from ..simulator import flags, server_config
-    from ..simulator.core import offline
+    from inferload.deploy.simulator import flags, server_config
+    from inferload.deploy.simulator.core import offline
 
     config = server_config.resolve(flags.read(command.argv[3:]))
     if config.cost is None:

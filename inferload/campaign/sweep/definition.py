@@ -5,15 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from inferload.base.errors import UsageError
 from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
+from inferload.deploy.variants.settings import changed
+from inferload.deploy.variants.variant import Variant, label, named
 from inferload.figures.turn_figures import TTFT
 from inferload.results.cost import Prices
-from inferload.results.study import grid_point, grid_value
 from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog, typed_yaml
@@ -21,11 +22,20 @@ from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Whole, distinct
 from inferload.scenario.schema.fields import Name
 
-from ..variants.settings import changed
-from ..variants.variant import Variant, label, named
-
 MAX_POINTS = 100  # of a grid
+Engine = Literal["simulator", "vllm", "vllm-cpu", "running"]
+Clock = Literal["real", "virtual"]
 _GRID_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def grid_point(values: Mapping[str, str]) -> str:
+    """Return the name of a combination of a grid, such as `max-num-seqs-16.dtype-float16`."""
+    return ".".join(f"{flag}-{value}" for flag, value in values.items())
+
+
+def grid_value(value: str | int | float | bool) -> str:
+    """Format a value of a grid as in YAML."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class SweepScenario(ScenarioPart):
@@ -66,13 +76,11 @@ class Sweep(ScenarioPart):
 
     schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
     name: Name = Field(description="short name, also used for the folder")
-    engine: Literal["simulator", "vllm", "vllm-cpu", "running"] = Field(
-        description="engine of the servers; running: they run already (`hosts`)"
-    )
+    engine: Engine = Field(description="engine of the servers; running: they run already (`hosts`)")
     hosts: Mapping[str, str] = Field(
         default={}, description="URL of the running server of each variant, for engine running: {old: http://a:8000}"
     )
-    clock: Literal["real", "virtual"] = Field(
+    clock: Clock = Field(
         default="real",
         description="virtual: the runs take seconds, on a clock that jumps to the next event; engine simulator only",
     )
@@ -166,7 +174,7 @@ class Sweep(ScenarioPart):
         cost = SweepCost(gpu_hour_price=merged.gpu_hour, gpus=merged.gpus, cached_price_ratio=merged.cached_ratio)
         return self.model_copy(update={"cost": cost})
 
-    def with_digests(self) -> "Sweep":
+    def with_digests(self) -> Self:
         """Return a copy with the digests of the variants."""
         digests = {name: self.variant(name).digest for name in self.all_variants}
         return self.model_copy(update={"variant_digests": digests})

@@ -1,7 +1,6 @@
 """`inferload sweep`: runs of variants x scenarios x pairs, and a comparison."""
 
 import argparse
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,23 +11,22 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import markdown
 from inferload.base.numbers import plural
-from inferload.campaign.journal import JOURNAL, alone
+from inferload.campaign import runner
+from inferload.campaign.journal import JOURNAL, Journal, alone, made_folder
 from inferload.campaign.pairs import MAX_PAIRS
-from inferload.campaign.signals import Terminated, signals_interrupt
+from inferload.campaign.signals import interrupted, signals_interrupt
+from inferload.campaign.sweep import definition, time_estimate
+from inferload.campaign.sweep.definition import Sweep
+from inferload.campaign.sweep.plan import ServerStart, outlook, servers_text, starts
+from inferload.campaign.sweep.runner import PLAN, SweepRunner, clear_up
+from inferload.deploy.commands.variants import prose
+from inferload.deploy.launcher.launch import to_stderr
+from inferload.deploy.servers.engines import ENGINES
+from inferload.deploy.variants.variant import label
 from inferload.figures import table
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
 from inferload.scenario.files import typed_yaml
-
-from ..launcher.launch import to_stderr
-from ..servers.engines import ENGINES
-from ..sweep import definition, time_estimate
-from ..sweep.definition import Sweep
-from ..sweep.journal import SweepJournal, clear_up
-from ..sweep.plan import ServerStart, outlook, servers_text, starts
-from ..sweep.runner import PLAN, SweepRunner
-from ..variants.variant import label
-from .variants import prose
 
 _EPILOG = """\
 Examples:
@@ -79,28 +77,27 @@ def run(arguments: argparse.Namespace) -> int:
     price_options = prices.from_options(arguments)
     sweep, folder = _sweep_and_folder(arguments)
     sweep = sweep.priced(price_options)
-    loads = sweep.loads()
-    plan = starts(sweep, list(loads))
-    times = {name: time_estimate.planned(sweep, load) for name, load in loads.items()}
     retry = arguments.resume is not None and not arguments.no_retry
-    remaining = time_estimate.remaining_text(plan, SweepJournal(folder), times, sweep.engine, retry)
-    print("\n".join(_summary_lines(sweep, plan, list(loads), remaining)), flush=True)
+    print("\n".join(_summary_lines(sweep, outline(sweep, folder, retry))), flush=True)
     if arguments.dry_run:
         return 0
-    try:
-        if arguments.into is None and arguments.resume is None:
-            folder = rundir.make_new(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error
+    folder = made_folder(folder, new=arguments.into is None and arguments.resume is None)
     try:
         with signals_interrupt():
             completed = execute(sweep, folder, retry, price_options)
     except KeyboardInterrupt as interrupt:
-        print(f"interrupted; continue with: inferload sweep --resume {folder}", file=sys.stderr)
-        return 128 + (interrupt.args[0] if isinstance(interrupt, Terminated) else signal.SIGINT)
+        return interrupted(interrupt, "sweep", folder)
     print(f"{folder / 'index.md'}")
     return 0 if completed else 1
+
+
+def outline(sweep: Sweep, folder: Path, retry: bool) -> str:
+    """Describe the runs of a sweep, its servers and the time left. `retry`: failed runs are repeated."""
+    loads = sweep.loads()
+    plan = starts(sweep, list(loads))
+    times = {name: time_estimate.planned(sweep, load) for name, load in loads.items()}
+    remaining = time_estimate.remaining_text(plan, Journal(folder), times, sweep.engine, retry)
+    return f"{plural(sum(len(start.runs) for start in plan), 'run')} on {servers_text(sweep, plan)}, {remaining}"
 
 
 def execute(sweep: Sweep, folder: Path, retry: bool, price_options: Prices = UNPRICED) -> bool:
@@ -119,11 +116,11 @@ def execute(sweep: Sweep, folder: Path, retry: bool, price_options: Prices = UNP
         return not journal.failures and all(compared)
 
 
-def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry: bool) -> SweepJournal:
+def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry: bool) -> Journal:
     """Open the journal, end processes of an earlier sweep, and print the progress."""
     if not (folder / PLAN).exists():
         rundir.write_text(folder / PLAN, typed_yaml.to_text(sweep.with_digests()))
-    journal = SweepJournal(folder)
+    journal = Journal(folder)
     clear_up(journal)
     retried = journal.retry() if retry else 0
     runs = [run for start in plan for run in start.runs]
@@ -147,7 +144,9 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
                 else "the folder has its own file; remove FILE"
             )
             raise UsageError(f"--resume {arguments.resume}: {reason}")
-        return _unchanged(definition.load(plan_file), arguments.resume), arguments.resume
+        sweep = definition.load(plan_file)
+        check_unchanged(sweep, arguments.resume)
+        return sweep, arguments.resume
     if arguments.no_retry:
         raise UsageError("--no-retry: needs --resume DIR")
     if arguments.file is None:
@@ -168,14 +167,13 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     return sweep, folder
 
 
-def _unchanged(sweep: Sweep, folder: Path) -> Sweep:
-    """Return the sweep. Raise UsageError if one of its variants has changed since the start."""
+def check_unchanged(sweep: Sweep, folder: Path) -> None:
+    """Raise UsageError if a variant of the sweep has changed since its start."""
     if changed := sweep.changed_variants:
         raise UsageError(
             f"--resume {folder}: variant {changed[0]} has changed since the sweep started; "
             "undo the change, or start a new sweep"
         )
-    return sweep
 
 
 def _sides(sweep: Sweep) -> str:
@@ -184,11 +182,10 @@ def _sides(sweep: Sweep) -> str:
     return f"{plural(len(sweep.others), 'variant')} against {sweep.baseline}"
 
 
-def _summary_lines(sweep: Sweep, plan: Sequence[ServerStart], names: Sequence[str], remaining: str) -> list[str]:
-    runs = plural(sum(len(start.runs) for start in plan), "run")
+def _summary_lines(sweep: Sweep, runs: str) -> list[str]:
     lines = [
-        f"sweep {sweep.name}: {_sides(sweep)} on {', '.join(names)}",
-        *prose("  ", f"{runs} on {servers_text(sweep, plan)}, {remaining}"),
+        f"sweep {sweep.name}: {_sides(sweep)} on {', '.join(sweep.loads())}",
+        *prose("  ", runs),
         *prose("  ", outlook(sweep)),
     ]
     for name in sweep.others:
@@ -212,7 +209,7 @@ def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices) -
     return process.returncode == 0
 
 
-def _index(folder: Path, sweep: Sweep, journal: SweepJournal, names: Sequence[str]) -> None:
+def _index(folder: Path, sweep: Sweep, journal: Journal, names: Sequence[str]) -> None:
     lines = [f"# Sweep {markdown(sweep.name)}", "", markdown(outlook(sweep)) + ".", ""]
     missing = "The comparison failed." if sweep.others else "There is no other variant to compare."
     for name in names:
@@ -231,6 +228,5 @@ def _index(folder: Path, sweep: Sweep, journal: SweepJournal, names: Sequence[st
 
 def _page(folder: Path) -> None:
     """Run `inferload report` for the page of the sweep and print its path or its error."""
-    argv = [sys.executable, "-m", "inferload", "report", str(folder)]
-    process = subprocess.run(argv, text=True, capture_output=True, check=False)
+    process = runner.report(folder)
     print(f"\n{process.stdout.strip().rpartition('  ')[2] if process.returncode == 0 else process.stderr.strip()}")

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inferload.deploy.variants.variant import family_of
+from inferload.deploy.vllm.arguments import ELSEWHERE, OF_V0, REFUSED, REFUSED_VALUES, to_argv, v0_defaults
+
 from inferload.base.errors import UsageError
 from inferload.base.redaction import without_userinfo
 from inferload.scenario.files.yaml_text import as_yaml, parse
 from inferload.scenario.schema.fields import secret_header
 
-from ..variants.variant import family_of
-from ..vllm.arguments import ELSEWHERE, OF_V0, REFUSED, REFUSED_VALUES, to_argv, v0_defaults
 from .kinds import options_of
 
 _SHORT = {

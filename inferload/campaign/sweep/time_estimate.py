@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from statistics import mean
 
 from inferload.base.numbers import duration, listed
+from inferload.campaign.journal import Journal
+from inferload.campaign.sweep.definition import Load, Sweep
+from inferload.campaign.sweep.plan import PlannedRun, ServerStart
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.planned_load import SampleSize, planned_end_s
 from inferload.workload.sessions import Sessions
-
-from .definition import Load, Sweep
-from .journal import SweepJournal
-from .plan import PlannedRun, ServerStart
 
 # Estimates for a sweep without durations in its journal: start of an engine, time of a run outside its phases (processes,
 # preflight, drain, files), and time for its reports.
@@ -52,11 +51,14 @@ def planned(sweep: Sweep, load: Load) -> RunTime:
 
 
 def remaining_text(
-    plan: Sequence[ServerStart], journal: SweepJournal, planned_times: Mapping[str, RunTime], engine: str, retry: bool
+    plan: Sequence[ServerStart], journal: Journal, planned_times: Mapping[str, RunTime], engine: str, retry: bool
 ) -> str:
     """Describe the duration of the remaining runs. `retry`: failed runs are repeated."""
-    measured = {name: RunTime(mean(durations_s), 0.0) for name, durations_s in journal.run_durations_s().items()}
-    times = {**planned_times, **measured}
+    durations_s: dict[str, list[float]] = {}
+    for entry in journal.runs:
+        if not entry.cause:
+            durations_s.setdefault(entry.folder.partition("/")[0], []).append(entry.took_s)
+    times = {**planned_times, **{name: RunTime(mean(of_runs_s), 0.0) for name, of_runs_s in durations_s.items()}}
     remaining = [start for start in plan if _remaining_runs(start, journal, retry)]
     runs = [run.scenario for start in remaining for run in _remaining_runs(start, journal, retry)]
     starts_s = len(remaining) * mean(journal.start_durations_s or [START_S[engine]])
@@ -72,11 +74,11 @@ def remaining_text(
     return f"about {_rounded(known_s)}{suffix}"
 
 
-def _remaining_runs(start: ServerStart, journal: SweepJournal, retry: bool) -> list[PlannedRun]:
+def _remaining_runs(start: ServerStart, journal: Journal, retry: bool) -> list[PlannedRun]:
     return [run for run in start.runs if not _done(journal, run, retry)]
 
 
-def _done(journal: SweepJournal, run: PlannedRun, retry: bool) -> bool:
+def _done(journal: Journal, run: PlannedRun, retry: bool) -> bool:
     outcome = journal.outcome(run.folder)
     return outcome is not None and not (retry and outcome.cause)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inferload.deploy.pasted.bench import Translation, ramp_rate, ramp_s, translate
-from inferload.deploy.pasted.kinds import recognised
-from inferload.deploy.pasted.shell import commands
+from inferload.analysis.interop.pasted.bench import Translation, ramp_rate, ramp_s, translate
+from inferload.analysis.interop.pasted.kinds import recognised
+from inferload.analysis.interop.pasted.shell import commands
 
 from inferload import cli
 from inferload.scenario.scenario import from_text, load

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 from inferload.analysis.study import page
 from inferload.analysis.study.results import read_results
-from inferload.deploy.commands import study as command
-from inferload.deploy.study import definition
-from inferload.deploy.study.definition import Engine, Study
 from paths import DATA, ROOT
 
 from inferload import cli
 from inferload.base.errors import UsageError
-from inferload.results.study import StudyPlan, grid_point
+from inferload.campaign.sweep import study as definition
+from inferload.campaign.sweep.definition import Engine, grid_point
+from inferload.campaign.sweep.study import STUDY, Study
 from inferload.scenario.files import catalog, typed_yaml
 
 BUNDLED = sorted((catalog.folder() / "studies").glob("*.yaml"))
@@ -31,7 +30,12 @@ source: {title: a text, date: 2026-01-01, setting: one run}
 parts:
   only:
     title: The only part
-    sweep: {baseline: tiny-baseline, variants: [tiny-all], scenarios: [smoke], pairs: 1, measure_s: 2, reports: false}
+    baseline: tiny-baseline
+    variants: [tiny-all]
+    scenarios: [smoke]
+    pairs: 1
+    measure_s: 2
+    reports: false
     engines: {vllm-cpu: {left_out: it is too slow}}
 tables:
   - key: t
@@ -50,23 +54,23 @@ claims:
 @pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
 def test_each_row_of_a_bundled_study_has_runs(path: Path, quick: bool, engine: Engine) -> None:
     study = definition.load(path)
-    sweeps = study.sweeps(engine, quick)
-    plan = study.plan(engine, quick, "inferload study")
+    plan = study.resolved(engine, quick)
     assert set(plan.parts) | set(plan.left_out) == set(study.parts)
     for table in plan.tables:
         if table.part in plan.left_out:
             continue
         part = plan.parts[table.part]
-        assert {row.scenario for row in table.rows} <= set(part.scenarios)
+        assert {row.scenario for row in table.rows} <= set(part.scenario_names)
         if not quick:  # which may leave out variants
-            rows = {row.variant for row in table.rows} - set(part.variants)
+            rows = {row.variant for row in table.rows} - set(part.labels)
             assert not rows or engine == "vllm-cpu", rows
-        assert table.base is None or {row.label: row.variant for row in table.rows}[table.base] in part.variants
+        assert table.base is None or {row.label: row.variant for row in table.rows}[table.base] in part.labels
         assert not table.grid or len(part.grid) == 2
-    for name, sweep in sweeps.items():
-        assert sweep.engine == engine
-        assert sweep.pairs == 1 or not quick, name
-    assert typed_yaml.from_text(typed_yaml.to_text(plan), "x", StudyPlan) == plan
+    for name, part in plan.parts.items():
+        assert part.engine == engine
+        assert part.pairs == 1 or not quick, name
+    stored = typed_yaml.from_text(typed_yaml.to_text(plan, defaults=False), "x", Study)
+    assert typed_yaml.to_text(stored) == typed_yaml.to_text(plan)
 
 
 def test_all_studies_are_bundled() -> None:
@@ -97,7 +101,7 @@ def small(tmp_path: Path) -> Path:
         ("    base: old\n", "", "table t has no base"),
         ("[mean(ttft_ms)]", "[mean(ttft)]", "ttft"),
         ("baseline: tiny-baseline", "baseline: tiny-basline", "did you mean tiny-baseline?"),
-        ("pairs: 1", "pairs: 0", "part only: pairs: Input should be greater"),
+        ("pairs: 1", "pairs: 0", "parts.only.pairs"),
     ],
 )
 def test_mistakes_in_a_study_are_named(
@@ -148,11 +152,9 @@ def test_running_servers_replace_those_that_a_study_starts(small: Path, capsys: 
 @pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
 def test_each_part_without_a_grid_runs_on_running_servers(path: Path) -> None:
     study = definition.load(path)
-    names = {
-        name for part in study.parts.values() for name in (part.sweep["baseline"], *part.sweep.get("variants", ()))
-    }
-    plan = study.plan("running", False, "x", dict.fromkeys(names, "http://a:1"))
-    assert set(plan.left_out) == {name for name, part in study.parts.items() if part.sweep.get("grid")}
+    names = {name for part in study.parts.values() for name in (part.baseline, *part.variants)}
+    plan = study.resolved("running", hosts=dict.fromkeys(names, "http://a:1"))
+    assert set(plan.left_out) == {name for name, part in study.parts.items() if part.grid}
 
 
 def test_a_dry_run_shows_runs_and_duration_of_each_part(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,10 +164,25 @@ def test_a_dry_run_shows_runs_and_duration_of_each_part(small: Path, capsys: pyt
     assert not (small.parent / "out").exists()
 
 
+def stored(small: Path) -> Path:
+    """Return the folder of a study without a run."""
+    folder = small.parent / "out"
+    folder.mkdir()
+    study = definition.load(small).resolved("simulator", quick=True)
+    (folder / STUDY).write_text(typed_yaml.to_text(study, defaults=False))
+    return folder
+
+
+def test_the_clock_of_a_study_can_be_chosen(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = definition.load(Path("riddle"))
+    for chosen, clock in ((None, "virtual"), ("real", "real"), ("virtual", "virtual")):
+        assert {part.clock for part in study.resolved("simulator", clock=chosen).parts.values()} == {clock}
+    assert cli.main(["study", str(small), "--engine", "vllm", "--clock", "virtual", "--dry-run"]) == 2
+    assert "clock virtual needs engine simulator, not vllm" in capsys.readouterr().err
+
+
 def test_a_study_with_a_plan_is_resumed_with_its_own(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = definition.load(small)
-    plan, folder = study.plan("simulator", True, "inferload study small"), small.parent / "out"
-    command._write(plan, study.sweeps("simulator", True), folder)
+    folder = stored(small)
     small.unlink()
     assert cli.main(["study", "--resume", str(folder), "--dry-run"]) == 0
     assert "only: 2 runs on 2 starts" in capsys.readouterr().out
@@ -177,9 +194,9 @@ def test_a_data_file_replaces_the_stand_in(small: Path, monkeypatch: pytest.Monk
     text = SMALL.replace("    engines:", "    with_file: {path: data.json, sweep: {scenarios: [demo]}}\n    engines:")
     study: Study = typed_yaml.from_text(text, "x", Study)
     monkeypatch.chdir(small.parent)
-    assert study.sweeps("simulator", False)["only"].scenarios == ("smoke",)
+    assert study.resolved("simulator").parts["only"].scenario_names == ("smoke",)
     (small.parent / "data.json").write_text("[]")
-    assert study.sweeps("simulator", False)["only"].scenarios == ("demo",)
+    assert study.resolved("simulator").parts["only"].scenario_names == ("demo",)
 
 
 def test_a_part_alone_has_its_tables_and_claims() -> None:
@@ -189,9 +206,7 @@ def test_a_part_alone_has_its_tables_and_claims() -> None:
 
 
 def test_a_folder_without_runs_has_no_page(small: Path) -> None:
-    study = definition.load(small)
-    folder = small.parent / "out"
-    command._write(study.plan("simulator", False, "x"), study.sweeps("simulator", False), folder)
+    folder = stored(small)
     with pytest.raises(UsageError, match="no finished run; continue with: inferload study --resume"):
         page.make_study(folder)
 
@@ -227,8 +242,8 @@ def test_the_values_of_a_grid_name_its_variants() -> None:
         "variant: tiny-all", "variant: enforce-eager-true.max-num-seqs-2"
     )
     study: Study = typed_yaml.from_text(text, "x", Study)
-    part = study.plan("simulator", False, "x").parts["only"]
+    part = study.resolved("simulator").parts["only"]
     points = {
-        grid_point({"enforce-eager": eager, "max-num-seqs": seqs}) for eager, seqs in product(*part.grid.values())
+        grid_point({"enforce-eager": eager, "max-num-seqs": seqs}) for eager, seqs in product(*part.grid_words.values())
     }
-    assert points == set(part.variants[1:])
+    assert points == set(part.labels[1:])
