@@ -17,7 +17,7 @@ from inferload.locust_adapters import runners
 from inferload.locust_adapters.process import WorkerCount
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.verdict.outcome import WORKERS_ENDED
-from inferload.run.master.end_report import Outcome
+from inferload.run.master.end_report import EndReport, Outcome
 from inferload.run.master.execution import Execution
 from inferload.run.master.finish import RunResult
 from inferload.run.master.lifecycle import inbox
@@ -58,8 +58,9 @@ class Controller:
         self._stages = RunStages()
         self._users = LocustUsers(environment, self.start, self.stop)
         self.process = ProcessEnd(environment, lambda: self.under_way)
+        self._end_report = EndReport(environment, own)
         self._execution = Execution(
-            environment, own, workers, stages=self._stages, users=self._users, process=self.process
+            environment, own, workers, self._stages, self._users, self.process, self._end_report
         )
         runners.share_among(environment, self._members)
         inbox.register_handlers(self._runner, lambda: None if self.run is None else self.run.inbox)
@@ -182,9 +183,9 @@ class Controller:
         """End the process after a signal: the first drains the run, a later Ctrl-C ends turns in flight."""
         run, process = self.run, self.process
         if process.headless and not process.signalled and self._stages.stage is Stage.IDLE:  # no run has begun
-            report, outcome = self._execution.end_report, Outcome()
-            report.stopped_early(outcome, by)
-            report.write_outputs(outcome)
+            outcome = Outcome()
+            self._end_report.stopped_early(outcome, by)
+            self._end_report.write_outputs(outcome)
         process.signal()
         self._stages.stop(by)  # a second pass does not begin
         if run is None:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import gevent
@@ -36,39 +37,29 @@ logger = logging.getLogger(__name__)
 _STOP_CHECK_S = 0.1  # interval of checks for a stop during the preflight
 
 
+@dataclass(eq=False)
 class Execution:
     """Executes the runs of a process, one at a time.
 
-    `latest`: the run, or after its end the last one that was prepared. `live`: of the current run, or of the last one; None
-    without a web UI.
+    `latest`: the run, or after its end the last one that was prepared. `result`: of the last pass that has ended. `live`: of the
+    current run, or of the last one; None without a web UI.
     """
 
-    def __init__(
-        self,
-        environment: Any,
-        own: ProcessSettings,
-        workers: WorkerCount,
-        *,
-        stages: RunStages,
-        users: LocustUsers,
-        process: ProcessEnd,
-    ) -> None:
-        self.end_report = EndReport(environment, own)
-        self.latest: MasterRun | None = None
-        self.result: RunResult | None = None
-        self.live: LiveRun | None = None
-        self._environment = environment
-        self._runner = environment.runner
-        self._own = own
-        self._workers = workers
-        self._stages = stages
-        self._users = users
-        self._process = process
-        self._admitted: tuple[RunSpec, Preflight] | None = None
+    environment: Any
+    own: ProcessSettings
+    workers: WorkerCount
+    stages: RunStages
+    users: LocustUsers
+    process: ProcessEnd
+    end_report: EndReport
+    latest: MasterRun | None = None
+    result: RunResult | None = None
+    live: LiveRun | None = None
+    _admitted: tuple[RunSpec, Preflight] | None = None
 
     def admit(self, spec: RunSpec) -> None:
         """Check the server before a run begins; UsageError if no run is possible."""
-        self._admitted = spec, preflight(spec, self._own)
+        self._admitted = spec, preflight(spec, self.own)
 
     def execute(self, spec: RunSpec | UsageError) -> None:
         """Execute a run; one with a cold and a warm pass, both in turn unless a stop is requested before the second.
@@ -96,9 +87,9 @@ class Execution:
                     break
                 passes.ended(current, result.run_dir, run.salt)
             self.end_report.passes_ended(outcome)
-            if not self._process.headless:
-                self._users.stop()
-        self._process.run_over()
+            if not self.process.headless:
+                self.users.stop()
+        self.process.run_over()
 
     # -- outcome and end
 
@@ -112,21 +103,21 @@ class Execution:
         except UsageError as error:
             self._refuse(outcome, str(error), f"not started: {error}")
         except StoppedEarly:
-            self.end_report.stopped_early(outcome, self._stages.stopped_by or "")
+            self.end_report.stopped_early(outcome, self.stages.stopped_by or "")
         except Exception as error:  # the greenlet's boundary: an internal error ends the run with exit code 2
             logger.exception("internal error")
             why = f"internal error: {type(error).__name__}: {error}"
             self._refuse(outcome, why, why)
         finally:
-            if not self._stages.load_begun.is_set():
-                runners.end_shape(self._runner)  # its next tick would begin another run
-            self._stages.end(last=self._process.after_run)
+            if not self.stages.load_begun.is_set():
+                runners.end_shape(self.environment.runner)  # its next tick would begin another run
+            self.stages.end(last=self.process.after_run)
             self._end_live()
             self.end_report.write_outputs(outcome)
-            self._stages.release()
+            self.stages.release()
 
     def _refuse(self, outcome: Outcome, why: str, text: str) -> None:
-        self._stages.trouble = why
+        self.stages.trouble = why
         self.end_report.refused(outcome, why, text)
 
     def _end_live(self) -> None:
@@ -141,7 +132,7 @@ class Execution:
         """Return the passes of a run. UsageError if its options, or the directory of a pass, cannot be used."""
         if isinstance(spec, UsageError):
             raise spec
-        path = self._own.run_dir or self._own.runs_folder / rundir.default_name(spec.scenario.name)
+        path = self.own.run_dir or self.own.runs_folder / rundir.default_name(spec.scenario.name)
         passes = Passes(spec, cache_passes.passes(spec.scenario.cache), path)
         for current in passes.todo:
             folder = cache_passes.folder(path, current)
@@ -151,27 +142,27 @@ class Execution:
     def _begin_pass(self, passes: Passes, current: CachePass) -> None:
         """End the pass before, if there is one; StoppedEarly if a stop was requested, even after its load."""
         if passes.earlier is not None:
-            self._stages.next_pass()
-            self._users.stop()
+            self.stages.next_pass()
+            self.users.stop()
             self._end_live()
-            self._stages.check_stop()
-            self._process.await_scrape()
+            self.stages.check_stop()
+            self.process.await_scrape()
         if len(passes.todo) > 1:
             logger.info("run %d of %d: %s", passes.todo.index(current) + 1, len(passes.todo), current.arm)
 
     @property
     def _numbers_folders(self) -> bool:
         """True if a run goes to another directory where the one that it is to use has files."""
-        return self._own.run_dir is None or not self._process.headless
+        return self.own.run_dir is None or not self.process.headless
 
     # -- steps of a pass
 
     def _check(self, spec: RunSpec) -> Preflight:
         """Wait for the workers, and check the server; StoppedEarly after a stop."""
-        worker_setup.wait_for_workers(self._runner, self._workers, lambda: self._stages.stopped_by is not None)
-        self._stages.check_stop()
+        worker_setup.wait_for_workers(self.environment.runner, self.workers, lambda: self.stages.stopped_by is not None)
+        self.stages.check_stop()
         findings = self._preflight(spec)
-        self._stages.check_stop()
+        self.stages.check_stop()
         return findings
 
     def _preflight(self, spec: RunSpec) -> Preflight:
@@ -179,8 +170,8 @@ class Execution:
         admitted, self._admitted = self._admitted, None
         if admitted is not None and admitted[0] == spec:
             return admitted[1]
-        checking = gevent.spawn(_preflight_outcome, spec, self._own)
-        while not checking.ready() and self._stages.stopped_by is None:
+        checking = gevent.spawn(_preflight_outcome, spec, self.own)
+        while not checking.ready() and self.stages.stopped_by is None:
             checking.join(_STOP_CHECK_S)
         if not checking.ready():  # a server that does not answer would delay the end for minutes
             checking.kill(block=False)
@@ -195,22 +186,22 @@ class Execution:
         directory = RunDirectory(*in_thread(cache_passes.create_folder, passes.path, current, self._numbers_folders))
         if self.latest is not None:
             first_of_each.take_listeners()  # exceptions of `test_stop` listeners of the earlier run
-        setup = RunSetup(findings.spec, findings, directory, self._own, current.arm, passes.earlier, self._workers.most)
-        run = MasterRun(setup, self._runner)
-        run.steering.start_users, run.steering.end_start = self._steer_users, self._users.end_steered_start
-        self._stages.set_up(run)
+        setup = RunSetup(findings.spec, findings, directory, self.own, current.arm, passes.earlier, self.workers.most)
+        run = MasterRun(setup, self.environment.runner)
+        run.steering.start_users, run.steering.end_start = self._steer_users, self.users.end_steered_start
+        self.stages.set_up(run)
         try:
-            run.prepare(self._stages.check_stop)
+            run.prepare(self.stages.check_stop)
         except (UsageError, StoppedEarly):
             run.close()
             in_thread(rundir.withdraw, directory.path)
             raise
-        if self._own.run_dir is None:
+        if self.own.run_dir is None:
             rundir.link_latest(directory.path)
         self.latest = run
         _warn_of_many_users(passes.spec, run)
-        self._stages.prepared()
-        stopped_by = self._stages.stopped_by
+        self.stages.prepared()
+        stopped_by = self.stages.stopped_by
         if stopped_by is not None:
             run.request_stop(stopped_by, early=stopped_by in SIGNAL_CODES)
         return run
@@ -221,20 +212,20 @@ class Execution:
         logger.info("run directory: %s", run.directory.path)
         try:
             finish.begin(run)
-            runners.clear_statistics(self._runner)
-            tables = HistoryWriter(run.directory.path, self._environment, run.anchor)
+            runners.clear_statistics(self.environment.runner)
+            tables = HistoryWriter(run.directory.path, self.environment, run.anchor)
         except OSError as error:
             run.close()
             raise UsageError(
                 f"run directory {run.directory.path}: {rundir.reason(error)}; name another with --run-dir"
             ) from error
-        end_progress = progress.begin(run, status_lines=self._process.headless)
-        live = self.live = None if self._process.headless else LiveRun(run)
+        end_progress = progress.begin(run, status_lines=self.process.headless)
+        live = self.live = None if self.process.headless else LiveRun(run)
         try:
             yield tables
         finally:
             end_progress()
-            self._users.end_starts_by_hand()
+            self.users.end_starts_by_hand()
             if live is not None:
                 live.close()
 
@@ -253,21 +244,21 @@ class Execution:
 
         It may block; a request meanwhile is newer.
         """
-        first = not self._stages.load_begun.is_set()
-        later = self._stages.begin_load()
-        if later is not None and self._stages.run is not None:
+        first = not self.stages.load_begun.is_set()
+        later = self.stages.begin_load()
+        if later is not None and self.stages.run is not None:
             users, spawn_rate = later
-            self._stages.run.change_users(users)
-        if first and self._environment.shape_class is not None:
-            self._environment.shape_class.reset_time()
-        self._users.end_starts_by_hand()
-        self._users.start(users, spawn_rate)
+            self.stages.run.change_users(users)
+        if first and self.environment.shape_class is not None:
+            self.environment.shape_class.reset_time()
+        self.users.end_starts_by_hand()
+        self.users.start(users, spawn_rate)
 
     def _steer_users(self, users: int, per_s: float) -> None:
         """Start or stop users up to a number, instead of any earlier start that is still in progress."""
-        if self._stages.run is not None:
-            self._stages.run.load.end_start()
-        self._users.steer(users, per_s)
+        if self.stages.run is not None:
+            self.stages.run.load.end_start()
+        self.users.steer(users, per_s)
 
 
 def _preflight_outcome(spec: RunSpec, own: ProcessSettings) -> Preflight | UsageError:

@@ -26,18 +26,6 @@ def _sigterm(controller: Controller) -> None:
     controller.interrupt("SIGTERM")
 
 
-@pytest.mark.parametrize(("headless", "code"), [(True, 143), (False, None)])
-def test_no_run_begins_after_a_signal(headless: bool, code: int | None, passes_of: PassesOf) -> None:
-    passes = passes_of("", _sigterm, headless=headless)
-    controller = passes.controller
-    for _ in range(2):
-        controller.interrupt("SIGTERM")
-    controller.start(4, 1.0)
-    assert not controller.under_way
-    assert passes.environment.process_exit_code == code
-    assert list(passes.summaries) == (["run"] if headless else [])
-
-
 def _web_stop(controller: Controller) -> None:
     controller.finish("the web UI")
 
