@@ -116,37 +116,44 @@ def _input(
     itl_ms = server_figures.ITL.number(ServersWindow(at_servers))
     facts = dataclasses.replace(_facts(run, turns, entries, cache), growth=worst(growths), server_itl_ms=itl_ms)
     judged = validity.judge(phase_evidence.evidence_by_phase(run.tallies, run.health, windows, facts))
-    scenario = run.scenario
+    scenario, first_ns = run.scenario, run.anchor.mono_ns
     return summary.SummaryInput(
-        run=run.run,
-        tallies=run.tallies,
-        health=run.health,
-        windows=windows,
-        servers=entries,
-        servers_together=window_figures.together(at_servers),
-        verdict=judged,
-        gates=list(scenario.gates),
-        inconclusive=run.inconclusive,
-        batches=None
-        if exact is None or turns is None
-        else lambda name, of: batched_values(turns.read, name, SLICES, of),
-        sums=None if exact is not None or turns is None else lambda *gate: _batch_sums(turns, *gate),
-        other_requests=run.others.requests(run.errors, run.anchor.mono_ns),
-        exceptions=run.others.exceptions,
-        users=run.others.users,
-        stamps=facts.stamps,
-        readers=readers.uses_of(worker.readers for worker in run.workers),
-        step_windows={w.step: lasted_s(w) for w in run.stepped if w.step is not None},
-        step_levels=scenario.arrivals.step_levels,
-        first_errors=run.errors.document(run.anchor.mono_ns),
-        remarks=run.errors.remarks(run.anchor.mono_ns),
-        stopped_answering=None if turns is None else _stopped_answering(run, turns),
-        growth=facts.growth,
-        step_growth={growth.step: growth for growth in growths if growth.step is not None},
-        overload_not_judged=_not_judged(run, turns),
-        slo_of=lambda name: scenario.slo_of(name).limits,
-        aborted=None if run.aborted is None else run.aborted.result(),
-        exact=None if exact is None else lambda name, of: exact.of(name, None if of is None else "class", of),
+        summary.Surroundings(
+            run=run.run,
+            stamps=facts.stamps,
+            readers=readers.uses_of(worker.readers for worker in run.workers),
+            users=run.others.users,
+            servers=entries,
+            servers_together=window_figures.together(at_servers),
+        ),
+        summary.Counted(run.tallies, run.health, windows, lambda name: scenario.slo_of(name).limits),
+        judged,
+        _values(turns, exact),
+        summary.Steps({w.step: lasted_s(w) for w in run.stepped if w.step is not None}, scenario.arrivals.step_levels),
+        summary.Overload(
+            facts.growth,
+            {growth.step: growth for growth in growths if growth.step is not None},
+            _not_judged(run, turns),
+        ),
+        summary.Gating(scenario.gates, run.inconclusive, None if run.aborted is None else run.aborted.result()),
+        summary.Troubles(
+            first_errors=run.errors.document(first_ns),
+            remarks=run.errors.remarks(first_ns),
+            stopped_answering=None if turns is None else _stopped_answering(run, turns),
+            other_requests=run.others.requests(run.errors, first_ns),
+            exceptions=run.others.exceptions,
+        ),
+    )
+
+
+def _values(turns: Turns | None, exact: ExactValues | None) -> summary.TurnValues:
+    if turns is None:
+        return summary.TurnValues()
+    if exact is None:
+        return summary.TurnValues(sums=lambda *gate: _batch_sums(turns, *gate))
+    return summary.TurnValues(
+        lambda name, of: exact.of(name, None if of is None else "class", of),
+        lambda name, of: batched_values(turns.read, name, SLICES, of),
     )
 
 
