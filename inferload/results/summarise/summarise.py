@@ -25,6 +25,16 @@ from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, lasted_s
 from inferload.results.summarise.splits import splits
 from inferload.results.summarise.turns import Turns
+from inferload.results.summary_input import (
+    Counted,
+    Gating,
+    Overload,
+    Steps,
+    SummaryInput,
+    Surroundings,
+    Troubles,
+    TurnValues,
+)
 from inferload.results.verdict import outcome, phase_evidence, validity
 from inferload.results.verdict.evidence import ScrapeGap
 from inferload.results.verdict.failures import TurnEnds, stopped_by_target
@@ -109,7 +119,7 @@ def _input(
     exact: ExactValues | None,
     *,
     at_servers: list[window_figures.ServerWindow],
-) -> summary.SummaryInput:
+) -> SummaryInput:
     windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
     entries = window_figures.entries(at_servers)
     growths = _growths(run, turns)
@@ -117,8 +127,8 @@ def _input(
     facts = dataclasses.replace(_facts(run, turns, entries, cache), growth=worst(growths), server_itl_ms=itl_ms)
     judged = validity.judge(phase_evidence.evidence_by_phase(run.tallies, run.health, windows, facts))
     scenario, first_ns = run.scenario, run.anchor.mono_ns
-    return summary.SummaryInput(
-        summary.Surroundings(
+    return SummaryInput(
+        Surroundings(
             run=run.run,
             stamps=facts.stamps,
             readers=readers.uses_of(worker.readers for worker in run.workers),
@@ -126,17 +136,17 @@ def _input(
             servers=entries,
             servers_together=window_figures.together(at_servers),
         ),
-        summary.Counted(run.tallies, run.health, windows, lambda name: scenario.slo_of(name).limits),
+        Counted(run.tallies, run.health, windows, lambda name: scenario.slo_of(name).limits),
         judged,
         _values(turns, exact),
-        summary.Steps({w.step: lasted_s(w) for w in run.stepped if w.step is not None}, scenario.arrivals.step_levels),
-        summary.Overload(
+        Steps({w.step: lasted_s(w) for w in run.stepped if w.step is not None}, scenario.arrivals.step_levels),
+        Overload(
             facts.growth,
             {growth.step: growth for growth in growths if growth.step is not None},
             _not_judged(run, turns),
         ),
-        summary.Gating(scenario.gates, run.inconclusive, None if run.aborted is None else run.aborted.result()),
-        summary.Troubles(
+        Gating(scenario.gates, run.inconclusive, None if run.aborted is None else run.aborted.result()),
+        Troubles(
             first_errors=run.errors.document(first_ns),
             remarks=run.errors.remarks(first_ns),
             stopped_answering=None if turns is None else _stopped_answering(run, turns),
@@ -146,12 +156,12 @@ def _input(
     )
 
 
-def _values(turns: Turns | None, exact: ExactValues | None) -> summary.TurnValues:
+def _values(turns: Turns | None, exact: ExactValues | None) -> TurnValues:
     if turns is None:
-        return summary.TurnValues()
+        return TurnValues()
     if exact is None:
-        return summary.TurnValues(sums=lambda *gate: _batch_sums(turns, *gate))
-    return summary.TurnValues(
+        return TurnValues(sums=lambda *gate: _batch_sums(turns, *gate))
+    return TurnValues(
         lambda name, of: exact.of(name, None if of is None else "class", of),
         lambda name, of: batched_values(turns.read, name, SLICES, of),
     )

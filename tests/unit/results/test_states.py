@@ -26,7 +26,7 @@ from inferload.figures.turn_batch import TurnBatch
 from inferload.results import ci, terminal_summary
 from inferload.results import summary as summary_of
 from inferload.results.documents.summary_document import Run, Summary, Verdict
-from inferload.results.summary import Counted, SummaryInput, Surroundings
+from inferload.results.summary_input import Counted, SummaryInput, Surroundings
 from inferload.results.tables.run_tables import run_tables
 from inferload.results.verdict import gates, outcome
 from inferload.run.exporter import metrics

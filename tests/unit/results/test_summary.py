@@ -29,7 +29,8 @@ from inferload.results import summary as summaries_of
 from inferload.results import terminal_summary
 from inferload.results.documents.summary_document import QUANTILES, Distribution, FirstExample, Run, Verdict, steady
 from inferload.results.documents.typed_documents import document_of
-from inferload.results.summary import (
+from inferload.results.summary import exact_block
+from inferload.results.summary_input import (
     Counted,
     Gating,
     Steps,
@@ -38,7 +39,6 @@ from inferload.results.summary import (
     Troubles,
     TurnValues,
     Values,
-    exact_block,
 )
 from inferload.results.tables import run_tables as of_run
 from inferload.results.verdict.phase_evidence import RunFacts, evidence_by_phase

@@ -16,7 +16,8 @@ from inferload.figures.limits.slo import Slo
 from inferload.figures.server_figures import HIT_RATE, KV_CACHE_USAGE, PREEMPTIONS, RUNNING, WAITING
 from inferload.results.documents.summary_document import Run, Verdict
 from inferload.results.rolling_stats import Recent
-from inferload.results.summary import Counted, Gating, SummaryInput, Surroundings, build
+from inferload.results.summary import build
+from inferload.results.summary_input import Counted, Gating, SummaryInput, Surroundings
 from inferload.run.live import tables
 from inferload.run.live.recorder import MOST_CLASSES, MOST_TARGETS, Instant, Recorder
 from inferload.run.live.tables import SoFar
