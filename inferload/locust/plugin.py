@@ -234,4 +234,4 @@ def _export_metrics(controller: Controller, address: ListenAddress) -> None:
     except UsageError as error:
         print(f"inferload: {escaped(safe_urls(str(error)))}", file=sys.stderr)
         sys.exit(USAGE)
-    controller.await_scrape = exporter.wait_for_last_scrape
+    controller.process.await_scrape = exporter.wait_for_last_scrape

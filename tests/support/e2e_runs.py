@@ -368,6 +368,10 @@ class FinishedRun:
         return turns_of(self.run_dir)
 
     @property
+    def manifest(self) -> dict[str, Any]:
+        return json.loads((self.run_dir / "run.json").read_text())
+
+    @property
     def codes(self) -> set[str]:
         """Codes of the verdict's reasons in the measure phase."""
         return {reason["code"] for reason in self.summary["verdict"]["reasons"] if reason["phase"] == "measure"}
@@ -542,8 +546,7 @@ def check_turns_across_drain(ended: FinishedRun, at_least: int) -> None:
     """Check that at least so many successful turns were in flight at the start of the drain."""
     drain = mark(ended.run_dir, "phase", "drain")
     assert drain is not None
-    manifest = json.loads((ended.run_dir / "run.json").read_text())
-    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
+    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in ended.manifest["workers"]}
     across = [
         row
         for row in ended.turns

@@ -10,8 +10,8 @@ from typing import Any
 
 import forge
 import scrapes
-from e2e_runs import check_counts
-from locust_process import ROOT, summary_of, turns_of
+from e2e_runs import FinishedRun, check_counts
+from locust_process import ROOT
 from paths import SUPPORT
 
 from inferload.figures import metric_names as names
@@ -22,24 +22,8 @@ REQUESTS = "requests.jsonl"
 
 
 @dataclass(frozen=True)
-class VirtualRun:
-    """A run that has ended, with its output."""
-
-    exit_code: int
-    text: str
-    run_dir: Path
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        return summary_of(self.run_dir)
-
-    @property
-    def turns(self) -> list[dict[str, Any]]:
-        return turns_of(self.run_dir)
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        return json.loads((self.run_dir / "run.json").read_text())
+class VirtualRun(FinishedRun):
+    """A run that has ended on a virtual clock."""
 
     @property
     def requests(self) -> list[str]:
@@ -113,4 +97,4 @@ def run(
     patience.start()
     text = process.stdout.read()
     patience.cancel()
-    return VirtualRun(process.wait(PATIENCE_S), text, folder / "run")
+    return VirtualRun(folder / "run", process.wait(PATIENCE_S), text)

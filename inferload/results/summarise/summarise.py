@@ -25,6 +25,16 @@ from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, lasted_s
 from inferload.results.summarise.splits import splits
 from inferload.results.summarise.turns import Turns
+from inferload.results.summary_input import (
+    Counted,
+    Gating,
+    Overload,
+    Steps,
+    SummaryInput,
+    Surroundings,
+    Troubles,
+    TurnValues,
+)
 from inferload.results.verdict import outcome, phase_evidence, validity
 from inferload.results.verdict.evidence import ScrapeGap
 from inferload.results.verdict.failures import TurnEnds, stopped_by_target
@@ -109,44 +119,51 @@ def _input(
     exact: ExactValues | None,
     *,
     at_servers: list[window_figures.ServerWindow],
-) -> summary.SummaryInput:
+) -> SummaryInput:
     windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
     entries = window_figures.entries(at_servers)
     growths = _growths(run, turns)
     itl_ms = server_figures.ITL.number(ServersWindow(at_servers))
     facts = dataclasses.replace(_facts(run, turns, entries, cache), growth=worst(growths), server_itl_ms=itl_ms)
     judged = validity.judge(phase_evidence.evidence_by_phase(run.tallies, run.health, windows, facts))
-    scenario = run.scenario
-    return summary.SummaryInput(
-        run=run.run,
-        tallies=run.tallies,
-        health=run.health,
-        windows=windows,
-        servers=entries,
-        servers_together=window_figures.together(at_servers),
-        verdict=judged,
-        gates=list(scenario.gates),
-        inconclusive=run.inconclusive,
-        batches=None
-        if exact is None or turns is None
-        else lambda name, of: batched_values(turns.read, name, SLICES, of),
-        sums=None if exact is not None or turns is None else lambda *gate: _batch_sums(turns, *gate),
-        other_requests=run.others.requests(run.errors, run.anchor.mono_ns),
-        exceptions=run.others.exceptions,
-        users=run.others.users,
-        stamps=facts.stamps,
-        readers=readers.uses_of(worker.readers for worker in run.workers),
-        step_windows={w.step: lasted_s(w) for w in run.stepped if w.step is not None},
-        step_levels=scenario.arrivals.step_levels,
-        first_errors=run.errors.document(run.anchor.mono_ns),
-        remarks=run.errors.remarks(run.anchor.mono_ns),
-        stopped_answering=None if turns is None else _stopped_answering(run, turns),
-        growth=facts.growth,
-        step_growth={growth.step: growth for growth in growths if growth.step is not None},
-        overload_not_judged=_not_judged(run, turns),
-        slo_of=lambda name: scenario.slo_of(name).limits,
-        aborted=None if run.aborted is None else run.aborted.result(),
-        exact=None if exact is None else lambda name, of: exact.of(name, None if of is None else "class", of),
+    scenario, first_ns = run.scenario, run.anchor.mono_ns
+    return SummaryInput(
+        Surroundings(
+            run=run.run,
+            stamps=facts.stamps,
+            readers=readers.uses_of(worker.readers for worker in run.workers),
+            users=run.others.users,
+            servers=entries,
+            servers_together=window_figures.together(at_servers),
+        ),
+        Counted(run.tallies, run.health, windows, lambda name: scenario.slo_of(name).limits),
+        judged,
+        _values(turns, exact),
+        Steps({w.step: lasted_s(w) for w in run.stepped if w.step is not None}, scenario.arrivals.step_levels),
+        Overload(
+            facts.growth,
+            {growth.step: growth for growth in growths if growth.step is not None},
+            _not_judged(run, turns),
+        ),
+        Gating(scenario.gates, run.inconclusive, None if run.aborted is None else run.aborted.result()),
+        Troubles(
+            first_errors=run.errors.document(first_ns),
+            remarks=run.errors.remarks(first_ns),
+            stopped_answering=None if turns is None else _stopped_answering(run, turns),
+            other_requests=run.others.requests(run.errors, first_ns),
+            exceptions=run.others.exceptions,
+        ),
+    )
+
+
+def _values(turns: Turns | None, exact: ExactValues | None) -> TurnValues:
+    if turns is None:
+        return TurnValues()
+    if exact is None:
+        return TurnValues(sums=lambda *gate: _batch_sums(turns, *gate))
+    return TurnValues(
+        lambda name, of: exact.of(name, None if of is None else "class", of),
+        lambda name, of: batched_values(turns.read, name, SLICES, of),
     )
 
 

@@ -26,7 +26,7 @@ from inferload.figures.turn_batch import TurnBatch
 from inferload.results import ci, terminal_summary
 from inferload.results import summary as summary_of
 from inferload.results.documents.summary_document import Run, Summary, Verdict
-from inferload.results.summary import SummaryInput
+from inferload.results.summary_input import Counted, SummaryInput, Surroundings
 from inferload.results.tables.run_tables import run_tables
 from inferload.results.verdict import gates, outcome
 from inferload.run.exporter import metrics
@@ -98,13 +98,11 @@ def tallies_of(counts: Counts) -> TallySet:
 
 def summary(counts: Counts) -> Summary:
     data = SummaryInput(
-        msgspec.convert({"id": "r", "scenario": "chat", "seed": 0, "target": "t", "model": "m"}, Run),
-        tallies_of(counts),
-        HealthSet(),
-        {"measure": 100.0, "drain": 1.0},
+        Surroundings(
+            msgspec.convert({"id": "r", "scenario": "chat", "seed": 0, "target": "t", "model": "m"}, Run), "kernel"
+        ),
+        Counted(tallies_of(counts), HealthSet(), {"measure": 100.0, "drain": 1.0}, lambda _name: {"ttft_ms": 500.0}),
         Verdict(measurement="valid"),
-        "kernel",
-        slo_of=lambda _name: {"ttft_ms": 500.0},
     )
     known = summary_of.build(data)
     return Summary.of(known, outcome.judge(known))

@@ -16,7 +16,8 @@ from inferload.figures.limits.slo import Slo
 from inferload.figures.server_figures import HIT_RATE, KV_CACHE_USAGE, PREEMPTIONS, RUNNING, WAITING
 from inferload.results.documents.summary_document import Run, Verdict
 from inferload.results.rolling_stats import Recent
-from inferload.results.summary import SummaryInput, build
+from inferload.results.summary import build
+from inferload.results.summary_input import Counted, Gating, SummaryInput, Surroundings
 from inferload.run.live import tables
 from inferload.run.live.recorder import MOST_CLASSES, MOST_TARGETS, Instant, Recorder
 from inferload.run.live.tables import SoFar
@@ -82,13 +83,10 @@ def test_points_are_the_rolling_figures_and_failures_add_up(reports: list[list[T
 def test_tables_so_far_are_those_of_the_summary(records: list[TurnRecord]) -> None:
     tallies = delta_of(records)
     data = SummaryInput(
-        run=Run(),
-        tallies=tallies,
-        health=HealthSet(),
-        windows={"measure": 60.0},
-        verdict=Verdict(measurement="valid"),
-        stamps=None,
-        gates=GATES,
+        Surroundings(Run(), None),
+        Counted(tallies, HealthSet(), {"measure": 60.0}),
+        Verdict(measurement="valid"),
+        gating=Gating(GATES),
     )
     document = build(data)
     counts = SoFar(tallies, HealthSet(), "measure", 60.0, GATES)

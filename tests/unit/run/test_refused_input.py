@@ -75,7 +75,7 @@ def test_invalid_input_is_refused_in_one_line(name: str, tmp_path: Path) -> None
     for part in parts:
         assert part in complaints[0]
     assert "Traceback" not in run.text, run.text
-    assert run.exit_code == 2, run.text
+    assert run.code == 2, run.text
     files = [path.name for path in run.run_dir.iterdir()] if run.run_dir.is_dir() else []
     assert files == (["precious.txt"] if name == "run directory with files" else [])
 

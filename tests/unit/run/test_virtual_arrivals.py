@@ -73,7 +73,7 @@ def test_a_load_shape_scales_the_arrival_rate_and_its_end_is_that_of_the_run(tmp
     before_s, after_s = changed["t_s"] - begun["t_s"], drained["t_s"] - changed["t_s"]
     assert before_s + after_s == pytest.approx(8, abs=1.1)  # Locust asks a shape once a second
     assert run.summary["sessions"]["planned"] == pytest.approx(10 * before_s + 30 * after_s, abs=1)
-    assert run.exit_code == expected_exit_code(run) == 0, run.text
+    assert run.code == expected_exit_code(run) == 0, run.text
 
 
 def test_the_measure_phase_begins_when_ttft_is_steady(tmp_path: Path) -> None:

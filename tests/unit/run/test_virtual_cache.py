@@ -84,7 +84,7 @@ def test_the_directory_of_a_later_cache_pass_is_checked_before_the_first(tmp_pat
     other.mkdir()
     (other / "mine.txt").write_text("mine")
     run = executed(tmp_path, cache__arm="both")
-    assert run.exit_code == 2
+    assert run.code == 2
     assert "run-warm: not empty" in run.text
     assert not run.run_dir.exists()
 
@@ -164,7 +164,7 @@ def test_a_class_alone_sends_the_turns_that_it_has_in_the_mix(
 
 def test_an_unknown_class_is_refused_before_the_load(tmp_path: Path) -> None:
     run = virtual.run(tmp_path, scenario(tmp_path, **MIX), "--only", "chta")
-    assert run.exit_code == 2
+    assert run.code == 2
     assert "--only chta: no class of the mix, which has chat, rag" in run.text
 
 

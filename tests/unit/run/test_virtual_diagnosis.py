@@ -115,7 +115,7 @@ def open_loop(folder: Path, sessions_per_s: float) -> tuple[virtual.VirtualRun, 
         arrivals={"kind": "constant", "sessions_per_s": sessions_per_s},
         workload__output_tokens=25,
     )
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     return run, document, page.partition("\n## Diagnosis")[2].partition("\n## ")[0], "\n".join(document["lines"])
 
 

@@ -42,7 +42,7 @@ def test_rejection_of_all_turns_is_the_first_finding(tmp_path: Path) -> None:
     for junit in (tmp_path / "again.xml", tmp_path / "junit.xml"):
         (case,) = ElementTree.parse(junit).findall(".//failure")
         assert first["text"] in str(case.text)
-    assert run.exit_code == 1, run.text
+    assert run.code == 1, run.text
 
 
 def test_a_run_ends_when_its_abort_condition_holds(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_run_ends_when_its_abort_condition_holds(tmp_path: Path) -> None:
     (gate,) = run.summary["verdict"]["gates"]
     assert (gate["gate"], gate["passed"]) == (f"abort_on: {CONDITION}", False)
     assert f"abort_on: {CONDITION}" in run.text
-    assert run.exit_code == 1, run.text
+    assert run.code == 1, run.text
     run.check_counts()
 
 
@@ -65,4 +65,4 @@ def test_an_abort_condition_that_never_holds_changes_nothing(tmp_path: Path) -> 
     run = virtual.run(tmp_path, scenario(tmp_path, arrivals=arrivals, phases=MEASURED, abort_on=[CONDITION]))
     assert mark(run.run_dir, "abort_on") is None
     assert run.summary["verdict"]["gates"] == []
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text

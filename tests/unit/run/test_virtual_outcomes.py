@@ -102,7 +102,7 @@ def test_a_run_with_failed_gates_is_failed(tmp_path: Path) -> None:
     summary = run.summary
     (probe,) = summary["other_requests"]["by_name"]
     headline = f"failed: 4 of 9 gates failed; {probe['failed']} of {probe['sent']} other requests failed{SIMULATED}"
-    assert run.exit_code == 1
+    assert run.code == 1
     surfaces.check(run.run_dir, 1, run.text, "failed", headline)
     (row,) = [row for row in csv_rows(run.run_dir / "locust_stats.csv") if row["Type"] == "GET"]
     assert (probe["type"], probe["name"]) == (row["Type"], row["Name"])
@@ -144,7 +144,7 @@ class ChatUser(ScenarioUser):
 def test_a_task_that_raises_fails_the_run(tmp_path: Path) -> None:
     run = programmed(tmp_path, RAISING)
     headline = rf"failed: tasks raised \d+ exceptions?, the first: .*no such prompt.*{SIMULATED}"
-    assert run.exit_code == 1
+    assert run.code == 1
     surfaces.check(run.run_dir, 1, run.text, "failed", headline, raised=True)
 
 
@@ -160,7 +160,7 @@ class Support(InferenceUser):
 def test_a_user_without_tasks_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bare.py").write_text(BARE)
     run = virtual.run(tmp_path, "smoke", "-t", "2s", locustfile=tmp_path / "bare.py")
-    assert run.exit_code == 2
+    assert run.code == 2
     (line,) = [line for line in run.text.splitlines() if line.startswith("inferload: ")]
     assert line.startswith("inferload: Support: has no task")
 
@@ -173,7 +173,7 @@ KEY = "sk-canary-5ecret"
 )
 def test_locust_refuses_keys_and_abbreviations(words: tuple[str, ...], tmp_path: Path) -> None:
     run = virtual.run(tmp_path, "smoke", *words)
-    assert run.exit_code == 2, run.text
+    assert run.code == 2, run.text
     assert KEY not in run.text
     if words[0].partition("=")[0] == "--api-key":
         assert run.text.splitlines()[-1].startswith("inferload: --api-key: ")
@@ -196,7 +196,7 @@ def test_the_exit_code_reflects_gates_and_validity(name: str, tmp_path: Path) ->
     phases = {"measure_s": 3, "drain_s": 0.5}
     run = virtual.run(tmp_path, scenario(tmp_path, phases=phases, **changes), *words)
     verdict = run.summary["verdict"]
-    assert run.exit_code == code, run.text
+    assert run.code == code, run.text
     assert [gate["gate"] for gate in verdict["gates"]] == changes.get("gates", [])
     if "invalid" in name:
         assert verdict["measurement"] == "invalid"
@@ -230,7 +230,7 @@ def test_faults_during_a_run_are_counted_by_class(tmp_path: Path) -> None:
     assert "Traceback" not in run.text, run.text
     assert run.summary["turns"]["by_failure"] == expected
     assert run.summary["turns"]["failed"] == TIMES * len(FAULTS)
-    assert run.exit_code == 1, run.text
+    assert run.code == 1, run.text
     run.check_counts()
     table = csv_rows(run.run_dir / "locust_failures.csv")
     assert sum(int(row["Occurrences"]) for row in table) == TIMES * len(FAULTS)

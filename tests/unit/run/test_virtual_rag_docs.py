@@ -27,7 +27,7 @@ def test_prompts_from_own_documents(tmp_path: Path) -> None:
     script.write_text(PREPARE)
     subprocess.run([sys.executable, script.name], cwd=tmp_path, check=True, timeout=60)
     run = virtual.run(tmp_path, tmp_path / "my-rag.yaml", *SHORTER)
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     run.check_counts()
     records = [json.loads(line) for line in (tmp_path / "questions.jsonl").read_text().splitlines()]
     assert len(records) == 1000

@@ -237,7 +237,7 @@ def test_equal_seeds_give_equal_files_and_others_do_not(tmp_path: Path) -> None:
     runs = {}
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
         run = virtual.run(tmp_path / name, scenario(), "--seed", seed, "--report", variant="t4-baseline")
-        assert run.exit_code == 0, run.text
+        assert run.code == 0, run.text
         runs[name] = contents_of(run.run_dir)
     first, second, other = runs.values()
     assert first.keys() == second.keys()
@@ -318,14 +318,14 @@ def test_the_users_of_a_closed_loop_follow_their_steps(tmp_path: Path) -> None:
 def test_a_condition_aborts_a_run(tmp_path: Path) -> None:
     load = scenario(abort_on=["mean(ttft_ms) > 10 for 2s"], phases={"measure_s": 600})
     run = virtual.run(tmp_path, load)
-    assert run.exit_code == 1
+    assert run.code == 1
     assert "stopped by abort_on: mean(ttft_ms) > 10 for 2s" in run.summary["outcome"]["headline"]
     assert run.summary["window_s"] < 60
 
 
 def test_both_arms_of_the_cache_are_run(tmp_path: Path) -> None:
     run = virtual.run(tmp_path, scenario(cache={"arm": "both"}, phases={"sessions": 4, "measure_s": 60}))
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["run", "run-warm"]
 
 
@@ -342,7 +342,7 @@ def test_a_users_own_tasks_and_tools_run_on_the_clock(tmp_path: Path) -> None:
         virtual.run(tmp_path / name, "", "--run-time", "60s", "--users", "2", locustfile=program) for name in ("a", "b")
     ]
     for run in runs:
-        assert run.exit_code == 0, run.text
+        assert run.code == 0, run.text
         assert run.summary["turns"]["ok"] > 20
     assert runs[0].turns == runs[1].turns
 
@@ -389,14 +389,14 @@ def test_what_a_virtual_clock_cannot_honour_is_refused_in_one_line(
     options: list[str], text: str, tmp_path: Path
 ) -> None:
     run = virtual.run(tmp_path, scenario(), *options, simulator=None)
-    assert run.exit_code == 2
+    assert run.code == 2
     assert text in run.text
     assert len(run.text.strip().splitlines()) == 1
 
 
 def test_the_server_of_a_run_in_real_time_is_no_option_of_it(tmp_path: Path) -> None:
     run = virtual.run(tmp_path, scenario(), "--clock", "real", variant="t4-baseline")
-    assert run.exit_code == 2
+    assert run.code == 2
     assert "--variant: only with --clock virtual" in run.text
 
 
@@ -444,7 +444,7 @@ def test_a_program_that_polls_the_clock_goes_on(tmp_path: Path) -> None:
     program = tmp_path / "polling.py"
     program.write_text(POLLING)
     run = virtual.run(tmp_path, "", "--run-time", "5s", "--users", "1", locustfile=program)
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     assert run.summary["turns"]["ok"] >= 2
 
 
@@ -483,7 +483,7 @@ class Waiting(InferenceUser):
 """
     )
     run = virtual.run(tmp_path, "", "--run-time", "60s", "--users", "1", locustfile=program)
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     assert 15 <= run.summary["turns"]["ok"] <= 20
 
 
@@ -502,7 +502,7 @@ def test_what_would_wait_on_the_replaced_loop_is_refused(tmp_path: Path) -> None
     program = tmp_path / "early.py"
     program.write_text(EARLY)
     run = virtual.run(tmp_path, "smoke", locustfile=program)
-    assert run.exit_code == 2
+    assert run.code == 2
     assert "starts greenlets while it is imported" in run.text
 
 
@@ -528,7 +528,7 @@ def test_equal_runs_of_agents_whose_tools_sleep_and_draw(tmp_path: Path) -> None
         "arrivals": {"kind": "closed", "users": 6, "spawn_per_s": 6}, "phases": {"measure_s": 20, "drain_s": 30},
     }  # fmt: skip
     runs = [virtual.run(tmp_path / name, load, env={"PYTHONHASHSEED": seed}) for name, seed in (("a", "1"), ("b", "2"))]
-    assert [run.exit_code for run in runs] == [0, 0], runs[0].text
+    assert [run.code for run in runs] == [0, 0], runs[0].text
     assert len(runs[0].turns) > 20
     assert contents_of(runs[0].run_dir) == contents_of(runs[1].run_dir)
     by_session: dict[str, list[dict[str, Any]]] = {}
@@ -543,4 +543,4 @@ def test_equal_runs_of_agents_whose_tools_sleep_and_draw(tmp_path: Path) -> None
 
 def test_the_seed_of_a_rehearsal_is_checked(tmp_path: Path) -> None:
     run = virtual.run(tmp_path, scenario(), "--seed", "abc")
-    assert (run.exit_code, "--seed abc: not a whole number" in run.text) == (2, True)
+    assert (run.code, "--seed abc: not a whole number" in run.text) == (2, True)
