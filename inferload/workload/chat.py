@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from inferload.scenario.schema.chat import ONE, Chat, Images
 from inferload.scenario.schema.distributions import Constant, Distribution, draw_count, mean_of
-from inferload.workload.content.data import DataContext, Notes
+from inferload.workload.content.data import DataContext, Notes, Opened
 from inferload.workload.content.images import picture_url
 from inferload.workload.content.messages import SHARED, Message, Piece
 from inferload.workload.content.script import Ask, Script, TurnReply
@@ -58,8 +58,11 @@ def _numbers(think_time_s: Distribution, prompt: Distribution, output: Distribut
     return think_time_s.draw(rng), draw_count(prompt, rng), draw_count(output, rng)
 
 
-class ChatSessions:
+class ChatSessions(Opened):
     """Chat sessions of one class."""
+
+    digest: str | None = None
+    draws = False
 
     def __init__(self, workload: Chat, class_name: str, data: DataContext) -> None:
         self._workload = workload

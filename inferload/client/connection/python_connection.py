@@ -7,13 +7,15 @@ of events is deferred (`HttpReply.body`). The kernel's receive timestamp dates a
 
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferload.base.clock import now_ns, wall_ns
 from inferload.client.connection.loop_polls import LoopPolls, polls_of
 from inferload.client.connection.reply import ConnectionLost, GatheredReply
 from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, is_rejected, tcp_info
-from inferload.client.connection.tls import TlsLayer
+
+if TYPE_CHECKING:
+    from inferload.client.connection.tls import TlsLayer
 
 SO_TIMESTAMPNS = 35  # Linux; not in the socket module
 _READ_BYTES = 2_048  # a larger buffer would be allocated and released for each token of 200 bytes
@@ -55,7 +57,7 @@ class PythonConnection:
         "turns",
     )
 
-    def __init__(self, sock: Any, tls: TlsLayer | None, marks: tuple[bytes, ...] = ()) -> None:
+    def __init__(self, sock: Any, tls: "TlsLayer | None", marks: tuple[bytes, ...] = ()) -> None:
         self._sock = sock
         self._tls = tls
         self._recvmsg = sock._sock.recvmsg

@@ -10,8 +10,8 @@ from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, now_ns, wall_ns
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
-from inferload.base.marks import Mark
 from inferload.base.numbers import plural
+from inferload.base.rundir import Mark
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.latency_limits import LatencyLimit, latency_limits

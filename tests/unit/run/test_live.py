@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inferload.base.marks import Mark
+from inferload.base.rundir import Mark
 from inferload.run.live.recorder import Instant, Recorder
 from inferload.run.live.series import RECENT
 from inferload.run.master import live as live_run
