@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from flask import has_request_context
@@ -30,13 +30,15 @@ from inferload.run.master.finish import RunResult
 from inferload.run.master.lifecycle import cache_passes, inbox, worker_setup
 from inferload.run.master.lifecycle.master_run import MasterRun, RunDirectory, RunSetup
 from inferload.run.master.lifecycle.preflight import Preflight, preflight, server_urls
-from inferload.run.master.live import LiveRun
 from inferload.run.master.locust_users import LocustUsers
 from inferload.run.master.stages import RunStages, Stage
 from inferload.run.process.greenlets import DrainedGreenlet, logged_wait
 from inferload.run.process.rerun import CommandLine, described, repeated
 from inferload.run.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.run.process.settings import ProcessSettings
+
+if TYPE_CHECKING:
+    from inferload.run.master.live import LiveRun
 
 logger = logging.getLogger(__name__)
 
@@ -445,7 +447,7 @@ class Controller:
                 f"run directory {run.directory.path}: {rundir.reason(error)}; name another with --run-dir"
             ) from error
         end_progress = progress.begin(run, status_lines=self._headless)
-        live = self.live = None if self._headless else LiveRun(run)
+        live = self.live = None if self._headless else _live(run)
         try:
             run.conduct(self._start_users)
         finally:
@@ -498,6 +500,12 @@ class Controller:
         web_ui = self.environment.web_ui
         if web_ui is not None:
             web_ui.stop()
+
+
+def _live(run: MasterRun) -> "LiveRun":
+    from inferload.run.master.live import LiveRun  # of processes with a web UI only
+
+    return LiveRun(run)
 
 
 def _preflight_outcome(spec: RunSpec, own: ProcessSettings) -> Preflight | UsageError:
