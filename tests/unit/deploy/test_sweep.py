@@ -32,7 +32,7 @@ from inferload.base.errors import UsageError
 from inferload.campaign import process
 from inferload.campaign.journal import RunEnded, RunRetried, alone
 from inferload.scenario.files import catalog, typed_yaml
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 
 SWEEPS = sorted((catalog.folder() / "sweeps").glob("*.yaml"))
 TEXT = """\
