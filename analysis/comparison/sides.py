@@ -18,8 +18,8 @@ from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results, Summary
 from inferload.results.open_run import OpenRun
 from inferload.results.statistics.not_served import NotServed, of_counts, total
+from inferload.scenario.overrides import ADDED_LATER
 from inferload.scenario.schema import tasks
-from inferload.scenario.schema.added_later import ADDED_LATER
 
 from ..charts.load import FIGURES
 from ..data.figures import ALL, steady_value_of, value_of

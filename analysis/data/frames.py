@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from inferload.base import json_text, rundir
 from inferload.base.errors import UsageError
-from inferload.base.marks import Mark
+from inferload.base.rundir import Mark
 from inferload.figures import metric_names as names
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload.base.marks import Mark
 from inferload.base.numbers import NOT_KNOWN, duration
+from inferload.base.rundir import Mark
 from inferload.figures.table import Table
 from inferload.results.cost import UNPRICED, Prices
 from inferload.results.documents.manifest_document import Manifest

@@ -24,7 +24,6 @@ from inferload.locust import options, user_classes
 from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
-from inferload.locust.web import page
 from inferload.locust_adapters import adaptations, logs, membership, messages, process
 from inferload.results.verdict.outcome import USAGE
 from inferload.run.master.controller import CTRL_C, Controller
@@ -130,6 +129,8 @@ class _Plugin:
         if own.export_metrics is not None:
             _export_metrics(controller, own.export_metrics)
         if web_ui is not None:
+            from inferload.locust.web import page  # of processes with a web UI only
+
             choices = options.scenario_choices(program_of(_classes()).default, parsed.scenario)
             page.attach(web_ui, controller, own.redaction, choices)
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import listed
+from inferload.client.endpoints.table import DIALECTS
 from inferload.locust.users import InferenceUser, ScenarioUser
 from inferload.run.process.user_scenarios import Program, ScenarioClass
 from inferload.scenario.schema import tasks
@@ -66,7 +67,7 @@ def _address(url: str) -> tuple[str, str, str]:
 
 
 def check(user_classes: Iterable[type]) -> None:
-    """Raise UsageError for a class that could send no turn."""
+    """Raise UsageError for a class that could send no turn. Import what its tasks may call: no import delays a turn."""
     for kind in user_classes:
         if not issubclass(kind, InferenceUser) or kind.abstract:
             continue
@@ -80,6 +81,8 @@ def check(user_classes: Iterable[type]) -> None:
             raise UsageError(
                 f"{kind.__name__}: task {coroutine} is an async def, and Locust's tasks are plain functions; remove async and await"
             )
+        if set(kind.tasks) != {ScenarioUser.session}:
+            tuple(DIALECTS.values())
 
 
 def _coroutine(tasks: Iterable[Any]) -> str | None:

@@ -29,7 +29,6 @@ from inferload.results.documents.summary_document import (
 )
 from inferload.results.tables.cells import statistic, statistic_head
 from inferload.results.tables.rate_tables import not_served
-from inferload.results.tables.run_tables import run_tables
 from inferload.results.tables.server_tables import by_position
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import interval_and_note
@@ -48,6 +47,8 @@ _VERDICTS = {
 
 def details(summary: Summary, planned: str = "") -> str:
     """Return all tables of a run, outcome first. `planned`: text of the planned load."""
+    from inferload.results.tables.run_tables import run_tables  # of --details only
+
     verdict = summary.verdict
     caution = "INVALID" if summary.not_valid else ""
     parts = ["\n".join(_judged(mapped(summary, escaped))), escaped_lines(planned)]

@@ -19,10 +19,8 @@ from pydantic import (
 
 from inferload.figures.limits import gate_grammar
 from inferload.scenario.files import catalog
-from inferload.scenario.files.mistakes import ScenarioError, faults_of
-from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
-from inferload.scenario.overrides import Override, apply
-from inferload.scenario.schema.added_later import ADDED_LATER
+from inferload.scenario.files.yaml_text import Parsed, ScenarioError, as_yaml, parse
+from inferload.scenario.overrides import ADDED_LATER, Override, apply
 from inferload.scenario.schema.agent import BUNDLED_AGENT, LiveAgentWorkload
 from inferload.scenario.schema.arrivals import Arrivals
 from inferload.scenario.schema.base import (
@@ -461,6 +459,8 @@ def _validated(parsed: Parsed, origin: str) -> Scenario:
         try:
             scenario = Scenario.model_validate(parsed.data, context={"origin": origin})
         except ValidationError as error:
+            from inferload.scenario.files.mistakes import faults_of  # of a scenario with mistakes only
+
             faults += faults_of(error, parsed, _schema())
         else:
             if not faults:

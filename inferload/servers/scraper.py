@@ -32,6 +32,7 @@ from inferload.base.clock import NS_PER_S, Anchor, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.redaction import Redaction
+from inferload.base.run_options import REDACTED_HEADERS
 from inferload.base.rundir import reason
 from inferload.figures import metric_names as names
 from inferload.figures.server_figures import KEPT_PREFIXES, READINGS
@@ -41,8 +42,6 @@ from inferload.servers.exposition import TOO_LARGE, Labels, PromParser, Sample
 from inferload.servers.replicas import READ, Replicas
 from inferload.servers.scrape_http import MetricsClient, MetricsUrl, PageClient, tls_context
 
-# Environment variable with the headers of the parent, one `NAME: VALUE` per line, which are redacted.
-REDACTED_HEADERS = "INFERLOAD_REDACTED_HEADERS"
 # Interval between parts; a kill -9 loses no scrape that is older than twice that.
 PART_S = 4.0
 # Timeout of a scrape: longer than an interval, since a busy server answers late.

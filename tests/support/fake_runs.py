@@ -123,7 +123,7 @@ class FakeProcess:
             "preflight": lambda spec, own: self.check_server(spec),
             "MasterRun": self._new_run,
             "HistoryWriter": lambda *arguments: self.write_history(),
-            "LiveRun": lambda run: SimpleNamespace(over=True, close=lambda: None),
+            "_live": lambda run: SimpleNamespace(over=True, close=lambda: None),
             "progress.begin": lambda run, status_lines: lambda: None,
             "finish.begin": lambda run: None,
             "finish.conclude": lambda run, errors: self._conclude(run),

@@ -174,7 +174,15 @@ COMMANDS = Forge(
     "inferload.results.summarise.summarise",
     "pyarrow.dataset",
 )
-LOCUST = Forge("locust.main", "inferload.locust.plugin", "scipy.special", children=COMMANDS)
+LOCUST = Forge(
+    "locust.main",
+    "inferload.locust.plugin",
+    "inferload.locust.web.page",
+    "inferload.client.endpoints.chat",
+    "inferload.workload.chat",
+    "scipy.special",
+    children=COMMANDS,
+)
 SIMULATOR = Forge("inferload.deploy.simulator.command")
 
 

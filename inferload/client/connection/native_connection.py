@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from inferload.client.connection import _transport
+from inferload.client.connection.http1 import News
 from inferload.client.connection.python_connection import offered
-from inferload.client.connection.python_parser import News
 from inferload.client.connection.reply import ConnectionLost, ParsedReply, nothing
 from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, is_rejected, tcp_info
 

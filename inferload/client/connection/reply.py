@@ -9,12 +9,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from inferload.base.clock import NS_PER_S
+from inferload.base.on_use import OnUse
 from inferload.client.connection import reader_choice
-from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
-from inferload.client.connection.python_parser import News, PythonParser
+from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, News, ReplyHead, parse_head
 from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo
 
 _timespec = struct.Struct("qq").unpack  # of the kernel's timestamp: seconds and nanoseconds
+_UNCOMPILED = OnUse[Callable[[tuple[bytes, ...]], Any]](
+    {"parser": "inferload.client.connection.python_parser:PythonParser"}
+)
 _SLICE_BYTES = 65_536  # limit of a parse slice, for reads of any size
 _FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}  # `enum framing` of parser.h
 
@@ -305,7 +308,7 @@ class GatheredReply(ParsedReply):
         marks: tuple[bytes, ...] = (),
     ) -> None:
         compiled = reader_choice.parser()
-        parser = PythonParser(marks) if compiled is None else compiled.Reply(marks)
+        parser = (_UNCOMPILED["parser"] if compiled is None else compiled.Reply)(marks)
         super().__init__(on_done, on_parse_due or nothing, parser)
         self._push = parser.push
         self.on_mark: Callable[[], None] = nothing

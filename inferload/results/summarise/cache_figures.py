@@ -27,8 +27,7 @@ from inferload.servers import window_figures
 from inferload.servers.series import ServerSeries, by_target
 from inferload.workload.isolation import isolation
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
-from inferload.workload.prefix_cache.routed import RoutedCaches
-from inferload.workload.prefix_cache.sent import SentHits, SentSums
+from inferload.workload.prefix_cache.sent import RoutedCaches, SentHits, SentSums
 from inferload.workload.sessions import Sessions
 
 # Bounds of the infinite cache, by time and memory: turns (0.2 ms each), and texts (400 bytes each).

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from flask import has_request_context
@@ -24,7 +24,6 @@ from inferload.run.master.lifecycle import inbox
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.phases import LoadStage
 from inferload.run.master.lifecycle.preflight import server_urls
-from inferload.run.master.live import LiveRun
 from inferload.run.master.locust_users import LocustUsers
 from inferload.run.master.process_end import ProcessEnd
 from inferload.run.master.stages import RunStages, Stage
@@ -32,6 +31,9 @@ from inferload.run.process.greenlets import DrainedGreenlet
 from inferload.run.process.rerun import CommandLine, described, repeated
 from inferload.run.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.run.process.settings import ProcessSettings
+
+if TYPE_CHECKING:
+    from inferload.run.master.live import LiveRun
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +154,7 @@ class Controller:
         return self._execution.result
 
     @property
-    def live(self) -> LiveRun | None:
+    def live(self) -> "LiveRun | None":
         """Live figures of the current run, or of the last one; None without a web UI."""
         return self._execution.live
 

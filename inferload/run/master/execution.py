@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 
@@ -24,13 +24,15 @@ from inferload.run.master.lifecycle import cache_passes, worker_setup
 from inferload.run.master.lifecycle.cache_passes import CachePass, Passes
 from inferload.run.master.lifecycle.master_run import MasterRun, RunDirectory, RunSetup
 from inferload.run.master.lifecycle.preflight import Preflight, preflight
-from inferload.run.master.live import LiveRun
 from inferload.run.master.locust_users import LocustUsers
 from inferload.run.master.process_end import ProcessEnd
 from inferload.run.master.stages import RunStages, StoppedEarly
 from inferload.run.process.greenlets import logged_wait
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
+
+if TYPE_CHECKING:
+    from inferload.run.master.live import LiveRun
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +56,7 @@ class Execution:
     end_report: EndReport
     latest: MasterRun | None = None
     result: RunResult | None = None
-    live: LiveRun | None = None
+    live: "LiveRun | None" = None
     _admitted: tuple[RunSpec, Preflight] | None = None
 
     def admit(self, spec: RunSpec) -> None:
@@ -220,7 +222,7 @@ class Execution:
                 f"run directory {run.directory.path}: {rundir.reason(error)}; name another with --run-dir"
             ) from error
         end_progress = progress.begin(run, status_lines=self.process.headless)
-        live = self.live = None if self.process.headless else LiveRun(run)
+        live = self.live = None if self.process.headless else _live(run)
         try:
             yield tables
         finally:
@@ -275,3 +277,9 @@ def _warn_of_many_users(spec: RunSpec, run: MasterRun) -> None:
         past = calibration.warning_here(spec.users, len(run.roster))
         if past:
             logger.warning("%s", past)
+
+
+def _live(run: MasterRun) -> "LiveRun":
+    from inferload.run.master.live import LiveRun  # of processes with a web UI only
+
+    return LiveRun(run)

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import msgspec
 
-from inferload.workload.live_agent import FILE_MODULE
+from inferload.scenario.schema.agent import FILE_MODULE
 
 BUNDLED = ("__init__.py", "agent.py", "chat.py", "mixed.py", "replay.py", "toolagent.py")
 _LIBRARIES = ("inferload", "locust")

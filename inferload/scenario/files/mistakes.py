@@ -8,19 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from inferload.base.errors import UsageError
 from inferload.scenario.files.yaml_text import Fault, Parsed, PathTo
 
 Schema = Mapping[str, Any]
-
-
-class ScenarioError(UsageError):
-    """All faults of one scenario, one per line, in the order of the file."""
-
-    def __init__(self, origin: str, faults: Sequence[Fault]) -> None:
-        self.origin = origin
-        self.faults = tuple(sorted(set(faults), key=lambda fault: (fault.line, [str(part) for part in fault.path])))
-        super().__init__("\n".join(fault.render(origin) for fault in self.faults))
 
 
 def faults_of(error: ValidationError, parsed: Parsed, schema: Schema) -> list[Fault]:

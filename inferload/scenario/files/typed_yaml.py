@@ -7,8 +7,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from inferload.base.errors import UsageError
-from inferload.scenario.files.mistakes import ScenarioError, faults_of
-from inferload.scenario.files.yaml_text import parse
+from inferload.scenario.files.mistakes import faults_of
+from inferload.scenario.files.yaml_text import ScenarioError, parse
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from inferload.base.errors import UsageError
+
 PathTo = tuple[str | int, ...]
 
 MAX_DEPTH = 30
@@ -44,6 +46,15 @@ class Fault:
         key = dotted(self.path)
         source = self.source or (f"{origin}:{self.line}" if self.line else origin)
         return f"{source}: {key}: {self.text}" if key else f"{source}: {self.text}"
+
+
+class ScenarioError(UsageError):
+    """All faults of one scenario, one per line, in the order of the file."""
+
+    def __init__(self, origin: str, faults: Sequence[Fault]) -> None:
+        self.origin = origin
+        self.faults = tuple(sorted(set(faults), key=lambda fault: (fault.line, [str(part) for part in fault.path])))
+        super().__init__("\n".join(fault.render(origin) for fault in self.faults))
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ from contextlib import suppress
 import msgspec
 
 from inferload.base.errors import UsageError
-from inferload.base.marks import Mark
 from inferload.base.numbers import number
+from inferload.base.rundir import Mark
 from inferload.scenario.scenario import Scenario
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.describe import Expected, fixed_load_rows, plan_of, row_text

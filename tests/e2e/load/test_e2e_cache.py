@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import run_modules
 from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases, scenario
 
 TALK = {
@@ -20,8 +21,10 @@ def twice(sandbox: Sandbox, salt: str | None) -> tuple[FinishedRun, FinishedRun]
     ended = []
     for name in ("first", "second"):
         sandbox.run_dir = sandbox.folder / name
-        fleet = sandbox.fleet("local", "--host", url, "--scenario", str(file))
+        words = ("--host", url, "--scenario", str(file))
+        fleet = sandbox.fleet("local", *words, locustfile=run_modules.LOCUSTFILES, env=run_modules.FRESH)
         ended.append(FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text))
+        run_modules.check(sandbox.folder)
     return ended[0], ended[1]
 
 

@@ -17,8 +17,8 @@ from inferload.analysis.data.frames import PhaseSpan, RunFrames, load
 from inferload.analysis.diagnosis.diagnose import Diagnoses, brief, causes, diagnose, document
 from inferload.analysis.diagnosis.measured_load import MeasuredLoad, Unmet
 
-from inferload.base.marks import Mark
 from inferload.base.numbers import time_of_day
+from inferload.base.rundir import Mark
 from inferload.figures import metric_names as names
 from inferload.results.open_run import OpenRun
 from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence

@@ -29,8 +29,8 @@ from inferload.base.numbers import NOT_KNOWN, number
 from inferload.figures.limits.gate_grammar import GateError
 from inferload.results.cost import Prices
 from inferload.results.open_run import OpenRun
+from inferload.scenario.overrides import ADDED_LATER
 from inferload.scenario.scenario import from_text
-from inferload.scenario.schema.added_later import ADDED_LATER
 
 PRIMARY = figure("mean(ttft_ms)")
 

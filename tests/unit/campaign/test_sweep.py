@@ -31,7 +31,7 @@ from inferload.campaign.sweep import plan as sweep_plan
 from inferload.campaign.sweep.definition import Sweep
 from inferload.campaign.sweep.runner import SweepRunner, clear_up, port_for
 from inferload.scenario.files import catalog, typed_yaml
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 
 SWEEPS = sorted((catalog.folder() / "sweeps").glob("*.yaml"))
 TEXT = """\

@@ -17,7 +17,7 @@ from inferload.client import refusals
 from inferload.client.answers.answer import Answer
 from inferload.client.endpoints.table import DIALECTS
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import RequestOptions, from_text
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.turns.record import Failure

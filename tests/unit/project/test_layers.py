@@ -41,7 +41,7 @@ def longest(module: str, names: Iterable[str]) -> str | None:
 
 @cache
 def imports_of(source: str, module: str, is_package: bool) -> list[tuple[int, str]]:
-    """Return (line, absolute module or module.name) for every import in a source text."""
+    """Return (line, absolute module or module.name) for every import in a source text, and for `module:name` of rows on use."""
     found: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -51,6 +51,8 @@ def imports_of(source: str, module: str, is_package: bool) -> list[tuple[int, st
             base = parts[: len(parts) - node.level + is_package] if node.level else []
             origin = ".".join([*base, *([node.module] if node.module else [])])
             found += ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"inferload(\.\w+)+:\w+", str(node.value)):
+            found.append((node.lineno, node.value.replace(":", ".")))
     return found
 
 
@@ -90,6 +92,7 @@ def test_imports_go_to_lower_layers(path: Path) -> None:
     [
         ("inferload.turns.tally", "from inferload.scenario import scenario"),
         ("inferload.turns.tally", "def f():\n    import inferload.locust.plugin"),
+        ("inferload.turns.tally", "ROWS = OnUse({'a': 'inferload.locust.plugin:install'})"),
         ("inferload.client.turn", "from ..run.master import controller"),
         ("inferload.client.turn", "import locust"),
         ("inferload.locust.plugin", "from inferload.analysis import report"),

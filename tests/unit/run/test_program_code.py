@@ -23,7 +23,7 @@ from inferload.run.master.lifecycle import worker_setup
 from inferload.run.master.lifecycle.workers import Member
 from inferload.run.process.program_code import BUNDLED, LoadedCode, ProgramCode
 from inferload.run.process.user_scenarios import Program
-from inferload.workload.live_agent import FILE_MODULE
+from inferload.scenario.schema.agent import FILE_MODULE
 
 MAIN = "support.py"
 NAMES = st.lists(

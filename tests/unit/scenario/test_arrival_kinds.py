@@ -13,7 +13,7 @@ from inferload.campaign import search_plan
 from inferload.run.master.lifecycle import load_steps
 from inferload.run.process.run_spec import RunOptions, resolve
 from inferload.scenario import overrides, reference, scenario
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema import arrival_kind, arrivals, load_profiles, rate_profiles, trace_times, user_profiles
 from inferload.scenario.schema.arrival_kind import OpenArrivals

@@ -50,7 +50,7 @@ class Inbox:
     def __init__(self, state: RunState, scenario: Scenario, classes: Collection[str], records: TurnReceiver) -> None:
         self.state = state
         self.totals = ReportTotals()
-        self.recorder = Recorder(scenario.slo.model_dump(exclude_none=True))
+        self.recorder = Recorder()
         self.steadiness = Steadiness()
         self.measured = MeasureSoFar()
         self.notes = Notes()  # counted problems of the workers' sessions

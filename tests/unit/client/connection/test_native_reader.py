@@ -24,7 +24,7 @@ from scripted_server import HEAD, ScriptedServer, chunk, chunked, send
 from inferload.base.clock import NS_PER_MS, now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
-from inferload.client.connection.python_parser import News
+from inferload.client.connection.http1 import News
 from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.turns.record import Failure

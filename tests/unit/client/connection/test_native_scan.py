@@ -11,8 +11,7 @@ from scripted_server import chunk
 
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream, Scan
-from inferload.client.connection.http1 import Framing, ReplyHead, parse_head
-from inferload.client.connection.python_parser import News
+from inferload.client.connection.http1 import Framing, News, ReplyHead, parse_head
 from inferload.client.connection.reply import Arrivals, HttpReply
 
 native = pytest.importorskip("inferload.client.connection._parser", reason="the compiled parser was not built")
