@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from locust import FastHttpUser, HttpUser
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import listed
@@ -80,6 +82,28 @@ def check(user_classes: Iterable[type]) -> None:
             raise UsageError(
                 f"{kind.__name__}: task {coroutine} is an async def, and Locust's tasks are plain functions; remove async and await"
             )
+
+
+def refuse_clients(names: Collection[str]) -> None:
+    """Raise UsageError for a class of HttpUser in a run on a virtual clock. `names`: of the run's classes; empty: all."""
+    for kind in (*_below(HttpUser), *_below(FastHttpUser)):
+        if is_loaded(kind) and kind.tasks and not kind.abstract and (not names or kind.__name__ in names):
+            raise UsageError(
+                f"{kind.__name__}: not with --clock virtual: self.client has no server; name the other user classes on the "
+                "command line"
+            )
+
+
+def is_loaded(kind: type) -> bool:
+    """Return True if the module of a class still has it under its name."""
+    return getattr(sys.modules.get(kind.__module__), kind.__name__, None) is kind
+
+
+def _below(kind: Any) -> Iterator[Any]:
+    """Yield the classes that derive from a class."""
+    for each in kind.__subclasses__():
+        yield each
+        yield from _below(each)
 
 
 def _coroutine(tasks: Iterable[Any]) -> str | None:
