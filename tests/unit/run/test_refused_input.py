@@ -59,6 +59,10 @@ OPTIONS: dict[str, tuple[Callable[[Path], str | dict[str, Any] | list[str]], tup
         lambda _: ["--run-dir", "/proc/run"],
         ("run directory /proc/run", "cannot be written", "--run-dir"),
     ),
+    "more users than open files": (
+        lambda _: {"arrivals": {"kind": "closed", "users": 10_000_000, "spawn_per_s": 50}},
+        ("users in one process", "ulimit -n"),
+    ),
     "negative users": (lambda _: ["-u", "-3"], ("users", "-3")),
     "file cut off": (file_cut_off, ("talks.json:1: ", "the file ends within a conversation", "is it whole?")),
 }
@@ -132,6 +136,10 @@ def servers(simulator: Callable[..., Simulator]) -> Iterator[Servers]:
 DEEP = b'{"data": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 SERVERS: dict[str, tuple[Callable[[Servers], Asked], tuple[str, ...]]] = {
     "unknown host": (lambda _: Asked("http://nowhere.invalid:8000"), ("nowhere.invalid", "host right?")),
+    "refused connection": (
+        lambda _: Asked(f"http://127.0.0.1:{unused_port()}"),
+        ("127.0.0.1:", "refused", "is the server started"),
+    ),
     "key missing": (
         lambda s: Asked(s.simulator("--api-key", "sk-right").url),
         ("/v1/models", "401", "requires a key", "--api-key-file", "OPENAI_API_KEY"),
