@@ -170,6 +170,15 @@ class Fleet:
         method = "GET" if importlib.metadata.version("locust").startswith("2.46.") else "POST"
         return bool(json.loads(self._request(method, "/stop"))["success"])
 
+    def outcome(self, after: str = "") -> dict[str, Any]:
+        """Wait for the outcome of a run on the page; return the page's status. `after`: directory of an earlier run."""
+
+        def ended() -> dict[str, Any] | None:
+            status = self.get_json("/inferload/status")
+            return status if "headline" in status and status["run_dir"] != after else None
+
+        return wait_until(ended, "the run's outcome on the page")
+
     def get(self, path: str) -> bytes:
         return self._request("GET", path)
 

@@ -23,22 +23,20 @@ def made_secrets(sandbox: Sandbox) -> tuple[str, str, list[str]]:
     return key, header, ["--api-key-file", str(sandbox.folder / "key"), "--header", f"X-Gateway-Key: {header}"]
 
 
-def other_host(sandbox: Sandbox, allowed: bool) -> FinishedRun:
-    """Start a run in the web UI with another server than that of the command line."""
+def other_host(sandbox: Sandbox) -> FinishedRun:
+    """Start runs in the web UI with other servers than that of the command line; the second one is allowed there."""
     key, header, words = made_secrets(sandbox)
-    named, other = sandbox.simulator(), sandbox.server(Echo("nothing"))
+    others = [sandbox.server(Echo("nothing")) for _ in range(2)]
     file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 12, "drain_s": 20})
-    master = ["--host", named.url, "--scenario", str(file), *words]
-    master += ["--allow-target", other.url] if allowed else []
+    master = ["--host", sandbox.simulator().url, "--scenario", str(file), "--allow-target", others[1].url, *words]
     fleet = sandbox.fleet("by_hand", *master, web=True, worker_arguments=words)
     fleet.wait_for_page()
-    answers = cross_origin(fleet)
-    assert fleet.post("/swarm", user_count=4, spawn_rate=50, host=other.url)["success"]
-    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
+    seen: dict[str, Any] = {"secrets": (key, header), "answers": cross_origin(fleet), "others": others, "runs": [""]}
+    for other in others:
+        assert fleet.post("/swarm", user_count=4, spawn_rate=50, host=other.url)["success"]
+        seen["runs"].append(fleet.outcome(after=seen["runs"][-1])["run_dir"])
     fleet.signal(signal.SIGINT, whole_group=False)
-    code = fleet.exit_code()
-    seen = {"secrets": (key, header), "requests": other.requests, "url": other.url, "answers": answers}
-    return FinishedRun(sandbox.run_dir, code, fleet.text, seen=seen)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen=seen)
 
 
 def cross_origin(fleet: Fleet) -> list[int]:
@@ -66,29 +64,21 @@ def status_of(fleet: Fleet, headers: dict[str, str]) -> int:
         return connection.getresponse().status
 
 
-OTHER_HOST = ((False,), (True,))
-
-
-@run_cases(other_host, *OTHER_HOST)
+@run_cases(other_host, ())
 def test_only_named_servers_get_the_key(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    (allowed,) = run_case.arguments
-    requests: list[bytes] = ended.seen["requests"]
-    assert sum(b"POST /v1/chat/completions" in request for request in requests) >= 12
-    for secret in ended.seen["secrets"]:
-        carried = [secret.encode() in request for request in requests if not request.startswith(b"GET /metrics")]
-        assert all(carried) if allowed else not any(carried)
-    key = ended.seen["secrets"][0]
-    assert allowed or not any(key.encode() in request for request in requests)
-    manifest: dict[str, Any] = json.loads((ended.run_dir / "run.json").read_text())
-    assert manifest["key_withheld_from"] == ([] if allowed else [ended.seen["url"]])
-    warnings = [line for line in ended.text.splitlines() if "--allow-target" in line]
-    assert len(warnings) == (0 if allowed else 1), ended.text
-
-
-@run_cases(other_host, *OTHER_HOST)
-def test_posts_of_other_origins_are_refused(run_pool: RunPool, run_case: RunCase) -> None:
-    assert run_pool.result(run_case).seen["answers"] == [403] * 6 + [200] * 2
+    for allowed, other, run_dir in zip((False, True), ended.seen["others"], ended.seen["runs"][1:], strict=True):
+        requests: list[bytes] = other.requests
+        assert sum(b"POST /v1/chat/completions" in request for request in requests) >= 12
+        for secret in ended.seen["secrets"]:
+            carried = [secret.encode() in request for request in requests if not request.startswith(b"GET /metrics")]
+            assert all(carried) if allowed else not any(carried)
+        key = ended.seen["secrets"][0]
+        assert allowed or not any(key.encode() in request for request in requests)
+        manifest = json.loads(Path(run_dir, "run.json").read_text())
+        assert manifest["key_withheld_from"] == ([] if allowed else [other.url])
+    assert sum("--allow-target" in line for line in ended.text.splitlines()) == 1, ended.text
+    assert ended.seen["answers"] == [403] * 6 + [200] * 2, "posts of pages of other origins"
 
 
 LOGIN = """

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -106,3 +108,11 @@ def odd_numbers(sock: Any, request: bytes) -> None:
         return
     odd = ODD_EVENTS[number // 3 % len(ODD_EVENTS)]
     sock.sendall(chunked(TEXT, b"data: " + odd + b"\n\n", FINISH, b"data: [DONE]\n\n"))
+
+
+def interrupting(sock: Any, request: bytes) -> None:
+    """Answer no turn, and send Ctrl-C instead."""
+    if request.startswith(b"POST /v1/chat/completions "):
+        os.kill(os.getpid(), signal.SIGINT)
+    else:
+        sock.pass_on(request)
