@@ -85,9 +85,10 @@ def check(user_classes: Iterable[type]) -> None:
 
 
 def refuse_clients(names: Collection[str]) -> None:
-    """Raise UsageError for a class of HttpUser in a run on a virtual clock. `names`: of the run's classes; empty: all."""
+    """Raise UsageError for a class with no other client than HttpUser's, on a virtual clock. `names`: of the run; empty: all."""
     for kind in (*_below(HttpUser), *_below(FastHttpUser)):
-        if is_loaded(kind) and kind.tasks and not kind.abstract and (not names or kind.__name__ in names):
+        is_chosen = is_loaded(kind) and not kind.abstract and (not names or kind.__name__ in names)
+        if is_chosen and kind.tasks and not issubclass(kind, InferenceUser):
             raise UsageError(
                 f"{kind.__name__}: not with --clock virtual: self.client has no server; name the other user classes on the "
                 "command line"

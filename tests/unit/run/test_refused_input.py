@@ -8,6 +8,7 @@ from typing import Any
 
 import gevent
 import pytest
+import trustme
 import virtual
 from e2e_runs import scenario
 from ports import unused_port
@@ -121,6 +122,10 @@ class Servers:
     def scripted(self, script: Callable[[socket.socket, bytes], None]) -> str:
         return self._stack.enter_context(closing(ScriptedServer([script]))).url
 
+    def with_certificate(self) -> str:
+        with trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.tempfile() as certificate:
+            return self.simulator("--tls-cert", certificate).url
+
     def with_html(self) -> str:
         simulator = self.simulator()
         simulator.chaos(kind="html", count=1)
@@ -140,6 +145,7 @@ SERVERS: dict[str, tuple[Callable[[Servers], Asked], tuple[str, ...]]] = {
         lambda _: Asked(f"http://127.0.0.1:{unused_port()}"),
         ("127.0.0.1:", "refused", "is the server started"),
     ),
+    "untrusted certificate": (lambda s: Asked(s.with_certificate()), ("https://127.0.0.1:", "certificate")),
     "key missing": (
         lambda s: Asked(s.simulator("--api-key", "sk-right").url),
         ("/v1/models", "401", "requires a key", "--api-key-file", "OPENAI_API_KEY"),

@@ -48,7 +48,7 @@ def test_rejection_of_all_turns_is_the_first_finding(tmp_path: Path) -> None:
 
 def test_a_server_that_stops_answering_is_named(tmp_path: Path) -> None:
     file = scenario(tmp_path, arrivals={"kind": "constant", "sessions_per_s": 8}, phases=MEASURED)
-    cut = {"kind": "cut", "after_events": 2, "count": 100_000}
+    cut = {"kind": "cut", "after_events": 0, "count": 100_000}
     run = virtual.run(tmp_path, file, "--report", *surfaces.OUTPUTS, acts=[(0.0, cut)])
     turns = run.summary["turns"]["by_phase"]["all"]
     assert turns["ok"] == 0
