@@ -535,7 +535,7 @@ def test_a_ramp_of_the_web_ui_ends_with_the_load(run_pool: RunPool, run_case: Ru
 def replaced(sandbox: Sandbox) -> FinishedRun:
     """Make four runs: SIGKILL to one of two workers; with the other and a third; SIGKILL to both; with others."""
     simulator = sandbox.simulator()
-    words = ("--host", simulator.url, "--scenario", str(scenario(sandbox.folder)), "--on-invalid", "warn")
+    words = ("--host", simulator.url, "--scenario", str(scenario(sandbox.folder)))
     fleet = sandbox.fleet("by_hand", *words, web=True, workers=2, report=True)
     fleet.wait_for_page()
     runs = [""]
