@@ -26,9 +26,9 @@ GuideLLM or genai-bench; NAME=PATH gives it a name, and FILE:N is the result N o
 _EPILOG = """A verdict requires at least 3 pairs of runs with equal seeds; 6 or more are recommended. With fewer the difference is
 printed without a verdict. If the runs of a side share a server start, the verdict holds for these starts, and the output names
 them. With --baseline FILE (`inferload baseline add`) the candidate is tested against 8 or more earlier occasions instead. Exit
-codes: 0 compared; 2 usage or unreadable file; 4 --max-change exceeded, or with --fail-on-regression a figure became worse, more
-turns failed (also with a single pair), or only the candidate did not serve its load; with --strict also no verdict, or one that
-holds for these server starts only."""
+codes: 0 compared; 2 usage, unreadable file, or a rehearsal against a measurement; 4 --max-change exceeded, or with
+--fail-on-regression a figure became worse, more turns failed (also with a single pair), or only the candidate did not serve its
+load; with --strict also no verdict, or one that holds for these server starts only."""
 
 
 def register(subparsers: Any) -> None:
@@ -125,6 +125,7 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     """Read the sides and compare each candidate with the baseline."""
     from ..comparison import baselines, max_change, tables
     from ..comparison.arms import by_arm
+    from ..comparison.comparable import different_clocks
     from ..comparison.compare import compare, compare_with_occasions
     from ..comparison.labels import distinct
     from ..comparison.side_names import expanded
@@ -152,6 +153,8 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     comparisons = []
     for baseline, *candidates in by_arm(sides):
         for side in candidates:
+            if different := different_clocks(baseline, side):
+                raise UsageError(f"compare: {different}")
             if has_occasions:
                 occasion = baselines.candidate(side, baseline)
                 comparisons.append(compare_with_occasions(baseline, occasion, primary, ALL, arguments.allow))

@@ -75,11 +75,8 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         reason = "definitions differ" if same_clock else "clocks and definitions differ"
         remedy = "; compare the run directories" if OUR_EXPORT in clients else ""
         refusals.insert(0, f"client: {clients[0]} against {clients[1]}: {reason}{remedy}")
-    clocks = first.server.get("clock", "real"), second.server.get("clock", "real")
-    if clocks[0] != clocks[1]:
-        refusals.insert(
-            0, f"clock: {clocks[0]} against {clocks[1]}: a rehearsal is no measurement; compare runs of one clock"
-        )
+    if different := different_clocks(baseline, candidate):
+        refusals.insert(0, different)
     for key in () if clients[0] != clients[1] else sorted(_keys(baseline) | _keys(candidate)):
         if first.settings.get(key) != second.settings.get(key):
             line = f"{key}: {value_text(first.settings.get(key))} against {value_text(second.settings.get(key))}"
@@ -97,6 +94,13 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         slo=slo,
         of_one_load=len(refusals) == invalid,
     )
+
+
+def different_clocks(baseline: Side, candidate: Side) -> str:
+    """Return why a rehearsal and a measurement are not compared; empty if both sides are one of these."""
+    clocks = [side.runs[0].server.get("clock", "real") for side in (baseline, candidate)]
+    reason = "a rehearsal is no measurement; compare runs of one clock"
+    return "" if clocks[0] == clocks[1] else f"clock: {clocks[0]} against {clocks[1]}: {reason}"
 
 
 def _slo(baseline: Side, candidate: Side) -> str:

@@ -172,6 +172,7 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
         raise UsageError(
             f"{'--variant' if options.variant else '--simulator'}: only with --clock virtual; start a server with inferload deploy"
         )
+    options.web_host = options.web_host or _LOOPBACK  # the web UI has no login, and starts load
     own = own_settings(options)
     settings = overrides.parse_settings(options.set)
     loaded = program.read(options.scenario, settings)

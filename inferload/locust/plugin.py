@@ -37,7 +37,6 @@ from inferload.scenario.overrides import parse_settings
 
 logger = logging.getLogger(__name__)
 
-LOOPBACK = "127.0.0.1"  # default of --web-host: the web UI has no login, and starts load
 _installed: list["_Plugin"] = []
 
 
@@ -72,8 +71,7 @@ def _add_options(parser: Any) -> None:
 
 def _classes() -> list[type[InferenceUser]]:
     """Return the user classes of all loaded modules; Locust selects some of them after the command line is parsed."""
-    modules, defined = sys.modules, InferenceUser.defined
-    return [kind for kind in defined if getattr(modules.get(kind.__module__), kind.__name__, None) is kind]
+    return [kind for kind in InferenceUser.defined if user_classes.is_loaded(kind)]
 
 
 def _program(selected: Iterable[type], locustfiles: str) -> Program:
@@ -96,7 +94,8 @@ class _Plugin:
         """Check and complete the options. Record --worker as given: Locust sets it in forked processes too."""
         chosen = [kind for kind in _classes() if not parsed.user_classes or kind.__name__ in parsed.user_classes]
         user_classes.check(chosen)
-        parsed.web_host = parsed.web_host or LOOPBACK
+        if parsed.clock == "virtual":
+            user_classes.refuse_clients(parsed.user_classes)
         self._imported = imported_files()  # before the check, which loads live agents on the master
         self._checked = options.check(parsed, _program(chosen, getattr(parsed, "locustfile", "")))
         self.scenario = parsed.scenario

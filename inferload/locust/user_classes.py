@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from locust import FastHttpUser, HttpUser
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import listed
@@ -83,6 +85,29 @@ def check(user_classes: Iterable[type]) -> None:
             )
         if set(kind.tasks) != {ScenarioUser.session}:
             tuple(DIALECTS.values())
+
+
+def refuse_clients(names: Collection[str]) -> None:
+    """Raise UsageError for a class with no other client than HttpUser's, on a virtual clock. `names`: of the run; empty: all."""
+    for kind in (*_below(HttpUser), *_below(FastHttpUser)):
+        is_chosen = is_loaded(kind) and not kind.abstract and (not names or kind.__name__ in names)
+        if is_chosen and kind.tasks and not issubclass(kind, InferenceUser):
+            raise UsageError(
+                f"{kind.__name__}: not with --clock virtual: self.client has no server; name the other user classes on the "
+                "command line"
+            )
+
+
+def is_loaded(kind: type) -> bool:
+    """Return True if the module of a class still has it under its name."""
+    return getattr(sys.modules.get(kind.__module__), kind.__name__, None) is kind
+
+
+def _below(kind: Any) -> Iterator[Any]:
+    """Yield the classes that derive from a class."""
+    for each in kind.__subclasses__():
+        yield each
+        yield from _below(each)
 
 
 def _coroutine(tasks: Iterable[Any]) -> str | None:

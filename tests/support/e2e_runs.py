@@ -134,11 +134,11 @@ class Fleet:
         for process in self.processes:
             os.killpg(process.process.pid, number)
 
-    def exit_code(self, killed: int | None = None) -> int:
-        """Wait for the end; return the master's exit code. Asserts that no process is left. `killed`: pid of a killed worker."""
+    def exit_code(self, *killed: int) -> int:
+        """Wait for the end; return the master's exit code. Asserts that no process is left. `killed`: pids of killed workers."""
         code = self.master.exit_code(PATIENCE_S)
         for worker in self.by_hand:
-            expected = -signal.SIGKILL if worker.process.pid == killed else 0
+            expected = -signal.SIGKILL if worker.process.pid in killed else 0
             assert worker.exit_code(20) == expected, f"a worker's exit code:\n{worker.text}"
         wait_until(lambda: not self.pids(), f"the end of processes {self.pids()}", 5)
         return code
@@ -169,6 +169,15 @@ class Fleet:
         """Stop the run in the web UI; return True if it was stopped. The HTTP method depends on the Locust version."""
         method = "GET" if importlib.metadata.version("locust").startswith("2.46.") else "POST"
         return bool(json.loads(self._request(method, "/stop"))["success"])
+
+    def outcome(self, after: str = "") -> dict[str, Any]:
+        """Wait for the outcome of a run on the page; return the page's status. `after`: directory of an earlier run."""
+
+        def ended() -> dict[str, Any] | None:
+            status = self.get_json("/inferload/status")
+            return status if "headline" in status and status["run_dir"] != after else None
+
+        return wait_until(ended, "the run's outcome on the page")
 
     def get(self, path: str) -> bytes:
         return self._request("GET", path)
@@ -220,8 +229,9 @@ class Sandbox:
         worker_arguments: Iterable[str] = (),
         locustfile: Path | None = None,
         report: bool = False,
+        cwd: str = "",
     ) -> Fleet:
-        """Start a run, headless or with a web UI. `arguments`: of the master.
+        """Start a run, headless or with a web UI. `arguments`: of the master. `cwd`: its directory below that of the sandbox.
 
         `report`: also write report and CI outputs, which takes longer than most of these runs.
         """
@@ -234,10 +244,8 @@ class Sandbox:
         if mode == "by_hand":
             words += ["--master", "--expect-workers", str(expected or workers)]
             words += ["--master-bind-host", "127.0.0.1", "--master-bind-port", str(port)]
-        start = locust_process.start
-        fleet = Fleet(
-            mode, start(*words, cwd=self.folder, env=env, locustfile=locustfile), web_port=web_port, port=port
-        )
+        master = locust_process.start(*words, cwd=self._made(cwd), env=env, locustfile=locustfile)
+        fleet = Fleet(mode, master, web_port=web_port, port=port)
         self._fleets.append(fleet)
         if mode == "by_hand":
             fleet.worker_options = ("--worker", "--master-host", "127.0.0.1", "--master-port", str(port))
@@ -246,13 +254,20 @@ class Sandbox:
         return fleet
 
     def join(
-        self, fleet: Fleet, *arguments: str, env: dict[str, str] | None = None, locustfile: Path | None = None
+        self,
+        fleet: Fleet,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        locustfile: Path | None = None,
+        cwd: str = "",
     ) -> None:
-        """Start another worker."""
-        worker = locust_process.start(
-            *fleet.worker_options, *arguments, cwd=self.folder, env=env, locustfile=locustfile
-        )
-        fleet.by_hand.append(worker)
+        """Start another worker. `cwd`: its directory below that of the sandbox."""
+        words = (*fleet.worker_options, *arguments)
+        fleet.by_hand.append(locust_process.start(*words, cwd=self._made(cwd), env=env, locustfile=locustfile))
+
+    def _made(self, name: str) -> Path:
+        (self.folder / name).mkdir(exist_ok=True)
+        return self.folder / name
 
     @property
     def text(self) -> str:

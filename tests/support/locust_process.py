@@ -117,6 +117,18 @@ def turns_of(run_dir: Path) -> list[dict[str, Any]]:
     return [row for path in sorted((run_dir / "turns").glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 
+def contents(run_dir: Path) -> dict[str, bytes]:
+    """Return the bytes of each file of a run, and the decoded content of Parquet files."""
+    files = {}
+    for path in run_dir.rglob("*"):
+        if path.is_file():
+            files[path.name] = path.read_bytes()
+        if path.suffix == ".parquet":
+            table = pq.read_table(path)
+            files[f"{path.name}, decoded"] = repr((table.to_pydict(), table.schema.metadata)).encode()
+    return files
+
+
 def csv_rows(path: Path) -> list[dict[str, str]]:
     import csv
 

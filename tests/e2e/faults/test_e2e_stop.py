@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import time
 from typing import Any
 
@@ -24,7 +23,6 @@ from e2e_runs import (
     check_keys,
     check_turns_across_drain,
     mark,
-    marks_of,
     run_cases,
     scenario,
     wait_for_measure_phase,
@@ -49,10 +47,9 @@ SIGNALS = {
 CODES = {"sigint": 130, "sigterm": 143, "sighup": 143}
 WAYS = ("run_time", "web", "scenario_end", *SIGNALS)
 CASES = [(way, mode) for way in WAYS for mode in MODES]
-if not SOAK:  # each way and each mode once; all ways in one process are in test_virtual_stops.py
-    CASES = [("sigint", "local"), ("web", "local"), ("web", "processes"), ("sigint_to_all", "processes")]
-    CASES += [("sigterm", "processes"), ("sighup_to_all", "processes"), ("sigterm_to_all", "by_hand")]
-    CASES += [("scenario_end", "by_hand")]
+if not SOAK:  # all ways in one process are in test_virtual_stops.py
+    CASES = [("web", "processes"), ("sigint_to_all", "processes"), ("sigterm", "processes")]
+    CASES += [("sighup_to_all", "processes"), ("sigterm_to_all", "by_hand")]
 GATES = ["failed_ratio < 0.5", "p50(ttft_ms) < 60000", "p50(e2e_ms) < 60000"]  # all pass
 LENGTHS = {"dist": "uniform", "min": TOKENS // 3, "max": TOKENS}  # so that some turns end before the stop
 
@@ -98,7 +95,7 @@ def stop(sandbox: Sandbox, way: str, mode: str) -> FinishedRun:
 
 def reported(way: str, mode: str) -> bool:
     """Return True if the run writes a report."""
-    return (way, mode) in [("sigint", "local"), ("sigterm", "processes"), ("web", "local")]
+    return (way, mode) == ("sigterm", "processes")
 
 
 def web_stop(fleet: Fleet, simulator: Simulator, sandbox: Sandbox) -> None:
@@ -107,7 +104,7 @@ def web_stop(fleet: Fleet, simulator: Simulator, sandbox: Sandbox) -> None:
     assert answer["success"], answer
     streaming(simulator, sandbox.run_dir)
     assert fleet.press_stop()
-    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
+    fleet.outcome()
     fleet.signal(signal.SIGINT, whole_group=False)
 
 
@@ -170,33 +167,6 @@ def test_a_second_ctrl_c_aborts_the_turns_in_flight(run_pool: RunPool, run_case:
     assert ended.seen["took_s"] < TOO_LONG_S - longest_s, "it waited for the streams"
 
 
-def short_drain(sandbox: Sandbox, mode: str) -> FinishedRun:
-    """Run with streams that are longer than the drain."""
-    simulator = sandbox.simulator()
-    file = scenario(
-        sandbox.folder,
-        workload__output_tokens=TOO_MANY_TOKENS,
-        arrivals__users=USERS,
-        phases={"measure_s": 3, "drain_s": 1},
-    )
-    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file))
-    return finished(sandbox, fleet, simulator)
-
-
-@run_cases(short_drain, ("processes",), *SOAK * (("local",), ("by_hand",)))
-def test_an_unfinished_drain_is_reported(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
-    check_files(ended.run_dir)
-    check_counts(ended)
-    assert ended.summary["turns"]["by_phase"]["all"]["unfinished"] == USERS
-    reason = next(reason for reason in ended.summary["verdict"]["reasons"] if reason["code"] == "unfinished_drain")
-    assert reason["value"] == 1.0
-    assert f"{USERS} of {USERS} turns" in reason["text"]
-    assert ended.code == 3
-    assert mark(ended.run_dir, "unfinished_drain") is not None
-
-
 @pytest.mark.parametrize("name", ["summary.json", "marks.jsonl"])
 def test_the_check_of_files_can_fail(tmp_path: Any, name: str) -> None:
     for folder in ("turns", "server_metrics"):
@@ -214,33 +184,6 @@ def test_the_check_of_files_can_fail(tmp_path: Any, name: str) -> None:
     (tmp_path / ".run-token").write_text("x")
     with pytest.raises(AssertionError):
         check_files(tmp_path)
-
-
-def stopped_in_a_ramp(sandbox: Sandbox) -> FinishedRun:
-    file = scenario(sandbox.folder)
-    words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
-    fleet = sandbox.fleet("local", *words, web=True)
-    fleet.wait_for_page()
-    assert fleet.post("/swarm", user_count=2, spawn_rate=50)["success"]
-    wait_for_measure_phase(sandbox.run_dir)
-    fleet.steer(do="ramp", level=22, over_s=10)
-    time.sleep(1)
-    fleet.steer(do="stop")
-    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the outcome")
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
-
-
-@run_cases(stopped_in_a_ramp, ())
-def test_a_ramp_that_the_end_of_the_load_interrupts_has_a_mark_of_its_end(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    begun, over = [change for change in marks_of(ended.run_dir) if change["kind"] == "users"]
-    assert begun["text"] == "ramp by hand: 2 -> 22 users in 10 s"
-    assert over["text"] == f"ramp by hand ended with the load at {over['users']} users"
-    assert 3 <= over["users"] <= 12
-    drain = mark(ended.run_dir, "phase", "drain")
-    assert drain is not None
-    assert 0 <= over["wall_ns"] - drain["wall_ns"] < 5e9  # the ramp would have ended 9 s later
 
 
 # A locustfile whose workers take longer to prepare a run than the master waits for them.
@@ -292,38 +235,8 @@ def test_a_signal_during_the_preparation_of_the_workers_ends_it(run_pool: RunPoo
     assert not ended.run_dir.exists()
 
 
-MODELS = b'{"data": [{"id": "m"}]}'
-
-
-def only_models(sock: socket.socket, request: bytes) -> None:
-    """Send the list of models; send no response to a turn."""
-    if request.startswith(b"POST /v1/chat/completions "):
-        sock.recv(1)
-    elif request.startswith(b"GET /v1/models "):
-        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(MODELS), MODELS))
-    else:
-        sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-
-
-def stopped_in_the_preflight(sandbox: Sandbox) -> FinishedRun:
-    server = sandbox.server(only_models)
-    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(scenario(sandbox.folder)))
-    wait_until(lambda: any(request.startswith(b"POST ") for request in server.requests), "the turn of the preflight")
-    fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
-
-
-@run_cases(stopped_in_the_preflight, ())
-def test_a_signal_ends_a_preflight_without_an_answer(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
-    assert "stopped early by Ctrl-C before the load" in ended.text
-    assert ended.code == 130
-    assert not ended.run_dir.exists()
-
-
 def changed_in_the_drain(sandbox: Sandbox) -> FinishedRun:
-    """Try to change the load of an open loop after its planned end."""
+    """Try to change the load of an open loop after its planned end, with streams that are longer than the drain."""
     arrivals = {"kind": "poisson", "sessions_per_s": 4}
     file = scenario(
         sandbox.folder,
@@ -331,23 +244,32 @@ def changed_in_the_drain(sandbox: Sandbox) -> FinishedRun:
         workload__output_tokens=TOO_MANY_TOKENS,
         phases={"measure_s": 2, "drain_s": 15},
     )
-    fleet = sandbox.fleet("local", "--host", sandbox.simulator().url, "--scenario", str(file), web=True)
+    fleet = sandbox.fleet("processes", "--host", sandbox.simulator().url, "--scenario", str(file), web=True)
     fleet.wait_for_page()
     assert fleet.post("/swarm", user_count=4, spawn_rate=4)["success"]
     wait_for_measure_phase(sandbox.run_dir)
     wait_until(lambda: mark(sandbox.run_dir, "phase", "drain"), "the drain")
     steer = fleet.get_json("/inferload/live")["steer"]
     answer = fleet.post("/swarm", user_count=8, spawn_rate=4)
-    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the outcome")
+    fleet.outcome()
     fleet.signal(signal.SIGINT, whole_group=False)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"steer": steer, "answer": answer})
 
 
 @run_cases(changed_in_the_drain, ())
-def test_the_load_does_not_change_after_its_planned_end(run_pool: RunPool, run_case: RunCase) -> None:
+def test_the_load_does_not_change_in_a_drain_whose_limit_is_reported(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.seen["steer"] is None
     assert ended.seen["answer"]["success"] is False
     assert ended.seen["answer"]["message"] == "the run is draining; start again after its end"
     assert mark(ended.run_dir, "users") is None
+    check_files(ended.run_dir)
+    check_counts(ended)
+    sent = ended.summary["turns"]["by_phase"]["all"]["sent"]
+    assert ended.summary["turns"]["by_phase"]["all"]["unfinished"] == sent > 0
+    reason = next(reason for reason in ended.summary["verdict"]["reasons"] if reason["code"] == "unfinished_drain")
+    assert reason["value"] == 1.0
+    assert f"{sent} of {sent} turns" in reason["text"]
+    assert ended.code == 3
+    assert mark(ended.run_dir, "unfinished_drain") is not None

@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,10 @@ from e2e_runs import (
     check_files,
     mark,
     run_cases,
-    scenario,
     served_before_load,
-    wait_for_measure_phase,
     wait_until,
 )
-from locust_process import csv_rows, summary_of
+from locust_process import csv_rows
 from simulator_process import Simulator
 
 FIRST = """
@@ -60,23 +57,25 @@ class Support(InferenceUser):
 """
 
 
-def over_tls(sandbox: Sandbox, mode: str, trust: str) -> FinishedRun:
-    """Run tasks against an HTTPS server. `trust`: the option by which its certificate is accepted."""
+def over_tls(sandbox: Sandbox) -> FinishedRun:
+    """Run tasks against an HTTPS server, whose certificate one worker does not check."""
     authority = trustme.CA()
     certificate, authorities = sandbox.folder / "server.pem", sandbox.folder / "ca.pem"
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
     authority.cert_pem.write_to_path(str(authorities))
     simulator = sandbox.simulator("--tls-cert", str(certificate))
     assert simulator.url.startswith("https://")
-    options = {"ca-file": ("--ca-file", str(authorities)), "insecure": ("--insecure",), "none": ()}[trust]
+    trusted = ("--ca-file", str(authorities))
     locustfile = sandbox.folder / "mine.py"
     locustfile.write_text(TLS)
-    arguments = ("--host", simulator.url, "--on-invalid", "warn", "-u", "4", "-r", "4", "-t", "3s", *options)
-    fleet = sandbox.fleet(mode, *arguments, locustfile=locustfile, worker_arguments=options)
+    arguments = ("--host", simulator.url, "--on-invalid", "warn", "-u", "4", "-r", "4", "-t", "3s", *trusted)
+    fleet = sandbox.fleet("by_hand", *arguments, locustfile=locustfile, workers=0, expected=2)
+    for options in (trusted, ("--insecure",)):
+        sandbox.join(fleet, *options, locustfile=locustfile)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@run_cases(over_tls, ("by_hand", "ca-file"), ("local", "insecure"))
+@run_cases(over_tls, ())
 def test_own_tasks_over_tls(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == ended.summary["outcome"]["exit_code"], ended.text
@@ -90,19 +89,12 @@ def test_own_tasks_over_tls(run_pool: RunPool, run_case: RunCase) -> None:
     rows = ended.turns
     assert {row["class"] for row in rows} == {"chats", "others"}
     assert {row["target"].partition(":")[0] for row in rows} == {"https"}
+    assert {row["worker"] for row in rows} == {"w0", "w1"}
     assert [row["failure"] for row in rows if row["failure"]] == []
     assert ended.simulator_stats is not None
     assert ended.simulator_stats["started"] == len(rows) + 1
     (server,) = ended.summary["servers"]
     assert server["generation_tok_per_s"] > 0, "metrics are scraped over TLS too"
-
-
-@run_cases(over_tls, ("local", "none"))
-def test_an_untrusted_certificate_ends_the_run_before_the_load(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == 2, ended.text
-    assert "certificate" in ended.text
-    assert not (ended.run_dir / "summary.json").exists()
 
 
 WHOLE = """
@@ -389,57 +381,3 @@ def test_computing_in_a_task_is_client_lag_and_not_server_latency(run_pool: RunP
     latency = ended.summary["latency"]
     assert latency["lag_ms"]["p50"] > 50
     assert latency["ttft_ms"]["p50"] - latency["server_ttft_ms"]["p50"] < latency["lag_ms"]["p50"] / 2
-
-
-def interrupted(sandbox: Sandbox) -> FinishedRun:
-    """Send SIGINT to a run without -t."""
-    simulator = sandbox.simulator()
-    locustfile = sandbox.folder / "mine.py"
-    locustfile.write_text(FIRST)
-    words = ("--host", simulator.url, "--on-invalid", "warn", "-u", "2")
-    fleet = sandbox.fleet("processes", *words, locustfile=locustfile)
-    wait_for_measure_phase(sandbox.run_dir)
-    wait_until(lambda: simulator.stats()["requests"]["finished"] > 5, "turns")
-    fleet.signal(signal.SIGINT, whole_group=True)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
-
-
-@run_cases(interrupted, ())
-def test_without_a_run_time_a_signal_is_the_planned_end(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == 0, ended.text
-    assert ended.summary["outcome"]["state"] != "stopped early"
-    check_counts(ended)
-
-
-RAISES_AT_THE_END = """
-from locust import events
-from inferload.users import ScenarioUser
-
-
-class ChatUser(ScenarioUser):
-    pass
-
-
-@events.test_stop.add_listener
-def end(**_others):
-    raise KeyError("at test_stop")
-"""
-
-
-def raising_at_the_end(sandbox: Sandbox) -> FinishedRun:
-    """Run a cold and a warm pass with a listener that raises after each."""
-    locustfile = sandbox.folder / "mine.py"
-    locustfile.write_text(RAISES_AT_THE_END)
-    file = scenario(sandbox.folder, cache__arm="both", phases__measure_s=3)
-    words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
-    fleet = sandbox.fleet("processes", *words, locustfile=locustfile)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
-
-
-@run_cases(raising_at_the_end, ())
-def test_a_listener_that_raises_after_a_run_does_not_count_in_the_next(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert ended.text.count("KeyError: 'at test_stop'") == 3, ended.text
-    passes = (ended.summary, summary_of(ended.run_dir.with_name("run-warm")))
-    assert [summary["exceptions"]["by_message"] for summary in passes] == [[], []]

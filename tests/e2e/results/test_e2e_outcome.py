@@ -9,11 +9,11 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import surfaces
 from e2e_runs import (
     PATIENCE_S,
     FinishedRun,
@@ -22,13 +22,12 @@ from e2e_runs import (
     RunPool,
     Sandbox,
     mark,
+    marks_of,
     run_cases,
     scenario,
-    wait_for_measure_phase,
     wait_until,
 )
-from locust_process import ROOT, start, summary_of, turns_of
-from ports import unused_port
+from locust_process import ROOT, summary_of, turns_of
 from test_e2e_stop import GATES as HOLDING
 
 from inferload import cli
@@ -47,16 +46,6 @@ def measured_s(file: Path) -> float:
     """Return the duration of the measure phase so far, by the run's progress file."""
     lines = file.read_text().splitlines() if file.is_file() else []
     return json.loads(lines[-1])["measured_s"] or 0.0 if lines else 0.0
-
-
-def all_failed(sandbox: Sandbox) -> FinishedRun:
-    """Kill the server at the start of the measure phase."""
-    server = sandbox.simulator()
-    file = scenario(sandbox.folder, phases={"measure_s": 3, "drain_s": 30}, workload__output_tokens=400)
-    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
-    wait_for_measure_phase(sandbox.run_dir)
-    server.process.kill()
-    return ended(sandbox, fleet)
 
 
 def closed_terminal(sandbox: Sandbox) -> tuple[int, Path]:
@@ -82,19 +71,6 @@ def closed_terminal(sandbox: Sandbox) -> tuple[int, Path]:
         process.kill()
 
 
-@run_cases(all_failed, ())
-def test_a_run_whose_turns_all_failed_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    turns = ended.summary["turns"]["by_phase"]["all"]
-    assert turns["ok"] == 0
-    assert turns["failed"] > 0
-    last_lines = "\n".join(ended.text.splitlines()[-5:])
-    assert re.search(r"the server http://\S+ stopped answering at \d+\.\d s: ", last_lines)
-    assert re.search(r": first (connect|cut 200) of \S+ at \d+\.\d s on ", last_lines)
-    headline = rf"failed: {turns['failed']} of {turns['failed']} turns failed(; measurement .*)?"
-    surfaces.check(ended.run_dir, 1, ended.text, "failed", headline)
-
-
 @run_cases(closed_terminal, ())
 def test_closing_the_terminal_stops_the_run_early(run_pool: RunPool, run_case: RunCase) -> None:
     code, run_dir = run_pool.result(run_case)
@@ -106,84 +82,64 @@ def test_closing_the_terminal_stops_the_run_early(run_pool: RunPool, run_case: R
 # -- the web page
 
 
-def on_the_page(sandbox: Sandbox, outcome: str) -> FinishedRun:
-    """Start a run on the page; it ends as planned or by the page's Stop."""
-    gates = {"failed": GATES, "passed": HOLDING, "stopped": HOLDING}.get(outcome, [])
-    timed = {"run_time": "2s"} if outcome == "passed" else {}  # by the start form
-    measure_s, warmup_s = (2, 0) if outcome == "failed" else (300, 1 if timed else 0)
-    changes: dict[str, Any] = {"phases__measure_s": measure_s, "phases__warmup_s": warmup_s, "gates": gates}
-    file = scenario(sandbox.folder, **changes)
-    server = sandbox.simulator()
+def on_the_page(sandbox: Sandbox, *outcomes: str) -> FinishedRun:
+    """Make runs on the page; each ends as planned, by the start form, or in a ramp by the page's Stop."""
+    fails = outcomes == ("failed",)
+    measure_s, gates = (2, GATES) if fails else (300, HOLDING)
+    file = scenario(sandbox.folder, phases__measure_s=measure_s, phases__warmup_s=0 if fails else 1, gates=gates)
+    server, statuses = sandbox.simulator(), [{"run_dir": ""}]
     fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", web=True)
     fleet.wait_for_page()
-    assert fleet.post("/swarm", user_count=2, spawn_rate=50, **timed)["success"]
-    wait_for_measure_phase(sandbox.run_dir)
-    if outcome == "stopped":
-        wait_until(lambda: server.stats()["requests"]["finished"] > 1, "a turn of the run")  # besides the preflight's
-        assert fleet.press_stop()
-    status = wait_until(
-        lambda: (status := fleet.get_json("/inferload/status")) and "headline" in status and status, "the outcome"
-    )
+    for outcome in outcomes:
+        timed = {"run_time": "2s"} if outcome == "passed" else {}
+        assert fleet.post("/swarm", user_count=2, spawn_rate=50, **timed)["success"]
+        if outcome == "stopped":
+            wait_until(lambda: fleet.get_json("/inferload/status").get("phase") == "measure", "the measure phase")
+            finished = server.stats()["requests"]["finished"]
+            wait_until(lambda before=finished: server.stats()["requests"]["finished"] > before, "a turn")
+            fleet.steer(do="ramp", level=22, over_s=10)
+            time.sleep(1)
+            assert fleet.press_stop()
+        statuses.append(fleet.outcome(after=statuses[-1]["run_dir"]))
     script = fleet.get("/inferload/run_line.js").decode()
     fleet.signal(signal.SIGINT, whole_group=False)
-    return ended(sandbox, fleet, status=status, script=script)
+    return ended(sandbox, fleet, statuses=statuses[1:], script=script)
 
 
-@run_cases(on_the_page, ("failed",), ("passed",), ("stopped",))
+@run_cases(on_the_page, ("failed",), ("passed", "stopped"))
 def test_the_page_shows_the_outcome_and_its_colour(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    status, stated = ended.seen["status"], ended.summary["outcome"]
-    assert (status["outcome"], status["headline"]) == (stated["state"], stated["headline"])
     colours = dict(re.findall(r'"?\b([a-z ]+)"?: "(#[0-9a-f]{6})"', ended.seen["script"]))
     assert {"failed", "stopped early", "invalid", "suspect", "passed"} <= set(colours)
-    green = {state for state, colour in colours.items() if colour == colours["passed"]}
-    assert green == {"passed"}
-    assert stated["headline"] in ended.text.splitlines()
-    if run_case.arguments[0] == "failed":
-        assert status["outcome"] == "failed"
-        assert status["headline"].startswith("failed: 2 of 5 gates failed")
-        assert ended.code == 1
-        return
-    assert status["outcome"] != "stopped early", "the page's Stop is a planned end"
-    assert ended.code == 0, ended.text
-    document = rundir.read_object(ended.run_dir / rundir.MANIFEST)
+    assert {state for state, colour in colours.items() if colour == colours["passed"]} == {"passed"}
+    assert ended.code == (run_case.arguments == ("failed",)), ended.text
+    for outcome, status in zip(run_case.arguments, ended.seen["statuses"], strict=True):
+        stated = summary_of(Path(status["run_dir"]))["outcome"]
+        assert (status["outcome"], status["headline"]) == (stated["state"], stated["headline"])
+        assert stated["headline"] in ended.text.splitlines()
+        if outcome == "failed":
+            assert status["outcome"] == "failed"
+            assert status["headline"].startswith("failed: 2 of 5 gates failed")
+        else:
+            check_planned(Path(status["run_dir"]), outcome, status)
+
+
+def check_planned(run_dir: Path, outcome: str, status: dict[str, Any]) -> None:
+    """Check that the page's Stop, and its run time, were a planned end."""
+    assert status["outcome"] != "stopped early"
+    document = rundir.read_object(run_dir / rundir.MANIFEST)
     assert document["complete"]
-    if run_case.arguments[0] == "passed":  # Locust's own timer would have stopped it a warm-up earlier
+    if outcome == "passed":  # Locust's own timer would have stopped it a warm-up earlier
         (measured,) = [phase for phase in document["phases"] if phase["phase"] == "measure"]
         assert measured["end_wall_ns"] - measured["start_wall_ns"] >= 1.99e9
-
-
-# -- locustfiles
-
-
-BARE = """
-from inferload.users import InferenceUser
-
-
-class Support(InferenceUser):
-    pass
-"""
-
-
-def without_tasks(sandbox: Sandbox, mode: str) -> tuple[int, str]:
-    file = sandbox.folder / "bare.py"
-    file.write_text(BARE)
-    words = ["--host", "http://127.0.0.1:9", "-t", "2s"]
-    words += (
-        ["--web-host", "127.0.0.1", "--web-port", str(unused_port())]
-        if mode == "web"
-        else ["--headless", "--processes", "2"]
-    )
-    process = start(*words, cwd=sandbox.folder, locustfile=file)
-    return process.exit_code(), process.text
-
-
-@run_cases(without_tasks, ("processes",), ("web",))
-def test_a_user_without_tasks_is_refused(run_pool: RunPool, run_case: RunCase) -> None:
-    code, text = run_pool.result(run_case)
-    assert code == 2, text
-    (line,) = [line for line in text.splitlines() if line.startswith("inferload: ")]
-    assert line.startswith("inferload: Support: has no task")
+        return
+    begun, over = [change for change in marks_of(run_dir) if change["kind"] == "users"]
+    assert begun["text"] == "ramp by hand: 2 -> 22 users in 10 s"
+    assert over["text"] == f"ramp by hand ended with the load at {over['users']} users"
+    assert 3 <= over["users"] <= 12
+    drain = mark(run_dir, "phase", "drain")
+    assert drain is not None
+    assert 0 <= over["wall_ns"] - drain["wall_ns"] < 5e9  # the ramp would have ended 9 s later
 
 
 QUICK = [

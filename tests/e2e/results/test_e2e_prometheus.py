@@ -227,12 +227,29 @@ def test_the_page_of_the_web_ui_has_the_latest_run(run_pool: RunPool, run_case: 
         check_page(pages[number])
 
 
+RAISES_AT_THE_END = """
+from locust import events
+from inferload.users import ScenarioUser
+
+
+class ChatUser(ScenarioUser):
+    pass
+
+
+@events.test_stop.add_listener
+def end(**_others):
+    raise KeyError("at test_stop")
+"""
+
+
 def pages_of_two_passes(sandbox: Sandbox) -> FinishedRun:
-    """A cold and a warm pass, with a scraper whose interval is longer than the time between them."""
+    """A cold and a warm pass, with a scraper whose interval is longer than the time between them, and a listener that raises."""
     simulator, port = sandbox.simulator(), unused_port()
+    locustfile = sandbox.folder / "mine.py"
+    locustfile.write_text(RAISES_AT_THE_END)
     file = scenario(sandbox.folder, cache__arm="both", phases__measure_s=9)
     words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
-    fleet, ended, pages = sandbox.fleet("local", *words), threading.Event(), []
+    fleet, ended, pages = sandbox.fleet("processes", *words, locustfile=locustfile), threading.Event(), []
 
     def scrape() -> None:
         while not ended.wait(4):
@@ -251,7 +268,9 @@ def pages_of_two_passes(sandbox: Sandbox) -> FinishedRun:
 def test_the_final_state_of_each_pass_is_scraped(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
+    assert ended.text.count("KeyError: 'at test_stop'") == 3, ended.text
     passes = (ended.run_dir, ended.run_dir.with_name("run-warm"))
+    assert [summary_of(folder)["exceptions"]["by_message"] for folder in passes] == [[], []]
     final = [text for text in ended.seen["pages"] if sum(figures(text, "inferload_outcome")) == 1]
     runs = [run for text in final for run in set(re.findall(r'run="([^"]+)"', text))]
     assert list(dict.fromkeys(runs)) == [summary_of(folder)["run"]["id"] for folder in passes]
@@ -323,23 +342,3 @@ def test_a_signal_between_two_passes_ends_the_process(run_pool: RunPool, run_cas
     assert ended.code == 130, ended.text
     assert ended.summary["outcome"]["exit_code"] == 0
     assert not ended.run_dir.with_name("run-warm").exists()
-
-
-def port_in_use(sandbox: Sandbox) -> FinishedRun:
-    simulator = sandbox.simulator()
-    file = scenario(sandbox.folder)
-    words = ("--host", simulator.url, "--scenario", str(file), "--export-metrics", str(simulator.port))
-    fleet = sandbox.fleet("processes", *words)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats(), {"port": simulator.port})
-
-
-@run_cases(port_in_use, ())
-def test_a_port_in_use_ends_the_process_before_the_load(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    reason = (
-        f"--export-metrics 127.0.0.1:{ended.seen['port']}: Address already in use; name a free port of this machine"
-    )
-    assert (ended.code, ended.text) == (2, f"inferload: {reason}")
-    assert ended.simulator_stats is not None
-    assert ended.simulator_stats["requests"]["started"] == 0
-    assert not ended.run_dir.exists()

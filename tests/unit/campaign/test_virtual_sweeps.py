@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,17 +96,21 @@ def test_arguments_that_the_simulator_refuses_are_the_cause_of_each_run(tmp_path
     assert all("max-model-len" in str(entry.cause) for entry in journal.failures)
 
 
-def test_an_interrupted_sweep_leaves_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["interrupted", "killed"])
+def test_an_interrupted_sweep_leaves_no_process(how: str, tmp_path: Path) -> None:
     words = ["--headless", "--scenario", "smoke", "--clock", "virtual", "--set", "phases.measure_s=1000000"]
     run = Ordered(argv=[*words, "--no-report", "--run-dir", str(tmp_path / "run")], log=str(tmp_path / "run.log"))
     order = Order(options=["--itl-ms", "5"], facts={}, seed=0, runs=[run])
     left: list[psutil.Process] = []
-    with pytest.raises(KeyboardInterrupt), Performer() as performer:  # noqa: PT012
+    with suppress(KeyboardInterrupt), Performer() as performer:
         threading.Thread(target=lambda: list(performer.perform(order)), daemon=True).start()
         while len(left) < 2:  # the program and its fork
             time.sleep(0.02)
             if performer._process is not None:
                 program = psutil.Process(performer._process.pid)
                 left = [program, *program.children()]
-        raise KeyboardInterrupt
+        if how == "interrupted":
+            raise KeyboardInterrupt
+        performer._process.stdin.close()  # as when the sweep is killed
+        assert psutil.wait_procs(left, timeout=60)[1] == []
     assert psutil.wait_procs(left, timeout=60)[1] == []

@@ -59,7 +59,7 @@ def test_valid_options_are_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"host": None}, "--host: missing"),
+        ({"host": None}, "--host: missing; name the server, as --host http://server:8000"),
         ({"reset_stats": True}, "--reset-stats: not possible"),
         ({"reset_stats": True, "worker": True}, "--reset-stats: not possible"),
         ({"host": "server:8000"}, "host 'server:8000'"),

@@ -1,6 +1,7 @@
 """Locustfiles whose tasks send turns, on a virtual clock: their counts, and features of Locust."""
 
 import json
+import signal
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -601,3 +602,11 @@ def test_two_user_classes_run_two_scenarios(tmp_path: Path) -> None:
     lengths = {name: {row["output_tokens"] for row in rows if row["class"] == name} for name in ("Brief", "Long")}
     assert lengths == {"Brief": {4}, "Long": {40}}
     assert len({row["session_id"] for row in rows}) == len(rows)
+
+
+def test_without_a_run_time_a_signal_is_the_planned_end(tmp_path: Path) -> None:
+    run = executed(tmp_path, FIRST, "-u", "2", acts=[(3.0, int(signal.SIGINT))])
+    assert run.exit_code == 0, run.text
+    assert run.summary["outcome"]["state"] != "stopped early"
+    assert run.summary["window_s"] == 3
+    run.check_counts()

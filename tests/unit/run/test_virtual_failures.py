@@ -1,5 +1,6 @@
 """Rejection of all turns, and conditions that end a run, on a virtual clock."""
 
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -43,6 +44,20 @@ def test_rejection_of_all_turns_is_the_first_finding(tmp_path: Path) -> None:
         (case,) = ElementTree.parse(junit).findall(".//failure")
         assert first["text"] in str(case.text)
     assert run.code == 1, run.text
+
+
+def test_a_server_that_stops_answering_is_named(tmp_path: Path) -> None:
+    file = scenario(tmp_path, arrivals={"kind": "constant", "sessions_per_s": 8}, phases=MEASURED)
+    cut = {"kind": "cut", "after_events": 0, "count": 100_000}
+    run = virtual.run(tmp_path, file, "--report", *surfaces.OUTPUTS, acts=[(0.0, cut)])
+    turns = run.summary["turns"]["by_phase"]["all"]
+    assert turns["ok"] == 0
+    assert turns["failed"] > 0
+    last_lines = "\n".join(run.text.splitlines()[-5:])
+    assert re.search(r"the server http://\S+ stopped answering at \d+\.\d s: ", last_lines)
+    assert re.search(r": first cut 200 of \S+ at \d+\.\d s on ", last_lines)
+    headline = rf"failed: {turns['failed']} of {turns['failed']} turns failed.*"
+    surfaces.check(run.run_dir, 1, run.text, "failed", headline)
 
 
 def test_a_run_ends_when_its_abort_condition_holds(tmp_path: Path) -> None:

@@ -186,6 +186,7 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
     "gates hold": ({"gates": ["p50(ttft_ms) < 60000", "failed_ratio < 0.01"]}, (), 0),
     "a gate on an unknown value": ({"gates": ["p50(tpot_ms) < 60000"], "workload__output_tokens": 1}, (), 1),
     "invalid with a failed gate": ({"gates": ["p50(ttft_ms) < 0.001"], "workload__output_tokens": LONG}, (), 3),
+    "invalid without turns": ({"arrivals": {"kind": "poisson", "sessions_per_s": 1e-6}}, (), 3),
     "invalid with --on-invalid warn": ({"workload__output_tokens": LONG}, ("--on-invalid", "warn"), 0),
 }
 
@@ -200,8 +201,11 @@ def test_the_exit_code_reflects_gates_and_validity(name: str, tmp_path: Path) ->
     assert [gate["gate"] for gate in verdict["gates"]] == changes.get("gates", [])
     if "invalid" in name:
         assert verdict["measurement"] == "invalid"
-        assert "unfinished_drain" in run.codes
-        assert "measurement INVALID" in run.text
+        code, text = (
+            ("no_turns", "no turn was sent") if "without" in name else ("unfinished_drain", "measurement INVALID")
+        )
+        assert code in run.codes
+        assert text in run.text
     else:
         assert verdict["passed"] == (code == 0)
         assert run.codes == set()

@@ -12,17 +12,16 @@ from typing import Any
 import gevent
 import gevent.socket
 import gevent.threadpool
-import locust_process
 import pytest
 import recomputed
 import scrapes
+import synthetic_run
 import virtual
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from inferload.analysis.comparison import comparable, sides
 from locust_process import turns_of
-from simulator_process import Simulator
 
+from inferload import cli
 from inferload.base import rundir
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
@@ -375,8 +374,16 @@ class Asking(InferenceUser):
     [
         (["--host", "http://127.0.0.1:1"], "--host: not with --clock virtual"),
         (["--also-host", "http://127.0.0.1:1"], "--also-host: not with --clock virtual"),
-        (["--processes", "2"], "--processes: not with --clock virtual"),
+        (["--processes", "2"], "--processes: not with --clock virtual: a run on a virtual clock is one process"),
+        (["--master-bind-port", "5558"], "--master-bind-port: not with --clock virtual"),
+        (["--expect-workers", "2"], "--expect-workers: not with --clock virtual"),
+        (["--token-file", "token"], "--token-file: not with --clock virtual"),
+        (["--web-host", "0.0.0.0"], "--web-host: not with --clock virtual: a run on a virtual clock has no web UI"),
+        (["--tls-cert", "x.pem"], "--tls-cert: not with --clock virtual"),
+        (["--autostart"], "--autostart: not with --clock virtual"),
+        (["--insecure"], "--insecure: not with --clock virtual: nothing is sent"),
         (["--export-metrics", "0"], "--export-metrics: not with --clock virtual"),
+        (["--otel"], "--otel: not with --clock virtual"),
         (["--variant", "no-such-variant"], "no-such-variant: unknown"),
         (["--simulator", "--no-such-flag 1"], "--no-such-flag: unknown"),
         (["--simulator", "--port 8001"], "--port: not with a server in memory"),
@@ -392,6 +399,26 @@ def test_what_a_virtual_clock_cannot_honour_is_refused_in_one_line(
     assert run.code == 2
     assert text in run.text
     assert len(run.text.strip().splitlines()) == 1
+
+
+def test_a_class_whose_client_has_no_server_is_refused(tmp_path: Path) -> None:
+    program = tmp_path / "asking.py"
+    program.write_text(TASKS + HEALTH)
+    words = ("--run-time", "2s", "--users", "1")
+    refused = virtual.run(tmp_path, None, *words, locustfile=program)
+    assert (refused.exit_code, refused.text.count("\n")) == (2, 1)
+    assert refused.text.startswith("inferload: Health: not with --clock virtual: self.client has no server; ")
+    assert virtual.run(tmp_path, None, *words, "Asking", locustfile=program).exit_code == 0
+
+
+HEALTH = """
+from locust import HttpUser
+
+class Health(HttpUser):
+    @task
+    def health(self):
+        self.client.get("/health")
+"""
 
 
 def test_the_server_of_a_run_in_real_time_is_no_option_of_it(tmp_path: Path) -> None:
@@ -425,18 +452,11 @@ def test_the_machine_has_no_part_in_the_verdict(tmp_path: Path) -> None:
     assert all(not value.get("count") for value in measured.values() if isinstance(value, dict))
 
 
-def test_runs_of_both_clocks_are_not_compared(tmp_path: Path, simulator: Callable[..., Simulator]) -> None:
-    rehearsed = virtual.run(tmp_path / "virtual", scenario())
-    real = locust_process.start(
-        *("--headless", "--host", simulator("--ttft-ms", "20", "--itl-ms", "10").url, "--no-report"),
-        *("--scenario", str(tmp_path / "virtual" / "scenario.yaml"), "--run-dir", str(tmp_path / "real")),
-        cwd=tmp_path,
-    )
-    assert real.exit_code() == 0, real.text
-    reasons = comparable.differences(*(sides.read_side(path) for path in (tmp_path / "real", rehearsed.run_dir)))
-    assert (
-        reasons.refusals[0] == "clock: real against virtual: a rehearsal is no measurement; compare runs of one clock"
-    )
+def test_runs_of_both_clocks_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rehearsed, real = virtual.run(tmp_path, scenario()).run_dir, synthetic_run.write(tmp_path / "real")
+    assert cli.main(["compare", str(real), str(rehearsed)]) == 2
+    expected = "compare: clock: real against virtual: a rehearsal is no measurement; compare runs of one clock"
+    assert capsys.readouterr() == ("", f"inferload: {expected}\n")
 
 
 def test_a_program_that_polls_the_clock_goes_on(tmp_path: Path) -> None:

@@ -141,6 +141,14 @@ def test_the_drain_does_not_wait_for_a_listener_that_ends_the_process(tmp_path: 
     assert run.code == run.summary["outcome"]["exit_code"] == 0
 
 
+def test_a_signal_ends_a_preflight_without_an_answer(tmp_path: Path) -> None:
+    run = virtual.run(tmp_path, scenario(tmp_path), script="changed_servers:interrupting")
+    assert "Traceback" not in run.text, run.text
+    assert "stopped early by Ctrl-C before the load" in run.text
+    assert run.exit_code == 130
+    assert not run.run_dir.exists()
+
+
 # A locustfile whose listener delays the start of the run, and sends a signal.
 SLOW_TO_BEGIN = """
 import os
