@@ -27,7 +27,8 @@ _HERE = Path(__file__)
 # `sys.executable` in a fork. Without site and environment variables it starts in a few milliseconds.
 _PROXY = """#!{python} -IS
 import json, os, signal, socket, sys
-if sys.argv[1] not in ("-m", "-Pm"):
+# The simulator imports little, and cannot run after the imports of Locust.
+if sys.argv[1] not in ("-m", "-Pm") or any("simulator" in word for word in sys.argv[2:4]):
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 order = {{"module": sys.argv[2], "arguments": sys.argv[3:], "env": dict(os.environ), "cwd": os.getcwd()}}
 order.update(linked=True, python=sys.argv[0])
