@@ -4,9 +4,11 @@ import os
 import re
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forge
 import gevent
 import hypothesis
 import pytest
@@ -92,6 +94,20 @@ def simulator() -> Iterator[Callable[..., Simulator]]:
     yield start
     for each in started:
         simulator_process.stop(each)
+
+
+@pytest.fixture
+def forked_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules that the tested code starts with `sys.executable` are forks, without the CPU time of their imports."""
+    if os.environ.get("INFERLOAD_FRESH") != "1":
+        monkeypatch.setattr(sys, "executable", forge.LOCUST.proxy())
+
+
+@pytest.fixture
+def forked_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for reports and comparisons."""
+    if os.environ.get("INFERLOAD_FRESH") != "1":
+        monkeypatch.setattr(sys, "executable", forge.COMMANDS.proxy())
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,8 @@
 Imports take a second or more of CPU time per `locust` process, and the end-to-end tests start hundreds. The fork runs the program
 from its first line. With INFERLOAD_FRESH=1 each program is a new Python process, as for a user (`make soak`).
 
-A `locust` process starts its metrics scraper and report with `sys.executable`. In a fork this is a proxy script, which lets a
-second fork server run the module, and exits with its exit code.
+Programs start further ones with `sys.executable`: `locust` its metrics scraper and report, a sweep its servers and runs. In a
+fork this is a proxy script, which lets a fork server run the module, forwards SIGINT and SIGTERM, and exits with its exit code.
 """
 
 import contextlib
@@ -27,11 +27,23 @@ _HERE = Path(__file__)
 # `sys.executable` in a fork. Without site and environment variables it starts in a few milliseconds.
 _PROXY = """#!{python} -IS
 import json, os, signal, socket, sys
-order = {{"module": sys.argv[2], "arguments": sys.argv[3:], "env": dict(os.environ), "cwd": os.getcwd(), "linked": True}}
+# The simulator imports little, and cannot run after the imports of Locust.
+if sys.argv[1] not in ("-m", "-Pm") or any("simulator" in word for word in sys.argv[2:4]):
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+order = {{"module": sys.argv[2], "arguments": sys.argv[3:], "env": dict(os.environ), "cwd": os.getcwd()}}
+order.update(linked=True, python=sys.argv[0])
 link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 link.connect({path!r})
 socket.send_fds(link, [json.dumps(order).encode()], [0, 1, 2])
-link.recv(64)
+pid = int(link.recv(64))
+def forward(number, frame):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+for each in (signal.SIGINT, signal.SIGTERM):
+    if signal.getsignal(each) is not signal.SIG_IGN:
+        signal.signal(each, forward)
 code = int(link.recv(64) or 1)
 if code < 0:
     signal.signal(-code, signal.SIG_DFL)

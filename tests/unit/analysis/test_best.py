@@ -171,7 +171,7 @@ def test_the_best_side_is_better_in_each_comparison(factors: list[float]) -> Non
 
 
 def test_equal_sides_are_rarely_called_the_best() -> None:
-    draws, named = 300, 0
+    draws, named = 100, 0
     for draw in range(draws):
         sides = [side(f"{draw} {name}", 100, 10, 500, jitter=0.05) for name in "abc"]
         named += results(sides)[TTFT.name].certainty == "best"

@@ -1,6 +1,7 @@
 """Studies: bundled files, plans, command line, and the stored pages of docs/studies."""
 
 import re
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -49,12 +50,14 @@ claims:
 """
 
 
+loaded = cache(definition.load)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
 def test_each_row_of_a_bundled_study_has_runs(path: Path, quick: bool, engine: Engine) -> None:
-    study = definition.load(path)
-    plan = study.resolved(engine, quick)
+    plan = loaded(path).resolved(engine, quick)
     assert set(plan.parts) | set(plan.left_out) == set(study.parts)
     for table in plan.tables:
         if table.part in plan.left_out:

@@ -368,6 +368,7 @@ def entries(out: Path, kind: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["kind"] == kind]
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_scenarios_that_end_by_count_can_be_swept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "quick.yaml").write_text(SCENARIO.replace("measure_s: 1", "sessions: 7"))
     text = TEXT.replace("smoke", f"{tmp_path}/quick.yaml").replace(", tiny-all", "").replace("pairs: 4", "pairs: 1")
@@ -387,6 +388,7 @@ def test_scenarios_that_end_by_count_can_be_swept(tmp_path: Path, capsys: pytest
     assert "about 0 s left" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(SCENARIO)
     variants = {
@@ -504,6 +506,7 @@ def test_runs_that_depend_on_earlier_ones_of_their_start_are_resumed_with_them(
     ]
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_running_server_that_refuses_its_first_run_ends_the_sweep(tmp_path: Path) -> None:
     hosts = dict.fromkeys(("tiny-baseline", "tiny-all"), "http://127.0.0.1:9")
     planned = small(restart="once", variants=("tiny-all",), engine="running", hosts=hosts, reports=False)

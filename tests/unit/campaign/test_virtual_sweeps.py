@@ -49,6 +49,7 @@ def performed(planned: Sweep, folder: Path) -> Journal:
     return journal
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_sweep_on_a_virtual_clock_has_the_runs_of_its_plan(tmp_path: Path) -> None:
     journal = performed(sweep(clock="virtual"), tmp_path / "sweep")
     assert [entry.cause for entry in journal.runs] == [None, None]
@@ -60,6 +61,7 @@ def test_a_sweep_on_a_virtual_clock_has_the_runs_of_its_plan(tmp_path: Path) -> 
     assert "(virtual clock)" in (tmp_path / "sweep" / journal.runs[0].folder / rundir.REPORT_HTML).read_text()
 
 
+@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_sweep_that_was_interrupted_has_the_results_of_one_that_was_not(keep: bool, tmp_path: Path) -> None:
     """The second run of a start depends on the first one by the prefix cache, which starts anew with the server."""
@@ -90,6 +92,7 @@ class InterruptedJournal(Journal):
             raise KeyboardInterrupt
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_arguments_that_the_simulator_refuses_are_the_cause_of_each_run(tmp_path: Path) -> None:
     journal = performed(sweep(clock="virtual", set=["max-model-len=9999999"]), tmp_path / "sweep")
     assert len(journal.failures) == 2
