@@ -57,7 +57,8 @@ loaded = cache(definition.load)
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
 def test_each_row_of_a_bundled_study_has_runs(path: Path, quick: bool, engine: Engine) -> None:
-    plan = loaded(path).resolved(engine, quick)
+    study = loaded(path)
+    plan = study.resolved(engine, quick)
     assert set(plan.parts) | set(plan.left_out) == set(study.parts)
     for table in plan.tables:
         if table.part in plan.left_out:
