@@ -12,6 +12,7 @@ from e2e_runs import check_files, mark
 from locust_process import ROOT, csv_rows
 
 from inferload.figures import metric_names as names
+from inferload.locust import virtual_runs
 
 FIRST = """
 from locust import between, task
@@ -601,3 +602,16 @@ def test_two_user_classes_run_two_scenarios(tmp_path: Path) -> None:
     lengths = {name: {row["output_tokens"] for row in rows if row["class"] == name} for name in ("Brief", "Long")}
     assert lengths == {"Brief": {4}, "Long": {40}}
     assert len({row["session_id"] for row in rows}) == len(rows)
+
+
+def test_a_fork_may_end_just_as_its_next_order_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses = iter([(0, 0), (5, 0)])
+
+    def kill(*_: object) -> None:
+        raise ProcessLookupError
+
+    monkeypatch.setattr(virtual_runs.os, "waitpid", lambda *_: next(statuses))
+    monkeypatch.setattr(virtual_runs.os, "kill", kill)
+    monkeypatch.setattr(virtual_runs.select, "select", lambda *_: ([0], [], []))
+    virtual_runs._await(5)
+    assert list(statuses) == []
