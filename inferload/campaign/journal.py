@@ -3,9 +3,10 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 from msgspec import Struct
@@ -177,12 +178,17 @@ class Journal:
         return entries
 
 
-def made_folder(folder: Path, *, new: bool) -> Path:
-    """Create the folder of a campaign and return it; `new`: another one beside it if it exists. UsageError if that fails."""
+def made_folder(folder: Path, *, new: bool, files: Mapping[str, str] = MappingProxyType({})) -> Path:
+    """Create the folder of a campaign with files of these texts, and return it. UsageError if that fails.
+
+    `new`: if the folder exists, another one beside it.
+    """
     try:
         if new:
             folder = rundir.make_new(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            rundir.write_text(folder / name, text)
     except OSError as error:
         raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error
     return folder

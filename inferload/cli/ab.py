@@ -82,11 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(_lines(plan)), flush=True)
     if arguments.dry_run:
         return 0
-    try:
-        folder = made_folder(folder, new=arguments.into is None and arguments.resume is None)
-        rundir.write_text(folder / ab.PLAN, typed_yaml.to_text(plan))
-    except OSError as error:
-        raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error
+    files = {ab.PLAN: typed_yaml.to_text(plan)}
+    folder = made_folder(folder, new=arguments.into is None and arguments.resume is None, files=files)
     try:
         with alone(folder), signals_interrupt():
             failures = _make(plan, folder, list(arguments.header), retry=arguments.resume is not None)

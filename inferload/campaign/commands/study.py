@@ -76,8 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(_summary_lines(study, folder, retry)), flush=True)
     if arguments.dry_run:
         return 0
-    folder = made_folder(folder, new=arguments.into is None and not retry)
-    rundir.write_text(folder / STUDY, typed_yaml.to_text(study, defaults=False))
+    files = {STUDY: typed_yaml.to_text(study, defaults=False)}
+    folder = made_folder(folder, new=arguments.into is None and not retry, files=files)
     completed = []
     try:
         with signals_interrupt():

@@ -16,9 +16,9 @@ from inferload.campaign.journal import JOURNAL, Journal, alone, made_folder
 from inferload.campaign.pairs import MAX_PAIRS
 from inferload.campaign.signals import interrupted, signals_interrupt
 from inferload.campaign.sweep import definition, time_estimate
-from inferload.campaign.sweep.definition import Sweep
+from inferload.campaign.sweep.definition import PLAN, Sweep
 from inferload.campaign.sweep.plan import ServerStart, outlook, servers_text, starts
-from inferload.campaign.sweep.runner import PLAN, SweepRunner, clear_up
+from inferload.campaign.sweep.runner import SweepRunner, clear_up
 from inferload.deploy.commands.variants import prose
 from inferload.deploy.launcher.launch import to_stderr
 from inferload.deploy.servers.engines import ENGINES

