@@ -30,10 +30,10 @@ class Turns:
     @classmethod
     def of(cls, run: OpenRun) -> "Turns | None":
         """Return the turns of a run; None if records are missing."""
-        if not run.counts.whole:
+        if not run.counts.workers.whole:
             return None
         turns, events = run.turns.size
-        measured = run.counts.tallies.total("measure")
+        measured = run.counts.totals.tallies.total("measure")
         return cls(run.turns, turns, max([events, *(sketch.count for sketch in measured.sketches.values())]))
 
     @property

@@ -19,7 +19,19 @@ from inferload.base.status_lines import columns
 from inferload.base.threads import in_thread
 from inferload.results.documents.summary_document import Reason, Summary
 from inferload.results.documents.typed_documents import document_of
-from inferload.results.summarise.counts import Counts, Earlier
+from inferload.results.summarise.counts import (
+    Counts,
+    Course,
+    Defects,
+    Earlier,
+    Pass,
+    Plan,
+    Policies,
+    Prompts,
+    Servers,
+    Totals,
+    Workers,
+)
 from inferload.results.summarise.summarise import summarise
 from inferload.results.summary import sessions
 from inferload.results.terminal_summary import brief, details, diagnosis_line
@@ -92,39 +104,26 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
 
 def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
     """Return the counts of a run; an open phase ends now. `csv_errors`: of Locust's tables."""
-    at_ns, preflight, earlier = now_ns(), run.preflight, run.setup.earlier
+    at_ns, preflight, earlier, end = now_ns(), run.preflight, run.setup.earlier, run.state.end
     scraped = None if run.scraping is None else run.scraping.write_error
+    windows = (replace(window, end_ns=at_ns if window.end_ns is None else window.end_ns) for window in run.windows)
     return Counts(
-        run=about(run),
-        scenario_text=run.spec.scenario.resolved_text(),
-        origin=run.spec.origin,
-        targets=tuple(target.url for target in run.spec.targets),
-        models=tuple(models_of(run.spec, preflight)),
-        metrics_targets=tuple(MetricsUrl.parse(url).target for url in preflight.metrics_urls),
-        salt=run.salt,
-        salts=preflight.salts,
-        prompt_exactness=preflight.vocabulary.exactness,
-        template=preflight.template,
-        data_wire=preflight.data.to_wire(),
-        anchor=run.anchor,
-        windows=tuple(
-            replace(window, end_ns=at_ns if window.end_ns is None else window.end_ns) for window in run.windows
+        about(run),
+        Plan(run.spec.scenario.resolved_text(), run.spec.origin, preflight.data.to_wire()),
+        Prompts(run.salt, preflight.salts, preflight.vocabulary.exactness, preflight.template),
+        Servers(
+            tuple(target.url for target in run.spec.targets),
+            tuple(models_of(run.spec, preflight)),
+            tuple(MetricsUrl.parse(url).target for url in preflight.metrics_urls),
         ),
-        workers=tuple(member.ended() for member in run.roster.members),
-        complete=run.state.end.complete,
-        arm=run.setup.arm,
-        earlier=None if earlier is None else Earlier(earlier.arm, earlier.run_dir.name),
-        inconclusive=run.own.inconclusive,
-        policy=run.own.policy,
-        early_by=run.state.end.early_by,
-        others=run.others(),
-        write_errors=(*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)),
-        adaptations_left_out=run.left_out_texts,
-        aborted=run.state.end.aborted,
-        rate_changed=bool(run.steering.rate_changes),
-        tallies_wire=run.totals.tallies.to_wire(),
-        health_wire=run.totals.health.to_wire(),
-        errors_wire=run.totals.errors.to_wire(),
+        Pass(run.setup.arm, None if earlier is None else Earlier(earlier.arm, earlier.run_dir.name)),
+        Course(run.anchor, tuple(windows), end.early_by, end.aborted, rate_changed=bool(run.steering.rate_changes)),
+        Workers(tuple(member.ended() for member in run.roster.members), end.complete),
+        Totals(run.totals.tallies.to_wire(), run.totals.health.to_wire(), run.totals.errors.to_wire(), run.others()),
+        Policies(run.own.inconclusive, run.own.policy),
+        Defects(
+            (*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)), run.left_out_texts
+        ),
     )
 
 
@@ -160,7 +159,7 @@ def _unwritten(folder: Path, summary: Summary, counts: Counts) -> Summary:
     changed = msgspec.structs.replace(
         summary, verdict=msgspec.structs.replace(summary.verdict, measurement="invalid", reasons=reasons)
     )
-    return msgspec.structs.replace(changed, outcome=outcome.judge(changed, counts.early, counts.policy))
+    return msgspec.structs.replace(changed, outcome=outcome.judge(changed, counts.early, counts.policies.policy))
 
 
 def _write_documents(run: MasterRun, counts: Counts, summary: Summary, load: LoadText) -> bool:

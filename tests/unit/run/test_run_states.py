@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from inferload.base.errors import UsageError
 from inferload.run.master.controller import CTRL_C, Controller
+from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunEnd
 from inferload.run.master.process_end import EndState, ProcessEnd
 from inferload.run.master.stages import RunStages, Stage
 
@@ -206,3 +207,23 @@ def test_stages_follow_each_other_as_in_a_run(calls: list[str]) -> None:
         stages.end(last=True)
         with pytest.raises(RuntimeError, match="after it was over"):
             stages.begin()
+
+
+@pytest.mark.parametrize(
+    ("stage", "given_up"),
+    [
+        (LoadStage.LOADING, GivenUp.TURNS),
+        (LoadStage.DRAINING, GivenUp.TURNS),
+        (LoadStage.DELIVERING, GivenUp.RECORDS),
+    ],
+)
+def test_an_abort_gives_up_what_is_awaited_in_its_stage(stage: LoadStage, given_up: GivenUp) -> None:
+    marks: list[str] = []
+    end = RunEnd(SimpleNamespace(add=lambda kind, text: marks.append(kind)))  # type: ignore[arg-type]
+    for following in list(LoadStage)[1 : stage.value]:
+        end.enter(following)
+    for _ in range(2):
+        end.request_abort()
+    assert (end.stop.is_set(), end.given_up, marks) == (True, given_up, ["stop", "abort"])
+    with pytest.raises(RuntimeError, match="does not follow"):
+        end.enter(stage)

@@ -197,7 +197,7 @@ def test_a_closed_loop_keeps_its_counts(tmp_path_factory: MAKE, shape: dict[str,
     if sessions is not None:
         begun = {row["session_id"] for row in rows if row["phase"] == "measure" and not row["turn_index"]}
         assert len(begun) <= sessions
-    assert count_faults(OpenRun(folder).counts.tallies) == []
+    assert count_faults(OpenRun(folder).counts.totals.tallies) == []
     assert summary["turns"]["by_phase"]["all"]["sent"] == len(rows)
     generated = scrapes.table_of(folder, [names.GENERATION_TOKENS])["value"].to_pylist()
     assert generated[-1] - generated[0] == sum(row["output_tokens"] for row in rows)
@@ -267,7 +267,7 @@ def test_an_open_loop_keeps_its_counts(arrivals: dict[str, Any], tmp_path: Path)
     load = scenario(arrivals=arrivals, phases={"measure_s": 4, "warmup_s": 1})
     summary = made(load, tmp_path / "run")
     rows = turns_of(tmp_path / "run")
-    assert count_faults(OpenRun(tmp_path / "run").counts.tallies) == []
+    assert count_faults(OpenRun(tmp_path / "run").counts.totals.tallies) == []
     assert len(rows) == summary["turns"]["by_phase"]["all"]["sent"] > 0
     if "max_in_flight" in arrivals:
         assert in_flight(rows) == 1
@@ -278,7 +278,7 @@ def test_turns_in_flight_at_the_end_of_the_drain_are_unfinished(tmp_path: Path) 
     load = scenario(workload={**WORKLOAD, "output_tokens": 500}, phases={"measure_s": 2, "drain_s": 1})
     summary = made(load, tmp_path / "run")
     assert summary["turns"]["by_phase"]["all"]["unfinished"] == 3
-    assert count_faults(OpenRun(tmp_path / "run").counts.tallies) == []
+    assert count_faults(OpenRun(tmp_path / "run").counts.totals.tallies) == []
 
 
 def test_turns_can_be_cancelled_and_sessions_can_fork(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_turns_can_be_cancelled_and_sessions_can_fork(tmp_path: Path) -> None:
     assert summary["turns"]["by_phase"]["all"]["failed"] == 0
     assert summary["turns"]["by_phase"]["all"]["cancelled"] > 0
     assert any("/" in row["session_id"] for row in turns_of(tmp_path / "run"))
-    assert count_faults(OpenRun(tmp_path / "run").counts.tallies) == []
+    assert count_faults(OpenRun(tmp_path / "run").counts.totals.tallies) == []
 
 
 def test_a_timeout_ends_a_turn(tmp_path: Path) -> None:
