@@ -19,7 +19,6 @@ from e2e_runs import (
     FinishedRun,
     Fleet,
     RunCase,
-    RunPool,
     Sandbox,
     mark,
     marks_of,
@@ -72,8 +71,8 @@ def closed_terminal(sandbox: Sandbox) -> tuple[int, Path]:
 
 
 @run_cases(closed_terminal, ())
-def test_closing_the_terminal_stops_the_run_early(run_pool: RunPool, run_case: RunCase) -> None:
-    code, run_dir = run_pool.result(run_case)
+def test_closing_the_terminal_stops_the_run_early(ended: Any) -> None:
+    code, run_dir = ended
     assert code == 143
     assert summary_of(run_dir)["outcome"]["headline"].startswith("stopped early by SIGHUP after ")
     assert (run_dir / rundir.REPORT_HTML).is_file()
@@ -107,8 +106,7 @@ def on_the_page(sandbox: Sandbox, *outcomes: str) -> FinishedRun:
 
 
 @run_cases(on_the_page, ("failed",), ("passed", "stopped"))
-def test_the_page_shows_the_outcome_and_its_colour(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_the_page_shows_the_outcome_and_its_colour(ended: FinishedRun, run_case: RunCase) -> None:
     colours = dict(re.findall(r'"?\b([a-z ]+)"?: "(#[0-9a-f]{6})"', ended.seen["script"]))
     assert {"failed", "stopped early", "invalid", "suspect", "passed"} <= set(colours)
     assert {state for state, colour in colours.items() if colour == colours["passed"]} == {"passed"}
@@ -180,20 +178,19 @@ def newest(sandbox: Sandbox) -> list[tuple[int, str, Path]]:
 
 
 @run_cases(newest, ())
-def test_latest_links_the_newest_run_and_the_last_line_is_its_report(run_pool: RunPool, run_case: RunCase) -> None:
-    ends = run_pool.result(run_case)
-    assert [code for code, _, _ in ends] == [0, 0, 143]
-    assert len({run for _, _, run in ends}) == 3
-    for _, output, run in ends[1:]:
+def test_latest_links_the_newest_run_and_the_last_line_is_its_report(ended: Any) -> None:
+    assert [code for code, _, _ in ended] == [0, 0, 143]
+    assert len({run for _, _, run in ended}) == 3
+    for _, output, run in ended[1:]:
         assert output.splitlines()[-1] == str(run / rundir.REPORT_HTML)
         assert f"\n{rundir.read_object(run / rundir.SUMMARY)['outcome']['headline']}\n" in f"\n{output}"
         assert (run / rundir.REPORT_HTML).is_file()
-    assert ends[0][1].splitlines()[-1] == str(ends[0][2])
+    assert ended[0][1].splitlines()[-1] == str(ended[0][2])
 
 
 @run_cases(newest, ())
-def test_quick_options_are_in_the_manifest_the_digest_and_the_load(run_pool: RunPool, run_case: RunCase) -> None:
-    (_, _, plain), (_, _, quick), *_ = run_pool.result(run_case)
+def test_quick_options_are_in_the_manifest_the_digest_and_the_load(ended: Any) -> None:
+    (_, _, plain), (_, _, quick), *_ = ended
     before, after = (rundir.read_object(run / rundir.MANIFEST) for run in (plain, quick))
     assert before["scenario"]["overrides"] == {}
     assert after["scenario"]["overrides"] == SET
@@ -252,8 +249,8 @@ def before_the_run(sandbox: Sandbox) -> tuple[int, str, Path]:
 
 
 @run_cases(before_the_run, ())
-def test_a_signal_before_the_run_ends_the_wait(run_pool: RunPool, run_case: RunCase) -> None:
-    code, text, run_dir = run_pool.result(run_case)
+def test_a_signal_before_the_run_ends_the_wait(ended: Any) -> None:
+    code, text, run_dir = ended
     assert code == 143, text
     assert "stopped early by SIGTERM before the load: nothing was measured" in text
     assert not run_dir.exists()

@@ -10,7 +10,15 @@ from contextlib import closing, suppress
 from typing import Any
 
 import pytest
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases, scenario, wait_for_measure_phase, wait_until
+from e2e_runs import (
+    FinishedRun,
+    Sandbox,
+    raises,
+    run_cases,
+    scenario,
+    wait_for_measure_phase,
+    wait_until,
+)
 from inferload.deploy.render import dashboard
 from locust_process import summary_of
 from ports import unused_port
@@ -110,14 +118,14 @@ def queries(server: Prometheus, run: str) -> dict[str, float]:
 
 
 @run_cases(scraped, (12,))
-def test_prometheus_has_the_figures_of_the_summary(run_pool: RunPool, run_case: RunCase) -> None:
-    check_figures(run_pool.result(run_case))
+def test_prometheus_has_the_figures_of_the_summary(ended: Any) -> None:
+    check_figures(ended)
 
 
 @pytest.mark.soak
 @run_cases(scraped, (60,))
-def test_prometheus_has_the_figures_of_a_minute(run_pool: RunPool, run_case: RunCase) -> None:
-    check_figures(run_pool.result(run_case))
+def test_prometheus_has_the_figures_of_a_minute(ended: Any) -> None:
+    check_figures(ended)
 
 
 def check_figures(ended: FinishedRun) -> None:
@@ -150,8 +158,7 @@ def check_figures(ended: FinishedRun) -> None:
 
 
 @run_cases(scraped, (12,))
-def test_the_pages_hold_promtools_rules_and_the_dashboards_metrics(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_the_pages_hold_promtools_rules_and_the_dashboards_metrics(ended: FinishedRun) -> None:
     check_page(ended.seen["pages"]["inferload"])
     names = set()
     for text in ended.seen["pages"].values():
@@ -186,8 +193,7 @@ def pages_of_short_turns(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(pages_of_short_turns, ())
-def test_turns_in_flight_have_begun_and_not_ended(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_turns_in_flight_have_begun_and_not_ended(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     for text in ended.seen["pages"]:
         begun, over = (sum(figures(text, f"inferload_turns_{name}total")) for name in ("begun_", ""))
@@ -215,8 +221,8 @@ def pages_of_two_runs(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(pages_of_two_runs, ())
-def test_the_page_of_the_web_ui_has_the_latest_run(run_pool: RunPool, run_case: RunCase) -> None:
-    pages = run_pool.result(run_case).seen["pages"]
+def test_the_page_of_the_web_ui_has_the_latest_run(ended: FinishedRun) -> None:
+    pages = ended.seen["pages"]
     runs = [set(re.findall(r'run="([^"]+)"', text)) for text in pages]
     assert runs[0] == set()
     assert [len(names) for names in runs[1:]] == [1, 1, 1, 1]
@@ -242,6 +248,7 @@ def end(**_others):
 """
 
 
+@raises
 def pages_of_two_passes(sandbox: Sandbox) -> FinishedRun:
     """A cold and a warm pass, with a scraper whose interval is longer than the time between them, and a listener that raises."""
     simulator, port = sandbox.simulator(), unused_port()
@@ -265,8 +272,7 @@ def pages_of_two_passes(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(pages_of_two_passes, ())
-def test_the_final_state_of_each_pass_is_scraped(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_the_final_state_of_each_pass_is_scraped(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     assert ended.text.count("KeyError: 'at test_stop'") == 3, ended.text
     passes = (ended.run_dir, ended.run_dir.with_name("run-warm"))
@@ -314,8 +320,7 @@ def pages_of_a_shape(sandbox: Sandbox, end_s: int, measure_s: int) -> FinishedRu
 
 
 @run_cases(pages_of_a_shape, (8, 300), (300, 9))
-def test_the_final_state_is_scraped_when_a_shape_ends_the_run_or_goes_on(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_the_final_state_is_scraped_when_a_shape_ends_the_run_or_goes_on(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     assert ended.text.count("run directory: ") == 1
     assert sum(figures(ended.seen["pages"][-1], "inferload_outcome")) == 1
@@ -337,8 +342,7 @@ def stopped_between_passes(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(stopped_between_passes, ())
-def test_a_signal_between_two_passes_ends_the_process(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_signal_between_two_passes_ends_the_process(ended: FinishedRun) -> None:
     assert ended.code == 130, ended.text
     assert ended.summary["outcome"]["exit_code"] == 0
     assert not ended.run_dir.with_name("run-warm").exists()

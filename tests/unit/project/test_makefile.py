@@ -26,7 +26,7 @@ def test_every_test_file_is_in_one_group() -> None:
     run_files, *others = side_by_side.groups()
     every = sorted(side_by_side.TESTS.rglob("test_*.py"))
     assert sorted([*run_files, *(file for group in others for file in group)]) == every
-    with_run_cases = {file for group in others for file in group if "(run_pool: RunPool" in file.read_text()}
+    with_run_cases = {file for group in others for file in group if "(ended: " in file.read_text()}
     assert with_run_cases <= {Path(__file__)}
     assert sorted(file for group in side_by_side.vllm_groups() for file in group) == every
     with_server = {file for file in side_by_side.vllm_groups()[1] if "(vllm_server" in file.read_text()}

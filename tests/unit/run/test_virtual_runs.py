@@ -27,7 +27,6 @@ from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
 from inferload.results.open_run import OpenRun
 from inferload.run.virtual.loop import replace_hub
-from inferload.scenario import scenario as scenarios
 from inferload.turns.tally import count_faults
 
 MAKE = pytest.TempPathFactory
@@ -242,95 +241,6 @@ def test_equal_seeds_give_equal_files_and_others_do_not(tmp_path: Path) -> None:
     assert first.keys() == second.keys()
     assert [name for name, content in first.items() if second[name] != content] == []
     assert first["turns/w0-all.parquet"] != other["turns/w0-all.parquet"]
-
-
-STEPS = {"kind": "steps", "steps": [{"sessions_per_s": 1, "for_s": 2}, {"sessions_per_s": 3, "for_s": 2}]}
-
-
-@pytest.mark.parametrize(
-    "arrivals",
-    [
-        {"kind": "poisson", "sessions_per_s": 3},
-        {"kind": "constant", "sessions_per_s": 4, "max_in_flight": 1},
-        {"kind": "constant", "sessions_per_s": 4, "max_in_flight": 1, "when_full": "drop"},
-        {
-            "kind": "constant",
-            "profile": {
-                "kind": "steps",
-                "steps": [{"sessions_per_s": 1, "for_s": 2}, {"sessions_per_s": 3, "for_s": 2}],
-            },
-        },
-    ],
-    ids=lambda arrivals: "-".join(map(str, arrivals)),
-)
-def test_an_open_loop_keeps_its_counts(arrivals: dict[str, Any], tmp_path: Path) -> None:
-    load = scenario(arrivals=arrivals, phases={"measure_s": 4, "warmup_s": 1})
-    summary = made(load, tmp_path / "run")
-    rows = turns_of(tmp_path / "run")
-    assert count_faults(OpenRun(tmp_path / "run").counts.tallies) == []
-    assert len(rows) == summary["turns"]["by_phase"]["all"]["sent"] > 0
-    if "max_in_flight" in arrivals:
-        assert in_flight(rows) == 1
-    assert (summary["sessions"]["at_limit"] > 0) == ("max_in_flight" in arrivals)
-
-
-def test_turns_in_flight_at_the_end_of_the_drain_are_unfinished(tmp_path: Path) -> None:
-    load = scenario(workload={**WORKLOAD, "output_tokens": 500}, phases={"measure_s": 2, "drain_s": 1})
-    summary = made(load, tmp_path / "run")
-    assert summary["turns"]["by_phase"]["all"]["unfinished"] == 3
-    assert count_faults(OpenRun(tmp_path / "run").counts.tallies) == []
-
-
-def test_turns_can_be_cancelled_and_sessions_can_fork(tmp_path: Path) -> None:
-    agent = scenarios.load("agent-subagents").as_data()["workload"]
-    cancel = scenarios.load("agent-tools").as_data()["workload"]["cancel"]
-    load = scenario(
-        workload={**agent, "cancel": {**cancel, "share": 1}},
-        phases={"measure_s": 50},
-        arrivals={"kind": "closed", "users": 3, "spawn_per_s": 3},
-    )
-    summary = made(load, tmp_path / "run", simulator="--itl-ms 10 --max-model-len 70000")
-    assert summary["turns"]["by_phase"]["all"]["failed"] == 0
-    assert summary["turns"]["by_phase"]["all"]["cancelled"] > 0
-    assert any("/" in row["session_id"] for row in turns_of(tmp_path / "run"))
-    assert count_faults(OpenRun(tmp_path / "run").counts.tallies) == []
-
-
-def test_a_timeout_ends_a_turn(tmp_path: Path) -> None:
-    load = scenario(
-        workload={**WORKLOAD, "output_tokens": 500}, request={"timeouts": {"turn_s": 1}}, phases={"measure_s": 5}
-    )
-    summary = made(load, tmp_path / "run")
-    assert set(summary["turns"]["by_phase"]["all"]["by_failure"]) == {"timeout_turn"}
-
-
-TWO_USERS = {"kind": "steps", "steps": [{"users": 1, "for_s": 5}, {"users": 2, "for_s": 5}]}
-
-
-def test_the_users_of_a_closed_loop_follow_their_steps(tmp_path: Path) -> None:
-    load = scenario(arrivals={**CLOSED, "profile": TWO_USERS}, phases={"measure_s": 10})
-    summary = made(load, tmp_path / "run")
-    assert [step["users"] for step in summary["steps"]] == [1, 2]
-    assert in_flight([row for row in turns_of(tmp_path / "run") if row["step"] == 0]) == 1
-
-
-def test_a_condition_aborts_a_run(tmp_path: Path) -> None:
-    load = scenario(abort_on=["mean(ttft_ms) > 10 for 2s"], phases={"measure_s": 600})
-    run = virtual.run(tmp_path, load)
-    assert run.exit_code == 1
-    assert "stopped by abort_on: mean(ttft_ms) > 10 for 2s" in run.summary["outcome"]["headline"]
-    assert run.summary["window_s"] < 60
-
-
-def test_both_arms_of_the_cache_are_run(tmp_path: Path) -> None:
-    run = virtual.run(tmp_path, scenario(cache={"arm": "both"}, phases={"sessions": 4, "measure_s": 60}))
-    assert run.exit_code == 0, run.text
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["run", "run-warm"]
-
-
-def test_a_warm_up_lasts_until_the_load_is_steady(tmp_path: Path) -> None:
-    made(scenario(phases={"warmup_s": 60, "warmup_until": "steady", "measure_s": 5}), tmp_path / "run")
-    assert rundir.read_object(tmp_path / "run" / rundir.MANIFEST)["steady_s"] is not None
 
 
 def test_a_users_own_tasks_and_tools_run_on_the_clock(tmp_path: Path) -> None:
