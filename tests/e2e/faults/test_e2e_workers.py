@@ -31,7 +31,7 @@ from e2e_runs import (
     wait_for_measure_phase,
     wait_until,
 )
-from locust_process import LocustProcess, csv_rows
+from locust_process import LocustProcess, csv_rows, most_at_once
 
 from inferload.client.connection import reader_choice
 from inferload.scenario import scenario as scenarios
@@ -117,17 +117,7 @@ def test_a_killed_worker_is_detected_and_its_older_turns_are_kept(ended: Finishe
     assert old <= {row["turn_id"] for row in rows if row["worker"] == worker}
     others = [row for row in rows if row["worker"] != worker]
     assert any(row["planned_ns"] > 15e9 for row in others), "the other worker did not go on"
-    assert most_at_once(iter(others)) == USERS // 2
-
-
-def most_at_once(rows: Iterator[dict[str, Any]]) -> int:
-    """Return the largest number of turns in flight at the same time."""
-    steps = sorted((at, step) for row in rows for at, step in ((row["sent_ns"], 1), (row["closed_ns"], -1)))
-    now, most = 0, 0
-    for _, step in steps:
-        now += step
-        most = max(most, now)
-    return most
+    assert most_at_once(others) == USERS // 2
 
 
 def due(run_dir: Path, rate: float, seed: int) -> int:
@@ -563,7 +553,7 @@ def test_runs_after_the_loss_of_workers_have_their_own_users(ended: FinishedRun)
     assert sorted(ended.seen["states"]) == ["missing", "ready", "ready"]
     _first, second, _third, last = (FinishedRun(Path(run), 0, "") for run in ended.seen["runs"])
     check_complete(second)
-    assert most_at_once(iter(second.turns)) == most_at_once(iter(last.turns)) == 2
+    assert most_at_once(second.turns) == most_at_once(last.turns) == 2
 
 
 @run_cases(replaced, ())

@@ -114,7 +114,7 @@ def orphaned(sandbox: Sandbox) -> FinishedRun:
     """Send SIGKILL to the master, sooner before the planned end than workers end a load by themselves."""
     fleet, simulator = start(sandbox, workload__output_tokens=4, phases__measure_s=ALONE_S)
     wait_for_measure_phase(sandbox.run_dir)
-    wait_until(lambda: simulator.stats()["requests"]["finished"] > 50, "turns")
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > 8, "turns")
     os.kill(fleet.master.process.pid, signal.SIGKILL)
     assert [worker.exit_code(60) for worker in fleet.by_hand] == [3, 3]
     return FinishedRun(sandbox.run_dir, 0, fleet.text, simulator.stats()["requests"])

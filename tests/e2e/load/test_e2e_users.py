@@ -19,22 +19,6 @@ from e2e_runs import (
 from locust_process import csv_rows
 from simulator_process import Simulator
 
-FIRST = """
-from locust import between, task
-from inferload.users import InferenceUser
-
-
-class Support(InferenceUser):
-    wait_time = between(0.1, 0.2)
-
-    @task
-    def ask(self):
-        reply = self.chat("How do I reset my password?", max_tokens=8)
-        assert reply.ok, reply.detail
-        assert reply.output_tokens == 8 and len(reply.itl_ms) == 7
-        assert 0 < reply.ttft_ms <= reply.e2e_ms and reply.text
-"""
-
 TLS = """
 from locust import between, task
 from inferload.users import InferenceUser
@@ -324,7 +308,7 @@ def configured(sandbox: Sandbox) -> FinishedRun:
     (sandbox.folder / "locust.conf").write_text("spawn-rate = 9\nrun-time = 2s\n")
     simulator = sandbox.simulator()
     locustfile = sandbox.folder / "mine.py"
-    locustfile.write_text(FIRST)
+    locustfile.write_text(TLS)
     words = ("--host", simulator.url, "--on-invalid", "warn", "--autostart", "--autoquit", "1")
     fleet = sandbox.fleet("local", *words, web=True, locustfile=locustfile, env={"LOCUST_USERS": "3"})
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)

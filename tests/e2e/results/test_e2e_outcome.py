@@ -1,6 +1,5 @@
 """The outcome of runs on terminal, summary, report, JUnit, web page and exit code."""
 
-import itertools
 import json
 import os
 import pty
@@ -26,7 +25,7 @@ from e2e_runs import (
     scenario,
     wait_until,
 )
-from locust_process import ROOT, summary_of, turns_of
+from locust_process import ROOT, most_at_once, summary_of, turns_of
 from test_e2e_stop import GATES as HOLDING
 
 from inferload import cli
@@ -202,8 +201,7 @@ def test_quick_options_are_in_the_manifest_the_digest_and_the_load(ended: Any) -
     turns = turns_of(quick)
     assert {turn["output_tokens"] for turn in turns} == {6}
     assert {turn["turn_index"] for turn in turns} == {0, 1}
-    starts_ends = [(turn["sent_ns"], 1) for turn in turns] + [(turn["closed_ns"], -1) for turn in turns]
-    assert max(itertools.accumulate(step for _, step in sorted(starts_ends))) == 3
+    assert most_at_once(turns) == 3
     first = {turn["input_tokens"] for turn in turns if turn["turn_index"] == 0}
     assert len(first) == 1
     assert 40 <= min(first) < 80, "the chat template adds tokens"

@@ -23,6 +23,7 @@ from inferload.deploy.render import dashboard
 from locust_process import summary_of
 from ports import unused_port
 from prometheus_process import Prometheus, check_page, prometheus
+from simulator_process import Simulator
 
 from inferload.servers.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
 
@@ -45,11 +46,16 @@ def page(port: int, headers: Mapping[str, str] = {}) -> str:
         return connection.getresponse().read().decode()
 
 
+def exported(sandbox: Sandbox, **changes: Any) -> tuple[list[str], Simulator, int]:
+    """Return the options of a run that exports its metrics, its server, and the port of the page."""
+    simulator, port, file = sandbox.simulator(), unused_port(), scenario(sandbox.folder, **changes)
+    words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port)]
+    return words, simulator, port
+
+
 def scraped(sandbox: Sandbox, measure_s: int) -> FinishedRun:
     """A headless run on two workers, with some failed turns; queries during the run and after it."""
-    simulator, port = sandbox.simulator(), unused_port()
-    file = scenario(sandbox.folder, phases__warmup_s=1, phases__measure_s=measure_s)
-    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    words, simulator, port = exported(sandbox, phases__warmup_s=1, phases__measure_s=measure_s)
     with prometheus(sandbox.folder, {"server": simulator.port, "inferload": port}) as server:
         fleet = sandbox.fleet("processes", *words)
         wait_for_measure_phase(sandbox.run_dir)
@@ -176,9 +182,7 @@ def figures(text: str, name: str) -> list[float]:
 
 def pages_of_short_turns(sandbox: Sandbox) -> FinishedRun:
     """A closed loop of short turns on two workers, with a page after each of several reports."""
-    simulator, port = sandbox.simulator(), unused_port()
-    file = scenario(sandbox.folder, workload__output_tokens=1, arrivals__users=40, phases__measure_s=12)
-    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    words, _, port = exported(sandbox, workload__output_tokens=1, arrivals__users=40, phases__measure_s=12)
     fleet = sandbox.fleet("processes", *words)
     wait_for_measure_phase(sandbox.run_dir)
     pages = [page(port)]
@@ -202,9 +206,7 @@ def test_turns_in_flight_have_begun_and_not_ended(ended: FinishedRun) -> None:
 
 
 def pages_of_two_runs(sandbox: Sandbox) -> FinishedRun:
-    simulator, port = sandbox.simulator(), unused_port()
-    file = scenario(sandbox.folder)
-    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    words, simulator, port = exported(sandbox)
     fleet = sandbox.fleet("local", *words, web=True)
     fleet.wait_for_page()
     pages = [page(port)]
@@ -251,11 +253,9 @@ def end(**_others):
 @raises
 def pages_of_two_passes(sandbox: Sandbox) -> FinishedRun:
     """A cold and a warm pass, with a scraper whose interval is longer than the time between them, and a listener that raises."""
-    simulator, port = sandbox.simulator(), unused_port()
     locustfile = sandbox.folder / "mine.py"
     locustfile.write_text(RAISES_AT_THE_END)
-    file = scenario(sandbox.folder, cache__arm="both", phases__measure_s=9)
-    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    words, _, port = exported(sandbox, cache__arm="both", phases__measure_s=9)
     fleet, ended, pages = sandbox.fleet("processes", *words, locustfile=locustfile), threading.Event(), []
 
     def scrape() -> None:
@@ -305,11 +305,9 @@ class Alternating(LoadTestShape):
 
 def pages_of_a_shape(sandbox: Sandbox, end_s: int, measure_s: int) -> FinishedRun:
     """A LoadTestShape that changes the users each second. The last scrape is 3 s after the load of 9 s."""
-    simulator, port = sandbox.simulator(), unused_port()
     locustfile = sandbox.folder / "shape.py"
     locustfile.write_text(SHAPE.format(end_s=end_s))
-    file = scenario(sandbox.folder, phases__measure_s=measure_s)
-    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    words, _, port = exported(sandbox, phases__measure_s=measure_s)
     fleet, pages = sandbox.fleet("local", *words, locustfile=locustfile), []
     wait_for_measure_phase(sandbox.run_dir)
     for pause_s in (1, 7, 4):
@@ -328,9 +326,7 @@ def test_the_final_state_is_scraped_when_a_shape_ends_the_run_or_goes_on(ended: 
 
 def stopped_between_passes(sandbox: Sandbox) -> FinishedRun:
     """Ctrl-C while the first of two passes waits for a scraper that has ended."""
-    simulator, port = sandbox.simulator(), unused_port()
-    file = scenario(sandbox.folder, cache__arm="both", phases__measure_s=5)
-    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    words, _, port = exported(sandbox, cache__arm="both", phases__measure_s=5)
     fleet = sandbox.fleet("local", *words)
     wait_for_measure_phase(sandbox.run_dir)
     for _ in range(2):

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import synthetic_run
 import virtual
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from locust_process import turns_of
+from locust_process import most_at_once, turns_of
 
 from inferload import cli
 from inferload.base import rundir
@@ -43,12 +43,6 @@ def made(load: dict[str, Any], folder: Path, *options: str, **server: Any) -> di
     """Make a run, and return its summary."""
     server = server or {"variant": "t4-prefix-caching"}
     return virtual.run(folder.parent, load, *options, **server).summary
-
-
-def in_flight(rows: list[dict[str, Any]]) -> int:
-    """Return the most turns in flight at any time."""
-    changes = sorted([(row["sent_ns"], 1) for row in rows] + [(row["closed_ns"], -1) for row in rows])
-    return max(accumulate(change for _, change in changes), default=0)
 
 
 def connected() -> tuple[Any, Any]:
@@ -186,7 +180,7 @@ def test_a_closed_loop_keeps_its_counts(tmp_path_factory: MAKE, shape: dict[str,
     summary = made(load, folder)
     rows = turns_of(folder)
     assert rows
-    assert in_flight(rows) <= users
+    assert most_at_once(rows) <= users
     for row in rows:
         instants = [
             row[f"{name}_ns"] for name in ("planned", "sent", "written", "first_event", "first", "last", "closed")
