@@ -350,6 +350,12 @@ def mostly_idle(execute: Callable[..., Any]) -> Callable[..., Any]:
     return execute
 
 
+def raises(execute: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a run case whose program raises an exception."""
+    execute.raises = True  # type: ignore[attr-defined]
+    return execute
+
+
 def run_cases(execute: Callable[..., Any], *cases: Arguments, **marked: Iterable[Arguments]) -> Any:
     """Parametrize a test with a run case for each tuple of arguments. `marked`: further cases by a marker, such as `soak`."""
 
@@ -438,58 +444,6 @@ def check_files(run_dir: Path, killed: str | None = None, metrics: bool = True) 
     typed_documents.read(run_dir / rundir.MANIFEST, Manifest)
     typed_documents.read(run_dir / rundir.SUMMARY, Summary)
     assert all((run_dir / name).stat().st_size for name in names)
-
-
-_NUMBERS = {"count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max"}
-_TURNS = {"sent", "ok", "failed", "unfinished", "by_failure"}
-_LATENCIES = {
-    *("ttft_ms", "itl_ms", "itl_token_ms", "tpot_ms", "e2e_ms", "ttft_planned_ms", "e2e_planned_ms", "lag_ms", "ttfo_ms"),
-    *("first_event_ms", "upload_ms", "connect_ms", "server_queue_ms", "server_ttft_ms", "server_generation_ms"),
-}  # fmt: skip
-_RATES = {
-    *("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s", "output_tok_per_s", "input_tok_per_s"),
-    *("total_tok_per_s", "goodput_turns_per_s", "slo_attainment", "failed_ratio", "dropped_ratio"),
-}  # fmt: skip
-_SERVER = {
-    *("target", "kv_cache_usage", "requests_waiting", "requests_running", "prefix_cache_hit_rate", "preemptions"),
-    *("prompt_tok_per_s", "generation_tok_per_s", "spec_decode", "ttft_ms"),
-}  # fmt: skip
-KEYS: dict[str, set[str]] = {
-    "": {
-        *("format", "run", "verdict", "window_s", "percentiles_from", "sessions", "turns", "stalls", "tokens_per_event"),
-        *("steps", "rates", "latency", "client", "servers", "by_class", "cache"),
-    },
-    "run": {"id", "scenario", "digest", "seed", "target", "model", "engine", "started_at", "versions"},
-    "run.versions": {"inferload", "locust", "server"},
-    "verdict": {"measurement", "by_phase", "reasons", "gates", "passed"},
-    "sessions": {"planned", "dropped", "started", "completed"},
-    "turns": _TURNS | {"by_phase"},
-    "turns.by_phase": {"warmup", "measure", "drain", "all"},
-    "turns.by_phase.warmup": _TURNS,
-    "turns.by_phase.measure": _TURNS,
-    "turns.by_phase.drain": _TURNS,
-    "turns.by_phase.all": _TURNS,
-    "stalls": {"turns_with_stall", "longest_ms"},
-    "tokens_per_event": {"mean"},
-    "rates": _RATES,
-    "latency": _LATENCIES,
-    "client": {"delay_ms", "loop_lag_ms", "gc_pause_ms", "longest_pause_ms", "cpu_share", "steal_share", "stamps"},
-    "by_class.chat": {"turns", "latency"},
-    **{f"latency.{name}": _NUMBERS for name in _LATENCIES},
-}  # fmt: skip
-
-
-def check_keys(summary: dict[str, Any]) -> None:
-    """Check the documented keys of summary.json."""
-    for path, keys in KEYS.items():
-        block: Any = summary
-        for name in path.split(".") if path else []:
-            block = block[name]
-        assert keys <= set(block), f"{path}: without {keys - set(block)}"
-    assert summary["format"] == 1
-    assert [_SERVER - set(server) for server in summary["servers"]] == [set()]
-    assert all({"code", "phase", "value", "limit", "text"} <= set(reason) for reason in summary["verdict"]["reasons"])
-    assert all({"gate", "value", "passed"} <= set(gate) for gate in summary["verdict"]["gates"])
 
 
 def check_complete(ended: FinishedRun) -> None:

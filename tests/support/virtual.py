@@ -15,6 +15,8 @@ from locust_process import ROOT
 from paths import SUPPORT
 
 from inferload.figures import metric_names as names
+from inferload.results.open_run import OpenRun
+from inferload.turns.tally import count_faults
 
 PACED = "--ttft-ms 20 --itl-ms 10"
 PATIENCE_S = 100.0
@@ -43,6 +45,7 @@ class VirtualRun(FinishedRun):
     def check_counts(self, by_server: bool = True) -> None:
         """Check that summary, Parquet files, Locust's tables and, for complete turns, the server agree on the turns."""
         check_counts(self)
+        assert count_faults(OpenRun(self.run_dir).counts.tallies) == []
         rows = self.turns
         if by_server and all(row["failure"] is None and row["finish_reason"] != "cancelled" for row in rows):
             before, after = self.counted_by_server(names.GENERATION_TOKENS)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from chat_events import ANSWER, CHUNKED, event
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
+from e2e_runs import FinishedRun, RunCase, Sandbox, check_counts, run_cases, scenario
 from scripted_server import HEAD, ScriptedServer, chunk, read_request
 
 from inferload.client.connection import reader_choice
@@ -159,8 +159,7 @@ def against_fickle(sandbox: Sandbox, mode: str, load: str, reader: str = "") -> 
     *(("processes", "scenario"), ("local", "tasks"), ("local", "crossed"), ("processes", "crossed", "python")),
     soak=[("local", "scenario"), ("by_hand", "scenario"), ("local", "scenario", "python")],
 )
-def test_the_books_equal_those_of_the_server(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_the_books_equal_those_of_the_server(ended: FinishedRun, run_case: RunCase) -> None:
     check_counts(ended)
     seen, posts = ended.seen["kinds"], ended.seen["posts"]
     (target,) = json.loads((ended.run_dir / "run.json").read_text())["targets"]

@@ -6,8 +6,6 @@ import signal
 import surfaces
 from e2e_runs import (
     FinishedRun,
-    RunCase,
-    RunPool,
     Sandbox,
     check_counts,
     run_cases,
@@ -37,8 +35,7 @@ def crashed(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(crashed, ())
-def test_a_crashed_server_is_the_first_finding(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_crashed_server_is_the_first_finding(ended: FinishedRun) -> None:
     turns = ended.summary["turns"]
     (stopped,) = ended.summary["stopped_answering"]
     after = [row for row in ended.turns if row["failure"] in ("connect", "cut")]

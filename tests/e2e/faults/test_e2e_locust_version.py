@@ -6,7 +6,7 @@ from pathlib import Path
 
 import locust_process
 import pytest
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases
+from e2e_runs import FinishedRun, Sandbox, run_cases
 
 NEWER = """
 import locust
@@ -58,8 +58,7 @@ def left_out(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(left_out, ())
-def test_an_adaptation_that_does_not_fit_is_skipped_with_a_warning(run_pool: RunPool, run_case: RunCase) -> None:
-    ended = run_pool.result(run_case)
+def test_an_adaptation_that_does_not_fit_is_skipped_with_a_warning(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     workers, masters = json.loads((ended.run_dir / "run.json").read_text())["adaptations_left_out"]
     consequence = "turns of tasks without name= are counted under the name of their user class"

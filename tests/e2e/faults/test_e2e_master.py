@@ -10,8 +10,6 @@ from e2e_runs import (
     PATIENCE_S,
     TOO_MANY_TOKENS,
     FinishedRun,
-    RunCase,
-    RunPool,
     Sandbox,
     check_complete,
     check_counts,
@@ -59,9 +57,7 @@ def check_orphans(text: str, rows: list[dict[str, Any]], started: int) -> None:
 
 
 @run_cases(orphaned, ("processes", 300))
-def test_workers_of_a_killed_master_end_the_load_and_keep_their_turns(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_workers_of_a_killed_master_end_the_load_and_keep_their_turns(ended: FinishedRun) -> None:
     assert ended.simulator_stats is not None
     check_orphans(ended.text, ended.turns, ended.simulator_stats["started"])
 
@@ -72,8 +68,7 @@ def orphaned_with_long_streams(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(orphaned_with_long_streams, ())
-def test_without_a_master_workers_keep_to_the_drain_limit(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_without_a_master_workers_keep_to_the_drain_limit(ended: FinishedRun) -> None:
     assert ended.code == INVALID
     assert len(ended.turns) == USERS
     assert not any(row["finish_reason"] for row in ended.turns)
@@ -97,9 +92,7 @@ def suspended(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(suspended, ())
-def test_a_run_continues_after_its_master_was_suspended(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_a_run_continues_after_its_master_was_suspended(ended: FinishedRun) -> None:
     assert "no heartbeat" not in ended.text
     check_counts(ended)
     check_complete(ended)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases, scenario, wait_for_measure_phase, wait_until
+from e2e_runs import FinishedRun, Sandbox, run_cases, scenario, wait_for_measure_phase, wait_until
 from locust import __version__ as locust_version
 from locust_process import LocustProcess, listening, start
 from ports import unused_port
@@ -62,9 +62,8 @@ def simultaneous(sandbox: Sandbox) -> list[tuple[LocustProcess, Path]]:
 
 
 @run_cases(simultaneous, ())
-def test_simultaneous_runs_with_processes_do_not_share_workers(run_pool: RunPool, run_case: RunCase) -> None:
+def test_simultaneous_runs_with_processes_do_not_share_workers(ended: list[tuple[LocustProcess, Path]]) -> None:
     """A worker of the other run would send its own key, which this run's server refuses."""
-    ended: list[tuple[LocustProcess, Path]] = run_pool.result(run_case)
     assert len(ended) == 2 * PAIRS
     for process, run_dir in ended:
         run = FinishedRun(run_dir, process.exit_code(), process.text)
@@ -94,10 +93,7 @@ def with_stranger(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(with_stranger, ())
-def test_a_peer_without_the_token_cannot_reach_a_master_with_forked_workers(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_peer_without_the_token_cannot_reach_a_master_with_forked_workers(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     assert workers_of(ended.run_dir) == 2
     assert ended.seen["host"] == "127.0.0.1"
@@ -122,8 +118,7 @@ def by_token(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(by_token, ())
-def test_a_worker_needs_the_token_of_the_master(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_worker_needs_the_token_of_the_master(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     assert workers_of(ended.run_dir) == 1
     assert ended.seen["token"] not in ended.text
@@ -149,8 +144,7 @@ def with_spare_worker(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(with_spare_worker, ())
-def test_expected_workers_are_an_upper_bound(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_expected_workers_are_an_upper_bound(ended: FinishedRun) -> None:
     assert workers_of(ended.run_dir) == 2
     assert "3 workers are connected; the run uses the first 2" in ended.text
 

@@ -16,11 +16,9 @@ from e2e_runs import (
     FinishedRun,
     Fleet,
     RunCase,
-    RunPool,
     Sandbox,
     check_counts,
     check_files,
-    check_keys,
     check_turns_across_drain,
     mark,
     run_cases,
@@ -109,14 +107,11 @@ def web_stop(fleet: Fleet, simulator: Simulator, sandbox: Sandbox) -> None:
 
 
 @run_cases(stop, *CASES)
-def test_turns_in_flight_complete_at_each_kind_of_stop(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_turns_in_flight_complete_at_each_kind_of_stop(ended: FinishedRun, run_case: RunCase) -> None:
     way, mode = run_case.arguments
-    assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
     assert (ended.run_dir / "report.html").exists() == reported(way, mode)
     summary = ended.summary
-    check_keys(summary)
     check_counts(ended)
     check_turns_across_drain(ended, 1)
     assert ended.simulator_stats is not None
@@ -148,9 +143,7 @@ def twice(sandbox: Sandbox, mode: str, to_all: bool) -> FinishedRun:
 @run_cases(
     twice, ("processes", True), *SOAK * (("local", True), ("processes", False), ("by_hand", False), ("by_hand", True))
 )
-def test_a_second_ctrl_c_aborts_the_turns_in_flight(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_a_second_ctrl_c_aborts_the_turns_in_flight(ended: FinishedRun) -> None:
     check_files(ended.run_dir)
     check_counts(ended)
     summary = ended.summary
@@ -225,9 +218,7 @@ def stopped_while_preparing(sandbox: Sandbox, mode: str, whole_group: bool) -> F
 
 
 @run_cases(stopped_while_preparing, ("processes", True), ("by_hand", False))
-def test_a_signal_during_the_preparation_of_the_workers_ends_it(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_a_signal_during_the_preparation_of_the_workers_ends_it(ended: FinishedRun, run_case: RunCase) -> None:
     by_hand = run_case.arguments[0] == "by_hand"
     reason = "disconnected before the load" if by_hand else "stopped early by Ctrl-C before the load"
     assert reason in ended.text
@@ -257,9 +248,7 @@ def changed_in_the_drain(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(changed_in_the_drain, ())
-def test_the_load_does_not_change_in_a_drain_whose_limit_is_reported(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_the_load_does_not_change_in_a_drain_whose_limit_is_reported(ended: FinishedRun) -> None:
     assert ended.seen["steer"] is None
     assert ended.seen["answer"]["success"] is False
     assert ended.seen["answer"]["message"] == "the run is draining; start again after its end"

@@ -8,8 +8,6 @@ from typing import Any
 import msgpack
 from e2e_runs import (
     FinishedRun,
-    RunCase,
-    RunPool,
     Sandbox,
     check_complete,
     check_counts,
@@ -86,9 +84,7 @@ def with_foreign_messages(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(with_foreign_messages, ())
-def test_foreign_messages_do_not_change_a_run(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_foreign_messages_do_not_change_a_run(ended: FinishedRun) -> None:
     for reason in (
         "malformed packet",
         "message under another sender's name",

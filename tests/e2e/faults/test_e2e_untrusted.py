@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from e2e_runs import FinishedRun, Fleet, RunCase, RunPool, Sandbox, run_cases, scenario, wait_until
+from e2e_runs import FinishedRun, Fleet, Sandbox, run_cases, scenario, wait_until
 from echo_server import Echo
 from locust_process import PATIENCE_S
 
@@ -65,8 +65,7 @@ def status_of(fleet: Fleet, headers: dict[str, str]) -> int:
 
 
 @run_cases(other_host, ())
-def test_only_named_servers_get_the_key(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_only_named_servers_get_the_key(ended: FinishedRun) -> None:
     for allowed, other, run_dir in zip((False, True), ended.seen["others"], ended.seen["runs"][1:], strict=True):
         requests: list[bytes] = other.requests
         assert sum(b"POST /v1/chat/completions" in request for request in requests) >= 12
@@ -160,8 +159,7 @@ def listens(fleet: Fleet) -> bool:
 
 
 @run_cases(with_login, ())
-def test_a_start_without_the_login_has_no_effect(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_start_without_the_login_has_no_effect(ended: FinishedRun) -> None:
     assert ended.seen["paths"] == ["/login"] * 6 + ["/"]
     assert ended.seen["requests"] == []
     manifest = json.loads((ended.run_dir / "run.json").read_text())

@@ -1,7 +1,7 @@
 """A server whose prefix cache has the prompts of an earlier run. Other runs: tests/unit/run/test_virtual_cache.py."""
 
 import run_modules
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases, scenario
+from e2e_runs import FinishedRun, Sandbox, run_cases, scenario
 
 TALK = {
     "workload__turns": 3,
@@ -27,8 +27,7 @@ def repeated(sandbox: Sandbox) -> list[FinishedRun]:
 
 
 @run_cases(repeated, ())
-def test_a_cache_filled_by_an_earlier_run_is_detected(run_pool: RunPool, run_case: RunCase) -> None:
-    ended = run_pool.result(run_case)
+def test_a_cache_filled_by_an_earlier_run_is_detected(ended: FinishedRun) -> None:
     assert ["warm_cache" in run.codes for run in ended] == [False, True, False]
     for run, warm in zip(ended[1:], (True, False), strict=True):
         cache = run.summary["cache"]

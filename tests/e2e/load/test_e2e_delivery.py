@@ -12,8 +12,6 @@ import pyarrow.parquet as pq
 from e2e_runs import (
     FinishedRun,
     Fleet,
-    RunCase,
-    RunPool,
     Sandbox,
     check_complete,
     check_counts,
@@ -116,7 +114,7 @@ def orphaned(sandbox: Sandbox) -> FinishedRun:
     """Send SIGKILL to the master, sooner before the planned end than workers end a load by themselves."""
     fleet, simulator = start(sandbox, workload__output_tokens=4, phases__measure_s=ALONE_S)
     wait_for_measure_phase(sandbox.run_dir)
-    wait_until(lambda: simulator.stats()["requests"]["finished"] > 50, "turns")
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > 8, "turns")
     os.kill(fleet.master.process.pid, signal.SIGKILL)
     assert [worker.exit_code(60) for worker in fleet.by_hand] == [3, 3]
     return FinishedRun(sandbox.run_dir, 0, fleet.text, simulator.stats()["requests"])
@@ -133,9 +131,7 @@ def left_by_workers(ended: FinishedRun, workers: str = "worker-*") -> list[Path]
 
 
 @run_cases(apart, ())
-def test_percentiles_come_from_records_that_workers_sent(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_percentiles_come_from_records_that_workers_sent(ended: FinishedRun) -> None:
     assert ended.summary["verdict"]["passed"]
     assert ended.code == expected_exit_code(ended), ended.text
     check_files(ended.run_dir)
@@ -156,8 +152,8 @@ def test_percentiles_come_from_records_that_workers_sent(run_pool: RunPool, run_
 
 
 @run_cases(apart, ())
-def test_a_warm_up_ends_by_count(run_pool: RunPool, run_case: RunCase) -> None:
-    run_dir = run_pool.result(run_case).run_dir
+def test_a_warm_up_ends_by_count(ended: FinishedRun) -> None:
+    run_dir = ended.run_dir
     manifest, summary = (json.loads((run_dir / name).read_text()) for name in ("run.json", "summary.json"))
     warmup_over = mark(run_dir, "warmup_over")
     assert warmup_over is not None
@@ -173,8 +169,7 @@ def test_a_warm_up_ends_by_count(run_pool: RunPool, run_case: RunCase) -> None:
 
 
 @run_cases(apart, ("--max-turns-mb", "0"))
-def test_records_over_the_size_limit_stay_on_the_workers(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_records_over_the_size_limit_stay_on_the_workers(ended: FinishedRun) -> None:
     assert ended.summary["verdict"]["passed"]
     assert ended.code == expected_exit_code(ended), ended.text
     summary = ended.summary
@@ -193,11 +188,7 @@ def test_records_over_the_size_limit_stay_on_the_workers(run_pool: RunPool, run_
 
 
 @run_cases(decimated, ())
-def test_the_ends_of_workers_are_marked_and_their_records_kept_or_counted_as_lost(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_the_ends_of_workers_are_marked_and_their_records_kept_or_counted_as_lost(ended: FinishedRun) -> None:
     assert "a run is being drained" not in ended.text
     assert ended.code == 3
     summary, seen, rows = ended.summary, ended.seen, ended.turns
@@ -250,9 +241,7 @@ def check_records(ended: FinishedRun) -> None:
 
 
 @run_cases(interrupted, ())
-def test_stopped_workers_send_their_records_before_they_exit(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_stopped_workers_send_their_records_before_they_exit(ended: FinishedRun) -> None:
     check_files(ended.run_dir)
     check_counts(ended)
     assert ended.summary["percentiles_from"] == "records"
@@ -263,11 +252,7 @@ def test_stopped_workers_send_their_records_before_they_exit(run_pool: RunPool, 
 
 
 @run_cases(orphaned, ())
-def test_workers_keep_their_records_and_the_planned_end_if_the_master_is_lost(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_workers_keep_their_records_and_the_planned_end_if_the_master_is_lost(ended: FinishedRun) -> None:
     files = left_by_workers(ended)
     assert len(files) == 2
     assert ended.simulator_stats is not None

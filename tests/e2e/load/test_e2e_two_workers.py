@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from changed_servers import AZURE, changed, refuse_max_tokens
 from data_files import talks
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
+from e2e_runs import FinishedRun, Sandbox, check_counts, run_cases, scenario
 
 from inferload.run.worker.turn_dispatcher import server_of
 from inferload.scenario.scenario import load
@@ -50,8 +50,7 @@ def stepped_users(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(stepped_users, ())
-def test_users_of_all_workers_start_and_stop_as_planned(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_users_of_all_workers_start_and_stop_as_planned(ended: FinishedRun) -> None:
     steps = ended.summary["steps"]
     assert [step["users"] for step in steps] == [1, 4, 2]
     assert steps[1]["turns"]["ok"] > steps[0]["turns"]["ok"] > 0
@@ -80,8 +79,7 @@ def deployment(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(deployment, ())
-def test_all_workers_send_turns_as_the_preflight_found_and_end_by_count(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_all_workers_send_turns_as_the_preflight_found_and_end_by_count(ended: FinishedRun) -> None:
     document = json.loads((ended.run_dir / "run.json").read_text())
     (target,) = document["targets"]
     assert target["api"].endswith(AZURE.replace("/chat/completions", ""))
@@ -104,8 +102,7 @@ def recorded(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(recorded, ())
-def test_two_workers_send_each_recorded_conversation_once(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_two_workers_send_each_recorded_conversation_once(ended: FinishedRun) -> None:
     file = str(ended.run_dir.parent / "scenario.yaml")
     sessions = Sessions(load(file), DataContext(file))
     planned = {}
@@ -118,8 +115,7 @@ def test_two_workers_send_each_recorded_conversation_once(run_pool: RunPool, run
 
 
 @run_cases(recorded, ())
-def test_sessions_are_distributed_over_the_servers(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_sessions_are_distributed_over_the_servers(ended: FinishedRun) -> None:
     document = json.loads((ended.run_dir / "run.json").read_text())
     urls = [target["url"] for target in document["targets"]]
     assert len(set(urls)) == 2
@@ -157,8 +153,7 @@ def another_file(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(another_file, ())
-def test_a_worker_whose_file_differs_from_the_masters_is_refused(run_pool: RunPool, run_case: RunCase) -> None:
-    ended = run_pool.result(run_case)
+def test_a_worker_whose_file_differs_from_the_masters_is_refused(ended: FinishedRun) -> None:
     complaints = [line for line in ended.text.splitlines() if "/ERROR/" in line]
     message = r"worker w\d on \S+: ~/talks.json: differs from the master's .*copy the same file to every machine"
     assert len(complaints) == 1, ended.text

@@ -8,8 +8,6 @@ from typing import Any
 import trustme
 from e2e_runs import (
     FinishedRun,
-    RunCase,
-    RunPool,
     Sandbox,
     check_counts,
     check_files,
@@ -20,22 +18,6 @@ from e2e_runs import (
 )
 from locust_process import csv_rows
 from simulator_process import Simulator
-
-FIRST = """
-from locust import between, task
-from inferload.users import InferenceUser
-
-
-class Support(InferenceUser):
-    wait_time = between(0.1, 0.2)
-
-    @task
-    def ask(self):
-        reply = self.chat("How do I reset my password?", max_tokens=8)
-        assert reply.ok, reply.detail
-        assert reply.output_tokens == 8 and len(reply.itl_ms) == 7
-        assert 0 < reply.ttft_ms <= reply.e2e_ms and reply.text
-"""
 
 TLS = """
 from locust import between, task
@@ -76,11 +58,9 @@ def over_tls(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(over_tls, ())
-def test_own_tasks_over_tls(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_own_tasks_over_tls(ended: FinishedRun) -> None:
     assert ended.code == ended.summary["outcome"]["exit_code"], ended.text
     assert ended.code == 0, ended.text
-    assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
     check_counts(ended)
     assert json.loads((ended.run_dir / "run.json").read_text())["endpoint"] is None, (
@@ -184,9 +164,7 @@ def whole(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(whole, ("by_hand",))
-def test_conversations_rejected_replies_other_users_and_a_load_shape(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_conversations_rejected_replies_other_users_and_a_load_shape(ended: FinishedRun) -> None:
     assert ended.code == ended.summary["outcome"]["exit_code"] == 1, ended.text
     rows, summary = ended.turns, ended.summary
     assert ended.simulator_stats is not None
@@ -250,10 +228,8 @@ def invalid_call(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(invalid_call, ("by_hand",))
-def test_an_invalid_call_on_a_worker_stops_the_run_with_exit_code_2(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_an_invalid_call_on_a_worker_stops_the_run_with_exit_code_2(ended: FinishedRun) -> None:
     assert ended.code == ended.summary["outcome"]["exit_code"] == 2, ended.text
-    assert "Traceback" not in ended.text
     assert "mine.py:12: chat: unknown argument 'max_token'; did you mean max_tokens?" in ended.text
     assert "stopped early by an invalid call in mine.py:12 after " in ended.summary["outcome"]["headline"]
 
@@ -314,9 +290,7 @@ def done(fleet: Any) -> dict[str, Any] | None:
 
 
 @run_cases(picked, ())
-def test_class_picker_and_change_of_users_in_the_web_ui(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_class_picker_and_change_of_users_in_the_web_ui(ended: FinishedRun) -> None:
     own, both = (FinishedRun(ended.seen[name], 0, ended.text) for name in ("own", "both"))
     assert {row["class"] for row in own.turns} == {"ask"}
     assert mark(own.run_dir, "users") is not None
@@ -334,15 +308,14 @@ def configured(sandbox: Sandbox) -> FinishedRun:
     (sandbox.folder / "locust.conf").write_text("spawn-rate = 9\nrun-time = 2s\n")
     simulator = sandbox.simulator()
     locustfile = sandbox.folder / "mine.py"
-    locustfile.write_text(FIRST)
+    locustfile.write_text(TLS)
     words = ("--host", simulator.url, "--on-invalid", "warn", "--autostart", "--autoquit", "1")
     fleet = sandbox.fleet("local", *words, web=True, locustfile=locustfile, env={"LOCUST_USERS": "3"})
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
 @run_cases(configured, ())
-def test_autostart_with_locust_configuration(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_autostart_with_locust_configuration(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     check_counts(ended)
     assert ended.summary["users"]["by_class"] == {"Support": 3}
@@ -374,8 +347,7 @@ def busy(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(busy, ())
-def test_computing_in_a_task_is_client_lag_and_not_server_latency(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_computing_in_a_task_is_client_lag_and_not_server_latency(ended: FinishedRun) -> None:
     reasons = {reason["code"] for reason in ended.summary["verdict"]["reasons"]}
     assert "client_lag" in reasons
     latency = ended.summary["latency"]

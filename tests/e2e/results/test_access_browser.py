@@ -1,13 +1,10 @@
 """The web UI in a browser: what reports of other machines, and pages of other origins, get of it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import chromium
-import live_page
 import pytest
 import synthetic_run as synthetic
-from chromium import Browser
 from inferload.analysis.report import report
 from live_page import LivePage, OpenPage
 
@@ -38,18 +35,6 @@ addEventListener("load", async () => {
 });
 </script>
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium.running(tmp_path_factory.mktemp("profile"), 1280, 720) as started:
-        yield started
-
-
-@pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
-    with live_page.pages(browser, tmp_path) as start:
-        yield start
 
 
 def test_reports_and_pages_of_other_origins_reach_nothing(open_page: OpenPage, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import gateways
 import pytest
 from balancer import RequestBalancer
 from delayed_link import FAR, NEAR, delayed_link
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, mostly_idle, run_cases, scenario
+from e2e_runs import FinishedRun, RunCase, Sandbox, mostly_idle, run_cases, scenario
 from gateways import Started
 from locust_process import ROOT
 
@@ -85,8 +85,7 @@ def behind(sandbox: Sandbox, name: str) -> FinishedRun:
 
 
 @run_cases(behind, ("a proxy that holds",), gateways=[(name,) for name in CASES if not name.startswith("a ")])
-def test_what_is_between_is_named_and_the_client_is_not_blamed(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_what_is_between_is_named_and_the_client_is_not_blamed(ended: FinishedRun, run_case: RunCase) -> None:
     assert ended.code == 0, ended.text
     (server,) = document(ended, "diagnosis.json")["servers"]
     expected = CASES[run_case.arguments[0]][1]
@@ -120,8 +119,7 @@ def routed(sandbox: Sandbox, name: str) -> FinishedRun:
 
 
 @run_cases(routed, ("a balancer",), gateways=[(name,) for name in ROUTERS if not name.startswith("a ")])
-def test_a_slow_replica_is_named_and_the_other_is_not(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_slow_replica_is_named_and_the_other_is_not(ended: FinishedRun) -> None:
     diagnosis = document(ended, "diagnosis.json")
     outlier = next(finding for finding in diagnosis["run"]["findings"] if finding["code"] == OUTLIER)
     assert outlier["sentences"][0].startswith(f"{ended.seen['slow']}: engine TTFT 1,5")
@@ -156,8 +154,7 @@ def across(sandbox: Sandbox, round_trip_ms: int) -> FinishedRun:
 
 
 @run_cases(across, (150,), gateways=[(400,)])
-def test_the_round_trip_of_the_network_is_named(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_the_round_trip_of_the_network_is_named(ended: FinishedRun, run_case: RunCase) -> None:
     (round_trip_ms,) = run_case.arguments
     (server,) = document(ended, "diagnosis.json")["servers"]
     assert "network-bound" in {finding["code"] for finding in server["findings"]}, ended.text

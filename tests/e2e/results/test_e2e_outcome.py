@@ -1,6 +1,5 @@
 """The outcome of runs on terminal, summary, report, JUnit, web page and exit code."""
 
-import itertools
 import json
 import os
 import pty
@@ -19,7 +18,6 @@ from e2e_runs import (
     FinishedRun,
     Fleet,
     RunCase,
-    RunPool,
     Sandbox,
     mark,
     marks_of,
@@ -27,7 +25,7 @@ from e2e_runs import (
     scenario,
     wait_until,
 )
-from locust_process import ROOT, summary_of, turns_of
+from locust_process import ROOT, most_at_once, summary_of, turns_of
 from test_e2e_stop import GATES as HOLDING
 
 from inferload import cli
@@ -72,8 +70,8 @@ def closed_terminal(sandbox: Sandbox) -> tuple[int, Path]:
 
 
 @run_cases(closed_terminal, ())
-def test_closing_the_terminal_stops_the_run_early(run_pool: RunPool, run_case: RunCase) -> None:
-    code, run_dir = run_pool.result(run_case)
+def test_closing_the_terminal_stops_the_run_early(ended: Any) -> None:
+    code, run_dir = ended
     assert code == 143
     assert summary_of(run_dir)["outcome"]["headline"].startswith("stopped early by SIGHUP after ")
     assert (run_dir / rundir.REPORT_HTML).is_file()
@@ -107,8 +105,7 @@ def on_the_page(sandbox: Sandbox, *outcomes: str) -> FinishedRun:
 
 
 @run_cases(on_the_page, ("failed",), ("passed", "stopped"))
-def test_the_page_shows_the_outcome_and_its_colour(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_the_page_shows_the_outcome_and_its_colour(ended: FinishedRun, run_case: RunCase) -> None:
     colours = dict(re.findall(r'"?\b([a-z ]+)"?: "(#[0-9a-f]{6})"', ended.seen["script"]))
     assert {"failed", "stopped early", "invalid", "suspect", "passed"} <= set(colours)
     assert {state for state, colour in colours.items() if colour == colours["passed"]} == {"passed"}
@@ -180,20 +177,19 @@ def newest(sandbox: Sandbox) -> list[tuple[int, str, Path]]:
 
 
 @run_cases(newest, ())
-def test_latest_links_the_newest_run_and_the_last_line_is_its_report(run_pool: RunPool, run_case: RunCase) -> None:
-    ends = run_pool.result(run_case)
-    assert [code for code, _, _ in ends] == [0, 0, 143]
-    assert len({run for _, _, run in ends}) == 3
-    for _, output, run in ends[1:]:
+def test_latest_links_the_newest_run_and_the_last_line_is_its_report(ended: Any) -> None:
+    assert [code for code, _, _ in ended] == [0, 0, 143]
+    assert len({run for _, _, run in ended}) == 3
+    for _, output, run in ended[1:]:
         assert output.splitlines()[-1] == str(run / rundir.REPORT_HTML)
         assert f"\n{rundir.read_object(run / rundir.SUMMARY)['outcome']['headline']}\n" in f"\n{output}"
         assert (run / rundir.REPORT_HTML).is_file()
-    assert ends[0][1].splitlines()[-1] == str(ends[0][2])
+    assert ended[0][1].splitlines()[-1] == str(ended[0][2])
 
 
 @run_cases(newest, ())
-def test_quick_options_are_in_the_manifest_the_digest_and_the_load(run_pool: RunPool, run_case: RunCase) -> None:
-    (_, _, plain), (_, _, quick), *_ = run_pool.result(run_case)
+def test_quick_options_are_in_the_manifest_the_digest_and_the_load(ended: Any) -> None:
+    (_, _, plain), (_, _, quick), *_ = ended
     before, after = (rundir.read_object(run / rundir.MANIFEST) for run in (plain, quick))
     assert before["scenario"]["overrides"] == {}
     assert after["scenario"]["overrides"] == SET
@@ -205,8 +201,7 @@ def test_quick_options_are_in_the_manifest_the_digest_and_the_load(run_pool: Run
     turns = turns_of(quick)
     assert {turn["output_tokens"] for turn in turns} == {6}
     assert {turn["turn_index"] for turn in turns} == {0, 1}
-    starts_ends = [(turn["sent_ns"], 1) for turn in turns] + [(turn["closed_ns"], -1) for turn in turns]
-    assert max(itertools.accumulate(step for _, step in sorted(starts_ends))) == 3
+    assert most_at_once(turns) == 3
     first = {turn["input_tokens"] for turn in turns if turn["turn_index"] == 0}
     assert len(first) == 1
     assert 40 <= min(first) < 80, "the chat template adds tokens"
@@ -252,8 +247,8 @@ def before_the_run(sandbox: Sandbox) -> tuple[int, str, Path]:
 
 
 @run_cases(before_the_run, ())
-def test_a_signal_before_the_run_ends_the_wait(run_pool: RunPool, run_case: RunCase) -> None:
-    code, text, run_dir = run_pool.result(run_case)
+def test_a_signal_before_the_run_ends_the_wait(ended: Any) -> None:
+    code, text, run_dir = ended
     assert code == 143, text
     assert "stopped early by SIGTERM before the load: nothing was measured" in text
     assert not run_dir.exists()

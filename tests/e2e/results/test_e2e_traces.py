@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from chat_events import ANSWER, CHUNKED
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
+from e2e_runs import FinishedRun, RunCase, Sandbox, check_counts, run_cases, scenario
 from otlp_collector import Collector, attributes_of
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -48,9 +48,8 @@ def contexts(requests: list[bytes]) -> list[tuple[str, str, str]]:
 
 @run_cases(traced, ("processes", "1"), ("by_hand", "0.5"))
 def test_every_sampled_turn_has_a_span_of_the_context_that_the_server_received(
-    run_pool: RunPool, run_case: RunCase
+    ended: FinishedRun, run_case: RunCase
 ) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     check_counts(ended)
     collector: Collector = ended.seen["collector"]
@@ -65,8 +64,7 @@ def test_every_sampled_turn_has_a_span_of_the_context_that_the_server_received(
 
 
 @run_cases(traced, ("processes", "1"))
-def test_a_span_has_the_figures_of_its_turn(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_span_has_the_figures_of_its_turn(ended: FinishedRun) -> None:
     turns = {turn["turn_id"]: turn for turn in ended.turns}
     run_id = ended.summary["run"]["id"]
     for span in ended.seen["collector"].spans:
@@ -120,8 +118,7 @@ def without_answer(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(without_answer, ())
-def test_a_collector_that_does_not_answer_changes_no_result(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_collector_that_does_not_answer_changes_no_result(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     assert ended.summary["turns"]["ok"] == 20
     assert re.search("the last spans were not sent within 5 s|Failed to export spans batch", ended.text), ended.text

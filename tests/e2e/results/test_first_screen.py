@@ -1,6 +1,6 @@
 """First screen of each kind of page in a real browser: what a reader needs first is visible without scrolling."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,12 +33,6 @@ return Object.fromEntries([...document.querySelectorAll('[data-first]')].map((no
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return run_kinds.pages(tmp_path_factory.mktemp("pages"))
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium.running(tmp_path_factory.mktemp("profile")) as started:
-        yield started
 
 
 @dataclass(frozen=True)

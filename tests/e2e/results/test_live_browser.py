@@ -1,10 +1,9 @@
 """The live view in a real browser: runs are started from the form, watched, steered, stopped, read, repeated and compared."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import chromium
 import live_page
 import locust_process
 import pytest
@@ -71,18 +70,6 @@ const links = [...document.querySelectorAll('.MuiContainer-root a[href]')].filte
 const text = async link => [link.textContent, await fetch(link.href).then(answer => answer.ok ? answer.text() : null)];
 Promise.all(links.map(text)).then(done);
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium.running(tmp_path_factory.mktemp("profile"), 1280, 720) as started:
-        yield started
-
-
-@pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
-    with live_page.pages(browser, tmp_path) as start:
-        yield start
 
 
 def test_a_run_of_two_workers_is_watched_beside_locusts_tabs(

@@ -28,7 +28,7 @@ def test_every_test_file_is_in_one_group(groups: side_by_side.Groups) -> None:
     every = sorted(side_by_side.TESTS.rglob("test_*.py"))
     assert sorted([*groups.together, *groups.starting, *groups.others]) == every
     outside = {file: file.read_text() for file in (*groups.starting, *groups.others) if file != Path(__file__)}
-    needs = "(vllm_server" if groups == side_by_side.vllm_groups() else "(run_pool: RunPool"
+    needs = "(vllm_server" if groups == side_by_side.vllm_groups() else "(ended: "
     assert [file for file, text in outside.items() if needs in text] == []
 
 

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import synthetic_run
 import virtual
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from locust_process import turns_of
+from locust_process import most_at_once, turns_of
 
 from inferload import cli
 from inferload.base import rundir
@@ -27,7 +27,6 @@ from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
 from inferload.results.open_run import OpenRun
 from inferload.run.virtual.loop import replace_hub
-from inferload.scenario import scenario as scenarios
 from inferload.turns.tally import count_faults
 
 MAKE = pytest.TempPathFactory
@@ -44,12 +43,6 @@ def made(load: dict[str, Any], folder: Path, *options: str, **server: Any) -> di
     """Make a run, and return its summary."""
     server = server or {"variant": "t4-prefix-caching"}
     return virtual.run(folder.parent, load, *options, **server).summary
-
-
-def in_flight(rows: list[dict[str, Any]]) -> int:
-    """Return the most turns in flight at any time."""
-    changes = sorted([(row["sent_ns"], 1) for row in rows] + [(row["closed_ns"], -1) for row in rows])
-    return max(accumulate(change for _, change in changes), default=0)
 
 
 def connected() -> tuple[Any, Any]:
@@ -187,7 +180,7 @@ def test_a_closed_loop_keeps_its_counts(tmp_path_factory: MAKE, shape: dict[str,
     summary = made(load, folder)
     rows = turns_of(folder)
     assert rows
-    assert in_flight(rows) <= users
+    assert most_at_once(rows) <= users
     for row in rows:
         instants = [
             row[f"{name}_ns"] for name in ("planned", "sent", "written", "first_event", "first", "last", "closed")
@@ -242,95 +235,6 @@ def test_equal_seeds_give_equal_files_and_others_do_not(tmp_path: Path) -> None:
     assert first.keys() == second.keys()
     assert [name for name, content in first.items() if second[name] != content] == []
     assert first["turns/w0-all.parquet"] != other["turns/w0-all.parquet"]
-
-
-STEPS = {"kind": "steps", "steps": [{"sessions_per_s": 1, "for_s": 2}, {"sessions_per_s": 3, "for_s": 2}]}
-
-
-@pytest.mark.parametrize(
-    "arrivals",
-    [
-        {"kind": "poisson", "sessions_per_s": 3},
-        {"kind": "constant", "sessions_per_s": 4, "max_in_flight": 1},
-        {"kind": "constant", "sessions_per_s": 4, "max_in_flight": 1, "when_full": "drop"},
-        {
-            "kind": "constant",
-            "profile": {
-                "kind": "steps",
-                "steps": [{"sessions_per_s": 1, "for_s": 2}, {"sessions_per_s": 3, "for_s": 2}],
-            },
-        },
-    ],
-    ids=lambda arrivals: "-".join(map(str, arrivals)),
-)
-def test_an_open_loop_keeps_its_counts(arrivals: dict[str, Any], tmp_path: Path) -> None:
-    load = scenario(arrivals=arrivals, phases={"measure_s": 4, "warmup_s": 1})
-    summary = made(load, tmp_path / "run")
-    rows = turns_of(tmp_path / "run")
-    assert count_faults(OpenRun(tmp_path / "run").counts.totals.tallies) == []
-    assert len(rows) == summary["turns"]["by_phase"]["all"]["sent"] > 0
-    if "max_in_flight" in arrivals:
-        assert in_flight(rows) == 1
-    assert (summary["sessions"]["at_limit"] > 0) == ("max_in_flight" in arrivals)
-
-
-def test_turns_in_flight_at_the_end_of_the_drain_are_unfinished(tmp_path: Path) -> None:
-    load = scenario(workload={**WORKLOAD, "output_tokens": 500}, phases={"measure_s": 2, "drain_s": 1})
-    summary = made(load, tmp_path / "run")
-    assert summary["turns"]["by_phase"]["all"]["unfinished"] == 3
-    assert count_faults(OpenRun(tmp_path / "run").counts.totals.tallies) == []
-
-
-def test_turns_can_be_cancelled_and_sessions_can_fork(tmp_path: Path) -> None:
-    agent = scenarios.load("agent-subagents").as_data()["workload"]
-    cancel = scenarios.load("agent-tools").as_data()["workload"]["cancel"]
-    load = scenario(
-        workload={**agent, "cancel": {**cancel, "share": 1}},
-        phases={"measure_s": 50},
-        arrivals={"kind": "closed", "users": 3, "spawn_per_s": 3},
-    )
-    summary = made(load, tmp_path / "run", simulator="--itl-ms 10 --max-model-len 70000")
-    assert summary["turns"]["by_phase"]["all"]["failed"] == 0
-    assert summary["turns"]["by_phase"]["all"]["cancelled"] > 0
-    assert any("/" in row["session_id"] for row in turns_of(tmp_path / "run"))
-    assert count_faults(OpenRun(tmp_path / "run").counts.totals.tallies) == []
-
-
-def test_a_timeout_ends_a_turn(tmp_path: Path) -> None:
-    load = scenario(
-        workload={**WORKLOAD, "output_tokens": 500}, request={"timeouts": {"turn_s": 1}}, phases={"measure_s": 5}
-    )
-    summary = made(load, tmp_path / "run")
-    assert set(summary["turns"]["by_phase"]["all"]["by_failure"]) == {"timeout_turn"}
-
-
-TWO_USERS = {"kind": "steps", "steps": [{"users": 1, "for_s": 5}, {"users": 2, "for_s": 5}]}
-
-
-def test_the_users_of_a_closed_loop_follow_their_steps(tmp_path: Path) -> None:
-    load = scenario(arrivals={**CLOSED, "profile": TWO_USERS}, phases={"measure_s": 10})
-    summary = made(load, tmp_path / "run")
-    assert [step["users"] for step in summary["steps"]] == [1, 2]
-    assert in_flight([row for row in turns_of(tmp_path / "run") if row["step"] == 0]) == 1
-
-
-def test_a_condition_aborts_a_run(tmp_path: Path) -> None:
-    load = scenario(abort_on=["mean(ttft_ms) > 10 for 2s"], phases={"measure_s": 600})
-    run = virtual.run(tmp_path, load)
-    assert run.code == 1
-    assert "stopped by abort_on: mean(ttft_ms) > 10 for 2s" in run.summary["outcome"]["headline"]
-    assert run.summary["window_s"] < 60
-
-
-def test_both_arms_of_the_cache_are_run(tmp_path: Path) -> None:
-    run = virtual.run(tmp_path, scenario(cache={"arm": "both"}, phases={"sessions": 4, "measure_s": 60}))
-    assert run.code == 0, run.text
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["run", "run-warm"]
-
-
-def test_a_warm_up_lasts_until_the_load_is_steady(tmp_path: Path) -> None:
-    made(scenario(phases={"warmup_s": 60, "warmup_until": "steady", "measure_s": 5}), tmp_path / "run")
-    assert rundir.read_object(tmp_path / "run" / rundir.MANIFEST)["steady_s"] is not None
 
 
 def test_a_users_own_tasks_and_tools_run_on_the_clock(tmp_path: Path) -> None:
