@@ -105,8 +105,8 @@ def forked_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def forked_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for reports and comparisons."""
+def forked_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for programs without Locust: reports, comparisons, scrapes."""
     if os.environ.get("INFERLOAD_FRESH") != "1":
         monkeypatch.setattr(sys, "executable", forge.COMMANDS.proxy())
 

@@ -7,9 +7,9 @@ runs the same tests sequentially.
 import gc
 import multiprocessing.connection
 import os
-import signal
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -68,10 +68,9 @@ def files(*patterns: str) -> list[Path]:
 class Queue:
     """Jobs of test items, of which each process takes the next one. A pipe: a read of a number is atomic."""
 
-    def __init__(self, name: str, session: pytest.Session, *jobs: list[Path], low_priority: bool = False) -> None:
-        self.name = name
-        self._jobs = [[item for item in session.items if item.path in job] for job in map(set, jobs)]
-        self.low_priority = low_priority
+    def __init__(self, name: str, jobs: list[list[pytest.Item]], low_priority: bool = False) -> None:
+        self.name, self.low_priority = name, low_priority
+        self._jobs = jobs
         self._numbers, into = os.pipe()
         os.write(into, b"".join(number.to_bytes(4, "big") for number in range(len(jobs))))
         os.close(into)
@@ -110,9 +109,12 @@ class SideBySide:
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         if session.testsfailed or session.config.option.collectonly:
             return None  # pytest reports the errors of the collection, or lists the tests
-        together = Queue("together", session, self._groups.together)
-        starting = Queue("starting", session, *([file] for file in self._groups.starting))
-        others = Queue("others", session, *([file] for file in self._groups.others), low_priority=True)
+        by_file = defaultdict[Path, list[pytest.Item]](list)
+        for item in session.items:
+            by_file[item.path].append(item)
+        together = Queue("together", [[item for file in self._groups.together for item in by_file[file]]])
+        starting = Queue("starting", [by_file[file] for file in self._groups.starting])
+        others = Queue("others", [by_file[file] for file in self._groups.others], low_priority=True)
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # one folder of all processes
         gc.freeze()
         try:
@@ -125,9 +127,10 @@ class SideBySide:
                     if self._receive(session, process):
                         for _ in range(self._groups.waiting - 1):
                             self._fork(session, starting, others)
-        finally:
+        finally:  # after an interrupt or the last allowed failure: each process ends with its next message
             for process in self._processes:
-                os.kill(process.pid, signal.SIGKILL)
+                process.messages.close()
+            for process in self._processes:
                 os.waitpid(process.pid, 0)
         return True
 
@@ -137,10 +140,15 @@ class SideBySide:
         if pid == 0:
             code = 1
             try:
+                for other in (reader, *(process.messages for process in self._processes)):
+                    other.close()
                 run_items(session, queues, writer)
                 code = 0
             finally:
-                os._exit(code)
+                try:
+                    session._setupstate.teardown_exact(None)  # of an interrupted test
+                finally:
+                    os._exit(code)
         writer.close()
         self._processes.append(Process(pid, reader))
 

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_HERE = Path(__file__)
+_HERE, _PYTHON = Path(__file__), sys.executable  # which tests replace by a proxy
 # `sys.executable` in a fork. Without site and environment variables it starts in a few milliseconds.
 _PROXY = """#!{python} -IS
 import json, os, signal, socket, sys
@@ -160,7 +160,7 @@ class Forge:
                 folder = Path(tempfile.mkdtemp(prefix="forge-"))
                 self._path = str(folder / "forge")
                 proxy = folder / "python"
-                proxy.write_text(_PROXY.format(python=sys.executable, path=self._path))
+                proxy.write_text(_PROXY.format(python=_PYTHON, path=self._path))
                 proxy.chmod(0o700)
                 # It listens at once; connections during its imports are served afterwards.
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -168,7 +168,7 @@ class Forge:
                     listener.listen(64)
                     number = listener.fileno()
                     self._process = subprocess.Popen(
-                        [sys.executable, str(_HERE), str(number), self._path, *self._modules],
+                        [_PYTHON, str(_HERE), str(number), self._path, *self._modules],
                         env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(_HERE.parents[2])},
                         stdin=subprocess.PIPE,
                         pass_fds=[number],

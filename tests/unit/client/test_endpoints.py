@@ -166,7 +166,10 @@ def test_no_other_module_lists_endpoints() -> None:
     listed = {}
     for folder in ("inferload", "analysis", "deploy", "locustfiles"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            literals = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+            text = path.read_text()
+            if sum(name in text for name in ENDPOINTS) < 2:
+                continue
+            literals = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
             names = literals & (set(ENDPOINTS) - {"messages"})
             if len(names) > 1:
                 listed[str(path.relative_to(ROOT))] = names

@@ -43,6 +43,8 @@ from inferload.servers.scrape_http import MAX_PAGE_BYTES, MetricsClient, Metrics
 from inferload.servers.scraper import PROBES, Scrape, ScrapeBuffer, clients_of, line_of, readings
 from inferload.servers.series import by_target
 
+pytestmark = pytest.mark.usefixtures("forked_commands")
+
 PAGE = """\
 # HELP vllm:num_requests_running Number of requests
 vllm:num_requests_running{{engine="0",model_name="m"}} 3.0

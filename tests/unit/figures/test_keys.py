@@ -35,6 +35,8 @@ MODULES = [
 def literals(path: Path) -> set[str]:
     """Return the texts in quotes of a module or page."""
     text = path.read_text(encoding="utf-8")
+    if not any(key in text for key in KEYS):
+        return set()
     if path.suffix == ".py":
         return {
             node.value

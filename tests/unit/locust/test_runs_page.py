@@ -325,7 +325,7 @@ DAMAGES = (
 )
 
 
-@pytest.mark.usefixtures("forked_reports")
+@pytest.mark.usefixtures("forked_commands")
 @pytest.mark.parametrize(("content", "problem"), DAMAGES)
 def test_a_foreign_manifest_leaves_all_other_runs_in_the_list(
     controller: Controller, client: FlaskClient, content: bytes, problem: str | None
@@ -423,7 +423,7 @@ def test_a_link_in_a_run_directory_is_not_followed(controller: Controller, clien
     assert "secret" not in response.text
 
 
-@pytest.mark.usefixtures("forked_reports")
+@pytest.mark.usefixtures("forked_commands")
 def test_a_missing_report_is_built(controller: Controller, client: FlaskClient) -> None:
     folder = write(controller, "one")
     response = client.get("/inferload/runs/one/report.html")
@@ -446,7 +446,7 @@ def test_an_error_of_the_report_is_one_line(
     assert "no space for &lt;script&gt;" in response.text
 
 
-@pytest.mark.usefixtures("forked_reports")
+@pytest.mark.usefixtures("forked_commands")
 def test_two_runs_can_be_compared(controller: Controller, client: FlaskClient) -> None:
     write(controller, "base=line")
     write(controller, "-candidate")
