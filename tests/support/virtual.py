@@ -45,7 +45,7 @@ class VirtualRun(FinishedRun):
     def check_counts(self, by_server: bool = True) -> None:
         """Check that summary, Parquet files, Locust's tables and, for complete turns, the server agree on the turns."""
         check_counts(self)
-        assert count_faults(OpenRun(self.run_dir).counts.tallies) == []
+        assert count_faults(OpenRun(self.run_dir).counts.totals.tallies) == []
         rows = self.turns
         if by_server and all(row["failure"] is None and row["finish_reason"] != "cancelled" for row in rows):
             before, after = self.counted_by_server(names.GENERATION_TOKENS)
