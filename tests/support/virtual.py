@@ -4,14 +4,13 @@ import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import forge
 import scrapes
-from e2e_runs import check_counts
-from locust_process import ROOT, summary_of, turns_of
+from e2e_runs import FinishedRun, check_counts
+from locust_process import ROOT
 from paths import SUPPORT
 
 from inferload.figures import metric_names as names
@@ -23,25 +22,12 @@ PATIENCE_S = 100.0
 REQUESTS = "requests.jsonl"
 
 
-@dataclass(frozen=True)
-class VirtualRun:
+class VirtualRun(FinishedRun):
     """A run that has ended, with its output."""
 
-    exit_code: int
-    text: str
-    run_dir: Path
-
     @property
-    def summary(self) -> dict[str, Any]:
-        return summary_of(self.run_dir)
-
-    @property
-    def turns(self) -> list[dict[str, Any]]:
-        return turns_of(self.run_dir)
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        return json.loads((self.run_dir / "run.json").read_text())
+    def exit_code(self) -> int:
+        return self.code
 
     @property
     def requests(self) -> list[str]:
@@ -116,4 +102,4 @@ def run(
     patience.start()
     text = process.stdout.read()
     patience.cancel()
-    return VirtualRun(process.wait(PATIENCE_S), text, folder / "run")
+    return VirtualRun(folder / "run", process.wait(PATIENCE_S), text)

@@ -121,7 +121,7 @@ def orphaned(sandbox: Sandbox) -> FinishedRun:
 
 
 def workers_of(ended: FinishedRun) -> list[dict[str, Any]]:
-    workers: list[dict[str, Any]] = json.loads((ended.run_dir / "run.json").read_text())["workers"]
+    workers: list[dict[str, Any]] = ended.manifest["workers"]
     return workers
 
 
