@@ -385,6 +385,11 @@ class FinishedRun:
         return summary_of(self.run_dir)
 
     @property
+    def manifest(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.run_dir / "run.json").read_text())
+        return document
+
+    @property
     def turns(self) -> list[dict[str, Any]]:
         return turns_of(self.run_dir)
 
@@ -451,7 +456,7 @@ def check_complete(ended: FinishedRun) -> None:
     assert ended.codes.isdisjoint(INCOMPLETE), ended.summary["verdict"]
 
 
-def check_counts(ended: Any) -> None:
+def check_counts(ended: FinishedRun) -> None:
     """Check that summary, Parquet files, Locust's tables and the server agree on the turns."""
     summary, rows = ended.summary, ended.turns
     everything = summary["turns"]["by_phase"]["all"]
@@ -480,7 +485,7 @@ def check_counts(ended: Any) -> None:
     }
     assert summarised(ended.run_dir) == summary  # it is a function of the run directory
     assert not summary_reference.differences(summary), "docs/reference/summary.md"
-    recomputed.check(summary, json.loads((ended.run_dir / "run.json").read_text()), rows, overrun_ms)
+    recomputed.check(summary, ended.manifest, rows, overrun_ms)
 
     last: dict[tuple[str, str], int] = {}
     for row in csv_rows(ended.run_dir / "locust_stats_history.csv"):
@@ -488,7 +493,7 @@ def check_counts(ended: Any) -> None:
     assert {key: value for key, value in last.items() if key[0] == "TURN"} == {
         key: int(row["Request Count"]) for key, row in stats.items() if key[0] == "TURN"
     }
-    if getattr(ended, "simulator_stats", None) is not None:  # of a process
+    if ended.simulator_stats is not None:  # of a process
         check_received(ended)
         assert ended.simulator_stats["finished"] == everything["ok"] + served_before_load(ended)
 
@@ -507,7 +512,7 @@ def check_received(ended: FinishedRun) -> None:
 
 def served_before_load(ended: FinishedRun) -> int:
     """Return the number of turns that the servers answered for the preflight."""
-    targets = json.loads((ended.run_dir / "run.json").read_text())["targets"]
+    targets = ended.manifest["targets"]
     return sum(target["before_load"]["served"] for target in targets)
 
 

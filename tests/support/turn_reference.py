@@ -19,11 +19,7 @@ Values = Callable[[TurnRecord], list[float]]
 
 
 def count_turn(
-    tallies: TallySet,
-    record: TurnRecord,
-    windows: Sequence[PhaseWindow],
-    slo: Slo | None,
-    pauses: Sequence[Pause] = (),
+    tallies: TallySet, record: TurnRecord, windows: Sequence[PhaseWindow], slo: Slo | None, pauses: Sequence[Pause] = ()
 ) -> None:
     """Count a batch of one turn."""
     count_turns(tallies, [record], windows, {record.class_name: slo}, pauses)

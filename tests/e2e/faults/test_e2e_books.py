@@ -162,7 +162,7 @@ def against_fickle(sandbox: Sandbox, mode: str, load: str, reader: str = "") -> 
 def test_the_books_equal_those_of_the_server(ended: FinishedRun, run_case: RunCase) -> None:
     check_counts(ended)
     seen, posts = ended.seen["kinds"], ended.seen["posts"]
-    (target,) = json.loads((ended.run_dir / "run.json").read_text())["targets"]
+    (target,) = ended.manifest["targets"]
     before, turns = target["before_load"]["requests"], ended.summary["turns"]["by_phase"]["all"]
     assert before == 1
     assert posts == before + turns["sent"] + turns["retried"] == before + turns["requests"]

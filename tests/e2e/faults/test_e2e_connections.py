@@ -119,7 +119,7 @@ def test_the_proxy_is_named_without_its_login(ended: FinishedRun) -> None:
     proxy = ended.seen["proxy"]
     assert ended.seen["without_login"] == 0
     assert ended.summary["run"]["proxies"] == {TARGET: proxy}
-    (target,) = json.loads((ended.run_dir / "run.json").read_text())["targets"]
+    (target,) = ended.manifest["targets"]
     assert target["proxy"] == proxy
     assert f"through the proxy {proxy} (HTTP_PROXY)" in ended.text
     note = f"the requests to {TARGET} went through the proxy {proxy}"

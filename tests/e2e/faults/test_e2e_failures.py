@@ -4,15 +4,7 @@ import os
 import signal
 
 import surfaces
-from e2e_runs import (
-    FinishedRun,
-    Sandbox,
-    check_counts,
-    run_cases,
-    scenario,
-    wait_for_measure_phase,
-    wait_until,
-)
+from e2e_runs import FinishedRun, Sandbox, check_counts, run_cases, scenario, wait_for_measure_phase, wait_until
 
 from inferload.results.verdict import failures
 

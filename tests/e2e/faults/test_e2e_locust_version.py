@@ -1,6 +1,5 @@
 """Runs with a Locust to which an adaptation does not fit, and with untested versions."""
 
-import json
 import re
 from pathlib import Path
 
@@ -60,7 +59,7 @@ def left_out(sandbox: Sandbox) -> FinishedRun:
 @run_cases(left_out, ())
 def test_an_adaptation_that_does_not_fit_is_skipped_with_a_warning(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
-    workers, masters = json.loads((ended.run_dir / "run.json").read_text())["adaptations_left_out"]
+    workers, masters = ended.manifest["adaptations_left_out"]
     consequence = "turns of tasks without name= are counted under the name of their user class"
     assert workers == {"name": "task_names", "consequence": consequence}
     assert masters["name"] == "web_run_time"

@@ -74,11 +74,7 @@ def stop(sandbox: Sandbox, way: str, mode: str) -> FinishedRun:
     stop_s = round(STREAM_S * 0.8)
     measure_s = stop_s if way == "scenario_end" else 300
     file = scenario(
-        sandbox.folder,
-        workload__output_tokens=LENGTHS,
-        arrivals__users=USERS,
-        phases__measure_s=measure_s,
-        gates=GATES,
+        sandbox.folder, workload__output_tokens=LENGTHS, arrivals__users=USERS, phases__measure_s=measure_s, gates=GATES
     )
     words = ["--host", simulator.url, "--scenario", str(file)]
     words += ["-t", f"{stop_s}s"] if way == "run_time" else []

@@ -107,6 +107,6 @@ def test_foreign_messages_do_not_change_a_run(ended: FinishedRun) -> None:
 
 
 def workers(ended: FinishedRun) -> list[dict[str, Any]]:
-    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    manifest = ended.manifest
     entries: list[dict[str, Any]] = manifest["workers"]
     return entries

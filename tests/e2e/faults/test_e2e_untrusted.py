@@ -162,6 +162,6 @@ def listens(fleet: Fleet) -> bool:
 def test_a_start_without_the_login_has_no_effect(ended: FinishedRun) -> None:
     assert ended.seen["paths"] == ["/login"] * 6 + ["/"]
     assert ended.seen["requests"] == []
-    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    manifest = ended.manifest
     assert (manifest["target"], manifest["model"]) == (ended.seen["url"], "simulator")
     assert ended.summary["turns"]["sent"] >= 8

@@ -330,7 +330,7 @@ def of_programs(sandbox: Sandbox) -> FinishedRun:
 def test_workers_with_the_program_of_the_master_are_accepted(ended: FinishedRun) -> None:
     errors = [line for line in ended.text.splitlines() if "ERROR" in line]
     assert (ended.code, errors) == (0, []), ended.text
-    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    manifest = ended.manifest
     assert manifest["scenario"]["name"] == "support"
     assert manifest["program"]["name"] == "support.py"
     assert {name for name, _digest in manifest["program"]["files"]} == {
@@ -377,7 +377,7 @@ def test_runs_of_several_workers_are_complete(ended: FinishedRun, run_case: RunC
     assert ended.code == expected_exit_code(ended)
     reader = "python" if "python" in run_case.arguments or not reader_choice.built() else "native"
     assert ended.summary["client"]["reader"] == reader
-    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    manifest = ended.manifest
     assert {worker["reader"] for worker in manifest["workers"]} == {reader}
     assert {(worker["one_clock"], worker["clock_offset_ns"]) for worker in manifest["workers"]} == {(True, 0)}
 
@@ -388,7 +388,7 @@ def test_the_same_seed_sends_the_same_with_any_number_of_workers(ended: Finished
     alone = requests_of(virtual.run(tmp_path, ended.run_dir.parent / "scenario.yaml", *words), 12)
     assert len(alone) == 12
     assert requests_of(ended, 12) == alone
-    scenario_text = json.loads((ended.run_dir / "run.json").read_text())["scenario"]["text"]
+    scenario_text = ended.manifest["scenario"]["text"]
     planned, other_seed = (
         [
             [turn.ask.output_tokens for turn in outline(Sessions(resolved).begin(index).script, index)]
@@ -441,7 +441,7 @@ def changed_rate(sandbox: Sandbox) -> FinishedRun:
 def test_arrivals_follow_the_schedule(ended: FinishedRun) -> None:
     check_files(ended.run_dir)
     check_counts(ended)
-    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    manifest = ended.manifest
     start_ns = next(phase for phase in manifest["phases"] if phase["phase"] == "measure")["start_wall_ns"]
     schedule = Schedule(unit_process("poisson", SEED), RATE)
     (changed,) = [entry for entry in marks_of(ended.run_dir) if entry["kind"] == "users"]

@@ -70,7 +70,7 @@ def decimated(sandbox: Sandbox) -> FinishedRun:
     wait_for_measure_phase(run_dir)
     names = {worker["pid"]: worker["name"] for worker in json.loads((run_dir / "run.json").read_text())["workers"]}
     ended, killed, paused, stays = (worker.process.pid for worker in fleet.by_hand)
-    parts = wait_until(lambda: len(parts_of(run_dir, names[killed])) >= OLD_PARTS, "old parts")
+    wait_until(lambda: len(parts_of(run_dir, names[killed])) >= OLD_PARTS, "old parts")
     sandbox.join(fleet, cwd="late")
     wait_until(lambda: mark(run_dir, "worker_late"), "the mark of the late worker")
     os.kill(ended, signal.SIGTERM)
@@ -121,7 +121,7 @@ def orphaned(sandbox: Sandbox) -> FinishedRun:
 
 
 def workers_of(ended: FinishedRun) -> list[dict[str, Any]]:
-    workers: list[dict[str, Any]] = json.loads((ended.run_dir / "run.json").read_text())["workers"]
+    workers: list[dict[str, Any]] = ended.manifest["workers"]
     return workers
 
 

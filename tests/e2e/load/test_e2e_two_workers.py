@@ -1,6 +1,5 @@
 """Loads that two workers share. Those of one process: tests/unit/run/test_virtual_*.py."""
 
-import json
 import re
 import socket
 from collections import Counter
@@ -80,7 +79,7 @@ def deployment(sandbox: Sandbox) -> FinishedRun:
 
 @run_cases(deployment, ())
 def test_all_workers_send_turns_as_the_preflight_found_and_end_by_count(ended: FinishedRun) -> None:
-    document = json.loads((ended.run_dir / "run.json").read_text())
+    document = ended.manifest
     (target,) = document["targets"]
     assert target["api"].endswith(AZURE.replace("/chat/completions", ""))
     assert document["max_tokens_field"] == "max_completion_tokens"
@@ -116,7 +115,7 @@ def test_two_workers_send_each_recorded_conversation_once(ended: FinishedRun) ->
 
 @run_cases(recorded, ())
 def test_sessions_are_distributed_over_the_servers(ended: FinishedRun) -> None:
-    document = json.loads((ended.run_dir / "run.json").read_text())
+    document = ended.manifest
     urls = [target["url"] for target in document["targets"]]
     assert len(set(urls)) == 2
     assert document["target"] == urls[0]

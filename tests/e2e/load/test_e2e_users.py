@@ -1,21 +1,11 @@
 """Locustfiles whose tasks send turns: counts in each mode, and features of Locust."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import trustme
-from e2e_runs import (
-    FinishedRun,
-    Sandbox,
-    check_counts,
-    check_files,
-    mark,
-    run_cases,
-    served_before_load,
-    wait_until,
-)
+from e2e_runs import FinishedRun, Sandbox, check_counts, check_files, mark, run_cases, served_before_load, wait_until
 from locust_process import csv_rows
 from simulator_process import Simulator
 
@@ -63,9 +53,7 @@ def test_own_tasks_over_tls(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     check_files(ended.run_dir)
     check_counts(ended)
-    assert json.loads((ended.run_dir / "run.json").read_text())["endpoint"] is None, (
-        "each call of a task chooses its endpoint"
-    )
+    assert ended.manifest["endpoint"] is None, "each call of a task chooses its endpoint"
     rows = ended.turns
     assert {row["class"] for row in rows} == {"chats", "others"}
     assert {row["target"].partition(":")[0] for row in rows} == {"https"}
@@ -153,7 +141,7 @@ def tokens(simulator: Simulator) -> dict[str, Any]:
 
 def check_tokens(ended: FinishedRun) -> None:
     """Check that the server counted the tokens of the turns and those of the preflight."""
-    (target,) = json.loads((ended.run_dir / "run.json").read_text())["targets"]
+    (target,) = ended.manifest["targets"]
     assert target["before_load"]["served"] >= 1
     for name, counted in ended.seen.items():
         assert counted == sum(row[name] for row in ended.turns) + target["before_load"][name], name
@@ -320,7 +308,7 @@ def test_autostart_with_locust_configuration(ended: FinishedRun) -> None:
     check_counts(ended)
     assert ended.summary["users"]["by_class"] == {"Support": 3}
     assert ended.summary["window_s"] == 2
-    assert json.loads((ended.run_dir / "run.json").read_text())["scenario"]["overrides"]["arrivals.spawn_per_s"] == 9
+    assert ended.manifest["scenario"]["overrides"]["arrivals.spawn_per_s"] == 9
 
 
 BUSY = """

@@ -13,18 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import (
-    PATIENCE_S,
-    FinishedRun,
-    Fleet,
-    RunCase,
-    Sandbox,
-    mark,
-    marks_of,
-    run_cases,
-    scenario,
-    wait_until,
-)
+from e2e_runs import PATIENCE_S, FinishedRun, Fleet, RunCase, Sandbox, mark, marks_of, run_cases, scenario, wait_until
 from locust_process import ROOT, most_at_once, summary_of, turns_of
 from test_e2e_stop import GATES as HOLDING
 

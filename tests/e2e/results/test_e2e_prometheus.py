@@ -10,15 +10,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 import pytest
-from e2e_runs import (
-    FinishedRun,
-    Sandbox,
-    raises,
-    run_cases,
-    scenario,
-    wait_for_measure_phase,
-    wait_until,
-)
+from e2e_runs import FinishedRun, Sandbox, raises, run_cases, scenario, wait_for_measure_phase, wait_until
 from inferload.deploy.render import dashboard
 from locust_process import summary_of
 from ports import unused_port

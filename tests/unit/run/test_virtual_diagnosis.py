@@ -40,13 +40,7 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         },
     ),
     "speculation": (
-        (
-            "--speculative-config",
-            '{"method": "ngram", "num_speculative_tokens": 4}',
-            "--spec-acceptance",
-            "0.05",
-            *T4,
-        ),
+        ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}', "--spec-acceptance", "0.05", *T4),
         {"arrivals__users": 2, "workload__output_tokens": 100},
     ),
     "kept-up": (T4, {"arrivals__users": 1, "workload__output_tokens": 60}),

@@ -335,7 +335,7 @@ def test_every_text_of_a_rehearsal_says_that_it_is_simulated(tmp_path: Path) -> 
     gate = ["--gate", "p95(ttft_ms) < 9000", "--gate", "p95(ttft_ms) < 1"]
     files = ["--junit", str(tmp_path / "junit.xml"), "--markdown", str(tmp_path / "gates.md")]
     run = virtual.run(tmp_path, scenario(), *gate, *files, "--report")
-    summary, manifest = run.summary, rundir.read_object(run.run_dir / rundir.MANIFEST)
+    summary, manifest = run.summary, run.manifest
     assert summary["run"]["clock"] == manifest["clock"] == "virtual"
     assert summary["client"]["stamps"] == "virtual"
     assert [gate["simulated"] for gate in summary["verdict"]["gates"]] == [True, True]

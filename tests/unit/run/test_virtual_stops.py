@@ -9,13 +9,7 @@ import surfaces
 import virtual
 from e2e_runs import check_files, check_turns_across_drain, mark, scenario
 
-from inferload.base import rundir
-
-SIGNALS = {
-    "Ctrl-C": (signal.SIGINT, 130),
-    "SIGTERM": (signal.SIGTERM, 143),
-    "SIGHUP": (signal.SIGHUP, 143),
-}
+SIGNALS = {"Ctrl-C": (signal.SIGINT, 130), "SIGTERM": (signal.SIGTERM, 143), "SIGHUP": (signal.SIGHUP, 143)}
 USERS, AT_S = 4, 2.4
 GATES = ["failed_ratio < 0.5", "p50(ttft_ms) < 60000", "p50(e2e_ms) < 60000"]  # all pass
 LENGTHS = {"dist": "uniform", "min": 100, "max": 300}  # so that some turns end before the stop
@@ -98,7 +92,7 @@ def test_a_run_stopped_in_its_warmup_measured_nothing(by: str, words: list[str],
     headline = rf"stopped early by {by} after {AT_S} s of warm-up: nothing was measured{SIMULATED}"
     surfaces.check(run.run_dir, code, run.text, "stopped early", headline)
     assert run.code == code
-    phases = [phase["phase"] for phase in rundir.read_object(run.run_dir / rundir.MANIFEST)["phases"]]
+    phases = [phase["phase"] for phase in run.manifest["phases"]]
     assert phases == ["warmup", "drain"]
     assert mark(run.run_dir, "phase", "measure") is None
 
