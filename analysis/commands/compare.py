@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferload.base.errors import UsageError
 from inferload.figures.limits.gate_grammar import GateError
-from inferload.results import ci, prices
+from inferload.results import ci, ci_texts, prices
 from inferload.results.cost import UNPRICED, Prices
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> N
     if arguments.markdown not in (None, _PRINT):
         ci.write_file("--markdown", arguments.markdown, text.markdown(comparisons))
     if arguments.github or os.environ.get("GITHUB_ACTIONS") == "true":
-        ci.annotate(text.annotations(comparisons), text.markdown(comparisons), "inferload compare")
+        ci_texts.annotate(text.annotations(comparisons), text.markdown(comparisons), "inferload compare")
 
 
 def _check_class(has_occasions: bool, overrides: Prices) -> None:

@@ -30,7 +30,6 @@ from inferload.run.process.trace_export import TraceExport
 from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario import overrides
 from inferload.scenario.files import catalog
-from inferload.servers import metrics_targets
 from inferload.servers.scrape_http import MetricsUrl
 from inferload.workload.content.data import DataContext
 from inferload.workload.sessions import Sessions
@@ -312,6 +311,8 @@ def metrics_urls(values: list[str] | None) -> tuple[str, ...] | None:
         if len(values) > 1:
             raise UsageError("--metrics-url none: given beside a URL; give one or the other")
         return ()
+    from inferload.servers import metrics_targets  # of runs whose pages are named
+
     urls = metrics_targets.of_option(values)
     name, count = Counter(MetricsUrl.parse(url).target for url in set(urls)).most_common(1)[0]
     if count > 1:

@@ -37,21 +37,11 @@ COLUMNS = (
     ),
     *("finish_reason", "input_tokens", "output_tokens", "cached_tokens"),
 )
-CLASS_COLUMNS = ("class", "pause", "final")
 # First step of each group with a common cached share.
 STEPS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-def classes(tables: Iterable[pa.Table]) -> list[str]:
-    """Return the classes whose sessions call tools, or mark their final answer. The tables have CLASS_COLUMNS."""
-    names: set[str] = set()
-    for table in tables:
-        tells = pc.or_kleene(pc.equal(table["pause"], "tool"), table["final"])
-        names.update(pc.unique(table["class"].filter(tells)).to_pylist())
-    return sorted(names)
 
 
 def facts(turns: pa.Table) -> pa.Table:

@@ -18,7 +18,6 @@ from inferload.results.documents.summary_document import (
     RoutedHits,
 )
 from inferload.results.open_run import OpenRun
-from inferload.results.statistics import paired_turns
 from inferload.results.summarise.counts import Counts, Earlier, EndedWorker, Plan, Prompts
 from inferload.results.summarise.sent_turns import sessions
 from inferload.results.summarise.turns import Turns
@@ -158,6 +157,8 @@ def _against_earlier(before: Earlier | None, turns: Turns | None, earlier: OpenR
     comparison = EarlierRun(arm=before.arm, run_dir=before.folder)
     if turns is None:
         return comparison
+    from inferload.results.statistics import paired_turns  # of the second run of a pair
+
     columns = ("session_id", *paired_turns.COLUMNS)
     parts = (
         of.by_session(columns, paired_turns.figures_of_turns, turns.parts) for of in (Turns(earlier.turns, 0, 0), turns)

@@ -14,7 +14,7 @@ from inferload.base.errors import UsageError
 from inferload.figures import server_figures
 from inferload.figures.server_figures import Server
 from inferload.figures.turn_values import BatchSums, ExactValues, batch_sums, batched_values
-from inferload.results import agent_tasks, readers, summary
+from inferload.results import readers, summary
 from inferload.results.documents.summary_document import Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.open_run import OpenRun
@@ -24,7 +24,7 @@ from inferload.results.summarise import cache_figures
 from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
 from inferload.results.summarise.splits import splits
-from inferload.results.summarise.turns import Turns
+from inferload.results.summarise.turns import CLASS_COLUMNS, Turns, agent_classes
 from inferload.results.summary_input import (
     Counted,
     Gating,
@@ -107,9 +107,12 @@ def _split_by(servers: Servers) -> dict[str, list[str]]:
 
 
 def _tasks(turns: Turns) -> dict[str, Task]:
-    names = agent_tasks.classes(turns.read(agent_tasks.CLASS_COLUMNS))
-    parts = turns.by_session(agent_tasks.COLUMNS, agent_tasks.facts, turns.parts) if names else ()
-    return agent_tasks.tasks_by_class(parts, names)
+    names = agent_classes(turns.read(CLASS_COLUMNS))
+    if not names:
+        return {}
+    from inferload.results import agent_tasks  # of runs with agents
+
+    return agent_tasks.tasks_by_class(turns.by_session(agent_tasks.COLUMNS, agent_tasks.facts, turns.parts), names)
 
 
 def _input(

@@ -172,3 +172,8 @@ def _finding(reason: Reason) -> str:
 def _gates_passed(verdict: Verdict) -> str:
     count = len(verdict.gates)
     return f"{count} of {plural(count, 'gate')} passed" if count else "no gates, and nothing failed"
+
+
+def reason_lines(verdict: Verdict) -> list[str]:
+    """Return the reasons that decide a verdict."""
+    return [f"{reason.level}: {reason.text}" for reason in verdict.deciding]

@@ -23,7 +23,7 @@ from inferload.figures.limits import gate_grammar
 from inferload.figures.limits.slo import LIMITS, Slo
 from inferload.figures.table import Table, head_of
 from inferload.figures.turn_batch import TurnBatch
-from inferload.results import ci, terminal_summary
+from inferload.results import ci_texts, terminal_summary
 from inferload.results import summary as summary_of
 from inferload.results.documents.summary_document import Run, Summary, Verdict
 from inferload.results.summary_input import Counted, SummaryInput, Surroundings
@@ -151,7 +151,7 @@ def test_the_number_under_a_word_is_the_count_of_that_state_in_outcome_tile_gate
     assert ratio == (counts.failed / ended if ended else None)
     headline = outcome.judge(shown).headline
     assert ("turns failed" in headline) == bool(counts.failed)
-    assert ("turns failed" in ci.junit({"r": shown})) == bool(counts.failed)
+    assert ("turns failed" in ci_texts.junit({"r": shown})) == bool(counts.failed)
     so_far = SoFar(tallies_of(counts), HealthSet(), "measure", 100.0).results()
     for part in (shown, so_far):
         row = class_row(None, part)

@@ -14,7 +14,7 @@ from locust_process import csv_rows
 
 from inferload import cli
 from inferload.base import rundir
-from inferload.results import ci
+from inferload.results import ci_texts
 
 CLOSED = {"kind": "closed", "users": 3, "spawn_per_s": 3}
 OPEN = {"kind": "constant", "sessions_per_s": 4}
@@ -116,7 +116,7 @@ def test_a_run_with_failed_gates_is_failed(tmp_path: Path) -> None:
     assert gates["preemptions == 0"]["value"] == server["preemptions"] == 0
     assert gates["mean(kv_cache_usage) > 0.999"]["value"] == server["kv_cache_usage"]["mean"]
     assert gates["failed_ratio{GET /health} < 0.01"]["value"] == probe["failed"] / probe["sent"]
-    (suite,) = ElementTree.fromstring(ci.junit({"run": summaries.summary(summary)}))
+    (suite,) = ElementTree.fromstring(ci_texts.junit({"run": summaries.summary(summary)}))
     failed = {case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None}
     assert failed >= set(GATES[3:] + ADDED[2:])
     page = (run.run_dir / rundir.REPORT_MD).read_text().replace("\\", "")
