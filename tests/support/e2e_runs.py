@@ -394,10 +394,6 @@ class FinishedRun:
         return turns_of(self.run_dir)
 
     @property
-    def manifest(self) -> dict[str, Any]:
-        return json.loads((self.run_dir / "run.json").read_text())
-
-    @property
     def codes(self) -> set[str]:
         """Codes of the verdict's reasons in the measure phase."""
         return {reason["code"] for reason in self.summary["verdict"]["reasons"] if reason["phase"] == "measure"}

@@ -22,7 +22,6 @@ PATIENCE_S = 100.0
 REQUESTS = "requests.jsonl"
 
 
-@dataclass(frozen=True)
 class VirtualRun(FinishedRun):
     """A run that has ended on a virtual clock."""
 

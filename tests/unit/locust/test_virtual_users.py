@@ -607,7 +607,7 @@ def test_two_user_classes_run_two_scenarios(tmp_path: Path) -> None:
 
 def test_without_a_run_time_a_signal_is_the_planned_end(tmp_path: Path) -> None:
     run = executed(tmp_path, FIRST, "-u", "2", acts=[(3.0, int(signal.SIGINT))])
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     assert run.summary["outcome"]["state"] != "stopped early"
     assert run.summary["window_s"] == 3
     run.check_counts()

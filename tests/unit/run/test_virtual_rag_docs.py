@@ -77,7 +77,7 @@ def test_requests_beside_the_turns_are_shown_everywhere(tmp_path: Path) -> None:
     words = ("-u", "4", "-r", "20", "-t", "3s", "--report")
     with search_service() as url:
         run = virtual.run(tmp_path, None, *words, locustfile=tmp_path / "my_rag.py", env={"SEARCH_URL": url})
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     (search,) = run.summary["other_requests"]["by_name"]
     assert (search["type"], search["name"], search["failed"]) == ("POST", "search", 0)
     assert search["sent"] >= len(run.turns) > 0

@@ -26,7 +26,7 @@ def test_a_missing_default_metrics_page_is_a_warning(tmp_path: Path) -> None:
     warning = next(line for line in run.text.splitlines() if "/WARNING/" in line and "metrics" in line)
     assert "http://simulator.invalid/metrics: HTTP 404" in warning
     assert "--metrics-url" in warning
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     assert run.summary["servers"] == []
     assert run.summary["turns"]["ok"] == 20
     check_files(run.run_dir, metrics=False)

@@ -138,7 +138,7 @@ def test_a_signal_ends_a_preflight_without_an_answer(tmp_path: Path) -> None:
     run = virtual.run(tmp_path, scenario(tmp_path), script="changed_servers:interrupting")
     assert "Traceback" not in run.text, run.text
     assert "stopped early by Ctrl-C before the load" in run.text
-    assert run.exit_code == 130
+    assert run.code == 130
     assert not run.run_dir.exists()
 
 
