@@ -13,6 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NoReturn
@@ -57,7 +58,8 @@ def _await(pid: int) -> None:
     """Wait for the end of a fork; kill it if the campaign ends, which sends no order meanwhile."""
     while os.waitpid(pid, os.WNOHANG)[0] == 0:
         if select.select([0], [], [], _CHECK_S)[0]:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             return
 
