@@ -42,8 +42,7 @@ def forward(number, frame):
     except ProcessLookupError:
         pass
 for each in (signal.SIGINT, signal.SIGTERM):
-    if signal.getsignal(each) is not signal.SIG_IGN:
-        signal.signal(each, forward)
+    signal.signal(each, forward)
 code = int(link.recv(64) or 1)
 if code < 0:
     signal.signal(-code, signal.SIG_DFL)

@@ -304,7 +304,6 @@ def test_the_server_has_the_last_core(
     assert bench.split(cores) == (client, server)
 
 
-@pytest.mark.usefixtures("forked_programs")
 def test_a_run_against_the_reference_server(tmp_path: Path) -> None:
     """A real run of the smallest size has plausible figures and leaves no process behind."""
     pace = ReferencePace(tokens=20)
@@ -322,7 +321,6 @@ def test_a_run_against_the_reference_server(tmp_path: Path) -> None:
     assert set(os.sched_getaffinity(0)) == before
 
 
-@pytest.mark.usefixtures("forked_programs")
 def test_a_failed_run_has_its_last_line_as_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "scenario_text", lambda *_: "schema: 1\n")
     figures = bench.Bench(tmp_path, PACE, 1.0).measure(4)
