@@ -41,10 +41,9 @@ def longest(module: str, names: Iterable[str]) -> str | None:
 
 @cache
 def nodes_of(source: str) -> list[ast.AST]:
-    """Return the imports and attributes of a source text."""
-    return [
-        each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Import | ast.ImportFrom | ast.Attribute)
-    ]
+    """Return the imports, attributes and constants of a source text."""
+    kinds = (ast.Import, ast.ImportFrom, ast.Attribute, ast.Constant)
+    return [each for each in ast.walk(ast.parse(source)) if isinstance(each, kinds)]
 
 
 @cache
