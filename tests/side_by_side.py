@@ -98,6 +98,7 @@ class SideBySide:
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         self._processes: list[Process] = []
+        self._with_result: set[str] = set()
 
     def pytest_collection(self) -> None:
         import forge
@@ -127,6 +128,9 @@ class SideBySide:
                     if self._receive(session, process):
                         for _ in range(self._groups.waiting - 1):
                             self._fork(session, starting, others)
+            for item in session.items:
+                if item.nodeid not in self._with_result:
+                    self._fail(session, item.nodeid, item.location, "no result: the process of this test has ended")
         finally:  # after an interrupt or the last allowed failure: each process ends with its next message
             for process in self._processes:
                 process.messages.close()
@@ -161,17 +165,23 @@ class SideBySide:
             self._processes.remove(process)
             code = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
             if code:
-                text = f"the process of this test ended with exit code {code}"
-                hook.pytest_runtest_logreport(report=pytest.TestReport(*process.test, {}, "failed", text, "call"))
+                self._fail(session, *process.test, f"the process of this test ended with exit code {code}")
             return False
         if kind == "test":
             process.test = value
         elif kind == "report":
             report = hook.pytest_report_from_serializable(config=session.config, data=value)
+            if report.when == "teardown":
+                self._with_result.add(report.nodeid)
             hook.pytest_runtest_logreport(report=report)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
         return kind == "ended" and value == "together"
+
+    def _fail(self, session: pytest.Session, nodeid: str, location: tuple[str, int | None, str], text: str) -> None:
+        self._with_result.add(nodeid)
+        report = pytest.TestReport(nodeid, location, {}, "failed", text, "call")
+        session.config.hook.pytest_runtest_logreport(report=report)
 
 
 class Sender:

@@ -17,6 +17,7 @@ import gevent
 import locust.runners
 from locust import events
 
+from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.redaction import safe_urls
@@ -74,6 +75,9 @@ def _classes() -> list[type[InferenceUser]]:
     return [kind for kind in InferenceUser.defined if user_classes.is_loaded(kind)]
 
 
+_EXCEPTION_S = 0.01  # virtual time of an exception of a task: one that raises at once would raise without an end
+
+
 def _program(selected: Iterable[type], locustfiles: str) -> Program:
     """Return the program of the selected user classes. `locustfiles`: value of -f."""
     return program_of(selected, program_of(_classes()).default, user_classes.run_name(locustfiles))
@@ -93,7 +97,7 @@ class _Plugin:
     def check(self, parsed: Any) -> None:
         """Check and complete the options. Record --worker as given: Locust sets it in forked processes too."""
         chosen = [kind for kind in _classes() if not parsed.user_classes or kind.__name__ in parsed.user_classes]
-        user_classes.check(chosen)
+        user_classes.check(chosen, parsed.tags, parsed.exclude_tags)
         if parsed.clock == "virtual":
             user_classes.refuse_clients(parsed.user_classes)
         self._imported = imported_files()  # before the check, which loads live agents on the master
@@ -120,6 +124,8 @@ class _Plugin:
             _begin_worker(environment, own, checked.loaded.digest if named else None)
             return
         adaptations.log_differences()
+        if clock.current.is_virtual:  # called after the listener of the worker
+            environment.events.user_error.add_listener(lambda **_event: gevent.sleep(_EXCEPTION_S))
         if not hasattr(runner, "clients"):
             environment.inferload_worker = worker = Worker(environment, own)
             # called after the controller's listener, which ends the run: Locust fires this event in reverse order

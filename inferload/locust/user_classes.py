@@ -68,8 +68,13 @@ def _address(url: str) -> tuple[str, str, str]:
     return scheme.lower(), authority.lower(), path.rstrip("/")
 
 
-def check(user_classes: Iterable[type]) -> None:
-    """Raise UsageError for a class that could send no turn. Import what its tasks may call: no import delays a turn."""
+def check(
+    user_classes: Iterable[type], tags: Collection[str] | None = None, excluded: Collection[str] | None = None
+) -> None:
+    """Raise UsageError for a class that could send no turn. Import what its tasks may call: no import delays a turn.
+
+    `tags`, `excluded`: values of --tags and --exclude-tags.
+    """
     for kind in user_classes:
         if not issubclass(kind, InferenceUser) or kind.abstract:
             continue
@@ -78,6 +83,11 @@ def check(user_classes: Iterable[type]) -> None:
                 f"{kind.__name__}: has no task, so no turn would be sent; decorate a method with @task, derive it from "
                 "ScenarioUser, or set abstract = True"
             )
+        if not any(_is_chosen(task, tags or None, excluded or ()) for task in kind.tasks):
+            raise UsageError(
+                f"{kind.__name__}: --tags and --exclude-tags leave it no task, so no turn would be sent; name other tags, or "
+                "the other user classes on the command line"
+            )
         coroutine = _coroutine(kind.tasks)
         if coroutine is not None:
             raise UsageError(
@@ -85,6 +95,14 @@ def check(user_classes: Iterable[type]) -> None:
             )
         if set(kind.tasks) != {ScenarioUser.session}:
             tuple(DIALECTS.values())
+
+
+def _is_chosen(task: Any, tags: Collection[str] | None, excluded: Collection[str]) -> bool:
+    """Return True if Locust's filter by tags keeps a task; a set of tasks is kept if one of them is."""
+    if hasattr(task, "tasks"):
+        return any(_is_chosen(each, tags, excluded) for each in task.tasks)
+    own: Collection[str] = getattr(task, "locust_tag_set", frozenset())
+    return (tags is None or any(tag in own for tag in tags)) and not any(tag in own for tag in excluded)
 
 
 def refuse_clients(names: Collection[str]) -> None:

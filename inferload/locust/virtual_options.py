@@ -37,7 +37,8 @@ def begin(options: Any, program: Program, seed: int | None) -> None:
     defaults = get_empty_argument_parser(add_help=False)
     setup_parser_arguments(defaults)  # Locust's own; those of inferload have empty ones
     for name, remedy in _REFUSED.items():
-        if getattr(options, name) not in (defaults.get_default(name), None, False, "", [], ["none"]):
+        value = getattr(options, name)
+        if value != defaults.get_default(name) and (type(value) is int or value not in (None, False, "", [], ["none"])):
             raise UsageError(f"--{name.replace('_', '-')}: not with --clock virtual: {remedy}")
     if not options.headless:
         raise UsageError("--clock virtual: only for a headless run; add --headless")

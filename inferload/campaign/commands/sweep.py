@@ -133,7 +133,7 @@ def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry
 
 def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     if arguments.resume is not None:
-        given = ("pairs", "into", "engine", "set")
+        given = ("pairs", "into", "engine", "clock", "set")
         if names := [f"--{name}" for name in given if getattr(arguments, name) not in (None, [])]:
             raise UsageError(f"{', '.join(names)}: not with --resume; remove {'it' if len(names) == 1 else 'them'}")
         plan_file = arguments.resume / PLAN
@@ -154,13 +154,15 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     sweep = definition.load(arguments.file)
     if arguments.pairs is not None and not 1 <= arguments.pairs <= MAX_PAIRS:
         raise UsageError(f"--pairs {arguments.pairs}: must be 1 to {MAX_PAIRS}")
-    changes = {
+    changes: dict[str, Any] = {
         "engine": arguments.engine or sweep.engine,
         "clock": arguments.clock or sweep.clock,
         "pairs": arguments.pairs or sweep.pairs,
+        "set": (*sweep.set, *arguments.set),
     }
-    sweep = sweep.model_copy(update={**changes, "set": (*sweep.set, *arguments.set)})
-    definition.check(sweep, str(arguments.file))
+    if changes["engine"] != "running":
+        changes["hosts"] = {}  # those of the file are of servers that run already
+    sweep = definition.with_changes(sweep, changes, str(arguments.file))
     folder = arguments.into or Path("runs") / rundir.default_name(sweep.name)
     if (folder / JOURNAL).exists():
         raise UsageError(f"{folder}: already contains a sweep; use --resume {folder}, or another folder with --into")

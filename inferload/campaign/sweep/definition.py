@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from inferload.base.errors import UsageError
 from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
@@ -216,12 +216,26 @@ def load(path: Path) -> Sweep:
     return sweep
 
 
+def with_changes(sweep: Sweep, changes: Mapping[str, Any], where: str) -> Sweep:
+    """Return the sweep with other values of fields, checked like a file. Raise UsageError for mistakes."""
+    try:
+        new = Sweep.model_validate(
+            {"schema": 1}
+            | {name: getattr(sweep, name) for name in sweep.model_fields_set - {"schema_"}}
+            | dict(changes)
+        )
+    except ValidationError as error:
+        raise UsageError(f"{where}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
+    check(new, where)
+    return new
+
+
 def check(sweep: Sweep, where: str) -> None:
     """Raise UsageError for unknown variants and scenarios, a scenario without an end, and what the clock cannot honour."""
     for name in sweep.all_variants:
         sweep.variant(name)
     if sweep.clock == "virtual" and sweep.engine != "simulator":
-        raise UsageError(f"{where}: clock virtual needs engine simulator, not {sweep.engine}; remove clock")
+        raise UsageError(f"{where}: clock virtual needs engine simulator, not {sweep.engine}; use clock real")
     for load in sweep.loads().values():
         if not load.scenario.ends_by_itself and sweep.measure_s is None:
             raise UsageError(f"{where}: scenario {load.source} has no end; set measure_s")

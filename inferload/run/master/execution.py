@@ -108,6 +108,7 @@ class Execution:
             self.end_report.stopped_early(outcome, self.stages.stopped_by or "")
         except Exception as error:  # the greenlet's boundary: an internal error ends the run with exit code 2
             logger.exception("internal error")
+            self.users.stop()
             why = f"internal error: {type(error).__name__}: {error}"
             self._refuse(outcome, why, why)
         finally:
@@ -194,9 +195,10 @@ class Execution:
         self.stages.set_up(run)
         try:
             run.prepare(self.stages.check_stop)
-        except (UsageError, StoppedEarly):
+        except Exception as error:
             run.close()
-            in_thread(rundir.withdraw, directory.path)
+            if isinstance(error, UsageError | StoppedEarly):
+                in_thread(rundir.withdraw, directory.path)
             raise
         if self.own.run_dir is None:
             rundir.link_latest(directory.path)
@@ -225,6 +227,9 @@ class Execution:
         live = self.live = None if self.process.headless else _live(run)
         try:
             yield tables
+        except Exception:
+            run.close()
+            raise
         finally:
             end_progress()
             self.users.end_starts_by_hand()

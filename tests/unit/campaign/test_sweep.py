@@ -1,5 +1,6 @@
 """Sweeps: plan, journal, and sweeps on the simulator that are killed and resumed."""
 
+import argparse
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ from inferload import cli
 from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.campaign import process
+from inferload.campaign.commands import sweep as sweep_command
 from inferload.campaign.commands.sweep import _open_journal
 from inferload.campaign.journal import Journal, PortChosen, RunEnded, RunRetried, ServerReady, ServerStarting, alone
 from inferload.campaign.sweep import definition
@@ -168,7 +170,8 @@ def test_invalid_pairs_are_refused(pairs: str, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    "option", [["--pairs", "12"], ["--into", "x"], ["--engine", "vllm"], ["--set", "max-num-seqs=1"]]
+    "option",
+    [["--pairs", "12"], ["--into", "x"], ["--engine", "vllm"], ["--clock", "real"], ["--set", "max-num-seqs=1"]],
 )
 def test_a_resumed_sweep_keeps_its_pairs_and_folder(
     option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -514,6 +517,24 @@ def test_a_running_server_that_refuses_its_first_run_ends_the_sweep(tmp_path: Pa
     with pytest.raises(UsageError, match=r"no connection to http://127\.0\.0\.1:9"):
         SweepRunner(planned, tmp_path, loads, journal, print).perform(sweep_plan.starts(planned, list(loads)))
     assert len(journal.runs) == len(journal.failures) == 1
+
+
+def test_another_engine_does_not_use_the_running_servers_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.yaml"
+    hosts = "{tiny-baseline: http://127.0.0.1:9, tiny-prefix-caching: http://127.0.0.1:9, tiny-all: http://127.0.0.1:9}"
+    file.write_text(f"{TEXT}restart: once\nengine: running\nhosts: {hosts}\n".replace("engine: simulator\n", ""))
+    plain = argparse.Namespace(
+        resume=None, no_retry=False, file=file, pairs=None, engine=None, clock=None, set=[], into=tmp_path / "out"
+    )
+    assert sweep_command._sweep_and_folder(plain)[0].hosts
+    plain.engine = "simulator"
+    assert sweep_command._sweep_and_folder(plain)[0].hosts == {}
+    plain.file.write_text(f"{TEXT}restart: once\n")
+    plain.engine = "running"
+    with pytest.raises(UsageError, match="engine running: hosts has no URL of"):
+        sweep_command._sweep_and_folder(plain)
 
 
 def servers_of(out: Path) -> list[server_state.LocalServer]:

@@ -36,6 +36,7 @@ TESTS = {
     "test_a.py": "def test_good(tmp_path): print('text')\ndef test_bad(capfd): assert 1 == 2",
     "test_b.py": "import os\ndef test_ends(): os._exit(7)\ndef test_not_begun(): pass",
     "test_c.py": "import os\ndef test_priority(): assert os.nice(0) >= 10\n",
+    "test_e.py": "import os\ndef test_ends_well(): os._exit(0)\ndef test_lost(): pass",
     "test_d.py": "import pytest\n@pytest.mark.skip\ndef test_left_out(): pass\n",
 }
 
@@ -43,7 +44,7 @@ TESTS = {
 def test_results_of_all_processes_are_reported(tmp_path: Path) -> None:
     for name, text in TESTS.items():
         (tmp_path / name).write_text(text)
-    a, b, c, d = (tmp_path / name for name in TESTS)
+    a, b, c, e, d = (tmp_path / name for name in TESTS)
     program = (
         "import pytest, sys\nfrom pathlib import Path\nimport side_by_side\n"
         "together, *starting, others = map(Path, sys.argv[1:])\n"
@@ -51,11 +52,12 @@ def test_results_of_all_processes_are_reported(tmp_path: Path) -> None:
         "side_by_side.SideBySide.pytest_collection = lambda self: None\n"
         "sys.exit(pytest.main(['-q', '-rA', '-p', 'no:cacheprovider', *sys.argv[1:]], [side_by_side.SideBySide(groups)]))"
     )
-    words = [sys.executable, "-c", program, *map(str, (a, b, d, c))]
+    words = [sys.executable, "-c", program, *map(str, (a, b, d, e, c))]
     done = subprocess.run(
         words, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(side_by_side.TESTS)}
     )
     assert done.returncode == 1, done.stderr
-    assert "2 failed, 2 passed, 1 skipped" in done.stdout, done.stdout
+    assert "5 failed, 2 passed, 1 skipped" in done.stdout, done.stdout
+    assert done.stdout.count("no result: the process of this test has ended") >= 3  # test_not_begun, those of test_e.py
     assert "the process of this test ended with exit code 7" in done.stdout
     assert "assert 1 == 2" in done.stdout

@@ -44,6 +44,27 @@ def test_a_step_of_the_load_ends_the_ramp_in_progress(monkeypatch: pytest.Monkey
     assert (planned, begun, killed, ended) == ([10, 20], [5, 10, 20], [5, 10], [20])
 
 
+def test_an_error_between_two_phases_ends_the_load() -> None:
+    sent: list[str] = []
+    marks: Any = SimpleNamespace(add=lambda *_words, **_facts: None)
+    end = RunEnd(marks)
+    load = RunLoad(
+        SimpleNamespace(),  # type: ignore[arg-type]
+        SimpleNamespace(end=end),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        SimpleNamespace(announce=sent.append),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        user_counts=dict,
+    )
+    with load:
+        pass
+    assert sent == []
+    with pytest.raises(RuntimeError), load:
+        raise RuntimeError("no")
+    assert sent == [protocol.DRAIN, protocol.ABORT]
+    assert end.stop.is_set()
+
+
 @pytest.mark.parametrize(
     ("aborting", "drained", "announced"),
     [

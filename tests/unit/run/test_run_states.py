@@ -129,6 +129,7 @@ def test_a_failure_in_a_step_ends_the_run_and_the_next_one_can_begin(
     assert {name: summary.outcome.state for name, summary in process.summaries.items()} == {"run": "failed"}
     why = "no" if isinstance(error, UsageError) else "internal error: RuntimeError: no"
     assert process.controller.trouble == why
+    assert all(run.closed for run in process.runs) or at in ("cold prepared", "cold is concluded")
     process.failure = None
     process.execute()
     assert (process.environment.process_exit_code, process.controller.trouble) == (0, None)

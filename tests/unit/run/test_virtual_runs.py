@@ -26,7 +26,7 @@ from inferload.base import rundir
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
 from inferload.results.open_run import OpenRun
-from inferload.run.virtual.loop import replace_hub
+from inferload.run.virtual.loop import MOST_PASSES, replace_hub
 from inferload.turns.tally import count_faults
 
 MAKE = pytest.TempPathFactory
@@ -282,6 +282,7 @@ class Asking(InferenceUser):
         (["--master-bind-port", "5558"], "--master-bind-port: not with --clock virtual"),
         (["--expect-workers", "2"], "--expect-workers: not with --clock virtual"),
         (["--token-file", "token"], "--token-file: not with --clock virtual"),
+        (["--web-port", "0"], "--web-port: not with --clock virtual"),
         (["--web-host", "0.0.0.0"], "--web-host: not with --clock virtual: a run on a virtual clock has no web UI"),
         (["--tls-cert", "x.pem"], "--tls-cert: not with --clock virtual"),
         (["--autostart"], "--autostart: not with --clock virtual"),
@@ -390,6 +391,13 @@ class Polling(InferenceUser):
             pass
         assert self.chat("word", max_tokens=2, name="poll").ok
 """
+
+
+def test_a_task_that_raises_without_a_wait_ends_with_its_run(tmp_path: Path) -> None:
+    program = tmp_path / "raising.py"
+    program.write_text(POLLING.partition("    def poll")[0] + "    def poll(self):\n        raise RuntimeError('no')\n")
+    run = virtual.run(tmp_path, "", "--run-time", "60s", "--users", "1", locustfile=program)
+    assert 0 < run.summary["exceptions"]["count"] < 3 * MOST_PASSES
 
 
 def test_an_event_loop_of_asyncio_waits_in_virtual_time(tmp_path: Path) -> None:

@@ -54,7 +54,10 @@ class RunLoad:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if kind is not None:  # an error between two phases: nobody would end the load
+            self._channel.announce(protocol.DRAIN)
+            self.abort()
         gevent.killall(self._marking, block=False)
         self.end_start()
         gevent.killall(self._background, block=False)
