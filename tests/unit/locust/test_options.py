@@ -45,6 +45,8 @@ def parsed(**changes: object) -> argparse.Namespace:
         "master_bind_host": options._NotGiven("*"),
         "master_bind_port": NumberNotGiven(5557),
         "user_classes": [],
+        "tags": None,
+        "exclude_tags": None,
         "reset_stats": False,
     }
     return argparse.Namespace(**{**values, **changes})
