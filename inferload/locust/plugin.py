@@ -36,6 +36,7 @@ from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.run.worker.worker import Worker
 from inferload.scenario.overrides import parse_settings
 
+_EXCEPTION_S = 0.01  # virtual time of an exception of a task: one that raises at once would raise without an end
 logger = logging.getLogger(__name__)
 
 _installed: list["_Plugin"] = []
@@ -73,9 +74,6 @@ def _add_options(parser: Any) -> None:
 def _classes() -> list[type[InferenceUser]]:
     """Return the user classes of all loaded modules; Locust selects some of them after the command line is parsed."""
     return [kind for kind in InferenceUser.defined if user_classes.is_loaded(kind)]
-
-
-_EXCEPTION_S = 0.01  # virtual time of an exception of a task: one that raises at once would raise without an end
 
 
 def _program(selected: Iterable[type], locustfiles: str) -> Program:

@@ -108,9 +108,10 @@ class Execution:
             self.end_report.stopped_early(outcome, self.stages.stopped_by or "")
         except Exception as error:  # the greenlet's boundary: an internal error ends the run with exit code 2
             logger.exception("internal error")
-            self.users.stop()
             why = f"internal error: {type(error).__name__}: {error}"
             self._refuse(outcome, why, why)
+            if self.stages.load_begun.is_set():
+                self.users.stop()
         finally:
             if not self.stages.load_begun.is_set():
                 runners.end_shape(self.environment.runner)  # its next tick would begin another run

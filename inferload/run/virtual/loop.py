@@ -21,8 +21,8 @@ from inferload.base.clock import NS_PER_S, SYSTEM
 from inferload.base.errors import UsageError
 
 HOLD_S = 10.0
-# Passes of the loop at one instant: beyond them a greenlet polls, and waits for the clock. While it goes on polling, fewer suffice.
-MOST_PASSES, FEWEST_PASSES = 10_000, 10
+# Passes of the loop at one instant: beyond them a greenlet polls, and waits for the clock.
+MOST_PASSES = 10_000
 # Readings of the clock at one instant by the program of a user: beyond them it polls without a wait, and each takes time.
 MOST_READINGS, READING_NS = 10_000, 1_000
 
@@ -134,7 +134,6 @@ class VirtualLoop(corecext.loop):  # type: ignore[misc]  # gevent has no types
         self.at_ns = 0
         self.foreign: set[Any] = set()  # active watchers of sockets, child processes and threads
         self._passes = 0  # of the loop at this instant
-        self._most_passes = MOST_PASSES
         self._read_ns, self._readings = 0, 0
         self._due: list[tuple[int, int, VirtualTimer, int]] = []
         self._numbers = itertools.count()
@@ -200,8 +199,7 @@ class VirtualLoop(corecext.loop):  # type: ignore[misc]  # gevent has no types
         if self._hold_began_ns is not None:
             self._go_on()
         self._passes += 1
-        if self._passes > self._most_passes:
-            self._most_passes = max(FEWEST_PASSES, self._most_passes // 2)
+        if self._passes > MOST_PASSES:
             self._expire_next()
             due = self._next()
         if due is None:
@@ -251,7 +249,6 @@ class VirtualLoop(corecext.loop):  # type: ignore[misc]  # gevent has no types
     def _advance(self) -> None:
         """Jump to the next timer, and expire it, unless callbacks wait: gevent makes a limited number between two polls."""
         if not self._callbacks:
-            self._most_passes = MOST_PASSES
             self._expire_next()
 
     def _expire_next(self) -> None:

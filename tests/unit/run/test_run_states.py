@@ -118,6 +118,9 @@ def _end_of(process: Process) -> str:
     return "p" if process.run.state.end.early_by is None else "e"
 
 
+WITH_USERS = ("cold loads", "cold drains", "cold delivers", "cold is concluded")
+
+
 @pytest.mark.parametrize("error", [UsageError("no"), RuntimeError("no")])
 @pytest.mark.parametrize("at", INSTANTS[1:-1])
 def test_a_failure_in_a_step_ends_the_run_and_the_next_one_can_begin(
@@ -130,6 +133,7 @@ def test_a_failure_in_a_step_ends_the_run_and_the_next_one_can_begin(
     why = "no" if isinstance(error, UsageError) else "internal error: RuntimeError: no"
     assert process.controller.trouble == why
     assert all(run.closed for run in process.runs) or at in ("cold prepared", "cold is concluded")
+    assert ("users stop" in process.instants) == (at in WITH_USERS and not isinstance(error, UsageError))
     process.failure = None
     process.execute()
     assert (process.environment.process_exit_code, process.controller.trouble) == (0, None)
