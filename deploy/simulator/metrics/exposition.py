@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .engine_metrics import Gauges, Histogram, Metrics
 from .lateness import Lateness
@@ -77,12 +78,20 @@ class _MetricsPage:
     def histogram(self, name: str, text: str, histogram: Histogram, base: Mapping[str, str]) -> None:
         self.rows(name, "histogram", text, ())
         total = 0
-        bounds = (*(repr(float(bound)) for bound in histogram.bounds), "+Inf")
-        for bound, count in zip(bounds, histogram.counts, strict=True):
+        for series, count in zip(_buckets(name, histogram.bounds, tuple(base.items())), histogram.counts, strict=True):
             total += count
-            self.lines.append(f"{name}_bucket{_braces({**base, 'le': bound})} {float(total)!r}")
+            self.lines.append(f"{series} {float(total)!r}")
         self.lines.append(f"{name}_count{_braces(base)} {float(total)!r}")
         self.lines.append(f"{name}_sum{_braces(base)} {histogram.sum!r}")
+
+
+@lru_cache(maxsize=64)
+def _buckets(name: str, bounds: tuple[float, ...], base: tuple[tuple[str, str], ...]) -> list[str]:
+    """Names of a histogram's buckets with their labels: most of a page, and equal at each scrape."""
+    return [
+        f"{name}_bucket{_braces({**dict(base), 'le': bound})}"
+        for bound in (*(repr(float(each)) for each in bounds), "+Inf")
+    ]
 
 
 def _braces(labels: Mapping[str, str]) -> str:

@@ -321,6 +321,10 @@ class GatheredReply(ParsedReply):
         if ancillary:
             seconds, nanoseconds = _timespec(ancillary[0][2])
             age_ns = wall_ns - (seconds * NS_PER_S + nanoseconds)
+        self.push(data, mono_ns, age_ns)
+
+    def push(self, data: bytes, mono_ns: int, age_ns: int) -> None:
+        """Add a read of bytes that arrived `age_ns` before `mono_ns`; -1: unknown."""
         news = self._push(data, mono_ns, age_ns)
         if news:
             self.heed(news)
