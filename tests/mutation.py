@@ -2,7 +2,7 @@
 
 A mutant is one change by an operator of Cosmic Ray at one place of the code: another comparison, another number, another branch.
 The sample is drawn by place, each with one operator, so that operators with many variants do not outweigh the others. Each mutant
-is tested in a copy of the package, which the programs that tests fork import too; the working tree stays as it is.
+is tested in a copy of the checkout; the working tree stays as it is.
 """
 
 import argparse
@@ -91,26 +91,29 @@ def killed(mutant: Mutant, copy: Path) -> bool:
 
 def failure(tests: str, copy: Path) -> str:
     """Run the tests with the package in the copy; return the end of the output if they fail."""
-    # The program `pytest`, not `python -m pytest`, which would put the working tree before the copy.
+    # The program `pytest`, not `python -m pytest`, which would put the working directory first.
     command = [str(Path(sys.executable).with_name("pytest")), "-x", "-q", "-p", "no:cacheprovider", tests]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    # Byte code is reused if a source file has the same second and size; the tests of a mutant take longer than a second.
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": ""}
     try:
-        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        ran = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
     except subprocess.TimeoutExpired:
         return f"{tests} did not end within {LIMIT_S} s"
     return (ran.stdout[-2000:] + ran.stderr[-1000:] or "no output") if ran.returncode else ""
 
 
 def copies(number: int) -> SimpleQueue[Path]:
-    """Copy the package; return a queue of so many copies."""
+    """Copy the checkout; return a queue of so many copies."""
     shutil.rmtree(COPIES, ignore_errors=True)
     made: SimpleQueue[Path] = SimpleQueue()
     for index in range(number):
-        package, ignored = COPIES / str(index) / "inferload", shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "inferload", package, ignore=ignored)
-        for part in ("analysis", "deploy"):  # within the package, as in a wheel
-            shutil.copytree(ROOT / part, package / part, ignore=ignored)
-        made.put(COPIES / str(index))
+        copy = COPIES / str(index)
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".?*", "__pycache__", "*.egg-info"))
+        for part in ("analysis", "deploy"):  # instead of the environment, which maps them to the working tree
+            (copy / "inferload" / part).symlink_to(copy / part)
+        made.put(copy)
     return made
 
 

@@ -166,11 +166,9 @@ class Forge:
                     listener.bind(self._path)
                     listener.listen(64)
                     number = listener.fileno()
-                    # The package of this process before the working tree: that of a mutant (tests/mutation.py).
-                    packages = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_HERE.parents[2]))))
                     self._process = subprocess.Popen(
                         [_PYTHON, str(_HERE), str(number), self._path, *self._modules],
-                        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": packages},
+                        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(_HERE.parents[2])},
                         stdin=subprocess.PIPE,
                         pass_fds=[number],
                     )
