@@ -18,7 +18,7 @@ from locust_process import LocustProcess, listening, start
 from ports import unused_port
 from worker_peer import peer
 
-PAIRS = 20 if os.environ.get("INFERLOAD_SOAK") else 2
+PAIRS = 20 if os.environ.get("INFERLOAD_SOAK") else 1
 
 
 def counted(sandbox: Sandbox, turns: int = 40) -> Path:
@@ -79,7 +79,7 @@ def test_simultaneous_runs_with_processes_do_not_share_workers(ended: list[tuple
 
 def with_stranger(sandbox: Sandbox) -> FinishedRun:
     """Register at the port of a master with forked workers, without its token."""
-    words = ("--host", sandbox.simulator().url, "--scenario", str(counted(sandbox, 200)), "--on-invalid", "warn")
+    words = ("--host", sandbox.simulator().url, "--scenario", str(counted(sandbox, 100)), "--on-invalid", "warn")
     fleet = sandbox.fleet("processes", *words)
     ((host, port),) = wait_until(lambda: listening(fleet.master.process.pid), "the master's port")
     with peer(port, "stranger") as connection:

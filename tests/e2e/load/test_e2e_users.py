@@ -331,7 +331,7 @@ class Computes(InferenceUser):
 
 
 def busy(sandbox: Sandbox) -> FinishedRun:
-    return executed(sandbox, "local", BUSY, "-u", "4", "-r", "20", "-t", "4s")
+    return executed(sandbox, "local", BUSY, "-u", "4", "-r", "20", "-t", "2s")
 
 
 @run_cases(busy, ())
