@@ -84,11 +84,12 @@ def scenario(folder: Path, **changes: Any) -> Path:
 
 
 def wait_until(condition: Callable[[], Any], description: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Poll until the condition is true; return its value."""
-    deadline = time.monotonic() + timeout_s
+    """Poll until the condition is true, less often after a longer time; return its value."""
+    began_s = time.monotonic()
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {description}"
-        time.sleep(0.08)
+        waited_s = time.monotonic() - began_s
+        assert waited_s < timeout_s, f"not within {timeout_s} s: {description}"
+        time.sleep(min(0.02 + waited_s / 10, 0.25))
     return value
 
 
