@@ -32,7 +32,7 @@ from inferload.results.documents.summary_document import Summary
 
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
 STREAM_S = 300.0 if SOAK else 3.0
-ITL_MS = 25
+ITL_MS = 50
 TOKENS = round(STREAM_S * 1000 / ITL_MS)  # of a stream that lasts STREAM_S
 TOO_LONG_S = max(30.0, STREAM_S * 2)  # duration of a stream that a test does not wait for
 TOO_MANY_TOKENS = round(TOO_LONG_S * 1000 / ITL_MS)
@@ -84,11 +84,12 @@ def scenario(folder: Path, **changes: Any) -> Path:
 
 
 def wait_until(condition: Callable[[], Any], description: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Poll until the condition is true; return its value."""
-    deadline = time.monotonic() + timeout_s
+    """Poll until the condition is true, less often after a longer time; return its value."""
+    began_s = time.monotonic()
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {description}"
-        time.sleep(0.08)
+        waited_s = time.monotonic() - began_s
+        assert waited_s < timeout_s, f"not within {timeout_s} s: {description}"
+        time.sleep(min(0.02 + waited_s / 10, 0.25))
     return value
 
 

@@ -13,6 +13,7 @@ import inspect
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -171,11 +172,24 @@ class Forge:
                     number = listener.fileno()
                     self._process = subprocess.Popen(
                         [_PYTHON, str(_HERE), str(number), self._path, *self._modules],
-                        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(_HERE.parents[2])},
+                        env={
+                            **os.environ,
+                            "PYTHONUNBUFFERED": "1",
+                            "PYTHONPATH": str(_HERE.parents[2]),
+                            "LD_PRELOAD": f"{os.environ.get('LD_PRELOAD', '')} {_slow_disk(folder)}",
+                        },
                         stdin=subprocess.PIPE,
                         pass_fds=[number],
                     )
             return self._path
+
+
+def _slow_disk(folder: Path) -> Path:
+    """Build the library of `slow_disk`, which does nothing in programs without its environment variables."""
+    library = folder / "slowdisk.so"
+    command = ["cc", "-std=c11", "-shared", "-fPIC", "-o", library, _HERE.with_name("slowdisk.c"), "-ldl"]
+    subprocess.run(command, check=True)
+    return library
 
 
 # The imports of the scraper, not the scraper itself: runpy warns if the module to run is already imported.
@@ -225,9 +239,7 @@ def _serve(number: int, path: str, modules: Sequence[str]) -> None:
     while True:
         for ready, _event in poller.poll():
             if ready == 0:
-                os.remove(path)
-                os.remove(os.path.join(os.path.dirname(path), "python"))
-                os.rmdir(os.path.dirname(path))
+                shutil.rmtree(os.path.dirname(path))
                 return
             if ready in proxies:
                 poller.unregister(ready)

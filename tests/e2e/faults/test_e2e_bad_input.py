@@ -1,10 +1,7 @@
 """Refusal of invalid input in one line, faults during a run, exit codes, and secrecy of keys."""
 
-import os
 import secrets
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from e2e_runs import (
@@ -18,7 +15,7 @@ from e2e_runs import (
     wait_for_measure_phase,
     wait_until,
 )
-from locust_process import ROOT, contents
+from locust_process import contents
 
 NO_KEY = {"OPENAI_API_KEY": ""}
 
@@ -48,22 +45,29 @@ def test_workers_and_master_end_in_one_line(ended: FinishedRun) -> None:
 # -- a low limit of open files
 
 
+LIMITED = """
+import resource
+
+from inferload.users import ScenarioUser
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+
+class ChatUser(ScenarioUser):
+    pass
+"""
+
+
 def few_descriptors(sandbox: Sandbox) -> FinishedRun:
-    """`inferload run` with a limit of open files that is too low for the connections of a scenario."""
+    """Run with a limit of open files that is too low for the connections of a scenario."""
     load = {"kind": "poisson", "sessions_per_s": 80, "max_in_flight": 120}
     file = scenario(sandbox.folder, arrivals=load, phases={"measure_s": 1.5, "drain_s": 60})
+    locustfile = sandbox.folder / "limited.py"
+    locustfile.write_text(LIMITED)
     url = sandbox.simulator("--ttft-ms", "3000", "--itl-ms", "1", paced=False).url
-    words = [sys.executable, "-m", "inferload", "run", str(file), "--host", url, "--on-invalid", "warn"]
-    done = subprocess.run(
-        ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *words, "--run-dir", str(sandbox.run_dir), "--no-report"],
-        cwd=sandbox.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **NO_KEY},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return FinishedRun(sandbox.run_dir, done.returncode, done.stdout)
+    words = ("--host", url, "--scenario", str(file), "--on-invalid", "warn")
+    fleet = sandbox.fleet("local", *words, locustfile=locustfile)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
 @run_cases(few_descriptors, ())
@@ -111,19 +115,20 @@ PAGES = (
 )
 
 
-def canary(sandbox: Sandbox, where: str, mode: str) -> FinishedRun:
-    """Run with a required key and a header, against a server that echoes the key in an error."""
+def canary(sandbox: Sandbox) -> FinishedRun:
+    """Run with a header and a required key in a file and in the environment, against a server that echoes the key in an error."""
     key, header = f"sk-canary-{secrets.token_hex(8)}", f"header-canary-{secrets.token_hex(8)}"
     tap, key_file = sandbox.folder / "tap.py", sandbox.folder / "key"
     tap.write_text(TAP)
     key_file.write_text(key + "\n")
     simulator = sandbox.simulator("--api-key", key)
-    words = ["--header", f"X-Tenant: {header}"]
-    words += ["--api-key-file", str(key_file)] if where == "file" else []
+    words = ["--header", f"X-Tenant: {header}", "--api-key-file", str(key_file)]
     file = scenario(sandbox.folder)
     master = ["--host", simulator.url, "--scenario", str(file), *words]
-    env = {"OPENAI_API_KEY": key if where == "environment" else ""}
-    fleet = sandbox.fleet(mode, *master, web=True, env=env, worker_arguments=words, locustfile=tap)
+    env = {"OPENAI_API_KEY": key}
+    fleet = sandbox.fleet("by_hand", *master, workers=0, expected=2, web=True, env=env, locustfile=tap)
+    for options in (words, words[:2]):
+        sandbox.join(fleet, *options, env=env, locustfile=tap)
     commands = [command_lines(fleet)]
     fleet.wait_for_page()
     commands.append(command_lines(fleet))
@@ -160,7 +165,7 @@ def pages_of(fleet: Fleet) -> dict[str, bytes]:
     return {path: fleet.get(path) for path in PAGES}
 
 
-@run_cases(canary, ("environment", "processes"), ("file", "by_hand"))
+@run_cases(canary, ())
 def test_keys_and_headers_are_in_no_output(ended: FinishedRun) -> None:
     seen = ended.seen
     turns = ended.summary["turns"]["by_phase"]["all"]

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from locust_process import LocustProcess, listening, start
 from ports import unused_port
 from worker_peer import peer
 
-PAIRS = 20 if os.environ.get("INFERLOAD_SOAK") else 2
+PAIRS = 20 if os.environ.get("INFERLOAD_SOAK") else 1
 
 
 def counted(sandbox: Sandbox, turns: int = 40) -> Path:
@@ -79,7 +80,7 @@ def test_simultaneous_runs_with_processes_do_not_share_workers(ended: list[tuple
 
 def with_stranger(sandbox: Sandbox) -> FinishedRun:
     """Register at the port of a master with forked workers, without its token."""
-    words = ("--host", sandbox.simulator().url, "--scenario", str(counted(sandbox, 200)), "--on-invalid", "warn")
+    words = ("--host", sandbox.simulator().url, "--scenario", str(counted(sandbox, 100)), "--on-invalid", "warn")
     fleet = sandbox.fleet("processes", *words)
     ((host, port),) = wait_until(lambda: listening(fleet.master.process.pid), "the master's port")
     with peer(port, "stranger") as connection:
@@ -102,51 +103,35 @@ def test_a_peer_without_the_token_cannot_reach_a_master_with_forked_workers(ende
 
 
 def by_token(sandbox: Sandbox) -> FinishedRun:
-    """Start a worker without a token, one with another token, and then one with the master's."""
+    """Start a worker without a token, one with another token, and three with the token of a master that expects two."""
     token, other = sandbox.folder / "token", sandbox.folder / "other"
     token.write_text(secrets.token_hex(32) + "\n")
     other.write_text("0123456789abcdef" * 2)
     words = ["--host", sandbox.simulator().url, "--scenario", str(counted(sandbox)), "--token-file", str(token)]
-    fleet = sandbox.fleet("by_hand", *words, "--on-invalid", "warn", workers=0, expected=1)
+    fleet = sandbox.fleet("by_hand", *words, "--on-invalid", "warn", workers=0, expected=2, web=True)
+    fleet.wait_for_page()
     for refused in ((), ("--token-file", str(other))):
         sandbox.join(fleet, *refused)
         stranger = fleet.by_hand.pop()
         stranger.wait_for_line("refused this worker, which has another token or none")
         stranger.kill()
-    sandbox.join(fleet, "--token-file", str(token))
+    for _ in range(3):
+        sandbox.join(fleet, "--token-file", str(token))
+    fleet.master.wait_for_line("3 workers connected")
+    fleet.post("/swarm", user_count=8, spawn_rate=50)
+    fleet.outcome()
+    fleet.master.send(signal.SIGINT)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"token": token.read_text().strip()})
 
 
 @run_cases(by_token, ())
-def test_a_worker_needs_the_token_of_the_master(ended: FinishedRun) -> None:
+def test_workers_need_the_token_of_the_master_and_expected_ones_are_an_upper_bound(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
-    assert workers_of(ended.run_dir) == 1
+    assert workers_of(ended.run_dir) == 2
+    assert "3 workers are connected; the run uses the first 2" in ended.text
     assert ended.seen["token"] not in ended.text
     files = [path.read_bytes() for path in ended.run_dir.rglob("*") if path.is_file()]
     assert not any(ended.seen["token"].encode() in file for file in files)
-
-
-# -- number of workers
-
-
-def with_spare_worker(sandbox: Sandbox) -> FinishedRun:
-    """Connect three workers to a master that expects two."""
-    words = ["--host", sandbox.simulator().url, "--scenario", str(counted(sandbox))]
-    fleet = sandbox.fleet("by_hand", *words, workers=0, expected=2, web=True)
-    fleet.wait_for_page()
-    for _ in range(3):
-        sandbox.join(fleet)
-    fleet.master.wait_for_line("3 workers connected")
-    fleet.post("/swarm", user_count=8, spawn_rate=50)
-    wait_until((sandbox.run_dir / "summary.json").exists, "the end of the run")
-    fleet.master.send(2)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
-
-
-@run_cases(with_spare_worker, ())
-def test_expected_workers_are_an_upper_bound(ended: FinishedRun) -> None:
-    assert workers_of(ended.run_dir) == 2
-    assert "3 workers are connected; the run uses the first 2" in ended.text
 
 
 # -- ports in use

@@ -231,7 +231,9 @@ def changed_in_the_drain(sandbox: Sandbox) -> FinishedRun:
         workload__output_tokens=TOO_MANY_TOKENS,
         phases={"measure_s": 2, "drain_s": 15},
     )
-    fleet = sandbox.fleet("processes", "--host", sandbox.simulator().url, "--scenario", str(file), web=True)
+    fleet = sandbox.fleet(
+        "processes", "--host", sandbox.simulator("--itl-ms", "500").url, "--scenario", str(file), web=True
+    )
     fleet.wait_for_page()
     assert fleet.post("/swarm", user_count=4, spawn_rate=4)["success"]
     wait_for_measure_phase(sandbox.run_dir)

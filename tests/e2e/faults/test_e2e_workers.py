@@ -40,7 +40,7 @@ from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
 
 USERS = 6
-RATE = 20
+RATE = 10
 SEED = 7
 OLD = 20  # turns of a worker that ended long enough before it was killed to be on disk
 
@@ -181,7 +181,7 @@ def suspended(sandbox: Sandbox) -> FinishedRun:
     wait_until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
     # Several seconds of load: the limit is larger for a worker that has not reported since the start of the load.
     finished = simulator.stats()["requests"]["finished"]
-    wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 20 * USERS, "turns of some seconds")
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 10 * USERS, "turns of some seconds")
     (second,) = {worker.process.pid for worker in fleet.by_hand} - {first}
     wait_until(lambda: suspended_briefly(sandbox.run_dir, second), "a mark of the silence")
     finished = simulator.stats()["requests"]["finished"]
@@ -226,9 +226,9 @@ def all_terminated(sandbox: Sandbox) -> FinishedRun:
     """Send SIGTERM to all workers, with short turns, so that they drain at once."""
     simulator = sandbox.simulator()
     file = scenario(sandbox.folder, arrivals__users=USERS, workload__output_tokens=1)
-    fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(file))
+    fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(file), report=True)
     wait_for_measure_phase(sandbox.run_dir)
-    wait_until(lambda: simulator.stats()["requests"]["finished"] > 20 * USERS, "some load")
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > 5 * USERS, "some load")
     for pid in fleet.worker_pids():
         os.kill(pid, signal.SIGTERM)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
@@ -238,6 +238,7 @@ def all_terminated(sandbox: Sandbox) -> FinishedRun:
 def test_the_end_of_every_worker_before_the_end_of_the_load_is_a_failure(ended: FinishedRun) -> None:
     assert mark(ended.run_dir, "stop")["text"] == "stopped by the end of every worker"
     assert ended.code == (3 if ended.summary["verdict"]["measurement"] == "invalid" else 1), ended.text
+    assert (ended.run_dir / "report.md").exists()
 
 
 # -- other versions
@@ -345,13 +346,22 @@ def test_workers_with_the_program_of_the_master_are_accepted(ended: FinishedRun)
 # -- the same seed
 
 
+LENGTHS = {"dist": "uniform", "min": 4, "max": 12}
+TALKS = {
+    "workload": {
+        "kind": "chat",
+        "turns": {"dist": "uniform", "min": 1, "max": 3},
+        "prompt_tokens": LENGTHS,
+        "output_tokens": LENGTHS,
+    },
+    "arrivals__users": USERS,
+}
+SEEDED_WORDS = ("-t", "5s", "--seed", str(SEED))
+
+
 def seeded(sandbox: Sandbox, workers: int, reader: str) -> FinishedRun:
     simulator = sandbox.simulator()
-    lengths = {"dist": "uniform", "min": 4, "max": 12}
-    file = closed(sandbox, workload={
-        "kind": "chat", "turns": {"dist": "uniform", "min": 1, "max": 3}, "prompt_tokens": lengths, "output_tokens": lengths,
-    })  # fmt: skip
-    words = ["--host", simulator.url, "--scenario", str(file), "-t", "7s", "--seed", str(SEED)]
+    words = ["--host", simulator.url, "--scenario", str(scenario(sandbox.folder, **TALKS)), *SEEDED_WORDS]
     fleet = sandbox.fleet("processes", *words, workers=workers, env={reader_choice.VARIABLE: reader})
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
@@ -382,10 +392,17 @@ def test_runs_of_several_workers_are_complete(ended: FinishedRun, run_case: RunC
     assert {(worker["one_clock"], worker["clock_offset_ns"]) for worker in manifest["workers"]} == {(True, 0)}
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[int, int, int]]]:
+    """Requests of the first twelve sessions of a run without workers."""
+    folder = tmp_path_factory.mktemp("alone")
+    return requests_of(virtual.run(folder, scenario(folder, **TALKS), *SEEDED_WORDS), 12)
+
+
 @run_cases(seeded, *SEEDED)
-def test_the_same_seed_sends_the_same_with_any_number_of_workers(ended: FinishedRun, tmp_path: Path) -> None:
-    words = ("-t", "7s", "--seed", str(SEED))
-    alone = requests_of(virtual.run(tmp_path, ended.run_dir.parent / "scenario.yaml", *words), 12)
+def test_the_same_seed_sends_the_same_with_any_number_of_workers(
+    ended: FinishedRun, alone: dict[str, list[tuple[int, int, int]]]
+) -> None:
     assert len(alone) == 12
     assert requests_of(ended, 12) == alone
     scenario_text = ended.manifest["scenario"]["text"]
@@ -446,10 +463,10 @@ def test_arrivals_follow_the_schedule(ended: FinishedRun) -> None:
     schedule = Schedule(unit_process("poisson", SEED), RATE)
     (changed,) = [entry for entry in marks_of(ended.run_dir) if entry["kind"] == "users"]
     schedule.set_rate((changed["wall_ns"] - start_ns) / 1e9, changed["users"])
-    assert changed["text"] == "users changed by hand: 20 -> 40, so arrivals.sessions_per_s is 40"
+    assert changed["text"] == "users changed by hand: 10 -> 20, so arrivals.sessions_per_s is 20"
     assert changed["sessions_per_s"] == schedule.rate == 2 * RATE
     load = manifest["load"]
-    assert load["users_or_rate"] == "20 to 40/s Poisson"
+    assert load["users_or_rate"] == "10 to 20/s Poisson"
     assert "by hand   at" in ended.text
     assert "changed by hand once" in load["detail"]
     expected_s = {}
@@ -481,7 +498,7 @@ def test_arrivals_follow_the_schedule(ended: FinishedRun) -> None:
 
 def long_ramp(sandbox: Sandbox) -> FinishedRun:
     """Begin a ramp in the web UI that would take longer than the load."""
-    file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": 8, "drain_s": 60})
+    file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": 4, "drain_s": 60})
     words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
     fleet = sandbox.fleet("processes", *words, web=True)
     fleet.wait_for_page()
@@ -506,7 +523,7 @@ def replaced(sandbox: Sandbox) -> FinishedRun:
     """Make four runs: SIGKILL to one of two workers; with the other and a third; SIGKILL to both; with others."""
     simulator = sandbox.simulator()
     words = ("--host", simulator.url, "--scenario", str(scenario(sandbox.folder)))
-    fleet = sandbox.fleet("by_hand", *words, web=True, workers=2, report=True)
+    fleet = sandbox.fleet("by_hand", *words, web=True)
     fleet.wait_for_page()
     runs = [""]
 
@@ -562,4 +579,3 @@ def test_the_loss_of_every_worker_ends_the_run(ended: FinishedRun) -> None:
     assert mark(ended.run_dir, "stop")["text"] == "stopped by the loss of every worker"
     assert {entry["worker"] for entry in marks_of(ended.run_dir) if entry["kind"] == "worker_lost"} == {"w0", "w1"}
     assert "lost_worker" in ended.codes
-    assert (ended.run_dir / "report.md").exists()

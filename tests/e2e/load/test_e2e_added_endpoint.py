@@ -67,11 +67,11 @@ def bodies(server: ScriptedServer) -> list[dict[str, Any]]:
     return [json.loads(post.partition(b"\r\n\r\n")[2]) for post in posts]
 
 
-def inferload(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a module of Python with the endpoint."""
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the endpoint."""
     environment = os.environ | {"PYTHONPATH": str(ADDED)}
     return subprocess.run(
-        [sys.executable, "-m", *arguments],
+        [sys.executable, *arguments],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -81,17 +81,29 @@ def inferload(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def ran(locustfile: Path, server: ScriptedServer, run_dir: Path, *words: str) -> str:
+    """Run a locustfile to its end; return its output."""
+    words = (
+        "-f",
+        str(locustfile),
+        "--headless",
+        "--host",
+        server.url,
+        "--run-dir",
+        str(run_dir),
+        "--no-report",
+        *words,
+    )
+    done = python("-m", "locust", *words, "--metrics-url", "none", "--on-invalid", "warn")
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
 def test_an_endpoint_from_outside_is_planned_sent_and_reported(server: ScriptedServer, tmp_path: Path) -> None:
     scenario, run_dir = tmp_path / "generated.yaml", tmp_path / "run"
     scenario.write_text(SCENARIO)
-    plan = inferload("inferload", "plan", str(scenario))
-    assert "sent to /generate_stream" in plan.stdout, plan.stderr
-    ran = inferload(
-        *("inferload", "run", str(scenario), "--host", server.url, "--run-dir", str(run_dir)),
-        *("--metrics-url", "none", "--on-invalid", "warn"),
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert f"requests go to {server.url}/generate_stream" in ran.stderr
+    output = ran(ROOT / "locustfiles" / "chat.py", server, run_dir, "--scenario", str(scenario))
+    assert f"requests go to {server.url}/generate_stream" in output
     posts = {request.split(b" ")[1] for request in server.requests if request.startswith(b"POST ")}
     assert posts <= {b"/generate_stream", b"/tokenize"}
     assert all(set(body) == {"model", "inputs", "stream", "parameters"} for body in bodies(server))
@@ -101,23 +113,21 @@ def test_an_endpoint_from_outside_is_planned_sent_and_reported(server: ScriptedS
     assert summary["latency"]["ttft_ms"]["count"] == 6
     assert [turn["output_tokens"] for turn in turns_of(run_dir)] == [TOKENS] * 6
     assert "endpoint: generate_stream" in (run_dir / "run.json").read_text()
+    of_vllm = ("import", "vllm bench serve --backend tgi --model m --dataset-name random")
+    commands = (("plan", str(scenario)), ("schema",), of_vllm, ("report", str(run_dir)))
+    done = python("-c", f"from inferload.cli import main\nfor words in {commands}: print('ended', main(words))")
+    plan, schema, line, _report, _end = done.stdout.split("ended 0\n")
+    assert "sent to /generate_stream" in plan, done.stderr
+    assert '"generate_stream"' in schema
+    assert "endpoint: generate_stream" in line
+    assert (run_dir / "report.md").exists()
 
 
 def test_tasks_send_turns_to_an_endpoint_from_outside(server: ScriptedServer, tmp_path: Path) -> None:
     locustfile, run_dir = tmp_path / "asking.py", tmp_path / "run"
     locustfile.write_text(TASK)
-    ran = inferload(
-        *("locust", "-f", str(locustfile), "--host", server.url, "--headless", "--users", "1", "--run-time", "4s"),
-        *("--run-dir", str(run_dir), "--metrics-url", "none", "--on-invalid", "warn"),
-    )
+    output = ran(locustfile, server, run_dir, "--users", "1", "--run-time", "2s")
     summary = json.loads((run_dir / "summary.json").read_text())
-    assert (summary["turns"]["failed"], summary["exceptions"]["count"]) == (0, 0), ran.stderr
+    assert (summary["turns"]["failed"], summary["exceptions"]["count"]) == (0, 0), output
     assert summary["turns"]["ok"] > 0
     assert bodies(server)[-1]["inputs"] == "Once"
-
-
-def test_an_endpoint_from_outside_is_in_the_schema_and_in_lines_of_vllm() -> None:
-    schema = inferload("inferload", "schema")
-    assert '"generate_stream"' in schema.stdout
-    line = inferload("inferload", "import", "vllm bench serve --backend tgi --model m --dataset-name random")
-    assert "endpoint: generate_stream" in line.stdout, line.stderr

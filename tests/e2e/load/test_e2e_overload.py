@@ -58,7 +58,7 @@ def run_overloaded(tmp_path: Path, reader: str, url: str, own: int) -> None:
         arrivals__users=STREAMS,
         arrivals__spawn_per_s=STREAMS,
         workload__output_tokens=100,
-        phases={"warmup_s": 0, "measure_s": 8, "drain_s": 3},
+        phases={"warmup_s": 0, "measure_s": 4, "drain_s": 3},
     )
     arguments = (
         "--headless",

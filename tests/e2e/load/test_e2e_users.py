@@ -263,7 +263,7 @@ def picked(sandbox: Sandbox) -> FinishedRun:
             assert fleet.post("/swarm", user_count=1, **form)["success"]
             wait_until(lambda: fleet.get_json("/stats/requests")["user_count"] == 1, "one user")
         else:
-            wait_until(lambda: simulator.stats()["requests"]["started"] > 60, "sessions of the scenario")
+            wait_until(lambda begun=begun: simulator.stats()["requests"]["started"] > begun + 20, "sessions")
         fleet.press_stop()
         status = wait_until(lambda: done(fleet), "the end of the run")
         seen[name] = Path(status["run_dir"])
@@ -331,7 +331,7 @@ class Computes(InferenceUser):
 
 
 def busy(sandbox: Sandbox) -> FinishedRun:
-    return executed(sandbox, "local", BUSY, "-u", "4", "-r", "20", "-t", "4s")
+    return executed(sandbox, "local", BUSY, "-u", "4", "-r", "20", "-t", "2s")
 
 
 @run_cases(busy, ())
