@@ -111,7 +111,7 @@ def copies(number: int) -> SimpleQueue[Path]:
     for index in range(number):
         copy = COPIES / str(index)
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".?*", "__pycache__", "*.egg-info"))
-        for part in ("analysis", "deploy"):  # instead of the environment, which maps them to the working tree
+        for part in ("analysis", "deploy", "locustfiles", "scenarios"):  # the environment has those of the working tree
             (copy / "inferload" / part).symlink_to(copy / part)
         made.put(copy)
     return made
