@@ -197,6 +197,15 @@ class Fleet:
             return reply.read()
 
 
+SCENARIO_USER = """
+from inferload.users import ScenarioUser
+
+
+class ChatUser(ScenarioUser):
+    scenario = "chat"
+"""
+
+
 class Sandbox:
     """Folder, servers and processes of a test run. `close` ends all processes."""
 
@@ -218,6 +227,12 @@ class Sandbox:
         """Start a server that runs the script for each request."""
         self._servers.append(ScriptedServer([script]))
         return self._servers[-1]
+
+    def locustfile(self, text: str) -> Path:
+        """Write a locustfile: the text, and a user of a scenario if it has no users."""
+        file = self.folder / "mine.py"
+        file.write_text(text if "User)" in text else text + SCENARIO_USER)
+        return file
 
     def fleet(
         self,

@@ -201,6 +201,8 @@ COMMANDS = Forge(
 )
 LOCUST = Forge(
     "locust.main",
+    "inferload.run.master.live",
+    "zmq.utils.monitor",
     "inferload.locust.plugin",
     "inferload.locust.web.page",
     "inferload.client.endpoints.chat",

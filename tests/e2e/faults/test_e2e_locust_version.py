@@ -49,8 +49,7 @@ class Support(InferenceUser):
 
 
 def left_out(sandbox: Sandbox) -> FinishedRun:
-    locustfile = sandbox.folder / "mine.py"
-    locustfile.write_text(NEWER + CHANGED + USERS)
+    locustfile = sandbox.locustfile(NEWER + CHANGED + USERS)
     words = ("--host", sandbox.simulator().url, "-u", "2", "-r", "2", "-t", "2s", "--on-invalid", "warn")
     fleet = sandbox.fleet("by_hand", *words, workers=1, locustfile=locustfile)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.master.text)
