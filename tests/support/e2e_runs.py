@@ -39,22 +39,9 @@ TOO_MANY_TOKENS = round(TOO_LONG_S * 1000 / ITL_MS)
 AT_ONCE, IDLE_AT_ONCE = 6, 3
 PATIENCE_S = 60.0 + 4 * STREAM_S
 
-FILES = {
-    "run.json",
-    "summary.json",
-    "counts.json",
-    "marks.jsonl",
-    "timeline.csv",
-    "report.html",
-    "report.md",
-    "diagnosis.json",
-    "reconcile.json",
-    "locust_stats.csv",
-    "locust_stats_history.csv",
-    "locust_failures.csv",
-    "locust_exceptions.csv",
-}
 PAGES = {"timeline.csv", "report.html", "report.md", "diagnosis.json", "reconcile.json"}
+LOCUST_FILES = [f"locust_{name}.csv" for name in ("stats", "stats_history", "failures", "exceptions")]
+FILES = {"run.json", "summary.json", "counts.json", "marks.jsonl", *LOCUST_FILES, *PAGES}
 # Reasons of the verdict that no busy machine causes: of the load, of its records and of the server.
 INCOMPLETE = {
     *("no_turns", "at_limit", "dropped_sessions", "lost_worker", "report_gap", "lost_records", "write_error"),

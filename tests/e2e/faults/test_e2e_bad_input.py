@@ -91,7 +91,7 @@ def tapped(message):
 
 protocol.Message.serialize = tapped
 """
-PAGES = (
+PAGES = [
     "/",
     "/inferload/status",
     "/stats/requests",
@@ -100,7 +100,7 @@ PAGES = (
     "/stats/report",
     "/stats/failures/csv",
     "/tasks",
-)
+]
 
 
 def canary(sandbox: Sandbox) -> FinishedRun:
