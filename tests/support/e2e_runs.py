@@ -11,6 +11,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -383,16 +384,16 @@ class FinishedRun:
     simulator_stats: dict[str, Any] | None = None
     seen: dict[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def summary(self) -> dict[str, Any]:
         return summary_of(self.run_dir)
 
-    @property
+    @cached_property
     def manifest(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.run_dir / "run.json").read_text())
         return document
 
-    @property
+    @cached_property
     def turns(self) -> list[dict[str, Any]]:
         return turns_of(self.run_dir)
 
