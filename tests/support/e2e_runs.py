@@ -93,7 +93,6 @@ def alive(pid: int) -> bool:
 class Fleet:
     """Master (or local run) and, in mode by_hand, the workers started separately."""
 
-    mode: str
     master: LocustProcess
     by_hand: list[LocustProcess] = field(default_factory=list)
     web_port: int | None = None
@@ -249,7 +248,7 @@ class Sandbox:
             words += ["--master", "--expect-workers", str(expected or workers)]
             words += ["--master-bind-host", "127.0.0.1", "--master-bind-port", str(port)]
         master = locust_process.start(*words, cwd=self._made(cwd), env=env, locustfile=locustfile)
-        fleet = Fleet(mode, master, web_port=web_port, port=port)
+        fleet = Fleet(master, web_port=web_port, port=port)
         self._fleets.append(fleet)
         if mode == "by_hand":
             fleet.worker_options = ("--worker", "--master-host", "127.0.0.1", "--master-port", str(port))
