@@ -11,6 +11,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,22 +40,9 @@ TOO_MANY_TOKENS = round(TOO_LONG_S * 1000 / ITL_MS)
 AT_ONCE, IDLE_AT_ONCE = 6, 3
 PATIENCE_S = 60.0 + 4 * STREAM_S
 
-FILES = {
-    "run.json",
-    "summary.json",
-    "counts.json",
-    "marks.jsonl",
-    "timeline.csv",
-    "report.html",
-    "report.md",
-    "diagnosis.json",
-    "reconcile.json",
-    "locust_stats.csv",
-    "locust_stats_history.csv",
-    "locust_failures.csv",
-    "locust_exceptions.csv",
-}
 PAGES = {"timeline.csv", "report.html", "report.md", "diagnosis.json", "reconcile.json"}
+LOCUST_FILES = [f"locust_{name}.csv" for name in ("stats", "stats_history", "failures", "exceptions")]
+FILES = {"run.json", "summary.json", "counts.json", "marks.jsonl", *LOCUST_FILES, *PAGES}
 # Reasons of the verdict that no busy machine causes: of the load, of its records and of the server.
 INCOMPLETE = {
     *("no_turns", "at_limit", "dropped_sessions", "lost_worker", "report_gap", "lost_records", "write_error"),
@@ -105,7 +93,6 @@ def alive(pid: int) -> bool:
 class Fleet:
     """Master (or local run) and, in mode by_hand, the workers started separately."""
 
-    mode: str
     master: LocustProcess
     by_hand: list[LocustProcess] = field(default_factory=list)
     web_port: int | None = None
@@ -197,6 +184,15 @@ class Fleet:
             return reply.read()
 
 
+SCENARIO_USER = """
+from inferload.users import ScenarioUser
+
+
+class ChatUser(ScenarioUser):
+    scenario = "chat"
+"""
+
+
 class Sandbox:
     """Folder, servers and processes of a test run. `close` ends all processes."""
 
@@ -218,6 +214,12 @@ class Sandbox:
         """Start a server that runs the script for each request."""
         self._servers.append(ScriptedServer([script]))
         return self._servers[-1]
+
+    def locustfile(self, text: str) -> Path:
+        """Write a locustfile: the text, and a user of a scenario if it has no users."""
+        file = self.folder / "mine.py"
+        file.write_text(text if "User)" in text else text + SCENARIO_USER)
+        return file
 
     def fleet(
         self,
@@ -246,7 +248,7 @@ class Sandbox:
             words += ["--master", "--expect-workers", str(expected or workers)]
             words += ["--master-bind-host", "127.0.0.1", "--master-bind-port", str(port)]
         master = locust_process.start(*words, cwd=self._made(cwd), env=env, locustfile=locustfile)
-        fleet = Fleet(mode, master, web_port=web_port, port=port)
+        fleet = Fleet(master, web_port=web_port, port=port)
         self._fleets.append(fleet)
         if mode == "by_hand":
             fleet.worker_options = ("--worker", "--master-host", "127.0.0.1", "--master-port", str(port))
@@ -381,16 +383,16 @@ class FinishedRun:
     simulator_stats: dict[str, Any] | None = None
     seen: dict[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def summary(self) -> dict[str, Any]:
         return summary_of(self.run_dir)
 
-    @property
+    @cached_property
     def manifest(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.run_dir / "run.json").read_text())
         return document
 
-    @property
+    @cached_property
     def turns(self) -> list[dict[str, Any]]:
         return turns_of(self.run_dir)
 

@@ -120,10 +120,11 @@ class Forge:
         """Run `python -m MODULE ARGUMENTS` with stdout, and with `errors_too` also stderr, on a pipe."""
         # LD_PRELOAD takes effect at the start of a process only.
         if env.get("INFERLOAD_FRESH") == "1" or "LD_PRELOAD" in env:
+            disk = env.get("INFERLOAD_SLOWDISK")
             return subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=cwd,
-                env=dict(env),
+                env={**env, "LD_PRELOAD": str(_slow_disk(Path(disk).parent))} if disk else dict(env),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT if errors_too else None,
@@ -187,8 +188,9 @@ class Forge:
 def _slow_disk(folder: Path) -> Path:
     """Build the library of `slow_disk`, which does nothing in programs without its environment variables."""
     library = folder / "slowdisk.so"
-    command = ["cc", "-std=c11", "-shared", "-fPIC", "-o", library, _HERE.with_name("slowdisk.c"), "-ldl"]
-    subprocess.run(command, check=True)
+    if not library.exists():
+        command = ["cc", "-std=c11", "-shared", "-fPIC", "-o", library, _HERE.with_name("slowdisk.c"), "-ldl"]
+        subprocess.run(command, check=True)
     return library
 
 
@@ -206,6 +208,8 @@ COMMANDS = Forge(
 )
 LOCUST = Forge(
     "locust.main",
+    "inferload.run.master.live",
+    "zmq.utils.monitor",
     "inferload.locust.plugin",
     "inferload.locust.web.page",
     "inferload.client.endpoints.chat",

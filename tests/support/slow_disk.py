@@ -1,4 +1,4 @@
-"""A slow or failing disk below one folder, for programs of a fork server, which has preloaded `slowdisk.c`."""
+"""A slow or failing disk below one folder, for programs that `forge` starts, which preload `slowdisk.c`."""
 
 import struct
 from pathlib import Path

@@ -48,13 +48,7 @@ def test_workers_and_master_end_in_one_line(ended: FinishedRun) -> None:
 LIMITED = """
 import resource
 
-from inferload.users import ScenarioUser
-
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-
-
-class ChatUser(ScenarioUser):
-    pass
 """
 
 
@@ -62,11 +56,9 @@ def few_descriptors(sandbox: Sandbox) -> FinishedRun:
     """Run with a limit of open files that is too low for the connections of a scenario."""
     load = {"kind": "poisson", "sessions_per_s": 80, "max_in_flight": 120}
     file = scenario(sandbox.folder, arrivals=load, phases={"measure_s": 1.5, "drain_s": 60})
-    locustfile = sandbox.folder / "limited.py"
-    locustfile.write_text(LIMITED)
     url = sandbox.simulator("--ttft-ms", "3000", "--itl-ms", "1", paced=False).url
     words = ("--host", url, "--scenario", str(file), "--on-invalid", "warn")
-    fleet = sandbox.fleet("local", *words, locustfile=locustfile)
+    fleet = sandbox.fleet("local", *words, locustfile=sandbox.locustfile(LIMITED))
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
@@ -85,7 +77,6 @@ def test_a_run_that_reaches_the_limit_of_open_files_ends_with_its_summary(ended:
 
 TAP = """
 import os
-from inferload.users import ScenarioUser
 from locust.rpc import protocol
 
 serialize = protocol.Message.serialize
@@ -99,11 +90,8 @@ def tapped(message):
 
 
 protocol.Message.serialize = tapped
-
-class ChatUser(ScenarioUser):
-    pass
 """
-PAGES = (
+PAGES = [
     "/",
     "/inferload/status",
     "/stats/requests",
@@ -112,14 +100,13 @@ PAGES = (
     "/stats/report",
     "/stats/failures/csv",
     "/tasks",
-)
+]
 
 
 def canary(sandbox: Sandbox) -> FinishedRun:
     """Run with a header and a required key in a file and in the environment, against a server that echoes the key in an error."""
     key, header = f"sk-canary-{secrets.token_hex(8)}", f"header-canary-{secrets.token_hex(8)}"
-    tap, key_file = sandbox.folder / "tap.py", sandbox.folder / "key"
-    tap.write_text(TAP)
+    tap, key_file = sandbox.locustfile(TAP), sandbox.folder / "key"
     key_file.write_text(key + "\n")
     simulator = sandbox.simulator("--api-key", key)
     words = ["--header", f"X-Tenant: {header}", "--api-key-file", str(key_file)]

@@ -44,13 +44,8 @@ class Asker(InferenceUser):
 # The race of the close and the request has a limit of 5 ms, which no test can keep on a busy machine: here every end is within it.
 CROSSED = """
 from inferload.client import retry
-from inferload.users import ScenarioUser
 
 retry.SLACK_NS = 3600 * 10**9
-
-
-class ChatUser(ScenarioUser):
-    scenario = "chat"
 """
 
 
@@ -137,10 +132,7 @@ def against_fickle(sandbox: Sandbox, mode: str, load: str, reader: str = "") -> 
     limits = {"between_events_s": STALL_S}
     changes: dict[str, Any]
     words = ["--host", server.url, "--on-invalid", "warn"]
-    locustfile = None
-    if load != "scenario":
-        locustfile = sandbox.folder / "mine.py"
-        locustfile.write_text(TASKS if load == "tasks" else CROSSED)
+    text = {"scenario": "", "tasks": TASKS, "crossed": CROSSED}[load]
     arrivals = {"kind": "closed", "users": USERS, "spawn_per_s": 100}
     changes = {"phases__measure_s": 5, "workload": {"kind": "tasks"}}
     if load != "tasks":
@@ -148,7 +140,7 @@ def against_fickle(sandbox: Sandbox, mode: str, load: str, reader: str = "") -> 
     file = scenario(sandbox.folder, arrivals=arrivals, request__timeouts=limits, **changes)
     words += ["--scenario", str(file)]
     env = {reader_choice.VARIABLE: reader} if reader else None
-    fleet = sandbox.fleet(mode, *words, locustfile=locustfile, report=mode == "local", env=env)
+    fleet = sandbox.fleet(mode, *words, locustfile=sandbox.locustfile(text), report=mode == "local", env=env)
     code = fleet.exit_code()
     seen = {"kinds": server.seen, "posts": server.posts, "crossed": server.crossed}
     return FinishedRun(sandbox.run_dir, code, fleet.text, seen=seen)

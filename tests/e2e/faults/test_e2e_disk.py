@@ -176,16 +176,8 @@ def test_a_full_disk_makes_the_run_invalid(ended: FinishedRun) -> None:
 def at_once(sandbox: Sandbox) -> FinishedRun:
     """Make several headless runs of one scenario, which begin in the same second, in one folder."""
     file = scenario(sandbox.folder, arrivals__users=1, phases={"warmup_s": 0, "measure_s": 1, "drain_s": 20})
-    words = (
-        "--headless",
-        "--host",
-        sandbox.simulator().url,
-        "--scenario",
-        str(file),
-        "--no-report",
-        "--on-invalid",
-        "warn",
-    )
+    url = sandbox.simulator().url
+    words = f"--headless --host {url} --scenario {file} --no-report --on-invalid warn".split()
     running = [locust_process.start(*words, cwd=sandbox.folder) for _ in range(AT_ONCE)]
     try:
         codes = [process.exit_code() for process in running]

@@ -6,6 +6,7 @@ from pathlib import Path
 import locust_process
 import pytest
 from e2e_runs import FinishedRun, Sandbox, run_cases
+from test_e2e_books import TASKS
 
 NEWER = """
 import locust
@@ -34,23 +35,10 @@ import locust
 
 locust.__version__ = "2.45.0"
 """
-USERS = """
-from locust import constant, task
-from inferload.users import InferenceUser
-
-
-class Support(InferenceUser):
-    wait_time = constant(0.1)
-
-    @task
-    def ask(self):
-        self.chat("How do I reset my password?", max_tokens=4)
-"""
 
 
 def left_out(sandbox: Sandbox) -> FinishedRun:
-    locustfile = sandbox.folder / "mine.py"
-    locustfile.write_text(NEWER + CHANGED + USERS)
+    locustfile = sandbox.locustfile(NEWER + CHANGED + TASKS)
     words = ("--host", sandbox.simulator().url, "-u", "2", "-r", "2", "-t", "2s", "--on-invalid", "warn")
     fleet = sandbox.fleet("by_hand", *words, workers=1, locustfile=locustfile)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.master.text)
@@ -63,7 +51,7 @@ def test_an_adaptation_that_does_not_fit_is_skipped_with_a_warning(ended: Finish
     consequence = "turns of tasks without name= are counted under the name of their user class"
     assert workers == {"name": "task_names", "consequence": consequence}
     assert masters["name"] == "web_run_time"
-    assert {row["class"] for row in ended.turns} == {"Support"}
+    assert {row["class"] for row in ended.turns} == {"Asker"}
     (reason,) = [reason for reason in ended.summary["verdict"]["reasons"] if reason["code"] == "locust_adaptation"]
     assert (reason["level"], reason["value"]) == ("suspect", 1)
     assert f"(task_names: {consequence})" in reason["text"]
@@ -85,7 +73,7 @@ def test_an_adaptation_that_does_not_fit_is_skipped_with_a_warning(ended: Finish
     ids=["start", "older"],
 )
 def test_an_unsupported_locust_is_refused_in_one_line(change: str, line: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(change + USERS)
+    (tmp_path / "mine.py").write_text(change + TASKS)
     words = ("--headless", "--host", "http://127.0.0.1:1")
     refused = locust_process.start(*words, cwd=tmp_path, locustfile=tmp_path / "mine.py")
     assert refused.exit_code() == 2, refused.text

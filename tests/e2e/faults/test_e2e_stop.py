@@ -181,7 +181,6 @@ import os
 
 import gevent
 
-from inferload.users import ScenarioUser
 from inferload.run.worker.worker_run import WorkerRun
 
 
@@ -192,19 +191,13 @@ def start(run):
 
 
 WorkerRun.start = start
-
-
-class ChatUser(ScenarioUser):
-    pass
 """
 
 
 def stopped_while_preparing(sandbox: Sandbox, mode: str, whole_group: bool) -> FinishedRun:
     """Send SIGINT to the master or to all processes, or end a worker, while the workers prepare the run."""
-    slow = sandbox.folder / "slow.py"
-    slow.write_text(SLOW_TO_PREPARE)
     words = ("--host", sandbox.simulator().url, "--scenario", str(scenario(sandbox.folder)))
-    fleet = sandbox.fleet(mode, *words, locustfile=slow)
+    fleet = sandbox.fleet(mode, *words, locustfile=sandbox.locustfile(SLOW_TO_PREPARE))
     wait_until(lambda: len([*sandbox.folder.glob("preparing-*.txt")]) == 2, "the preparation")
     if mode == "by_hand":
         fleet.by_hand[0].send(signal.SIGTERM)

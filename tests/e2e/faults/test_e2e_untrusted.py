@@ -85,11 +85,6 @@ import os
 from flask import Blueprint, redirect, request, url_for
 from flask_login import UserMixin, login_user
 from locust import events
-from inferload.users import ScenarioUser
-
-
-class Load(ScenarioUser):
-    pass
 
 
 class Person(UserMixin):
@@ -134,10 +129,8 @@ def with_login(sandbox: Sandbox) -> FinishedRun:
     """Try to steer without a session, then log in and start a run."""
     named, other = sandbox.simulator(), sandbox.server(Echo("nothing"))
     file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 8, "drain_s": 20})
-    locustfile = Path(sandbox.folder, "with_login.py")
-    locustfile.write_text(LOGIN)
     words = ("--host", named.url, "--scenario", str(file), "--web-login")
-    fleet = sandbox.fleet("local", *words, web=True, locustfile=locustfile)
+    fleet = sandbox.fleet("local", *words, web=True, locustfile=sandbox.locustfile(LOGIN))
     fleet.master.wait_for_line("Starting web interface")
     stranger, user = Browser(fleet), Browser(fleet)
     wait_until(lambda: listens(fleet), "the login page")

@@ -16,7 +16,6 @@ import virtual
 from arrival_times import unit_process
 from e2e_runs import (
     FinishedRun,
-    RunCase,
     Sandbox,
     check_complete,
     check_counts,
@@ -48,11 +47,6 @@ OLD = 20  # turns of a worker that ended long enough before it was killed to be 
 WITNESS = """
 import os
 from inferload.users import events
-from inferload.users import ScenarioUser
-
-
-class ChatUser(ScenarioUser):
-    pass
 
 
 @events.turn_end.add_listener
@@ -84,10 +78,8 @@ def open_loop(sandbox: Sandbox, **changes: Any) -> Path:
 @mostly_idle
 def killed(sandbox: Sandbox) -> FinishedRun:
     """Send SIGKILL to a worker that has old turns; SIGINT to the master 2 s after the loss is detected."""
-    witness = sandbox.folder / "witness.py"
-    witness.write_text(WITNESS)
     words = ("--host", sandbox.simulator().url, "--scenario", str(closed(sandbox)))
-    fleet = sandbox.fleet("processes", *words, locustfile=witness)
+    fleet = sandbox.fleet("processes", *words, locustfile=sandbox.locustfile(WITNESS))
     wait_for_measure_phase(sandbox.run_dir)
     pid = fleet.worker_pids()[0]
     account = sandbox.folder / f"witness-{pid}.txt"
@@ -135,7 +127,6 @@ SLOW = """
 import os
 import signal
 
-from inferload.users import ScenarioUser
 from inferload.run.worker.worker_run import WorkerRun
 
 start, set_windows = WorkerRun.start, WorkerRun.set_windows
@@ -156,20 +147,15 @@ def set_windows_and_stop(run, windows):
 
 
 WorkerRun.start, WorkerRun.set_windows = stop_and_start, set_windows_and_stop
-
-
-class ChatUser(ScenarioUser):
-    pass
 """
 
 
 @mostly_idle
 def suspended(sandbox: Sandbox) -> FinishedRun:
     """Suspend both workers before the load, until Locust reports them missing; w0 for 7 s from just before the load; w1 in it."""
-    simulator, slow = sandbox.simulator(), sandbox.folder / "slow.py"
-    slow.write_text(SLOW)
+    simulator = sandbox.simulator()
     words = ("--host", simulator.url, "--scenario", str(closed(sandbox, phases__measure_s=300)))
-    fleet = sandbox.fleet("by_hand", *words, locustfile=slow)
+    fleet = sandbox.fleet("by_hand", *words, locustfile=sandbox.locustfile(SLOW))
     fleet.master.wait_for_line("The last worker went missing")
     for worker in fleet.by_hand:
         worker.send(signal.SIGCONT)
@@ -245,25 +231,19 @@ def test_the_end_of_every_worker_before_the_end_of_the_load_is_a_failure(ended: 
 
 OLDER = """
 from inferload.run.worker import worker as agent
-from inferload.users import ScenarioUser
 
 agent.__version__ = "0.0.9"
-
-class ChatUser(ScenarioUser):
-    pass
 """
 
 
 def different(sandbox: Sandbox) -> FinishedRun:
     """Start a worker of another version, and a forked one with another scenario."""
     simulator = sandbox.simulator()
-    older = sandbox.folder / "older.py"
-    older.write_text(OLDER)
     words = ["--host", simulator.url, "--scenario", str(closed(sandbox))]
     fleet = sandbox.fleet(
         "by_hand", *words, workers=1, expected=2, worker_arguments=["--scenario", "smoke", "--processes", "1"]
     )
-    sandbox.join(fleet, locustfile=older)
+    sandbox.join(fleet, locustfile=sandbox.locustfile(OLDER))
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
@@ -346,23 +326,18 @@ def test_workers_with_the_program_of_the_master_are_accepted(ended: FinishedRun)
 # -- the same seed
 
 
-LENGTHS = {"dist": "uniform", "min": 4, "max": 12}
-TALKS = {
-    "workload": {
-        "kind": "chat",
-        "turns": {"dist": "uniform", "min": 1, "max": 3},
-        "prompt_tokens": LENGTHS,
-        "output_tokens": LENGTHS,
-    },
-    "arrivals__users": USERS,
-}
-SEEDED_WORDS = ("-t", "5s", "--seed", str(SEED))
+SEEDED = ("-t", "5s", "--seed", str(SEED))
 
 
-def seeded(sandbox: Sandbox, workers: int, reader: str) -> FinishedRun:
+def seeded(sandbox: Sandbox) -> FinishedRun:
+    """Run three workers with the reader that others do not use."""
     simulator = sandbox.simulator()
-    words = ["--host", simulator.url, "--scenario", str(scenario(sandbox.folder, **TALKS)), *SEEDED_WORDS]
-    fleet = sandbox.fleet("processes", *words, workers=workers, env={reader_choice.VARIABLE: reader})
+    lengths = {"dist": "uniform", "min": 4, "max": 12}
+    file = closed(sandbox, workload={
+        "kind": "chat", "turns": {"dist": "uniform", "min": 1, "max": 3}, "prompt_tokens": lengths, "output_tokens": lengths,
+    })  # fmt: skip
+    words = ["--host", simulator.url, "--scenario", str(file), *SEEDED]
+    fleet = sandbox.fleet("processes", *words, workers=3, env={reader_choice.VARIABLE: "python"})
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
@@ -375,34 +350,21 @@ def requests_of(ended: FinishedRun | virtual.VirtualRun, sessions: int) -> dict[
     return {name: sorted(turns) for name, turns in requests.items()}
 
 
-SEEDED = ((2, "python"), (3, ""))
-
-
-@run_cases(seeded, *SEEDED)
-def test_runs_of_several_workers_are_complete(ended: FinishedRun, run_case: RunCase) -> None:
+@run_cases(seeded, ())
+def test_runs_of_several_workers_are_complete(ended: FinishedRun) -> None:
     check_files(ended.run_dir)
     check_counts(ended)
     check_turns_across_drain(ended, 1)
-    assert len({row["worker"] for row in ended.turns}) == run_case.arguments[0]
+    assert {row["worker"] for row in ended.turns} == {"w0", "w1", "w2"}
     assert ended.code == expected_exit_code(ended)
-    reader = "python" if "python" in run_case.arguments or not reader_choice.built() else "native"
-    assert ended.summary["client"]["reader"] == reader
-    manifest = ended.manifest
-    assert {worker["reader"] for worker in manifest["workers"]} == {reader}
-    assert {(worker["one_clock"], worker["clock_offset_ns"]) for worker in manifest["workers"]} == {(True, 0)}
+    assert ended.summary["client"]["reader"] == "python"
+    workers = ended.manifest["workers"]
+    assert {(each["reader"], each["one_clock"], each["clock_offset_ns"]) for each in workers} == {("python", True, 0)}
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[int, int, int]]]:
-    """Requests of the first twelve sessions of a run without workers."""
-    folder = tmp_path_factory.mktemp("alone")
-    return requests_of(virtual.run(folder, scenario(folder, **TALKS), *SEEDED_WORDS), 12)
-
-
-@run_cases(seeded, *SEEDED)
-def test_the_same_seed_sends_the_same_with_any_number_of_workers(
-    ended: FinishedRun, alone: dict[str, list[tuple[int, int, int]]]
-) -> None:
+@run_cases(seeded, ())
+def test_the_same_seed_sends_the_same_with_any_number_of_workers(ended: FinishedRun, tmp_path: Path) -> None:
+    alone = requests_of(virtual.run(tmp_path, ended.run_dir.parent / "scenario.yaml", *SEEDED), 12)
     assert len(alone) == 12
     assert requests_of(ended, 12) == alone
     scenario_text = ended.manifest["scenario"]["text"]
@@ -417,7 +379,7 @@ def test_the_same_seed_sends_the_same_with_any_number_of_workers(
     assert planned != other_seed
 
 
-@run_cases(seeded, SEEDED[0])
+@run_cases(seeded, ())
 def test_ttft_and_itl_are_not_part_of_aggregated(ended: FinishedRun) -> None:
     rows = {row["Type"] or row["Name"]: row for row in csv_rows(ended.run_dir / "locust_stats.csv")}
     assert set(rows) == {"TURN", "TTFT", "ITL", "Aggregated"}

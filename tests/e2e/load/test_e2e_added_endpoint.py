@@ -83,18 +83,8 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def ran(locustfile: Path, server: ScriptedServer, run_dir: Path, *words: str) -> str:
     """Run a locustfile to its end; return its output."""
-    words = (
-        "-f",
-        str(locustfile),
-        "--headless",
-        "--host",
-        server.url,
-        "--run-dir",
-        str(run_dir),
-        "--no-report",
-        *words,
-    )
-    done = python("-m", "locust", *words, "--metrics-url", "none", "--on-invalid", "warn")
+    own = f"-f {locustfile} --headless --host {server.url} --run-dir {run_dir} --no-report".split()
+    done = python("-m", "locust", *own, *words, "--metrics-url", "none", "--on-invalid", "warn")
     assert done.returncode == 0, done.stderr
     return done.stderr
 

@@ -11,6 +11,7 @@ from changed_servers import AZURE, changed, refuse_max_tokens
 from data_files import talks
 from e2e_runs import FinishedRun, Sandbox, check_counts, run_cases, scenario
 
+from inferload.client.connection import reader_choice
 from inferload.run.worker.turn_dispatcher import server_of
 from inferload.scenario.scenario import load
 from inferload.workload.content.data import DataContext
@@ -30,6 +31,8 @@ def executed(sandbox: Sandbox, hosts: list[str], *options: str, report: bool = F
     assert ended.code == 0, ended.text
     check_counts(ended)
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
+    reader = "native" if reader_choice.built() else "python"
+    assert {each["reader"] for each in ended.manifest["workers"]} == {reader} == {ended.summary["client"]["reader"]}
     assert ended.summary["turns"]["unfinished"] == ended.summary["turns"]["failed"] == 0
     return ended
 

@@ -38,8 +38,7 @@ def over_tls(sandbox: Sandbox) -> FinishedRun:
     simulator = sandbox.simulator("--tls-cert", str(certificate))
     assert simulator.url.startswith("https://")
     trusted = ("--ca-file", str(authorities))
-    locustfile = sandbox.folder / "mine.py"
-    locustfile.write_text(TLS)
+    locustfile = sandbox.locustfile(TLS)
     arguments = ("--host", simulator.url, "--on-invalid", "warn", "-u", "4", "-r", "4", "-t", "3s", *trusted)
     fleet = sandbox.fleet("by_hand", *arguments, locustfile=locustfile, workers=0, expected=2)
     for options in (trusted, ("--insecure",)):
@@ -125,8 +124,7 @@ class Shape(LoadTestShape):
 
 def executed(sandbox: Sandbox, mode: str, text: str, *words: str, report: bool = False) -> FinishedRun:
     simulator = sandbox.simulator()
-    locustfile = sandbox.folder / "mine.py"
-    locustfile.write_text(text)
+    locustfile = sandbox.locustfile(text)
     arguments = ("--host", simulator.url, "--on-invalid", "warn", *words)
     fleet = sandbox.fleet(mode, *arguments, locustfile=locustfile, report=report)
     code = fleet.exit_code()
@@ -245,8 +243,7 @@ class Plays(ScenarioUser):
 def picked(sandbox: Sandbox) -> FinishedRun:
     """Change the users in the web UI during a run of one class; then run both classes."""
     simulator = sandbox.simulator()
-    locustfile = sandbox.folder / "mine.py"
-    locustfile.write_text(PICKED)
+    locustfile = sandbox.locustfile(PICKED)
     words = ("--host", simulator.url, "--class-picker", "--on-invalid", "warn")
     fleet = sandbox.fleet("local", *words, web=True, locustfile=locustfile)
     fleet.wait_for_page()
@@ -295,8 +292,7 @@ def configured(sandbox: Sandbox) -> FinishedRun:
     """Users, spawn rate and run time from environment and locust.conf; the process exits after its run."""
     (sandbox.folder / "locust.conf").write_text("spawn-rate = 9\nrun-time = 2s\n")
     simulator = sandbox.simulator()
-    locustfile = sandbox.folder / "mine.py"
-    locustfile.write_text(TLS)
+    locustfile = sandbox.locustfile(TLS)
     words = ("--host", simulator.url, "--on-invalid", "warn", "--autostart", "--autoquit", "1")
     fleet = sandbox.fleet("local", *words, web=True, locustfile=locustfile, env={"LOCUST_USERS": "3"})
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
