@@ -55,7 +55,7 @@ class TurnFigure(Figure):
 
 def _where(has: Bools, values: Floats) -> Valued:
     """Select the turns that have a value."""
-    return values[has], np.flatnonzero(has)
+    return values[has], has.nonzero()[0]
 
 
 def _span(start: str, end: str) -> dict[str, Any]:

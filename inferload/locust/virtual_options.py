@@ -7,9 +7,8 @@ from locust.argument_parser import get_empty_argument_parser, setup_parser_argum
 
 from inferload.base.errors import UsageError
 from inferload.base.virtual_orders import options_of, server_of
-from inferload.run.process.user_scenarios import Program
 from inferload.run.virtual import start
-from inferload.scenario import overrides
+from inferload.scenario.scenario import Scenario
 
 _ALONE = "a run on a virtual clock is one process; leave it out"
 _NO_PAGE = "a run on a virtual clock has no web UI; leave it out"
@@ -29,7 +28,7 @@ _REFUSED = {
 }
 
 
-def begin(options: Any, program: Program, seed: int | None) -> None:
+def begin(options: Any, scenario: Scenario, seed: int | None) -> None:
     """Put this process on a virtual clock, and set the address of the simulated server. Raise UsageError for other options.
 
     `seed`: of --seed; None for that of the scenario.
@@ -44,7 +43,6 @@ def begin(options: Any, program: Program, seed: int | None) -> None:
         raise UsageError("--clock virtual: only for a headless run; add --headless")
     if options.variant and options.simulator:
         raise UsageError("--variant: not beside --simulator, which has the options of another server; leave one out")
-    scenario = program.read(options.scenario, overrides.parse_settings(options.set)).scenario
     seed = scenario.seed if seed is None else seed
     words = options_of(options.simulator)
     virtual = start.begin(lambda: server_of(options.variant, words, {}, seed), seed)

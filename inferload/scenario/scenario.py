@@ -6,7 +6,7 @@ The models hold all defaults; `resolved_text()` writes them out, and its text lo
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -408,6 +408,10 @@ class Scenario(ScenarioPart):
 
     def resolved_text(self) -> str:
         """Return the resolved scenario as YAML; it loads back equal."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         return as_yaml(self.as_data())
 
     def changed(self, changes: Mapping[str, Any], origin: str = "changed scenario") -> "Scenario":

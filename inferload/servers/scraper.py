@@ -306,7 +306,10 @@ def clients_of(
     """Return one client per distinct page; those in `without_key` send no key. Raise UsageError for a bad URL or CA file."""
     keyless = {MetricsUrl.parse(url) for url in without_key}
     pages = [MetricsUrl.parse(url) for url in dict.fromkeys(urls)]
-    context = tls_context(ca_file, insecure)
+    uses_tls = ca_file is not None or any(
+        page.scheme == "https" for page in pages
+    )  # a wrong file is an error at any page
+    context = tls_context(ca_file, insecure) if uses_tls else None
     return [MetricsClient(page, context, None if page in keyless else api_key) for page in pages]
 
 

@@ -266,7 +266,7 @@ class _Store:
         np.add.at(self._counts, buckets - self._first, 1)
 
     def absorb(self, other: _Store) -> None:
-        used = np.flatnonzero(other._counts)
+        used = other._counts.nonzero()[0]
         if len(used):
             buckets = used + other._first
             self._reach(int(buckets[0]), int(buckets[-1]))
@@ -286,7 +286,7 @@ class _Store:
 
     def to_wire(self) -> list[list[int]]:
         """Return [first used bucket and the steps to each next one, their counts], which are small numbers."""
-        used = np.flatnonzero(self._counts)
+        used = self._counts.nonzero()[0]
         buckets = used + self._first
         return [[*buckets[:1].tolist(), *np.diff(buckets).tolist()], self._counts[used].tolist()]
 

@@ -10,7 +10,7 @@ fork this is a proxy script, which lets a fork server run the module, forwards S
 import contextlib
 import gc
 import inspect
-import json
+import marshal
 import os
 import select
 import shutil
@@ -25,29 +25,31 @@ from pathlib import Path
 from typing import Any
 
 _HERE, _PYTHON = Path(__file__), sys.executable  # which tests replace by a proxy
-# `sys.executable` in a fork. Without site and environment variables it starts in a few milliseconds.
+# `sys.executable` in a fork. It imports built-in modules only, and starts in a few milliseconds.
 _PROXY = """#!{python} -IS
-import json, os, signal, socket, sys
+import marshal, posix, sys, _signal, _socket
 # The simulator imports little, and cannot run after the imports of Locust.
 if sys.argv[1] not in ("-m", "-Pm") or any("simulator" in word for word in sys.argv[2:4]):
-    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
-order = {{"module": sys.argv[2], "arguments": sys.argv[3:], "env": dict(os.environ), "cwd": os.getcwd()}}
+    posix.execv({python!r}, [{python!r}, *sys.argv[1:]])
+env = {{name.decode(errors="surrogateescape"): text.decode(errors="surrogateescape") for name, text in posix.environ.items()}}
+order = {{"module": sys.argv[2], "arguments": sys.argv[3:], "env": env, "cwd": posix.getcwd()}}
 order.update(linked=True, python=sys.argv[0])
-link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
 link.connect({reports!r} if sys.argv[2] == "inferload" and sys.argv[3] in ("report", "compare") else {path!r})
-socket.send_fds(link, [json.dumps(order).encode()], [0, 1, 2])
+passed = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
+link.sendmsg([marshal.dumps(order)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, passed)])
 pid = int(link.recv(64))
 def forward(number, frame):
     try:
-        os.kill(pid, number)
+        posix.kill(pid, number)
     except ProcessLookupError:
         pass
-for each in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(each, forward)
+for each in (_signal.SIGINT, _signal.SIGTERM):
+    _signal.signal(each, forward)
 code = int(link.recv(64) or 1)
 if code < 0:
-    signal.signal(-code, signal.SIG_DFL)
-    os.kill(os.getpid(), -code)
+    _signal.signal(-code, _signal.SIG_DFL)
+    posix.kill(posix.getpid(), -code)
 sys.exit(code)
 """
 
@@ -144,7 +146,7 @@ class Forge:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             link.connect(self._address())
-            socket.send_fds(link, [json.dumps(order).encode()], [nothing, into, into if errors_too else 2])
+            socket.send_fds(link, [marshal.dumps(order)], [nothing, into, into if errors_too else 2])
         finally:
             os.close(into)
             os.close(nothing)
@@ -196,15 +198,21 @@ def _slow_disk(folder: Path) -> Path:
 
 # The imports of the scraper, not the scraper itself: runpy warns if the module to run is already imported.
 COMMANDS = Forge(
+    "encodings.idna",
     "inferload.servers.scrapes_file",
     "inferload.servers.exposition",
     "inferload.servers.scrape_http",
-    "inferload.analysis.report.report",
+    "inferload.analysis.commands.report",
     "inferload.analysis.report.multi_run_page",
+    "inferload.analysis.report.report",
+    "inferload.analysis.report.search_page",
+    "inferload.analysis.study.page",
     "inferload.results.summarise.summarise",
+    "pandas.io.formats.csvs",
     "pyarrow.dataset",
+    "pyarrow.pandas_compat",
+    "report_constants",
     "scipy.optimize",
-    "warm_pages",
 )
 LOCUST = Forge(
     "locust.main",
@@ -215,6 +223,16 @@ LOCUST = Forge(
     "inferload.client.endpoints.chat",
     "inferload.workload.chat",
     "scipy.special",
+    "encodings.utf_8_sig",
+    "gevent._fileobjectposix",
+    "gevent.resolver.thread",
+    "gevent.threadpool",
+    "inferload.client.connection.native_connection",
+    "inferload.deploy.servers.in_memory",
+    "inferload.locust.virtual_options",
+    "inferload.results.cost",
+    "inferload.run.virtual.scraping",
+    "inferload.workload.sources.synthetic",
     children=COMMANDS,
 )
 SIMULATOR = Forge("inferload.deploy.simulator.command")
@@ -265,7 +283,7 @@ def _serve(number: int, path: str, modules: Sequence[str]) -> None:
             accepted, _ = listener._accept()  # type: ignore[attr-defined]
             link = Socket(fileno=accepted)
             text, descriptors, _flags, _where = socket.recv_fds(link, 1 << 20, 3)
-            order = json.loads(text)
+            order = marshal.loads(text)
             pid = fork()
             if pid == 0:
                 _become(order, descriptors, [listener, link, *(other for other, _pid in links.values())], links)

@@ -16,7 +16,7 @@ sys.path += [str(Path(__file__).parent), str(Path(__file__).parent / "client")]
 
 import gevent
 
-from inferload.base import virtual_orders
+from inferload.locust import virtual_options
 from inferload.run.virtual import server, start
 
 
@@ -68,6 +68,6 @@ SETTINGS = json.loads(os.environ["INFERLOAD_TEST_SCRIPT"])
 _module, _, _function = SETTINGS["script"].partition(":")
 SCRIPTS = importlib.import_module(_module) if _module else None
 SCRIPT = getattr(SCRIPTS, _function) if _module else pass_on
-start_server = virtual_orders.server_of
-virtual_orders.server_of = scripted
+start_server = virtual_options.server_of
+virtual_options.server_of = scripted
 start.URL = SETTINGS["url"]

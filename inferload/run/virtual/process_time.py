@@ -22,17 +22,11 @@ def replace_in_process(now_ns: Callable[[], int], wall_ns: Callable[[], int]) ->
         replaced[getattr(time, name)] = _of_now(getattr(time, name), wall_ns)
     formatted, local = time.strftime, time.localtime
     replaced[formatted] = lambda form, at=None: formatted(form, local(wall_ns() / NS_PER_S) if at is None else at)
+    by_id = {id(original): virtual for original, virtual in replaced.items()}  # few values of modules are hashable
     for module in list(sys.modules.values()):
         for name, value in list(getattr(module, "__dict__", {}).items()):
-            if callable(value) and _is_known(value, replaced):
-                setattr(module, name, replaced[value])
-
-
-def _is_known(value: object, replaced: dict[Any, Callable[..., Any]]) -> bool:
-    try:
-        return value in replaced
-    except TypeError:  # not hashable
-        return False
+            if id(value) in by_id:
+                setattr(module, name, by_id[id(value)])
 
 
 def _in_seconds(source_ns: Callable[[], int]) -> Callable[[], float]:
