@@ -33,7 +33,7 @@ if sys.argv[1] not in ("-m", "-Pm") or any("simulator" in word for word in sys.a
 order = {{"module": sys.argv[2], "arguments": sys.argv[3:], "env": dict(os.environ), "cwd": os.getcwd()}}
 order.update(linked=True, python=sys.argv[0])
 link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-link.connect({path!r})
+link.connect({reports!r} if sys.argv[2] == "inferload" and sys.argv[3] in ("report", "compare") else {path!r})
 socket.send_fds(link, [json.dumps(order).encode()], [0, 1, 2])
 pid = int(link.recv(64))
 def forward(number, frame):
@@ -159,7 +159,8 @@ class Forge:
                 folder = Path(tempfile.mkdtemp(prefix="forge-"))
                 self._path = str(folder / "forge")
                 proxy = folder / "python"
-                proxy.write_text(_PROXY.format(python=_PYTHON, path=self._path))
+                reports = self._path if self._children is None else self._children._address()
+                proxy.write_text(_PROXY.format(python=_PYTHON, path=self._path, reports=reports))
                 proxy.chmod(0o700)
                 # It listens at once; connections during its imports are served afterwards.
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -184,6 +185,8 @@ COMMANDS = Forge(
     "inferload.analysis.report.multi_run_page",
     "inferload.results.summarise.summarise",
     "pyarrow.dataset",
+    "scipy.optimize",
+    "warm_pages",
 )
 LOCUST = Forge(
     "locust.main",

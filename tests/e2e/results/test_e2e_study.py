@@ -8,6 +8,8 @@ from simulator_process import start, stop
 
 from inferload import cli
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 STUDY = """\
 schema: 1
 name: small
