@@ -100,15 +100,13 @@ def simulator() -> Iterator[Callable[..., Simulator]]:
 @pytest.fixture
 def forked_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules that the tested code starts with `sys.executable` are forks, without the CPU time of their imports."""
-    if os.environ.get("INFERLOAD_FRESH") != "1":
-        monkeypatch.setattr(sys, "executable", forge.LOCUST.proxy())
+    monkeypatch.setattr(sys, "executable", forge.LOCUST.proxy())
 
 
 @pytest.fixture
 def forked_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for programs without Locust: reports, comparisons, scrapes."""
-    if os.environ.get("INFERLOAD_FRESH") != "1":
-        monkeypatch.setattr(sys, "executable", forge.COMMANDS.proxy())
+    monkeypatch.setattr(sys, "executable", forge.COMMANDS.proxy())
 
 
 @pytest.fixture(scope="session")

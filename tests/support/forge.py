@@ -150,7 +150,9 @@ class Forge:
         return Forked(link, pid, open(out, encoding="utf-8"))
 
     def proxy(self) -> str:
-        """Return the path of an executable that runs a module in this fork server, like `python -m`."""
+        """Return the path of an executable that runs a module in this fork server, like `python -m`; with INFERLOAD_FRESH=1 Python's."""
+        if os.environ.get("INFERLOAD_FRESH") == "1":
+            return _PYTHON
         return str(Path(self._address()).with_name("python"))
 
     def _address(self) -> str:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import forge
 import pytest
 from e2e_runs import PATIENCE_S, FinishedRun, Fleet, RunCase, Sandbox, mark, marks_of, run_cases, scenario, wait_until
 from locust_process import ROOT, most_at_once, summary_of, turns_of
@@ -150,7 +151,18 @@ def newest(sandbox: Sandbox) -> list[tuple[int, str, Path]]:
     ):
         (sandbox.folder / name).mkdir()
         file = scenario(sandbox.folder / name, phases={"measure_s": measure_s, "drain_s": 30})
-        command = [sys.executable, "-m", "inferload", "run", str(file), "--host", host, "--on-invalid", "warn", *words]
+        command = [
+            forge.LOCUST.proxy(),
+            "-m",
+            "inferload",
+            "run",
+            str(file),
+            "--host",
+            host,
+            "--on-invalid",
+            "warn",
+            *words,
+        ]
         process = subprocess.Popen(
             command, cwd=sandbox.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
