@@ -150,7 +150,7 @@ class Forge:
         return Forked(link, pid, open(out, encoding="utf-8"))
 
     def proxy(self) -> str:
-        """Return the path of an executable that runs a module in this fork server, like `python -m`; with INFERLOAD_FRESH=1 Python's."""
+        """Return the path of an executable that runs a module in this fork server, or with INFERLOAD_FRESH=1 of Python."""
         if os.environ.get("INFERLOAD_FRESH") == "1":
             return _PYTHON
         return str(Path(self._address()).with_name("python"))

@@ -14,8 +14,10 @@ from balancer import RequestBalancer
 from delayed_link import FAR, NEAR, delayed_link
 from e2e_runs import FinishedRun, RunCase, Sandbox, mostly_idle, run_cases, scenario
 from gateways import Started
+from inferload.analysis.report import report
 from locust_process import ROOT
 
+from inferload.results.open_run import OpenRun
 from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN
 
@@ -61,19 +63,8 @@ def document(ended: FinishedRun, name: str) -> dict[str, Any]:
 def run(sandbox: Sandbox, host: str, pages: list[str], users: int = 6) -> FinishedRun:
     file = scenario(sandbox.folder, arrivals__users=users, **LOAD)
     words = [word for page in pages for word in ("--metrics-url", f"{page}/metrics")]
-    fleet = sandbox.fleet(
-        "local",
-        "--host",
-        host,
-        "--model",
-        "simulator",
-        "--scenario",
-        str(file),
-        *words,
-        "--on-invalid",
-        "warn",
-        report=True,
-    )
+    words += ["--host", host, "--model", "simulator", "--scenario", str(file), "--on-invalid", "warn"]
+    fleet = sandbox.fleet("local", *words, report=True)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
@@ -143,13 +134,15 @@ def across(sandbox: Sandbox, round_trip_ms: int) -> FinishedRun:
         try:
             assert simulator.stdout is not None
             assert b"http://" in simulator.stdout.readline()
-            locust = [sys.executable, "-m", "locust", *words, "--run-dir", str(sandbox.run_dir), "--on-invalid", "warn"]
+            words += ("--run-dir", str(sandbox.run_dir), "--on-invalid", "warn", "--no-report")
+            locust = [sys.executable, "-m", "locust", *words]
             ended = subprocess.run(
                 link.inside(locust), cwd=sandbox.folder, capture_output=True, text=True, check=False, timeout=300
             )
         finally:
             simulator.kill()
             simulator.communicate()
+    report.make(OpenRun(sandbox.run_dir))
     return FinishedRun(sandbox.run_dir, ended.returncode, ended.stdout + ended.stderr)
 
 
