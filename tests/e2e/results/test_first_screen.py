@@ -22,9 +22,9 @@ SCREENS: list[Screen] = [(1280, 720, "light"), (390, 844, "dark")]
 KINDS = tuple(run_kinds.KINDS)
 SIMULATED = {"passed", "search", "several runs", "long texts"}
 
-DRAWN = "passed"  # kind of the page that draws its charts, on a phone
+DRAWN = "passed"  # kind of the page that draws its charts
 # Without it a page says that the browser cannot draw charts. They are below the first screen, and most of the CPU time.
-NO_CHARTS = f"if (innerWidth > 640 || !location.pathname.includes('/{DRAWN}/')) delete window.DecompressionStream"
+NO_CHARTS = f"if (!location.pathname.includes('/{DRAWN}/')) delete window.DecompressionStream"
 
 # Bottom of each visible element of the first screen by name; a text that is not drawn has no height.
 BOTTOMS = """
@@ -53,7 +53,7 @@ class Shown:
 def show(browser: Browser, pages: dict[str, Path]) -> Callable[[str, Screen], Shown]:
     """A function that opens the page of a kind on a screen, once."""
     browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": NO_CHARTS})
-    return cache(lambda kind, screen: shown(browser, pages[kind], screen, (kind, screen) == (DRAWN, SCREENS[-1])))
+    return cache(lambda kind, screen: shown(browser, pages[kind], screen, kind == DRAWN))
 
 
 def shown(browser: Browser, page: Path, screen: Screen, is_drawn: bool) -> Shown:
