@@ -67,11 +67,11 @@ def bodies(server: ScriptedServer) -> list[dict[str, Any]]:
     return [json.loads(post.partition(b"\r\n\r\n")[2]) for post in posts]
 
 
-def inferload(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a module of Python with the endpoint."""
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the endpoint."""
     environment = os.environ | {"PYTHONPATH": str(ADDED)}
     return subprocess.run(
-        [sys.executable, "-m", *arguments],
+        [sys.executable, *arguments],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -81,13 +81,11 @@ def inferload(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_endpoint_from_outside_is_planned_sent_and_reported(server: ScriptedServer, tmp_path: Path) -> None:
+def test_an_endpoint_from_outside_is_sent_and_reported(server: ScriptedServer, tmp_path: Path) -> None:
     scenario, run_dir = tmp_path / "generated.yaml", tmp_path / "run"
     scenario.write_text(SCENARIO)
-    plan = inferload("inferload", "plan", str(scenario))
-    assert "sent to /generate_stream" in plan.stdout, plan.stderr
-    ran = inferload(
-        *("inferload", "run", str(scenario), "--host", server.url, "--run-dir", str(run_dir)),
+    ran = python(
+        *("-m", "inferload", "run", str(scenario), "--host", server.url, "--run-dir", str(run_dir)),
         *("--metrics-url", "none", "--on-invalid", "warn"),
     )
     assert ran.returncode == 0, ran.stderr
@@ -106,9 +104,21 @@ def test_an_endpoint_from_outside_is_planned_sent_and_reported(server: ScriptedS
 def test_tasks_send_turns_to_an_endpoint_from_outside(server: ScriptedServer, tmp_path: Path) -> None:
     locustfile, run_dir = tmp_path / "asking.py", tmp_path / "run"
     locustfile.write_text(TASK)
-    ran = inferload(
-        *("locust", "-f", str(locustfile), "--host", server.url, "--headless", "--users", "1", "--run-time", "4s"),
-        *("--run-dir", str(run_dir), "--metrics-url", "none", "--on-invalid", "warn"),
+    ran = python(
+        *(
+            "-m",
+            "locust",
+            "-f",
+            str(locustfile),
+            "--host",
+            server.url,
+            "--headless",
+            "--users",
+            "1",
+            "--run-time",
+            "2s",
+        ),
+        *("--run-dir", str(run_dir), "--metrics-url", "none", "--on-invalid", "warn", "--no-report"),
     )
     summary = json.loads((run_dir / "summary.json").read_text())
     assert (summary["turns"]["failed"], summary["exceptions"]["count"]) == (0, 0), ran.stderr
@@ -116,8 +126,11 @@ def test_tasks_send_turns_to_an_endpoint_from_outside(server: ScriptedServer, tm
     assert bodies(server)[-1]["inputs"] == "Once"
 
 
-def test_an_endpoint_from_outside_is_in_the_schema_and_in_lines_of_vllm() -> None:
-    schema = inferload("inferload", "schema")
-    assert '"generate_stream"' in schema.stdout
-    line = inferload("inferload", "import", "vllm bench serve --backend tgi --model m --dataset-name random")
-    assert "endpoint: generate_stream" in line.stdout, line.stderr
+def test_an_endpoint_from_outside_is_in_the_plan_the_schema_and_lines_of_vllm(tmp_path: Path) -> None:
+    (tmp_path / "generated.yaml").write_text(SCENARIO)
+    line = "vllm bench serve --backend tgi --model m --dataset-name random"
+    commands = [["plan", str(tmp_path / "generated.yaml")], ["schema"], ["import", line]]
+    shown = python("-c", f"from inferload import cli; assert not any([cli.main(words) for words in {commands}])")
+    assert shown.returncode == 0, shown.stderr
+    for part in ("sent to /generate_stream", '"generate_stream"', "endpoint: generate_stream"):
+        assert part in shown.stdout
