@@ -70,24 +70,15 @@ def bodies(server: ScriptedServer) -> list[dict[str, Any]]:
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python with the endpoint."""
     environment = os.environ | {"PYTHONPATH": str(ADDED)}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_an_endpoint_from_outside_is_sent_and_reported(server: ScriptedServer, tmp_path: Path) -> None:
     scenario, run_dir = tmp_path / "generated.yaml", tmp_path / "run"
     scenario.write_text(SCENARIO)
-    ran = python(
-        *("-m", "inferload", "run", str(scenario), "--host", server.url, "--run-dir", str(run_dir)),
-        *("--metrics-url", "none", "--on-invalid", "warn"),
-    )
+    load = f"{scenario} --host {server.url} --run-dir {run_dir} --metrics-url none --on-invalid warn"
+    ran = python("-m", "inferload", "run", *load.split())
     assert ran.returncode == 0, ran.stderr
     assert f"requests go to {server.url}/generate_stream" in ran.stderr
     posts = {request.split(b" ")[1] for request in server.requests if request.startswith(b"POST ")}
@@ -104,22 +95,8 @@ def test_an_endpoint_from_outside_is_sent_and_reported(server: ScriptedServer, t
 def test_tasks_send_turns_to_an_endpoint_from_outside(server: ScriptedServer, tmp_path: Path) -> None:
     locustfile, run_dir = tmp_path / "asking.py", tmp_path / "run"
     locustfile.write_text(TASK)
-    ran = python(
-        *(
-            "-m",
-            "locust",
-            "-f",
-            str(locustfile),
-            "--host",
-            server.url,
-            "--headless",
-            "--users",
-            "1",
-            "--run-time",
-            "2s",
-        ),
-        *("--run-dir", str(run_dir), "--metrics-url", "none", "--on-invalid", "warn", "--no-report"),
-    )
+    load = f"-f {locustfile} --host {server.url} --headless --users 1 --run-time 2s --run-dir {run_dir}"
+    ran = python("-m", "locust", *f"{load} --metrics-url none --on-invalid warn --no-report".split())
     summary = json.loads((run_dir / "summary.json").read_text())
     assert (summary["turns"]["failed"], summary["exceptions"]["count"]) == (0, 0), ran.stderr
     assert summary["turns"]["ok"] > 0
