@@ -13,7 +13,6 @@ from inferload.results.open_run import OpenRun
 
 pytestmark = pytest.mark.browser
 
-DRAWN = "return document.documentElement.dataset.drawn"
 PNG_END = b"IEND\xaeB`\x82"  # the last bytes of a complete file
 # Sets the title to what a script of a page gets of the web UI at `base`.
 TRIES = """<!doctype html><title>waiting</title><a id="link" href="%(base)sinferload/runs">runs</a><script>
@@ -61,7 +60,7 @@ def draws_and_saves(page: LivePage, folder: Path) -> None:
     browser = page.browser
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
     browser.get(f"{page.url}inferload/runs/good/report.html")
-    page.until(lambda: browser.execute_script(DRAWN) == "all", "the charts")
+    page.until(lambda: chromium.is_drawn(browser), "the charts")
     browser.find_element("id", "theme").click()
     button = browser.find_elements("css selector", "button.png")[0]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)

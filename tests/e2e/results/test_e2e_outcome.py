@@ -142,8 +142,7 @@ SET = {
 def newest(sandbox: Sandbox) -> list[tuple[int, str, Path]]:
     """Run `inferload run` several times; return exit code, standard output and newest run directory of each."""
     runs, progress = sandbox.folder / "runs", sandbox.folder / "progress"
-    host = sandbox.simulator().url
-    ends = []
+    host, python, ends = sandbox.simulator().url, forge.LOCUST.proxy(), []
     for name, measure_s, words in (
         ("bare", 1, ["--no-report"]),
         ("passed", 1, QUICK),
@@ -151,18 +150,7 @@ def newest(sandbox: Sandbox) -> list[tuple[int, str, Path]]:
     ):
         (sandbox.folder / name).mkdir()
         file = scenario(sandbox.folder / name, phases={"measure_s": measure_s, "drain_s": 30})
-        command = [
-            forge.LOCUST.proxy(),
-            "-m",
-            "inferload",
-            "run",
-            str(file),
-            "--host",
-            host,
-            "--on-invalid",
-            "warn",
-            *words,
-        ]
+        command = [python, "-m", "inferload", "run", str(file), "--host", host, "--on-invalid", "warn", *words]
         process = subprocess.Popen(
             command, cwd=sandbox.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )

@@ -49,6 +49,7 @@ def performed(planned: Sweep, folder: Path) -> Journal:
     return journal
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_sweep_on_a_virtual_clock_has_the_runs_of_its_plan(tmp_path: Path) -> None:
     journal = performed(sweep(clock="virtual"), tmp_path / "sweep")
     assert [entry.cause for entry in journal.runs] == [None, None]
@@ -91,6 +92,7 @@ class InterruptedJournal(Journal):
             raise KeyboardInterrupt
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_arguments_that_the_simulator_refuses_are_the_cause_of_each_run(tmp_path: Path) -> None:
     journal = performed(sweep(clock="virtual", set=["max-model-len=9999999"]), tmp_path / "sweep")
     assert len(journal.failures) == 2
