@@ -15,8 +15,9 @@ from inferload.base.rundir import Mark
 from inferload.figures.table import Table
 from inferload.results.cost import UNPRICED, Prices
 from inferload.results.documents.manifest_document import Manifest
-from inferload.results.documents.summary_document import OtherRequests, Results, Run, Summary, Turns, Verdict
+from inferload.results.documents.summary_document import OtherRequests, Results, Run, Summary, Turns
 from inferload.results.documents.typed_documents import document_of
+from inferload.results.documents.verdict_document import Verdict
 from inferload.results.tables.run_tables import run_tables
 from inferload.scenario.scenario import from_text
 from inferload.workload.plan.load_text import LoadText, load_text

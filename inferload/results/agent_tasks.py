@@ -17,7 +17,8 @@ from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_S
 from inferload.figures.turn_figures import ITL, STALL_MS
 from inferload.figures.turn_values import values_by_turn
-from inferload.results.documents.summary_document import Distribution, Task, TaskSteps
+from inferload.results.documents.figures_document import Distribution
+from inferload.results.documents.summary_document import Task, TaskSteps
 from inferload.results.summary import exact_block
 from inferload.turns.record import CANCELLED
 
