@@ -36,7 +36,7 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
     unknown: Sequence[str] = ()
     file, number = numbered(path)
     if file.is_file():
-        runs = _read_imported(file, number)
+        runs = _imported_runs(file, imported.read(file), number)
     elif (path / rundir.MANIFEST).is_file():
         runs = [read_run(OpenRun(path), names)]
         if runs[0].arm == WARMING:
@@ -202,11 +202,6 @@ def _server_start(run: OpenRun) -> str | None:
     if unreadable or not started:
         return None
     return "; ".join(f"{target} at {value}" for target, value in sorted(started))
-
-
-def _read_imported(path: Path, number: int | None = None) -> list[Run]:
-    """Read the results of a file, or the one of a number."""
-    return _imported_runs(path, imported.read(path), number)
 
 
 def _imported_runs(path: Path, results: Sequence[Imported], number: int | None = None) -> list[Run]:
