@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from inferload.results.cost import UNPRICED, Prices
 
 if TYPE_CHECKING:
     from ..comparison.compare import Comparison
+    from ..comparison.max_change import MaxChange
 
 EXIT_REGRESSED = 4
 
@@ -53,6 +55,13 @@ def register(subparsers: Any) -> None:
         metavar="KEY",
         help="key of the scenario that may differ, or locustfile; repeatable",
     )
+    _add_outputs(add)
+    prices.add_options(parser)
+    _add_limits(add)
+    parser.set_defaults(run=run)
+
+
+def _add_outputs(add: Callable[..., Any]) -> None:
     add(
         "--format",
         choices=("text", "markdown", "json", "junit", "block"),
@@ -74,7 +83,9 @@ def register(subparsers: Any) -> None:
         action="store_true",
         help="GitHub annotations, and the Markdown as step summary (default: if GITHUB_ACTIONS=true)",
     )
-    prices.add_options(parser)
+
+
+def _add_limits(add: Callable[..., Any]) -> None:
     add(
         "--max-change",
         action="append",
@@ -94,7 +105,6 @@ def register(subparsers: Any) -> None:
         action="store_true",
         help="with --fail-on-regression: also without a verdict, or if it holds for these server starts only",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -128,8 +138,8 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     from ..comparison.comparable import different_clocks
     from ..comparison.compare import compare, compare_with_occasions
     from ..comparison.labels import distinct
-    from ..comparison.side_names import expanded
-    from ..comparison.sides import NAMES, named_side, of_class, priced
+    from ..comparison.read_sides import expanded, named_side
+    from ..comparison.sides import NAMES, of_class, priced
     from ..data.figures import ALL, DEFAULT_PRIMARY, figure
 
     try:
@@ -150,7 +160,7 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     if arguments.class_name is not None:
         _check_class(has_occasions, overrides)
         sides = [of_class(side, arguments.class_name, names) for side in sides]
-    comparisons = []
+    comparisons: list[Comparison] = []
     for baseline, *candidates in by_arm(sides):
         for side in candidates:
             if different := different_clocks(baseline, side):
@@ -160,16 +170,14 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
                 comparisons.append(compare_with_occasions(baseline, occasion, primary, ALL, arguments.allow))
             else:
                 comparisons.append(compare(baseline, side, primary, ALL, arguments.allow))
-    return [
-        replace(
-            comparison,
-            limits=tuple(
-                max_change.check(limit, *comparison.paired, comparison.differences.reasons(limit.name))
-                for limit in limits
-            ),
-        )
-        for comparison in comparisons
-    ]
+    return [_limited(comparison, limits) for comparison in comparisons]
+
+
+def _limited(comparison: "Comparison", limits: "list[MaxChange]") -> "Comparison":
+    from ..comparison import max_change
+
+    pair, reasons = comparison.paired, comparison.differences.reasons
+    return replace(comparison, limits=tuple(max_change.check(each, *pair, reasons(each.name)) for each in limits))
 
 
 def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> None:

@@ -11,7 +11,8 @@ from inferload.scenario.files import catalog
 
 from ..data.figures import DEFAULT_PRIMARY
 from .arms import named_by_arm
-from .sides import NAMES, Side, read_side
+from .read_sides import read_side
+from .sides import NAMES, Side
 
 
 def is_sweep(folder: Path) -> bool:

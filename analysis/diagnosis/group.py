@@ -43,7 +43,8 @@ def _outliers(windows: Sequence[ServerWindow]) -> Finding | None:
     if not found:
         return None
     sentences = [f"{outlier.target}: {outlier.text}" for outlier in found]
-    return Finding(OUTLIER, 600.0, (*sentences, _shares(windows)), figures=sentences[0])
+    shares = f"requests finished: {', '.join(map(_share, windows))}"
+    return Finding(OUTLIER, 600.0, (*sentences, shares), figures=sentences[0])
 
 
 def _routing(run: RunFrames, group: Sequence[WindowEvidence]) -> routing.Routing | None:
@@ -73,12 +74,8 @@ def _hit_rate(run: RunFrames, target: str) -> float | None:
     return float((hits[-1] - hits[0]) / (queries[-1] - queries[0]))
 
 
-def _shares(windows: Sequence[ServerWindow]) -> str:
-    """Format the requests that each server finished, and their prompt tokens: long prompts explain a long TTFT."""
-    return f"requests finished: {', '.join(map(_share, windows))}"
-
-
 def _share(window: ServerWindow) -> str:
+    """Format the requests that a server finished, and their prompt tokens: long prompts explain a long TTFT."""
     finished, tokens = (row.number(window) for row in (server_figures.FINISHED, server_figures.PROMPT_TOKENS))
     each = f" of {number(tokens / finished)} prompt tokens" if finished and tokens is not None else ""
     return f"{window.server.target} {number(finished)}{each}"

@@ -68,10 +68,6 @@ def _caching_off(evidence: WindowEvidence) -> bool:
     return published == "False" or option_of(evidence.setup.command or (), "--no-enable-prefix-caching") is not None
 
 
-def _several_run(evidence: WindowEvidence) -> bool:
-    return bool((np.nan_to_num(evidence.scrapes.running) > 1).any())
-
-
 def _budget(evidence: WindowEvidence) -> float | None:
     return _value(evidence, "--max-num-batched-tokens")
 
@@ -118,7 +114,9 @@ EAGER = _may_be_set("--enforce-eager")
 LOGS_REQUESTS = _may_be_set("--enable-log-requests")
 NO_SPECULATION = Precondition("no speculation", lambda evidence: evidence.served.mean_acceptance_length is None)
 SEVERAL_DRAFTS = Precondition("several draft tokens", lambda evidence: (evidence.served.draft_tokens or 0) > 1)
-SEVERAL_RUN = Precondition("several requests run at once", _several_run)
+SEVERAL_RUN = Precondition(
+    "several requests run at once", lambda evidence: bool((np.nan_to_num(evidence.scrapes.running) > 1).any())
+)
 SINGLE_EVENTS = Precondition(
     "--stream-interval 1, or not known", lambda evidence: (evidence.setup.stream_interval or 1) == 1
 )

@@ -22,7 +22,8 @@ from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
 from inferload.results.documents import typed_documents
-from inferload.results.documents.summary_document import Distribution, Summary
+from inferload.results.documents.figures_document import Distribution
+from inferload.results.documents.summary_document import Summary
 
 _PROMPT_TOKENS = 32
 _BLOCKS_PER_STREAM = 16

@@ -17,7 +17,7 @@ from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_S
 from inferload.figures.turn_figures import ITL, STALL_MS
 from inferload.figures.turn_values import values_by_turn
-from inferload.results.documents.summary_document import Distribution, Task, TaskSteps
+from inferload.results.documents.summary_document import Task, TaskSteps
 from inferload.results.summary import exact_block
 from inferload.turns.record import CANCELLED
 
@@ -251,7 +251,7 @@ def _block(parts: Sequence[_Figures]) -> Task:
     return Task(
         begun=total("begun"),
         done=len(done["steps"]),
-        **{name: _spread(values) for name, values in done.items() if name != "stalled"},
+        **{name: exact_block(values[~np.isnan(values)]) for name, values in done.items() if name != "stalled"},
         stalled=int(done["stalled"].sum()),
         cancelled_turns=total("cancelled"),
         uncounted_turns=total("turns") - counted,
@@ -265,7 +265,3 @@ def _block(parts: Sequence[_Figures]) -> Task:
             if turns
         ],
     )
-
-
-def _spread(values: Floats) -> Distribution:
-    return exact_block(values[~np.isnan(values)])

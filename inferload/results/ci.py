@@ -11,7 +11,8 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
-from inferload.results.documents.summary_document import Outcome, State, Summary, Turns
+from inferload.results.documents.summary_document import Summary, Turns
+from inferload.results.documents.verdict_document import Outcome, State
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import gate_line
 from inferload.results.verdict.outcome import USAGE, reason_lines

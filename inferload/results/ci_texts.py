@@ -11,7 +11,8 @@ from inferload.base.escaping import markdown as plain
 from inferload.base.numbers import exact
 from inferload.figures import table
 from inferload.figures.table import Cell, Table
-from inferload.results.documents.summary_document import NOT_JUDGED, GateResult, Summary
+from inferload.results.documents.summary_document import Summary
+from inferload.results.documents.verdict_document import NOT_JUDGED, GateResult
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import gate_line, gate_mark, interval_text
 from inferload.results.verdict.outcome import FAILED, reason_lines

@@ -16,25 +16,21 @@ from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import rates
 from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.results import readers
-from inferload.results.documents.summary_document import (
+from inferload.results.documents.figures_document import (
     NO_SAMPLES,
     QUANTILES,
-    Client,
     Distribution,
     Figures,
-    GateResult,
     Mean,
-    Results,
     Sessions,
     Slo,
     Stalls,
     Step,
     TurnCounts,
-    Turns,
-    Users,
-    Verdict,
     steady,
 )
+from inferload.results.documents.summary_document import Client, Results, Turns, Users
+from inferload.results.documents.verdict_document import GateResult, Verdict
 from inferload.results.statistics.intervals import (
     Interval,
     mean_interval,
@@ -43,16 +39,7 @@ from inferload.results.statistics.intervals import (
     quantile_interval,
     quantile_of_counts,
 )
-from inferload.results.summary_input import (
-    Batches,
-    Counted,
-    Overload,
-    Steps,
-    SummaryInput,
-    Sums,
-    Surroundings,
-    Values,
-)
+from inferload.results.summary_input import Batches, Counted, Overload, Steps, SummaryInput, Sums, Surroundings, Values
 from inferload.results.summary_notes import notes, remarks_block
 from inferload.results.verdict import gates as gating
 from inferload.turns.client_health import ClientHealth, HealthSet

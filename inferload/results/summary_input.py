@@ -14,13 +14,12 @@ from inferload.results.documents.summary_document import (
     Exceptions,
     FirstError,
     FirstExample,
-    GateResult,
     OtherRequests,
     ReaderUse,
     Run,
     Stopped,
-    Verdict,
 )
+from inferload.results.documents.verdict_document import GateResult, Verdict
 from inferload.results.statistics.overload import Growth
 from inferload.results.verdict import gates as gating
 from inferload.results.verdict.evidence import Stamps

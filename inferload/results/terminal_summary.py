@@ -15,18 +15,18 @@ from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure, has_
 from inferload.figures.server_figures import SERVER_FIGURES, Server
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results import readers
+from inferload.results.documents.cache_document import EarlierRun
+from inferload.results.documents.figures_document import Slo
 from inferload.results.documents.summary_document import (
     Client,
-    EarlierRun,
-    GateResult,
     OtherRequests,
     RequestName,
     Results,
     Run,
-    Slo,
     Summary,
     Turns,
 )
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.tables.cells import statistic, statistic_head
 from inferload.results.tables.rate_tables import not_served
 from inferload.results.tables.server_tables import by_position

@@ -1,6 +1,6 @@
 """Evidence of windows, by the names of fields of any of its parts."""
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
@@ -13,11 +13,9 @@ def window_evidence(scrapes: Scrapes, lasts_s: float = 30.0, **figures: Any) -> 
 
 def changed(evidence: WindowEvidence, **figures: Any) -> WindowEvidence:
     """Return the evidence with other figures."""
-    known = {part.name: getattr(evidence, part.name) for part in fields(evidence)}
-    parts = {name: part for name, part in known.items() if is_dataclass(part) and name != "scrapes"}
-    own = {name: value for name, value in figures.items() if name in known and name != "server"}
-    for name, part in parts.items():
-        of_part = {field: value for field, value in figures.items() if field in part.__slots__}
-        own |= {name: replace(part, **of_part)} if of_part else {}
-    assert figures.keys() <= known.keys() | {field for part in parts.values() for field in part.__slots__}
-    return replace(evidence, **own)
+    own = {}
+    for part in fields(evidence):
+        known = getattr(evidence, part.name)
+        inner = {name: figures.pop(name) for name in getattr(known, "__slots__", ()) if name in figures}
+        own |= {part.name: replace(known, **inner)} if inner else {}
+    return replace(evidence, **own, **figures)

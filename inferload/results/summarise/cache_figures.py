@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from inferload.base import rundir
 from inferload.base.arrow import pc
-from inferload.results.documents.summary_document import (
+from inferload.results.documents.cache_document import (
     Cache,
     CountedHits,
     EarlierRun,
@@ -22,7 +22,7 @@ from inferload.results.summarise.counts import Counts, Earlier, EndedWorker, Pla
 from inferload.results.summarise.sent_turns import sessions
 from inferload.results.summarise.turns import Turns
 from inferload.scenario.schema.endpoints import ENDPOINTS
-from inferload.servers import window_figures
+from inferload.servers import prefix_counts, window_figures
 from inferload.servers.series import ServerSeries, by_target
 from inferload.workload.isolation import isolation
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
@@ -80,7 +80,7 @@ def figures(
 
     A run whose infinite cache would need more than about 1 GB has no expected hits and no hits per turn, and a note.
     """
-    counted = window_figures.prefix_cache(list(servers.values())) if run.servers.metrics_targets else None
+    counted = prefix_counts.prefix_cache(list(servers.values())) if run.servers.metrics_targets else None
     cache = run.plan.scenario.cache
     block, source = _block_size(counted, cache.block_size)
     known = Cache(
@@ -167,7 +167,7 @@ def _against_earlier(before: Earlier | None, turns: Turns | None, earlier: OpenR
     return replace(comparison, only_after=only_after, measures=measures)
 
 
-def _block_size(counted: window_figures.PrefixCache | None, configured: int | None) -> tuple[int, str]:
+def _block_size(counted: prefix_counts.PrefixCache | None, configured: int | None) -> tuple[int, str]:
     """Return the block size and its source: the scenario before the server, whose label may differ for hybrid models."""
     if configured is not None:
         return configured, "scenario"
@@ -176,7 +176,7 @@ def _block_size(counted: window_figures.PrefixCache | None, configured: int | No
     return ASSUMED_BLOCK, "assumed"
 
 
-def _counted_block(counted: window_figures.PrefixCache | None, load: tuple[int, int] | None) -> CountedHits | None:
+def _counted_block(counted: prefix_counts.PrefixCache | None, load: tuple[int, int] | None) -> CountedHits | None:
     """Hits counted by the server; None if it reports none. `load`: first and last instant of the load."""
     if counted is None or not counted.queries or counted.hits is None:
         return None

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inferload.base.numbers import plural, short
-from inferload.results.documents.summary_document import Outcome, Reason, Results, State, Verdict
+from inferload.results.documents.summary_document import Results
+from inferload.results.documents.verdict_document import Outcome, Reason, State, Verdict
 from inferload.results.verdict.failures import count_text
 from inferload.results.verdict.validity import invalid_by
 from inferload.turns.record import Phase

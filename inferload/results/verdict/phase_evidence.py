@@ -9,7 +9,7 @@ from typing import Any
 from inferload.base.clock import NS_PER_MS, NS_PER_S
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, TURNS, streamed_tokens, typical_gap_ms
 from inferload.figures.turn_figures import CONNECT, ITL, LAG, TTFT, UPLOAD
-from inferload.results.documents.summary_document import steady
+from inferload.results.documents.figures_document import steady
 from inferload.results.readers import text, uses_of
 from inferload.results.statistics.intervals import order_interval
 from inferload.results.statistics.overload import Growth

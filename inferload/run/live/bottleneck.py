@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -134,24 +134,9 @@ class LiveDiagnosis:
         answered = [self._scrapes[number] for number in numbers]
         known = [gauges for _, gauges in answered]
         newest = known[-1] if known else {}
-        at_s = np.array([at_s for at_s, _ in answered], dtype=np.float64)
-        lasts_s = max(1.0, at_s[-1] - at_s[0]) if known else 1.0  # the wall clock can step back
-
-        def column(*names: str) -> Floats:
-            return np.array(
-                [next((gauges[name] for name in names if name in gauges), math.nan) for gauges in known],
-                dtype=np.float64,
-            )
-
         kv = KvBlocks.of(*(newest.get(name) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks")))
-        scrapes = Scrapes(
-            at_s=at_s,
-            running=column(_RUNNING),
-            capacity=column(_CAPACITY, _WAITING),
-            deferred=column(_DEFERRED),
-            kv_usage=column(_KV_USAGE),
-            head_tokens=np.full(len(known), math.nan),
-        )
+        scrapes = _scrapes(answered)
+        lasts_s = max(1.0, scrapes.at_s[-1] - scrapes.at_s[0]) if known else 1.0  # the wall clock can step back
         return WindowEvidence(
             start_s=0.0,
             end_s=lasts_s,
@@ -170,6 +155,25 @@ class LiveDiagnosis:
                 troubled=self._troubled(numbers, [gauges[_FINISHED] for gauges in known if _FINISHED in gauges]),
             ),
         )
+
+
+def _scrapes(answered: Sequence[tuple[float, Values]]) -> Scrapes:
+    """Return the gauges; the head of the queue is not known."""
+
+    def column(*names: str) -> Floats:
+        return np.array(
+            [next((gauges[name] for name in names if name in gauges), math.nan) for _, gauges in answered],
+            dtype=np.float64,
+        )
+
+    return Scrapes(
+        at_s=np.array([at_s for at_s, _ in answered], dtype=np.float64),
+        running=column(_RUNNING),
+        capacity=column(_CAPACITY, _WAITING),
+        deferred=column(_DEFERRED),
+        kv_usage=column(_KV_USAGE),
+        head_tokens=column(),
+    )
 
 
 def _heads(scrapes: Scrapes, gauges: Values, kv: KvBlocks | None) -> Floats:

@@ -6,7 +6,8 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.results import ci
-from inferload.results.documents.summary_document import State, Summary
+from inferload.results.documents.summary_document import Summary
+from inferload.results.documents.verdict_document import State
 from inferload.results.verdict.outcome import FAILED, OK, SIGNAL_CODES, USAGE, WORKERS_ENDED, Early, gravest
 from inferload.run.master.finish import RunResult
 from inferload.run.process.settings import ProcessSettings

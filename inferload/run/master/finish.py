@@ -17,8 +17,9 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.status_lines import columns
 from inferload.base.threads import in_thread
-from inferload.results.documents.summary_document import Reason, Summary
+from inferload.results.documents.summary_document import Summary
 from inferload.results.documents.typed_documents import document_of
+from inferload.results.documents.verdict_document import Reason
 from inferload.results.summarise.counts import (
     Counts,
     Course,

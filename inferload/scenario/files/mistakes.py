@@ -32,7 +32,7 @@ def _fault(detail: ErrorDetails, parsed: Parsed, schema: Schema) -> Fault:
     path = _written_path(detail, parsed.data)
     text = _TEXTS.get(detail["type"], _pydantic_text)(detail, path, schema)
     if detail["type"] in ("union_tag_not_found", "union_tag_invalid") and isinstance(detail["input"], Mapping):
-        path = (*path, _discriminator(detail))
+        path = (*path, str(detail["ctx"]["discriminator"]).strip("'"))
     if source := parsed.source_of(path):
         return Fault(0, path, text, source)
     within = parsed.sources_within(path) if detail["type"] == "value_error" else []
@@ -57,10 +57,6 @@ def _holds(data: Any, part: str | int) -> bool:
     if isinstance(data, Mapping):
         return part in data
     return isinstance(data, list) and isinstance(part, int) and part < len(data)
-
-
-def _discriminator(detail: ErrorDetails) -> str:
-    return str(detail["ctx"]["discriminator"]).strip("'")
 
 
 def _shown(value: Any) -> str:

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from inferload.analysis.comparison.side_names import expanded
-from inferload.analysis.comparison.sides import read_side
+from inferload.analysis.comparison.read_sides import expanded, read_side
 from inferload.deploy.variants import variant
 from paths import ROOT
 

@@ -16,7 +16,8 @@ from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.best import COST, BestSide, best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.page import of_comparisons
-from inferload.analysis.comparison.sides import NAMES, Run, Side, read_side
+from inferload.analysis.comparison.read_sides import read_side
+from inferload.analysis.comparison.sides import NAMES, Run, Side
 from inferload.analysis.data.figures import ALL, GOALS, figure
 from run_folders import write_run
 

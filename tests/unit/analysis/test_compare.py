@@ -18,7 +18,8 @@ from inferload.analysis.comparison import baselines, costs, documents, max_chang
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import Comparison, compare, table_rows
 from inferload.analysis.comparison.plausible import faults
-from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_run, read_side, settings_of_load
+from inferload.analysis.comparison.read_sides import read_run, read_side, settings_of_load
+from inferload.analysis.comparison.sides import NAMES, Run, Side, priced
 from inferload.analysis.data.figures import ALL, figure
 from paths import DATA
 from run_folders import write_run

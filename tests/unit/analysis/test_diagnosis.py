@@ -26,13 +26,7 @@ from inferload.base import rundir
 from inferload.base.deployments import Deployment
 from inferload.figures import metric_names as names
 from inferload.results.open_run import OpenRun
-from inferload.servers.bottleneck.evidence import (
-    ClientReason,
-    KvBlocks,
-    Scrapes,
-    max_num_seqs,
-    stream_interval,
-)
+from inferload.servers.bottleneck.evidence import ClientReason, KvBlocks, Scrapes, max_num_seqs, stream_interval
 from inferload.servers.bottleneck.rules import RULES, judge
 from inferload.servers.series import Floats, MetricSeries
 

@@ -9,7 +9,7 @@ import pytest
 import synthetic_run as synthetic
 from inferload.analysis.comparison import text as comparison_text
 from inferload.analysis.comparison.compare import compare
-from inferload.analysis.comparison.sides import read_side
+from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.data.figures import figure
 from inferload.analysis.report import report
 from markdown_it import MarkdownIt

@@ -13,15 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.data.frames import load
 from inferload.analysis.diagnosis.group import group_findings
-from inferload.analysis.diagnosis.routing import (
-    LEAST_LOSS,
-    LEAST_MOVED,
-    LOSES_HITS,
-    STAYS,
-    Routing,
-    judge,
-    moved_share,
-)
+from inferload.analysis.diagnosis.routing import LEAST_LOSS, LEAST_MOVED, LOSES_HITS, STAYS, Routing, judge, moved_share
 
 from inferload.figures import metric_names as names
 from inferload.results.open_run import OpenRun

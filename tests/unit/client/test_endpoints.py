@@ -18,8 +18,9 @@ from inferload.client.answers.answer import Answer
 from inferload.client.endpoints.table import DIALECTS
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.scenario.files.yaml_text import ScenarioError
-from inferload.scenario.scenario import RequestOptions, from_text
+from inferload.scenario.scenario import from_text
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
+from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.record import Failure
 from inferload.workload.content.messages import Message, Piece, Role, ToolCall
 from inferload.workload.content.prompts import approximate

@@ -16,8 +16,8 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.results import ci, ci_texts
-from inferload.results.documents.summary_document import GateResult
 from inferload.results.documents.typed_documents import document_of
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.verdict import outcome
 from inferload.results.verdict.gate_text import interval_text
 

@@ -20,7 +20,7 @@ from simulator_process import Simulator
 
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
-from inferload.results.documents.summary_document import GateResult
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.live_display import SPAN, Course, frame, sparkline
 from inferload.results.progress_lines import Snapshot
 from inferload.results.rolling_stats import Recent

@@ -25,7 +25,8 @@ from inferload.figures.table import Table, head_of
 from inferload.figures.turn_batch import TurnBatch
 from inferload.results import ci_texts, terminal_summary
 from inferload.results import summary as summary_of
-from inferload.results.documents.summary_document import Run, Summary, Verdict
+from inferload.results.documents.summary_document import Run, Summary
+from inferload.results.documents.verdict_document import Verdict
 from inferload.results.summary_input import Counted, SummaryInput, Surroundings
 from inferload.results.tables.run_tables import run_tables
 from inferload.results.verdict import gates, outcome

@@ -27,8 +27,10 @@ from inferload.figures.turn_figures import BY_KEY, HEADLINES, TURN_FIGURES
 from inferload.figures.turn_values import ExactValues
 from inferload.results import summary as summaries_of
 from inferload.results import terminal_summary
-from inferload.results.documents.summary_document import QUANTILES, Distribution, FirstExample, Run, Verdict, steady
+from inferload.results.documents.figures_document import QUANTILES, Distribution, steady
+from inferload.results.documents.summary_document import FirstExample, Run
 from inferload.results.documents.typed_documents import document_of
+from inferload.results.documents.verdict_document import Verdict
 from inferload.results.summary import exact_block
 from inferload.results.summary_input import (
     Counted,

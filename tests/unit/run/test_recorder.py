@@ -14,7 +14,8 @@ from inferload.figures import metric_names as names
 from inferload.figures import server_figures
 from inferload.figures.limits.slo import Slo
 from inferload.figures.server_figures import HIT_RATE, KV_CACHE_USAGE, PREEMPTIONS, RUNNING, WAITING
-from inferload.results.documents.summary_document import Run, Verdict
+from inferload.results.documents.summary_document import Run
+from inferload.results.documents.verdict_document import Verdict
 from inferload.results.rolling_stats import Recent
 from inferload.results.summary import build
 from inferload.results.summary_input import Counted, Gating, SummaryInput, Surroundings
