@@ -30,6 +30,7 @@ def module_of(path: Path) -> str:
 TIERS = {package: height for height, package in enumerate(reversed(RULES["layers"]))}
 
 
+@cache
 def package_of(module: str) -> str | None:
     """Return the longest entry of the table that is a prefix of the module's name."""
     return longest(module, TIERS)
