@@ -350,17 +350,25 @@ def test_every_text_of_a_rehearsal_says_that_it_is_simulated(tmp_path: Path) -> 
         assert "simulated" in text.read_text()
 
 
-def test_the_machine_has_no_part_in_the_verdict(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory: MAKE) -> virtual.VirtualRun:
+    """A run that its tests only read."""
+    return virtual.run(tmp_path_factory.mktemp("rehearsed"), scenario())
+
+
+def test_the_machine_has_no_part_in_the_verdict(rehearsed: virtual.VirtualRun) -> None:
     """Not even of one that is busy: nothing of it is measured."""
-    client = virtual.run(tmp_path, scenario()).summary["client"]
+    client = rehearsed.summary["client"]
     measured = {name: value for name, value in client.items() if name not in ("stamps", "reader", "readers")}
     assert {json.dumps(value) for value in measured.values() if not isinstance(value, dict)} <= {"null"}
     assert all(not value.get("count") for value in measured.values() if isinstance(value, dict))
 
 
-def test_runs_of_both_clocks_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rehearsed, real = virtual.run(tmp_path, scenario()).run_dir, synthetic_run.write(tmp_path / "real")
-    assert cli.main(["compare", str(real), str(rehearsed)]) == 2
+def test_runs_of_both_clocks_are_not_compared(
+    rehearsed: virtual.VirtualRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = synthetic_run.write(tmp_path / "real")
+    assert cli.main(["compare", str(real), str(rehearsed.run_dir)]) == 2
     expected = "compare: clock: real against virtual: a rehearsal is no measurement; compare runs of one clock"
     assert capsys.readouterr() == ("", f"inferload: {expected}\n")
 
