@@ -9,7 +9,7 @@ import subprocess
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -30,13 +30,16 @@ def module_of(path: Path) -> str:
 TIERS = {package: height for height, package in enumerate(reversed(RULES["layers"]))}
 
 
+@cache
 def package_of(module: str) -> str | None:
     """Return the longest entry of the table that is a prefix of the module's name."""
     return longest(module, TIERS)
 
 
-def longest(module: str, names: Iterable[str]) -> str | None:
-    return max((name for name in names if module == name or module.startswith(f"{name}.")), key=len, default=None)
+def longest(module: str, names: Container[str]) -> str | None:
+    while module and module not in names:
+        module = module.rpartition(".")[0]
+    return module or None
 
 
 @cache

@@ -29,17 +29,17 @@ class Parrot(LiveAgent):
 """
 
 
-def executed(folder: Path, **workload: Any) -> virtual.VirtualRun:
+def executed(folder: Path, *options: str, **workload: Any) -> virtual.VirtualRun:
     request, phases = {"continuous_usage": True}, {"sessions": 8, "drain_s": 60}
     file = scenario(folder, workload=AGENT | workload, request=request, phases=phases)
-    run = virtual.run(folder, file, "--details", "--report")
+    run = virtual.run(folder, file, "--details", *options)
     assert run.code == 0, run.text
     run.check_counts()
     return run
 
 
 def test_agents_call_tools_and_are_summarised_as_tasks(tmp_path: Path) -> None:
-    run = executed(tmp_path, parallel_calls=0.5)
+    run = executed(tmp_path, "--report", parallel_calls=0.5)
     (block,) = run.summary["tasks"].values()
     by_session = defaultdict(list)
     for row in sorted(run.turns, key=lambda row: row["turn_index"]):

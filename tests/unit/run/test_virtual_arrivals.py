@@ -52,7 +52,7 @@ def test_a_load_shape_scales_the_arrival_rate_and_its_end_is_that_of_the_run(tmp
     locustfile.write_text(SHAPE)
     arrivals = {"kind": "constant", "sessions_per_s": 10}
     file = scenario(tmp_path, arrivals=arrivals, workload__output_tokens=2, phases__measure_s=300)
-    run = virtual.run(tmp_path, file, "--report", locustfile=locustfile)
+    run = virtual.run(tmp_path, file, locustfile=locustfile)
     run.check_counts()
     check_files(run.run_dir)
     begun, drained = (mark(run.run_dir, "phase", phase) for phase in ("measure", "drain"))
@@ -219,7 +219,6 @@ def test_a_replay_sends_recorded_requests_at_recorded_times(tmp_path: Path) -> N
     """Replay 30 s of the bundled trace in 3 s."""
     run = executed(
         tmp_path,
-        "--report",
         workload={"kind": "replay", "path": str(SAMPLE), "format": "mooncake"},
         arrivals={"kind": "trace", "speed": 10},
         phases={"measure_s": None, "drain_s": 30},

@@ -1,6 +1,7 @@
 """Rates and overload of runs on a virtual clock, against a simulator of known capacity."""
 
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def loaded(folder: Path, load: float, kind: str, *, measure_s: float, drain_s: f
         phases={"warmup_s": 1, "measure_s": measure_s, "drain_s": drain_s},
         gates=[gate],
     )
-    return virtual.run(folder, file, "--report", simulator=SIMULATOR)
+    return virtual.run(folder, file, simulator=SIMULATOR)
 
 
 def test_a_closed_loop_reaches_the_capacity(tmp_path: Path) -> None:
@@ -32,10 +33,9 @@ def test_a_closed_loop_reaches_the_capacity(tmp_path: Path) -> None:
     assert rates["turns_per_s"] == pytest.approx(CAPACITY_PER_S, rel=0.02)
 
 
-@pytest.mark.parametrize("kind", ["poisson", "constant"])
-@pytest.mark.parametrize("load", [0.5, 0.9, 1.2, 4.0])
+@pytest.mark.parametrize(("load", "kind"), [*product((0.5, 0.9, 1.2), ("poisson", "constant")), (4.0, "constant")])
 def test_rates_and_overload_at_a_multiple_of_the_capacity(load: float, kind: str, tmp_path: Path) -> None:
-    run = loaded(tmp_path, load, kind, measure_s=20, drain_s=5, gate="turns_per_s > 0")
+    run = loaded(tmp_path, load, kind, measure_s=8 if load == 4 else 20, drain_s=5, gate="turns_per_s > 0")
     check_at(run, load > 1)
     if load < 1:
         assert run.summary["turns"]["failed"] == 0

@@ -228,7 +228,8 @@ OWN_KEYS = {"started_at", "held_s", "pid"} | {"origin", "folder"}  # of the two 
 def test_equal_seeds_give_equal_files_and_others_do_not(tmp_path: Path) -> None:
     runs = {}
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        run = virtual.run(tmp_path / name, scenario(), "--seed", seed, "--report", variant="t4-baseline")
+        pages = ["--report"] * (seed == "1")
+        run = virtual.run(tmp_path / name, scenario(), "--seed", seed, *pages, variant="t4-baseline")
         assert run.code == 0, run.text
         runs[name] = contents_of(run.run_dir)
     first, second, other = runs.values()
@@ -242,11 +243,11 @@ def test_a_users_own_tasks_and_tools_run_on_the_clock(tmp_path: Path) -> None:
     program = tmp_path / "tasks.py"
     program.write_text(TASKS)
     runs = [
-        virtual.run(tmp_path / name, "", "--run-time", "60s", "--users", "2", locustfile=program) for name in ("a", "b")
+        virtual.run(tmp_path / name, "", "--run-time", "30s", "--users", "2", locustfile=program) for name in ("a", "b")
     ]
     for run in runs:
         assert run.code == 0, run.text
-        assert run.summary["turns"]["ok"] > 20
+        assert run.summary["turns"]["ok"] > 10
     assert runs[0].turns == runs[1].turns
 
 
@@ -349,17 +350,25 @@ def test_every_text_of_a_rehearsal_says_that_it_is_simulated(tmp_path: Path) -> 
         assert "simulated" in text.read_text()
 
 
-def test_the_machine_has_no_part_in_the_verdict(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory: MAKE) -> virtual.VirtualRun:
+    """A run that its tests only read."""
+    return virtual.run(tmp_path_factory.mktemp("rehearsed"), scenario())
+
+
+def test_the_machine_has_no_part_in_the_verdict(rehearsed: virtual.VirtualRun) -> None:
     """Not even of one that is busy: nothing of it is measured."""
-    client = virtual.run(tmp_path, scenario()).summary["client"]
+    client = rehearsed.summary["client"]
     measured = {name: value for name, value in client.items() if name not in ("stamps", "reader", "readers")}
     assert {json.dumps(value) for value in measured.values() if not isinstance(value, dict)} <= {"null"}
     assert all(not value.get("count") for value in measured.values() if isinstance(value, dict))
 
 
-def test_runs_of_both_clocks_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rehearsed, real = virtual.run(tmp_path, scenario()).run_dir, synthetic_run.write(tmp_path / "real")
-    assert cli.main(["compare", str(real), str(rehearsed)]) == 2
+def test_runs_of_both_clocks_are_not_compared(
+    rehearsed: virtual.VirtualRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = synthetic_run.write(tmp_path / "real")
+    assert cli.main(["compare", str(real), str(rehearsed.run_dir)]) == 2
     expected = "compare: clock: real against virtual: a rehearsal is no measurement; compare runs of one clock"
     assert capsys.readouterr() == ("", f"inferload: {expected}\n")
 
@@ -368,7 +377,7 @@ def test_a_program_that_polls_the_clock_goes_on(tmp_path: Path) -> None:
     """With a wait of no time between two readings, and without one."""
     program = tmp_path / "polling.py"
     program.write_text(POLLING)
-    run = virtual.run(tmp_path, "", "--run-time", "5s", "--users", "1", locustfile=program)
+    run = virtual.run(tmp_path, "", "--run-time", "1s", "--users", "1", locustfile=program)
     assert run.code == 0, run.text
     assert run.summary["turns"]["ok"] >= 2
 
@@ -383,10 +392,10 @@ from locust import task
 class Polling(InferenceUser):
     @task
     def poll(self):
-        end = time.time() + 0.5
+        end = time.time() + 0.2
         while time.time() < end:
             gevent.sleep(0)
-        end = time.monotonic() + 0.05
+        end = time.monotonic() + 0.02
         while time.monotonic() < end:
             pass
         assert self.chat("word", max_tokens=2, name="poll").ok
@@ -414,9 +423,9 @@ class Waiting(InferenceUser):
         assert self.chat("word", max_tokens=2, name="ask").ok
 """
     )
-    run = virtual.run(tmp_path, "", "--run-time", "60s", "--users", "1", locustfile=program)
+    run = virtual.run(tmp_path, "", "--run-time", "20s", "--users", "1", locustfile=program)
     assert run.code == 0, run.text
-    assert 15 <= run.summary["turns"]["ok"] <= 20
+    assert 5 <= run.summary["turns"]["ok"] <= 7
 
 
 EARLY = """
@@ -457,7 +466,7 @@ def test_equal_runs_of_agents_whose_tools_sleep_and_draw(tmp_path: Path) -> None
     (tmp_path / "agents.py").write_text(AGENTS)
     load = {
         "schema": 1, "name": "agents", "workload": {"kind": "live_agent", "agent": f"{tmp_path}/agents.py:Agent"},
-        "arrivals": {"kind": "closed", "users": 6, "spawn_per_s": 6}, "phases": {"measure_s": 20, "drain_s": 30},
+        "arrivals": {"kind": "closed", "users": 6, "spawn_per_s": 6}, "phases": {"measure_s": 4, "drain_s": 30},
     }  # fmt: skip
     runs = [virtual.run(tmp_path / name, load, env={"PYTHONHASHSEED": seed}) for name, seed in (("a", "1"), ("b", "2"))]
     assert [run.code for run in runs] == [0, 0], runs[0].text
