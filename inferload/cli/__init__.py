@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TextIO, cast
 
@@ -68,12 +69,18 @@ GROUPS = {
 }
 
 
+@cache
+def _satellites() -> Sequence[EntryPoint]:
+    """Return the commands of other packages. The search reads files of all that is installed."""
+    return tuple(entry_points(group="inferload.commands"))
+
+
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """Return the parser with the sub-command `command`; with none if there is no such command. Only its module is imported.
 
     A sub-command sets `run`, a function of the parsed arguments that returns the exit code.
     """
-    satellites = {entry.name: entry for entry in entry_points(group="inferload.commands")}
+    satellites = {} if command in BUILT_IN else {entry.name: entry for entry in _satellites()}
     parser = argparse.ArgumentParser(
         prog="inferload",
         usage="%(prog)s [-h] [--version] COMMAND ...",

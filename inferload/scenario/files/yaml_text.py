@@ -6,6 +6,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -101,11 +102,18 @@ def scalar(text: str) -> Any:
     return text
 
 
+@lru_cache(maxsize=8)
+def _composed(text: str) -> yaml.Node | None:
+    """Return the nodes, which nothing changes: sweeps, studies and comparisons parse one text again and again."""
+    node: yaml.Node | None = yaml.compose(text, Loader=yaml.BaseLoader)
+    return node
+
+
 def parse(text: str) -> Parsed:
     """Parse one YAML document. Invalid YAML gives one fault and no data."""
     parsed = Parsed()
     try:
-        node = yaml.compose(text, Loader=yaml.BaseLoader)
+        node = _composed(text)
     except yaml.MarkedYAMLError as error:
         parsed.faults.append(_syntax_fault(error))
         return parsed

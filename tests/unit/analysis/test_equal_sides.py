@@ -14,22 +14,26 @@ import pytest
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.sides import Run, Side
 from inferload.analysis.data.figures import ALL, DEFAULT_PRIMARY, figure
-from inferload.deploy.simulator.core.offline import Offline, OfflineRequest, simulate
+from inferload.deploy.simulator.core.offline import Offline, OfflineRequest, Results, simulate
 from scipy import stats
 
 from inferload.results.statistics.paired_runs import ALPHA, OTHERS_ALONE
 
-SCHEDULES, REPEATS, TURNS = 40, 16, 60
+SCHEDULES, REPEATS, TURNS = 20, 6, 60
 
 
 @cache
-def recorded(schedule: int, repeat: int, slower: float = 0.0) -> Run:
-    """Return a run of a schedule. `slower`: share by which all steps take longer."""
+def simulated(schedule: int, repeat: int) -> Results:
     rng, at_s, requests = Random(schedule), 0.0, []
     for _ in range(TURNS):
         at_s += rng.expovariate(8.0)
         requests.append(OfflineRequest(at_s, rng.randint(8, 40), rng.randint(50, 400)))
-    found = simulate(requests, Offline.preset("cpu-tiny", seed=1000 * schedule + repeat))
+    return simulate(requests, Offline.preset("cpu-tiny", seed=1000 * schedule + repeat))
+
+
+def recorded(schedule: int, repeat: int, slower: float = 0.0) -> Run:
+    """Return a run of a schedule. `slower`: share by which all steps take longer."""
+    found = simulated(schedule, repeat)
     ttft, tpot, e2e = (1e3 * (1 + slower) * values for values in (found.ttft_s, found.tpot_s, found.e2e_s))
     window_s = float(found.last_s.max())
     figures = {
