@@ -34,16 +34,10 @@ if sys.argv[1] not in ("-m", "-Pm") or any("simulator" in word for word in sys.a
 env = {{name.decode(errors="surrogateescape"): text.decode(errors="surrogateescape") for name, text in posix.environ.items()}}
 order = {{"module": sys.argv[2], "arguments": sys.argv[3:], "env": env, "cwd": posix.getcwd()}}
 order.update(linked=True, python=sys.argv[0])
-<<<<<<< HEAD
 link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
 link.connect({reports!r} if sys.argv[2] == "inferload" and sys.argv[3] in ("report", "compare") else {path!r})
 passed = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
 link.sendmsg([marshal.dumps(order)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, passed)])
-=======
-link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-link.connect({reports!r} if sys.argv[2] == "inferload" and sys.argv[3] in ("report", "compare") else {path!r})
-socket.send_fds(link, [json.dumps(order).encode()], [0, 1, 2])
->>>>>>> 15c7478b64d0afcdc77301887ca7aaec7c548bf3
 pid = int(link.recv(64))
 def forward(number, frame):
     try:
