@@ -15,8 +15,7 @@ from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure, has_
 from inferload.figures.server_figures import SERVER_FIGURES, Server
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results import readers
-from inferload.results.documents.cache_document import EarlierRun
-from inferload.results.documents.figures_document import Slo
+from inferload.results.documents.figures_document import EarlierRun, Slo
 from inferload.results.documents.summary_document import (
     Client,
     OtherRequests,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from inferload.base import rundir
 from inferload.base.arrow import pc
-from inferload.results.documents.cache_document import (
+from inferload.results.documents.figures_document import (
     Cache,
     CountedHits,
     EarlierRun,

@@ -1,7 +1,8 @@
 """Runs of a process: `Execution.execute` is a whole run, from the check of the server to its documents."""
 
 import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import gevent
 
 from inferload.base import clock, rundir
 from inferload.base.errors import UsageError
+from inferload.base.status_lines import StatusLines
 from inferload.base.threads import in_thread
 from inferload.campaign.machine import calibration
 from inferload.locust_adapters import runners
@@ -17,7 +19,7 @@ from inferload.locust_adapters.csv_files import HistoryWriter
 from inferload.locust_adapters.logs import first_of_each
 from inferload.locust_adapters.process import WorkerCount
 from inferload.results.verdict.outcome import SIGNAL_CODES
-from inferload.run.master import finish, progress
+from inferload.run.master import finish
 from inferload.run.master.end_report import EndReport, Outcome
 from inferload.run.master.finish import RunResult
 from inferload.run.master.lifecycle import cache_passes, worker_setup
@@ -224,7 +226,7 @@ class Execution:
             raise UsageError(
                 f"run directory {run.directory.path}: {rundir.reason(error)}; name another with --run-dir"
             ) from error
-        end_progress = progress.begin(run, status_lines=self.process.headless)
+        end_progress = _begin_progress(run, status_lines=self.process.headless)
         live = self.live = None if self.process.headless else _live(run)
         try:
             yield tables
@@ -289,3 +291,27 @@ def _live(run: MasterRun) -> "LiveRun":
     from inferload.run.master.live import LiveRun  # of processes with a web UI only
 
     return LiveRun(run)
+
+
+def _begin_progress(run: MasterRun, status_lines: bool) -> Callable[[], None]:
+    """Begin the progress file, and status lines or --live if the log is a terminal. Return a function that ends both.
+
+    A run without them imports nothing for it.
+    """
+    status, ends = StatusLines(sys.stderr), []
+    if run.own.progress_file is not None or (status_lines and status.enabled):
+        from inferload.run.master.so_far import LiveFigures, LiveStatus, ProgressFile
+
+        if run.own.progress_file is not None:
+            ends.append(ProgressFile(run, run.own.progress_file).close)
+        if status_lines and status.enabled:
+            display = LiveFigures if run.own.live else LiveStatus
+            ends.append(display(run, status).close)
+    if status_lines and run.own.live and not status.enabled:
+        logger.warning("--live: stderr is no terminal, or TERM is dumb; the run shows no live figures")
+
+    def end() -> None:
+        for close in ends:
+            close()
+
+    return end

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from inferload.base import rundir
-from inferload.base.clock import now_ns
+from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.status_lines import columns
@@ -39,11 +39,13 @@ from inferload.results.terminal_summary import brief, details, diagnosis_line
 from inferload.results.verdict import outcome
 from inferload.run.master.analysis_process import analyse
 from inferload.run.master.lifecycle.master_run import MasterRun
-from inferload.run.master.lost_load import count_lost_arrivals
+from inferload.run.master.lifecycle.workers import Member
 from inferload.run.master.manifest import about, manifest, models_of
 from inferload.run.master.run_redaction import redacted
 from inferload.servers.scrape_http import MetricsUrl
+from inferload.workload.arrivals import schedule_of
 from inferload.workload.plan.load_text import LoadText, load_text
+from inferload.workload.quota import Quota
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     """
     folder = run.directory.path
     rundir.free_reserve(folder)
-    lost = count_lost_arrivals(run)
+    lost = _count_lost_arrivals(run)
     if lost:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
     run.marks.flush()
@@ -187,3 +189,40 @@ def make_report(folder: Path) -> None:
         analyse("report", str(folder))
     except UsageError as error:
         logger.warning("no report: %s; create it with: inferload report %s", error, folder)
+
+
+def _count_lost_arrivals(run: MasterRun) -> int:
+    """Count arrivals of lost workers as dropped; return their number.
+
+    These are the arrivals that a worker had not begun at its last report, and those due from then to the end of the load.
+    """
+    if not run.roster.gone or not run.windows:
+        return 0
+    waiting, rate = run.totals.tallies.drop_waiting(), run.spec.rate
+    return waiting + (0 if rate is None else sum(_of_worker(run, member, rate) for member in run.roster.gone))
+
+
+def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
+    start_ns = run.windows[0].start_ns
+    end_ns = next((w.end_ns for w in run.windows if w.phase == "measure"), None)
+    if end_ns is None:
+        return 0
+    scenario, sessions = run.spec.scenario, run.preflight.sessions
+    schedule = schedule_of(scenario, sessions, first_rate, member.stripe, len(run.roster))
+    for at_ns, rate in run.steering.rate_changes:
+        schedule.set_rate(max(0.0, (at_ns - start_ns) / NS_PER_S), rate)
+    quota = Quota.of(scenario, member.stripe, len(run.roster))
+    dropped = 0
+    while (arrival := schedule.next()) is not None:
+        due_ns = start_ns + round(arrival.due_s * NS_PER_S)
+        if due_ns >= end_ns:
+            break
+        window = next(w for w in run.state.phases.stepped if w.holds(due_ns))
+        if not quota.take_session(window.phase):
+            break
+        if due_ns >= member.booked_ns:
+            class_name = sessions.class_of(arrival.index)
+            run.totals.tallies.session_planned(window.phase, class_name, step=window.step)
+            run.totals.tallies.session_dropped(window.phase, class_name, step=window.step)
+            dropped += 1
+    return dropped

@@ -222,7 +222,7 @@ CLOCK_READERS = {
     "inferload.base.clock",
     "deploy.vllm_cpu.install",  # runs without the package, on the standard library alone
     "inferload.locust_adapters.process",  # asks for the clock of Locust, to replace it
-    "inferload.run.virtual.process_time",  # replaces the readings of the process
+    "inferload.run.virtual.start",  # replaces the readings of the process
     "locustfiles.toolagent",  # a program of a user
 }
 
