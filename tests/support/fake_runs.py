@@ -124,7 +124,7 @@ class FakeProcess:
             "MasterRun": self._new_run,
             "HistoryWriter": lambda *arguments: self.write_history(),
             "_live": lambda run: SimpleNamespace(over=True, close=lambda: None),
-            "progress.begin": lambda run, status_lines: lambda: None,
+            "_begin_progress": lambda run, status_lines: lambda: None,
             "finish.begin": lambda run: None,
             "finish.conclude": lambda run, errors: self._conclude(run),
         }.items():
