@@ -48,24 +48,24 @@ def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float, 
         window = ServerWindow(server, None, None, wall[0], wall[1])  # the nearest scrapes are outside the window
     events, fastest = view.events.between(start_s, end_s), view.fastest
     return WindowEvidence(
-        start_s,
-        end_s,
-        server.target,
-        _scrapes(run, window, view),
-        _setup(run, server),
-        Served.of(
+        start_s=start_s,
+        end_s=end_s,
+        target=server.target,
+        scrapes=_scrapes(run, window, view),
+        setup=_setup(run, server),
+        served=Served.of(
             window,
             server_cpu_share=server_figures.PROCESS_CPU.number(window),
             **_speculation(window),
             **_engines(window),
         ),
-        _client_side(run.summary, view, events, view.ttft_ms[view.firsts(start_s, end_s)]),
-        ItlByLoad(
-            _itl_by_running(run, events, window),
-            None if fastest is None else fastest.itl_ms,
-            None if fastest is None else fastest.load_ratio(events, start_s, end_s),
+        client=_client_side(run.summary, view, events, view.ttft_ms[view.firsts(start_s, end_s)]),
+        itl=ItlByLoad(
+            itl_by_running=_itl_by_running(run, events, window),
+            itl_alone_ms=None if fastest is None else fastest.itl_ms,
+            load_ratio=None if fastest is None else fastest.load_ratio(events, start_s, end_s),
         ),
-        _whole_run(run.summary, view.slo),
+        run=_whole_run(run.summary, view.slo),
     )
 
 
@@ -116,9 +116,9 @@ def _whole_run(summary: Summary | None, slo: Mapping[str, float]) -> WholeRun:
     expected, counted, routed = summary.cache.expected, summary.cache.counted, summary.cache.routed
     of_one = None if expected is None else expected.hit_rate
     return WholeRun(
-        of_one if expected is None or routed is None else routed.stay_hit_rate,
-        None if counted is None else counted.hit_rate,
-        slo,
+        expected_hit_rate=of_one if expected is None or routed is None else routed.stay_hit_rate,
+        counted_hit_rate=None if counted is None else counted.hit_rate,
+        slo=slo,
     )
 
 

@@ -1,4 +1,4 @@
-"""What every report needs and no run changes, made once by the fork server that imports this module."""
+"""Constants of all reports, which the fork server makes by importing this: compiled templates, packed chart library, decoders."""
 
 import msgspec
 from inferload.analysis.pages import shell

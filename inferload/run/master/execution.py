@@ -221,8 +221,10 @@ class Execution:
             finish.begin(run)
             runners.clear_statistics(self.environment.runner)
             tables = HistoryWriter(run.directory.path, self.environment, run.anchor)
-        except OSError as error:
+        except Exception as error:
             run.close()
+            if not isinstance(error, OSError):
+                raise
             raise UsageError(
                 f"run directory {run.directory.path}: {rundir.reason(error)}; name another with --run-dir"
             ) from error

@@ -84,7 +84,7 @@ class ClientReason:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is known of the server apart from the window. `server`: engine, by the names of its metrics."""
+    """Configuration of the server. None: not known. `server`: engine, by the names of its metrics."""
 
     max_num_seqs: int | None = None  # per engine
     engines: int = 1
@@ -160,7 +160,7 @@ class ItlByLoad:
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """What is known of the run. `expected_hit_rate`, `counted_hit_rate`: of the prefix caches of all servers."""
+    """Figures and limits of the run. `expected_hit_rate`, `counted_hit_rate`: of the prefix caches of all servers."""
 
     expected_hit_rate: float | None = None
     counted_hit_rate: float | None = None

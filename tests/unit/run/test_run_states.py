@@ -139,6 +139,19 @@ def test_a_failure_in_a_step_ends_the_run_and_the_next_one_can_begin(
     assert (process.environment.process_exit_code, process.controller.trouble) == (0, None)
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), UsageError("no"), RuntimeError("no")])
+def test_a_run_whose_manifest_cannot_be_written_is_closed(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def begin(_run: object) -> None:
+        raise error
+
+    process = Process("over", lambda controller: None, monkeypatch=monkeypatch, folder=tmp_path, headless=False)
+    monkeypatch.setattr("inferload.run.master.execution.finish.begin", begin)
+    assert process.execute() == 2
+    assert [run.closed for run in process.runs] == [True]
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_the_process_ends_a_while_after_the_run_of_autostart_unless_another_is_under_way(
     again: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -55,7 +55,7 @@ class RunLoad:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
-        if kind is not None:  # an error between two phases: nobody would end the load
+        if kind is not None:  # an error between two phases: nothing else ends the load
             self._channel.announce(protocol.DRAIN)
             self.abort()
         gevent.killall(self._marking, block=False)
