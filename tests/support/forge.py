@@ -20,9 +20,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 _HERE, _PYTHON = Path(__file__), sys.executable  # which tests replace by a proxy
 # `sys.executable` in a fork. It imports built-in modules only, and starts in a few milliseconds.
@@ -191,8 +191,8 @@ def _slow_disk(folder: Path) -> Path:
     """Build the library of `slow_disk`, which does nothing in programs without its environment variables."""
     library = folder / "slowdisk.so"
     if not library.exists():
-        command = ["cc", "-std=c11", "-shared", "-fPIC", "-o", library, _HERE.with_name("slowdisk.c"), "-ldl"]
-        subprocess.run(command, check=True)
+        source = _HERE.with_name("slowdisk.c")
+        subprocess.run(["cc", "-std=c11", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
     return library
 
 
@@ -244,7 +244,7 @@ SIMULATOR = Forge("inferload.deploy.simulator.command")
 def _serve(number: int, path: str, modules: Sequence[str]) -> None:
     """Fork for each connection; send it the pid, and at the end of the process its exit code. Exits at the end of stdin.
 
-    The program of a proxy (`linked`) is killed if the proxy is.
+    A client may go away at any step. The program of a proxy (`linked`) is killed if the proxy goes away.
     """
     # Saved before the imports: gevent, imported by Locust, replaces them by versions that need an event loop.
     poller, fork, waitpid, close, Socket = select.poll(), os.fork, os.waitpid, os.close, socket.socket
@@ -254,54 +254,81 @@ def _serve(number: int, path: str, modules: Sequence[str]) -> None:
     inspect.getmodule(sys._getframe())  # caches the files of all modules, for inspect.stack() in the forks
     gc.collect()
     gc.freeze()  # collections in the forks need not scan the imported objects
+    waiting: dict[int, Any] = {}  # links without an order yet, by descriptor
     links: dict[int, tuple[Any, int]] = {}  # by the pidfd of the process
     proxies: dict[int, int] = {}  # pids by the descriptor of the link
     poller.register(listener, select.POLLIN)
     poller.register(0, select.POLLIN | select.POLLHUP)
     while True:
-        for ready, _event in poller.poll():
-            if ready == 0:
-                shutil.rmtree(os.path.dirname(path))
-                return
-            if ready in proxies:
-                poller.unregister(ready)
-                os.kill(proxies.pop(ready), signal.SIGKILL)
-                continue
-            if ready != listener.fileno():
-                if ready not in links:
-                    continue  # the program of this link has ended in the same round
-                link, pid = links.pop(ready)
-                poller.unregister(ready)
-                close(ready)
-                if proxies.pop(link.fileno(), None):
-                    poller.unregister(link.fileno())
-                code = os.waitstatus_to_exitcode(waitpid(pid, 0)[1])
-                with contextlib.suppress(OSError):
-                    link.send(str(code).encode())
+        # One event of each poll: the next ones may be of descriptors that this one closes and another takes.
+        ready = poller.poll()[0][0]
+        if ready == 0:
+            shutil.rmtree(os.path.dirname(path))
+            return
+        if ready == listener.fileno():
+            link = Socket(fileno=listener._accept()[0])  # type: ignore[attr-defined]
+            waiting[link.fileno()] = link
+            poller.register(link, select.POLLIN)
+        elif ready in waiting:
+            link = waiting.pop(ready)
+            poller.unregister(ready)
+            order, descriptors = _order(link)
+            if order is None:
                 link.close()
                 continue
-            accepted, _ = listener._accept()  # type: ignore[attr-defined]
-            link = Socket(fileno=accepted)
-            text, descriptors, _flags, _where = socket.recv_fds(link, 1 << 20, 3)
-            order = marshal.loads(text)
             pid = fork()
             if pid == 0:
-                _become(order, descriptors, [listener, link, *(other for other, _pid in links.values())], links)
-                raise SystemExit  # not reached
+                sockets = [listener, link, *waiting.values(), *(other for other, _pid in links.values())]
+                _become(order, descriptors, sockets, links)
             for each in descriptors:
                 close(each)
-            link.send(str(pid).encode())
+            with contextlib.suppress(OSError):
+                link.send(str(pid).encode())
             descriptor = os.pidfd_open(pid)
             links[descriptor] = link, pid
             poller.register(descriptor, select.POLLIN)
             if order.get("linked"):
                 proxies[link.fileno()] = pid
                 poller.register(link.fileno(), select.POLLHUP)
+        elif ready in proxies:
+            poller.unregister(ready)
+            os.kill(proxies.pop(ready), signal.SIGKILL)
+        else:
+            link, pid = links.pop(ready)
+            poller.unregister(ready)
+            close(ready)
+            if proxies.pop(link.fileno(), None):
+                poller.unregister(link.fileno())
+            code = os.waitstatus_to_exitcode(waitpid(pid, 0)[1])
+            with contextlib.suppress(OSError):
+                link.send(str(code).encode())
+            link.close()
 
 
-def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence[Any], pidfds: Sequence[int]) -> None:
-    """Set up the fork like a new Python process, and run the module."""
-    import runpy
+def _order(link: Any) -> tuple[dict[str, Any] | None, Sequence[int]]:
+    """Return the order of a client, and the descriptors of the streams; None if it has gone away."""
+    try:
+        text, descriptors, _flags, _where = socket.recv_fds(link, 1 << 20, 3)
+    except OSError:
+        return None, []
+    return (marshal.loads(text) if text else None), descriptors
+
+
+def _become(
+    order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence[Any], pidfds: Iterable[int]
+) -> NoReturn:
+    """Set up the fork like a new Python process, run the module, and exit."""
+    import traceback
+
+    try:
+        _set_up(order, descriptors, sockets, pidfds)
+    except BaseException:  # noqa: BLE001 (a fork must not go on as a fork server)
+        traceback.print_exc()
+        os._exit(1)
+    _run(order["module"])
+
+
+def _set_up(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence[Any], pidfds: Iterable[int]) -> None:
 
     if "gevent" in sys.modules:  # importing Locust creates an event loop
         sys.modules["gevent"].reinit()
@@ -322,9 +349,14 @@ def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence
     os.environ.update(order["env"])
     sys.argv = ["", *order["arguments"]]
     sys.path[0] = order["cwd"]
+
+
+def _run(module: str) -> NoReturn:
+    import runpy
+
     code: Any = 0
     try:
-        runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as leaving:
         code = leaving.code
     except BaseException:  # noqa: BLE001 (printed like an uncaught exception of a program)
@@ -339,7 +371,7 @@ def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence
     _leave(code or 0)
 
 
-def _leave(code: int) -> None:
+def _leave(code: int) -> NoReturn:
     import atexit
 
     threading._shutdown()  # type: ignore[attr-defined]
