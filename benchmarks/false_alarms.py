@@ -18,7 +18,8 @@ from random import Random
 
 import numpy as np
 from inferload.analysis.comparison.compare import Comparison, compare
-from inferload.analysis.comparison.sides import Run, Side, read_run
+from inferload.analysis.comparison.read_sides import read_run
+from inferload.analysis.comparison.sides import Run, Side
 from inferload.analysis.data.figures import ALL, DEFAULT_PRIMARY, figure
 
 from benchmarks.machine import load_average, machine

@@ -1,1 +1,1 @@
-"""Servers: variants of vLLM, launcher, rendered configurations, sweeps, studies, and the simulator."""
+"""Servers: variants of vLLM, launcher, rendered configurations, and the simulator."""

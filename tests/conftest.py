@@ -4,14 +4,17 @@ import os
 import re
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import forge
 import gevent
 import hypothesis
 import pytest
 import simulator_process
-from e2e_runs import RunPool
+from e2e_runs import RunCase, RunPool
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
@@ -94,12 +97,33 @@ def simulator() -> Iterator[Callable[..., Simulator]]:
         simulator_process.stop(each)
 
 
+@pytest.fixture
+def forked_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules that the tested code starts with `sys.executable` are forks, without the CPU time of their imports."""
+    monkeypatch.setattr(sys, "executable", forge.LOCUST.proxy())
+
+
+@pytest.fixture
+def forked_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for programs without Locust: reports, comparisons, scrapes."""
+    monkeypatch.setattr(sys, "executable", forge.COMMANDS.proxy())
+
+
 @pytest.fixture(scope="session")
 def run_pool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunPool]:
     """Runs of the selected end-to-end tests, executed concurrently from the first such test on."""
     pool = RunPool(request.session.items, tmp_path_factory.mktemp("e2e"))
     yield pool
     pool.close()
+
+
+@pytest.fixture
+def ended(run_pool: RunPool, run_case: RunCase) -> Any:
+    """Result of the run of a test with `run_cases`. A traceback in its output fails the test, but for `raises` cases."""
+    result = run_pool.result(run_case)
+    text = getattr(result, "text", "")
+    assert hasattr(run_case.execute, "raises") or "Traceback" not in text, text
+    return result
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 A mutant is one change by an operator of Cosmic Ray at one place of the code: another comparison, another number, another branch.
 The sample is drawn by place, each with one operator, so that operators with many variants do not outweigh the others. Each mutant
-is tested in a copy of the package `inferload`; the working tree stays as it is.
+is tested in a copy of the checkout; the working tree stays as it is.
 """
 
 import argparse
@@ -84,31 +84,36 @@ def killed(mutant: Mutant, copy: Path) -> bool:
     module, original = copy / mutant.module, (ROOT / mutant.module).read_text(encoding="utf-8")
     module.write_text(mutant.code(), encoding="utf-8")
     try:
-        return any(not passes(f"tests/unit/{folder}", copy) for folder in folders)
+        return any(failure(f"tests/unit/{folder}", copy) for folder in folders)
     finally:
         module.write_text(original, encoding="utf-8")
 
 
-def passes(tests: str, copy: Path) -> bool:
-    """Run the tests with the package in the copy; return True if they pass."""
-    # The program `pytest`, not `python -m pytest`, which would put the working tree before the copy.
+def failure(tests: str, copy: Path) -> str:
+    """Run the tests with the package in the copy; return the end of the output if they fail."""
+    # The program `pytest`, not `python -m pytest`, which would put the working directory first.
     command = [str(Path(sys.executable).with_name("pytest")), "-x", "-q", "-p", "no:cacheprovider", tests]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    # Byte code is reused if a source file has the same second and size; the tests of a mutant take longer than a second.
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": ""}
     try:
-        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=LIMIT_S, check=False)
+        ran = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
     except subprocess.TimeoutExpired:
-        return False
-    return ran.returncode == 0
+        return f"{tests} did not end within {LIMIT_S} s"
+    return (ran.stdout[-2000:] + ran.stderr[-1000:] or "no output") if ran.returncode else ""
 
 
 def copies(number: int) -> SimpleQueue[Path]:
-    """Copy the package; return a queue of so many copies."""
+    """Copy the checkout; return a queue of so many copies."""
     shutil.rmtree(COPIES, ignore_errors=True)
     made: SimpleQueue[Path] = SimpleQueue()
     for index in range(number):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "inferload", COPIES / str(index) / "inferload", ignore=ignored)
-        made.put(COPIES / str(index))
+        copy = COPIES / str(index)
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".?*", "__pycache__", "*.egg-info"))
+        for part in ("analysis", "deploy", "locustfiles", "scenarios"):  # the environment has those of the working tree
+            (copy / "inferload" / part).symlink_to(copy / part)
+        made.put(copy)
     return made
 
 
@@ -121,8 +126,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     free, mutants = copies(2), sample(options.size, options.seed)
     for folder in sorted({folder for tests in TARGETS.values() for folder in tests}):
-        if not passes(f"tests/unit/{folder}", COPIES / "0"):
-            sys.exit(f"tests/unit/{folder} fails without a mutant; mend it first")
+        if text := failure(f"tests/unit/{folder}", COPIES / "0"):
+            sys.exit(f"{text}\ntests/unit/{folder} fails without a mutant; mend it first")
     print(f"{len(mutants)} mutants, seed {options.seed}", flush=True)
 
     def tested(mutant: Mutant) -> bool:

@@ -1,18 +1,25 @@
-"""Run all tests in several concurrent pytest processes: `make test`, and with the argument `vllm` `make test-vllm`.
+"""Run all tests in several concurrent processes: `make test`, and with the argument `vllm` `make test-vllm`.
 
-Further arguments are passed to each pytest. `pytest` alone runs the same tests sequentially.
+The processes are forks of one that has imported and collected all tests. Further arguments are passed to pytest. `pytest` alone
+runs the same tests sequentially.
 """
 
-import subprocess
+import gc
+import multiprocessing.connection
+import os
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
+import gevent
+import pytest
+
 TESTS = Path(__file__).parent
-# Files with run cases (tests/support/e2e_runs.py), which are executed concurrently within one pytest.
+# Files with run cases (tests/support/e2e_runs.py), which are executed concurrently within one process.
 RUN_CASES = "run_cases("
 # Files that start programs or are time-critical, long ones first. They run before CPU-bound tests, which have a lower priority;
 # so have runs on the virtual clock, which do not wait.
@@ -24,25 +31,33 @@ STARTING_FILES = (
 )
 # Files of tests with real vLLM that share a server or are time-critical.
 VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_live.py", "test_vllm_server.py")
-LOW_PRIORITY = ("nice", "-n", "10")
-LONG_TIMEOUT = ("-o", "timeout=1200")  # of tests with low priority, which get the remaining CPU time
-BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
-WAITING, COMPUTING = ("-n", "3"), ("-n", "2")  # processes for tests that mostly wait, and for CPU-bound ones
-NO_TESTS = 5  # pytest's exit code if no test is selected
+LOW_PRIORITY = 10
+LONG_TIMEOUT_S = 1200  # of tests with low priority, which get the remaining CPU time
 
 
-def groups() -> tuple[list[Path], list[Path], list[Path]]:
-    """Return the test files by group: run cases, starting programs, CPU-bound."""
+@dataclass(frozen=True)
+class Groups:
+    """Test files: those of one process, those of `waiting` processes after them, and beside both those of `computing` ones."""
+
+    together: list[Path]
+    starting: list[Path]
+    others: list[Path]
+    waiting: int = 3
+    computing: int = 2
+
+
+def groups() -> Groups:
+    """Return the files with run cases, those that start programs, and CPU-bound ones."""
     everything = files("test_*.py")
     run_files = [file for file in everything if RUN_CASES in file.read_text(encoding="utf-8")]
     starting = [file for file in files(*STARTING_FILES) if file not in run_files]
-    return run_files, starting, [file for file in everything if file not in {*run_files, *starting}]
+    return Groups(run_files, starting, [file for file in everything if file not in {*run_files, *starting}])
 
 
-def vllm_groups() -> tuple[list[Path], list[Path]]:
-    """Return the test files in two groups: those that share a vLLM server or are time-critical, and all others."""
+def vllm_groups() -> Groups:
+    """Return the files that share a vLLM server or are time-critical, and all others."""
     sharing = files(*VLLM_SERVER_FILES)
-    return sharing, [file for file in files("test_*.py") if file not in sharing]
+    return Groups(sharing, [], [file for file in files("test_*.py") if file not in sharing], waiting=1, computing=1)
 
 
 def files(*patterns: str) -> list[Path]:
@@ -50,58 +65,173 @@ def files(*patterns: str) -> list[Path]:
     return list(dict.fromkeys(file for pattern in patterns for file in sorted(TESTS.rglob(pattern))))
 
 
+class Queue:
+    """Jobs of test items, of which each process takes the next one. A pipe: a read of a number is atomic."""
+
+    def __init__(self, name: str, jobs: list[list[pytest.Item]], low_priority: bool = False) -> None:
+        self.name, self.low_priority = name, low_priority
+        self._jobs = jobs
+        self._numbers, into = os.pipe()
+        os.write(into, b"".join(number.to_bytes(4, "big") for number in range(len(jobs))))
+        os.close(into)
+
+    def items(self) -> Iterator[pytest.Item]:
+        while number := os.read(self._numbers, 4):
+            for item in self._jobs[int.from_bytes(number, "big")]:
+                if self.low_priority and not item.get_closest_marker("timeout"):
+                    item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
+                yield item
+
+
+@dataclass
+class Process:
+    """A fork with its messages, and nodeid and location of its test."""
+
+    pid: int
+    messages: Connection
+    test: tuple[str, tuple[str, int | None, str]] = ("", ("", None, ""))
+
+
+class SideBySide:
+    """Plugin of pytest that runs the collected tests in forks, and reports their results as its own."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._processes: list[Process] = []
+        self._with_result: set[str] = set()
+
+    def pytest_collection(self) -> None:
+        import forge
+
+        for server in (forge.LOCUST, forge.COMMANDS, forge.SIMULATOR):
+            server.proxy()  # starts the one of all processes, which imports its modules meanwhile
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        if session.testsfailed or session.config.option.collectonly:
+            return None  # pytest reports the errors of the collection, or lists the tests
+        by_file = defaultdict[Path, list[pytest.Item]](list)
+        for item in session.items:
+            by_file[item.path].append(item)
+        together = Queue("together", [[item for file in self._groups.together for item in by_file[file]]])
+        starting = Queue("starting", [by_file[file] for file in self._groups.starting])
+        others = Queue("others", [by_file[file] for file in self._groups.others], low_priority=True)
+        session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # one folder of all processes
+        gc.freeze()
+        try:
+            self._fork(session, together, starting, others)
+            for _ in range(self._groups.computing):
+                self._fork(session, others)
+            while self._processes:
+                ready = multiprocessing.connection.wait([process.messages for process in self._processes])
+                for process in [process for process in self._processes if process.messages in ready]:
+                    if self._receive(session, process):
+                        for _ in range(self._groups.waiting - 1):
+                            self._fork(session, starting, others)
+            for item in session.items:
+                if item.nodeid not in self._with_result:
+                    self._fail(session, item.nodeid, item.location, "no result: the process of this test has ended")
+        finally:  # after an interrupt or the last allowed failure: each process ends with its next message
+            for process in self._processes:
+                process.messages.close()
+            for process in self._processes:
+                os.waitpid(process.pid, 0)
+        return True
+
+    def _fork(self, session: pytest.Session, *queues: Queue) -> None:
+        reader, writer = multiprocessing.connection.Pipe(duplex=False)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                for other in (reader, *(process.messages for process in self._processes)):
+                    other.close()
+                run_items(session, queues, writer)
+                code = 0
+            finally:
+                try:
+                    session._setupstate.teardown_exact(None)  # of an interrupted test
+                finally:
+                    os._exit(code)
+        writer.close()
+        self._processes.append(Process(pid, reader))
+
+    def _receive(self, session: pytest.Session, process: Process) -> bool:
+        """Handle a message of a process; return True if the tests of one process have ended."""
+        hook = session.config.hook
+        try:
+            kind, value = process.messages.recv()
+        except EOFError:
+            self._processes.remove(process)
+            code = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
+            if code:
+                self._fail(session, *process.test, f"the process of this test ended with exit code {code}")
+            return False
+        if kind == "test":
+            process.test = value
+        elif kind == "report":
+            report = hook.pytest_report_from_serializable(config=session.config, data=value)
+            if report.when == "teardown":
+                self._with_result.add(report.nodeid)
+            hook.pytest_runtest_logreport(report=report)
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+        return kind == "ended" and value == "together"
+
+    def _fail(self, session: pytest.Session, nodeid: str, location: tuple[str, int | None, str], text: str) -> None:
+        self._with_result.add(nodeid)
+        report = pytest.TestReport(nodeid, location, {}, "failed", text, "call")
+        session.config.hook.pytest_runtest_logreport(report=report)
+
+
+class Sender:
+    """Plugin of a fork: sends the results."""
+
+    def __init__(self, config: pytest.Config, into: Connection) -> None:
+        self._config, self._into = config, into
+
+    def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
+        self._into.send(("test", (nodeid, location)))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self._into.send(("report", data))
+
+
+def run_items(session: pytest.Session, queues: tuple[Queue, ...], into: Connection) -> None:
+    """Run the items of one queue after the other in this fork."""
+    config = session.config
+    gevent.reinit()
+    config.get_terminal_writer()._file = open(os.devnull, "w")  # noqa: SIM115 (until the end of the process)
+    capture = config.pluginmanager.getplugin("capturemanager")
+    capture.stop_global_capturing()  # its files are those of the other processes too
+    capture.start_global_capturing()
+    config.pluginmanager.register(Sender(config, into))
+
+    def items() -> Iterator[pytest.Item]:
+        for queue in queues:
+            if queue.low_priority:
+                os.nice(LOW_PRIORITY)
+            yield from queue.items()
+            into.send(("ended", queue.name))
+
+    following = items()
+    item = next(following, None)
+    while item is not None:
+        next_item = next(following, None)  # decides which fixtures end with the item
+        config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
+        item = next_item
+
+
 def main(arguments: list[str]) -> int:
     """Run all groups; return the exit code."""
-    if arguments[:1] == ["vllm"]:
-        sharing, others = vllm_groups()
-        options = [*arguments[1:], "-m", "vllm and not soak"]
-        return run([pytest(options, sharing)], low_priority(options, others))
-    run_files, starting, computing = groups()
-    sequence = [pytest(arguments, run_files), pytest([*arguments, *WAITING, *BY_FILE], starting)]
-    return run(sequence, low_priority([*arguments, *COMPUTING, *BY_FILE], computing))
-
-
-def run(sequence: Sequence[list[str]], background: list[str]) -> int:
-    """Run the commands in sequence, and `background` alongside; return the exit code."""
-    with started(background) as other:
-        codes = [subprocess.run(command, check=False).returncode for command in sequence]
-        return exit_code([*codes, other.wait()])
-
-
-@contextmanager
-def started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a command; print its output on exit."""
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait()
-            output.seek(0)
-            sys.stdout.buffer.write(output.read())
-            sys.stdout.flush()
-
-
-def pytest(options: list[str], group: list[Path]) -> list[str]:
-    # Processes that share a cache would overwrite each other's list of failures.
-    cache = f".pytest_cache/from_{group[0].stem}"
-    return [sys.executable, "-m", "pytest", *options, "-o", f"cache_dir={cache}", *map(str, group)]
-
-
-def low_priority(options: list[str], group: list[Path]) -> list[str]:
-    return [*LOW_PRIORITY, *pytest([*LONG_TIMEOUT, *options], group)]
-
-
-def exit_code(codes: list[int]) -> int:
-    """Return the first failure; else 0, or NO_TESTS if no process had tests."""
-    if all(code == NO_TESTS for code in codes):
-        return NO_TESTS
-    return next((code for code in codes if code not in (0, NO_TESTS)), 0)
+    began_s = time.monotonic()
+    vllm = arguments[:1] == ["vllm"]
+    options = [*arguments[1:], "-m", "vllm and not soak"] if vllm else arguments
+    code = pytest.main([*options, str(TESTS)], [SideBySide(vllm_groups() if vllm else groups())])
+    print(f"all groups: {time.monotonic() - began_s:.0f} s")
+    return code
 
 
 if __name__ == "__main__":
-    began_s = time.monotonic()
-    code = main(sys.argv[1:])
-    print(f"all groups: {time.monotonic() - began_s:.0f} s")
-    sys.exit(code)
+    sys.exit(main(sys.argv[1:]))

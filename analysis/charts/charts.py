@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from inferload.results.documents.manifest_document import Manifest
-from inferload.results.documents.summary_document import GateResult
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.latency_limits import LatencyLimit, latency_limits
 
 from ..data.frames import RunFrames

@@ -10,7 +10,8 @@ import numpy as np
 
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TPOT, TTFT
-from inferload.results.documents.summary_document import Results, Step
+from inferload.results.documents.figures_document import Step
+from inferload.results.documents.summary_document import Results
 from inferload.results.tables.cells import step_level
 
 from ..data.figures import value_of

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from inferload.base.marks import Mark
+from inferload.base.rundir import Mark
 from inferload.figures.server_figure import ServerFigure
 from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.figures.turn_figures import HEADLINES

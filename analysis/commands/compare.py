@@ -3,17 +3,19 @@
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferload.base.errors import UsageError
 from inferload.figures.limits.gate_grammar import GateError
-from inferload.results import ci, prices
+from inferload.results import ci, ci_texts, prices
 from inferload.results.cost import UNPRICED, Prices
 
 if TYPE_CHECKING:
     from ..comparison.compare import Comparison
+    from ..comparison.max_change import MaxChange
 
 EXIT_REGRESSED = 4
 
@@ -26,9 +28,9 @@ GuideLLM or genai-bench; NAME=PATH gives it a name, and FILE:N is the result N o
 _EPILOG = """A verdict requires at least 3 pairs of runs with equal seeds; 6 or more are recommended. With fewer the difference is
 printed without a verdict. If the runs of a side share a server start, the verdict holds for these starts, and the output names
 them. With --baseline FILE (`inferload baseline add`) the candidate is tested against 8 or more earlier occasions instead. Exit
-codes: 0 compared; 2 usage or unreadable file; 4 --max-change exceeded, or with --fail-on-regression a figure became worse, more
-turns failed (also with a single pair), or only the candidate did not serve its load; with --strict also no verdict, or one that
-holds for these server starts only."""
+codes: 0 compared; 2 usage, unreadable file, or a rehearsal against a measurement; 4 --max-change exceeded, or with
+--fail-on-regression a figure became worse, more turns failed (also with a single pair), or only the candidate did not serve its
+load; with --strict also no verdict, or one that holds for these server starts only."""
 
 
 def register(subparsers: Any) -> None:
@@ -53,6 +55,13 @@ def register(subparsers: Any) -> None:
         metavar="KEY",
         help="key of the scenario that may differ, or locustfile; repeatable",
     )
+    _add_outputs(add)
+    prices.add_options(parser)
+    _add_limits(add)
+    parser.set_defaults(run=run)
+
+
+def _add_outputs(add: Callable[..., Any]) -> None:
     add(
         "--format",
         choices=("text", "markdown", "json", "junit", "block"),
@@ -74,7 +83,9 @@ def register(subparsers: Any) -> None:
         action="store_true",
         help="GitHub annotations, and the Markdown as step summary (default: if GITHUB_ACTIONS=true)",
     )
-    prices.add_options(parser)
+
+
+def _add_limits(add: Callable[..., Any]) -> None:
     add(
         "--max-change",
         action="append",
@@ -94,7 +105,6 @@ def register(subparsers: Any) -> None:
         action="store_true",
         help="with --fail-on-regression: also without a verdict, or if it holds for these server starts only",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -125,10 +135,11 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     """Read the sides and compare each candidate with the baseline."""
     from ..comparison import baselines, max_change, tables
     from ..comparison.arms import by_arm
+    from ..comparison.comparable import different_clocks
     from ..comparison.compare import compare, compare_with_occasions
     from ..comparison.labels import distinct
-    from ..comparison.side_names import expanded
-    from ..comparison.sides import NAMES, named_side, of_class, priced
+    from ..comparison.read_sides import expanded, named_side
+    from ..comparison.sides import NAMES, of_class, priced
     from ..data.figures import ALL, DEFAULT_PRIMARY, figure
 
     try:
@@ -149,24 +160,24 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     if arguments.class_name is not None:
         _check_class(has_occasions, overrides)
         sides = [of_class(side, arguments.class_name, names) for side in sides]
-    comparisons = []
+    comparisons: list[Comparison] = []
     for baseline, *candidates in by_arm(sides):
         for side in candidates:
+            if different := different_clocks(baseline, side):
+                raise UsageError(f"compare: {different}")
             if has_occasions:
                 occasion = baselines.candidate(side, baseline)
                 comparisons.append(compare_with_occasions(baseline, occasion, primary, ALL, arguments.allow))
             else:
                 comparisons.append(compare(baseline, side, primary, ALL, arguments.allow))
-    return [
-        replace(
-            comparison,
-            limits=tuple(
-                max_change.check(limit, *comparison.paired, comparison.differences.reasons(limit.name))
-                for limit in limits
-            ),
-        )
-        for comparison in comparisons
-    ]
+    return [_limited(comparison, limits) for comparison in comparisons]
+
+
+def _limited(comparison: "Comparison", limits: "list[MaxChange]") -> "Comparison":
+    from ..comparison import max_change
+
+    pair, reasons = comparison.paired, comparison.differences.reasons
+    return replace(comparison, limits=tuple(max_change.check(each, *pair, reasons(each.name)) for each in limits))
 
 
 def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> None:
@@ -191,7 +202,7 @@ def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> N
     if arguments.markdown not in (None, _PRINT):
         ci.write_file("--markdown", arguments.markdown, text.markdown(comparisons))
     if arguments.github or os.environ.get("GITHUB_ACTIONS") == "true":
-        ci.annotate(text.annotations(comparisons), text.markdown(comparisons), "inferload compare")
+        ci_texts.annotate(text.annotations(comparisons), text.markdown(comparisons), "inferload compare")
 
 
 def _check_class(has_occasions: bool, overrides: Prices) -> None:

@@ -24,7 +24,8 @@ from inferload.results.statistics.baseline_stats import FEWEST
 from inferload.results.statistics.not_served import total
 
 from .comparable import configuration, shared_starts
-from .sides import NAMES, Run, Side, complete_mean, read_side, settings_of_load
+from .read_sides import read_side, settings_of_load
+from .sides import NAMES, Run, Side, complete_mean
 
 KIND = "inferload baseline"
 FORMAT = 1

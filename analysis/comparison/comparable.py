@@ -11,7 +11,8 @@ from inferload.scenario.schema.tasks import REACTING
 
 from ..data.figures import SLO_FIGURES
 from ..interop.clients import OUR_EXPORT
-from .sides import PROGRAM, UNREADABLE, Run, Side, reacts
+from .read_sides import PROGRAM, UNREADABLE, reacts
+from .sides import Run, Side
 
 _LENGTH_TOLERANCE = 0.02  # relative difference of mean token counts
 
@@ -55,17 +56,9 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
     compared: list[str] = []
     for side in (baseline, candidate):
         warnings += _suspects(side)
-        for run in side.runs:
-            if run.level == "invalid" and all(other.level == "invalid" for other in side.runs):
-                reasons = "; ".join(run.reasons) or "no reason recorded"
-                refusals.append(f"{side.label}: run {run.label} is not a valid measurement ({reasons})")
-                invalid += 1
-        for key in sorted(_keys(side)):
-            values = {value_text(run.settings.get(key)) for run in side.runs}
-            if len(values) > 1:
-                one = "; name one result as FILE:N" if any(":" in run.label for run in side.runs) else ""
-                refusals.append(f"{side.label}: its runs differ in {key}: {', '.join(sorted(values))}{one}")
-        refusals += [f"{side.label}: its runs differ in {line}" for line in _mixed(side)]
+        not_valid = _not_valid(side)
+        invalid += len(not_valid)
+        refusals += not_valid + _differing(side)
         if PROGRAM not in allowed and (unknown := _without_program(side)):
             refusals.append(unknown)
     first, second = baseline.runs[0], candidate.runs[0]
@@ -75,11 +68,8 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         reason = "definitions differ" if same_clock else "clocks and definitions differ"
         remedy = "; compare the run directories" if OUR_EXPORT in clients else ""
         refusals.insert(0, f"client: {clients[0]} against {clients[1]}: {reason}{remedy}")
-    clocks = first.server.get("clock", "real"), second.server.get("clock", "real")
-    if clocks[0] != clocks[1]:
-        refusals.insert(
-            0, f"clock: {clocks[0]} against {clocks[1]}: a rehearsal is no measurement; compare runs of one clock"
-        )
+    if different := different_clocks(baseline, candidate):
+        refusals.insert(0, different)
     for key in () if clients[0] != clients[1] else sorted(_keys(baseline) | _keys(candidate)):
         if first.settings.get(key) != second.settings.get(key):
             line = f"{key}: {value_text(first.settings.get(key))} against {value_text(second.settings.get(key))}"
@@ -97,6 +87,29 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         slo=slo,
         of_one_load=len(refusals) == invalid,
     )
+
+
+def _not_valid(side: Side) -> list[str]:
+    """Return a line for each run of a side that has no valid run."""
+    if any(run.level != "invalid" for run in side.runs):
+        return []
+    reasons = [(run.label, "; ".join(run.reasons) or "no reason recorded") for run in side.runs]
+    return [f"{side.label}: run {label} is not a valid measurement ({reason})" for label, reason in reasons]
+
+
+def _differing(side: Side) -> list[str]:
+    """Return a line for each setting in which the runs of a side differ."""
+    values = {key: sorted({value_text(run.settings.get(key)) for run in side.runs}) for key in sorted(_keys(side))}
+    one = "; name one result as FILE:N" if any(":" in run.label for run in side.runs) else ""
+    lines = [f"{key}: {', '.join(several)}{one}" for key, several in values.items() if len(several) > 1]
+    return [f"{side.label}: its runs differ in {line}" for line in [*lines, *_mixed(side)]]
+
+
+def different_clocks(baseline: Side, candidate: Side) -> str:
+    """Return why a rehearsal and a measurement are not compared; empty if both sides are one of these."""
+    clocks = [side.runs[0].server.get("clock", "real") for side in (baseline, candidate)]
+    reason = "a rehearsal is no measurement; compare runs of one clock"
+    return "" if clocks[0] == clocks[1] else f"clock: {clocks[0]} against {clocks[1]}: {reason}"
 
 
 def _slo(baseline: Side, candidate: Side) -> str:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from inferload.base.numbers import percent
-from inferload.results.documents.summary_document import Figures, Summary
+from inferload.results.documents.figures_document import Figures
+from inferload.results.documents.summary_document import Summary
 from inferload.results.statistics.not_served import NotServed, of_counts
 from inferload.results.verdict.outcome import ABORTED
 from inferload.results.verdict.validity import invalid_by

@@ -3,19 +3,21 @@
 from pathlib import Path
 from typing import Any
 
+from inferload.deploy.variants.variant import label
+
 from inferload.base.errors import UsageError
+from inferload.campaign.sweep.definition import PLAN
 from inferload.scenario.files import catalog
 
 from ..data.figures import DEFAULT_PRIMARY
 from .arms import named_by_arm
-from .sides import NAMES, Side, read_side
-
-_PLAN = "sweep.yaml"
+from .read_sides import read_side
+from .sides import NAMES, Side
 
 
 def is_sweep(folder: Path) -> bool:
     """Return True for a folder written by `inferload sweep`."""
-    return (folder / _PLAN).is_file()
+    return (folder / PLAN).is_file()
 
 
 def primary(folder: Path) -> str:
@@ -48,7 +50,7 @@ def left_out(folder: Path) -> str:
 
 def _baseline(folder: Path) -> str:
     """Return the name of the baseline, which is that of its folders."""
-    return str(_plan(folder).get("baseline") or "").rpartition(":")[2]
+    return label(str(_plan(folder).get("baseline") or ""))
 
 
 def _variants(folder: Path) -> dict[str, list[Path]]:
@@ -63,5 +65,5 @@ def _variants(folder: Path) -> dict[str, list[Path]]:
 
 
 def _plan(folder: Path) -> dict[str, Any]:
-    document = catalog.data(folder / _PLAN, "", "name a sweep's folder")
+    document = catalog.data(folder / PLAN, "", "name a sweep's folder")
     return document if isinstance(document, dict) else {}

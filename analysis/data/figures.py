@@ -10,7 +10,8 @@ from inferload.figures.figure import Better, Figure, Head
 from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES
 from inferload.figures.turn_figures import TPOT, TTFT, TURN_FIGURES
-from inferload.results.documents.summary_document import Results, steady
+from inferload.results.documents.figures_document import steady
+from inferload.results.documents.summary_document import Results
 from inferload.results.verdict import gates
 
 

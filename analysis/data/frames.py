@@ -5,7 +5,6 @@ anchor; scrapes and marks have wall times of the master's machine. Directories o
 lists missing data.
 """
 
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ import pyarrow as pa
 
 from inferload.base import json_text, rundir
 from inferload.base.errors import UsageError
-from inferload.base.marks import Mark
+from inferload.base.rundir import Mark
 from inferload.figures import metric_names as names
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
@@ -30,7 +29,7 @@ from inferload.results.open_run import OpenRun
 from inferload.servers.series import ServerSeries, by_target
 from inferload.turns.open_files import TurnFile
 
-from . import turn_files, vllm_log
+from . import locust_history, turn_files, vllm_log
 from .turn_files import ClockedFile
 from .turn_frames import (
     COLUMNS,
@@ -94,6 +93,14 @@ class Sample:
 
     def __str__(self) -> str:
         return f"1 in {self.every} {self.units}"
+
+    def note(self, turns: int) -> str:
+        """Return which figures are of the sample. `turns`: of the sample."""
+        return (
+            f"the run has {sum(each.file.turns for each in self.files):,} turns: charts of turns, percentiles by second, the "
+            f"latency breakdown and client figures of the diagnosis are from {self} ({turns:,} turns) and say so; "
+            "all other numbers are of all turns"
+        )
 
 
 # Share and number of turns that the only server must have counted: scrapes can begin late and end early.
@@ -214,10 +221,9 @@ _OF_WORKERS = {
 
 def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False) -> RunFrames:
     """Read a run directory; UsageError if it is none. `server_log`: vLLM's log. `whole`: all turns of a large run too."""
-    run_dir = opened.path
+    run_dir, notes = opened.path, list[str]()
     if not run_dir.is_dir():
         raise UsageError(f"run directory {run_dir}: not found; name one that a run wrote")
-    notes: list[str] = []
     manifest = _document(opened, rundir.MANIFEST, Manifest, notes) or Manifest()
     summary = _document(opened, rundir.SUMMARY, Summary, notes)
     _note_irregular(run_dir / rundir.TURNS, notes)
@@ -234,11 +240,7 @@ def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False
     turns, events, files = _turns(clocked, every, notes)
     sample = Sample.of(every, turns, files) if every > 1 else None
     if sample is not None:
-        notes.append(
-            f"the run has {sum(each.file.turns for each in files):,} turns: charts of turns, percentiles by second, the latency "
-            f"breakdown and client figures of the diagnosis are from {sample} ({len(turns):,} turns) and say so; "
-            "all other numbers are of all turns"
-        )
+        notes.append(sample.note(len(turns)))
     run = RunFrames(
         path=run_dir,
         manifest=manifest,
@@ -248,7 +250,7 @@ def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False
         turns=turns,
         events=events,
         servers=servers,
-        users=_users(run_dir / rundir.LOCUST_HISTORY, start_wall_ns, notes),
+        users=locust_history.users(_text(run_dir / rundir.LOCUST_HISTORY, notes), start_wall_ns),
         marks=[msgspec.structs.replace(mark, t_s=(mark.wall_ns - start_wall_ns) / NS_PER_S) for mark in marks],
         sample=sample,
         notes=tuple(dict.fromkeys(notes)),
@@ -321,13 +323,17 @@ def _readable(path: Path, notes: list[str]) -> bool:
     return False
 
 
+def _text(path: Path, notes: list[str]) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if _readable(path, notes) else ""
+
+
 _NOT_READ = ("_bucket", "_created")
 
 
 def _marks(path: Path, notes: list[str]) -> list[Mark]:
     """Complete marks; the last line of a killed run may be truncated."""
     marks = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if _readable(path, notes) else ():
+    for line in _text(path, notes).splitlines():
         with suppress(ValueError):
             marks.append(msgspec.convert(json_text.parse(line), Mark))
     return marks
@@ -377,42 +383,3 @@ def _phases(manifest: Manifest, start_wall_ns: int) -> tuple[PhaseSpan, ...]:
         if start_s is not None and phase.phase:
             spans.append(PhaseSpan(phase.phase, start_s, since_s(phase.end_wall_ns)))
     return tuple(spans)
-
-
-def _users(path: Path, start_wall_ns: int, notes: list[str]) -> pd.DataFrame:
-    """Locust's user count by second; a truncated last line is ignored."""
-    empty = pd.DataFrame({"t_s": pd.Series(dtype=float), "users": pd.Series(dtype=float)})
-    if not _readable(path, notes):
-        return empty
-    text = path.read_text(encoding="utf-8", errors="replace")
-    whole = text[: text.rfind("\n") + 1]  # without a truncated last line
-    try:
-        history = pd.read_csv(io.StringIO(whole), usecols=_HISTORY.__contains__, on_bad_lines="skip")
-    except ValueError:  # no columns
-        return empty
-    if not {"Timestamp", "User Count", "Name"} <= set(history):
-        return empty
-    others = _others(history, start_wall_ns)
-    history = history[history["Name"] == "Aggregated"]
-    stamps, counts = (pd.to_numeric(history[name], errors="coerce") for name in ("Timestamp", "User Count"))
-    users = pd.DataFrame({"t_s": stamps - start_wall_ns / NS_PER_S, "users": counts}).astype(float)
-    users = users.dropna().reset_index(drop=True)
-    return users if others is None else users.merge(others, on="t_s", how="left")
-
-
-_HISTORY = ["Timestamp", "User Count", "Type", "Name", "Total Request Count", "Total Failure Count"]
-OTHERS = {"other_rps": "Total Request Count", "other_failures": "Total Failure Count"}
-
-
-def _others(history: pd.DataFrame, start_wall_ns: int) -> pd.DataFrame | None:
-    """Running totals of requests other than turns; None without any."""
-    if set(_HISTORY) - set(history):
-        return None
-    rows = history[(history["Name"] != "Aggregated") & ~history["Type"].isin(["TURN", "TTFT", "ITL"])]
-    rows = rows.drop_duplicates(["Timestamp", "Type", "Name"], keep="last")  # two snapshots in one second
-    totals = rows[["Timestamp", *OTHERS.values()]].apply(pd.to_numeric, errors="coerce").dropna()
-    totals = totals.groupby("Timestamp").sum()
-    if totals.empty:
-        return None
-    frame = pd.DataFrame({"t_s": totals.index - start_wall_ns / NS_PER_S})
-    return frame.assign(**{name: totals[column].to_numpy() for name, column in OTHERS.items()})

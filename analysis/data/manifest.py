@@ -1,6 +1,7 @@
 """Values from run.json: the scenario, and options of the server's command line."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from inferload.results.documents.manifest_document import Manifest
@@ -9,7 +10,12 @@ from inferload.scenario.files.yaml_text import data_of
 
 def scenario_of(manifest: Manifest) -> dict[str, Any]:
     """Return the parsed scenario; empty if unknown."""
-    document = data_of(manifest.scenario.text)
+    return _parsed(manifest.scenario.text)
+
+
+@lru_cache(maxsize=16)  # of the runs that are compared; several parts of a report need it
+def _parsed(text: str | None) -> dict[str, Any]:
+    document = data_of(text)
     return document if isinstance(document, dict) else {}
 
 

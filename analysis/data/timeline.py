@@ -23,7 +23,8 @@ from inferload.figures.turn_figures import HEADLINES
 from inferload.servers.series import ServerSeries
 
 from . import vllm_log
-from .frames import OTHERS, UNFINISHED, RunFrames
+from .frames import UNFINISHED, RunFrames
+from .locust_history import OTHERS
 
 CLIENT_COUNTS = ("turns_started", "turns_ended", "turns_failed", "in_flight")
 QUANTILES = (("p50", 0.50), ("p95", 0.95))

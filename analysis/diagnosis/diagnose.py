@@ -101,7 +101,7 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
         why = (
             "no rule holds" if evidence.waiting_known else "the server does not publish the number of waiting requests"
         )
-        return [f"No {'other ' if evidence.troubled else ''}cause found: {why}."]
+        return [f"No {'other ' if evidence.run.troubled else ''}cause found: {why}."]
     lines = [
         _lead(primary, _TITLES[primary.code]),
         *([] if span is None else [f"{_when(span, diagnosis).capitalize()}."]),

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,15 @@ from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, typical_gap_ms
 from inferload.results.documents.summary_document import Summary
 from inferload.servers.bottleneck.evidence import (
     ClientReason,
+    ClientSide,
+    ItlByLoad,
     KvBlocks,
     Scrapes,
+    Served,
+    Setup,
+    WholeRun,
     WindowEvidence,
     max_num_seqs,
-    of_server,
     stream_interval,
 )
 from inferload.servers.series import ServerSeries
@@ -36,70 +40,86 @@ Floats = npt.NDArray[np.float64]
 _MOST_DIGITS = 15
 
 
-def collect(
-    run: RunFrames, server: ServerSeries, start_s: float, end_s: float, client_view: ClientView
-) -> WindowEvidence:
+def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float, view: ClientView) -> WindowEvidence:
     """Collect the evidence of a window at a server."""
     wall = [run.start_wall_ns + round(at_s * 1e9) for at_s in (start_s, end_s)]
     window = ServerWindow.of(server, wall[0], wall[1])
     if not ((server.wall_ns >= wall[0]) & (server.wall_ns < wall[1])).any():
         window = ServerWindow(server, None, None, wall[0], wall[1])  # the nearest scrapes are outside the window
-    summary = run.summary
-    expected, counted = (None, None) if summary is None else (summary.cache.expected, summary.cache.counted)
-    events = client_view.events.between(start_s, end_s)
-    gaps_ms = events.gap_ms[~np.isnan(events.gap_ms)]
-    firsts = client_view.firsts(start_s, end_s)
-    ttft_ms = client_view.ttft_ms[firsts]
-    config, fastest = _cache_config(server), client_view.fastest
+    events, fastest = view.events.between(start_s, end_s), view.fastest
     return WindowEvidence(
         start_s=start_s,
         end_s=end_s,
         target=server.target,
-        scrapes=_scrapes(run, window, client_view),
-        max_num_seqs=max_num_seqs(run.manifest.deployed),
+        scrapes=_scrapes(run, window, view),
+        setup=_setup(run, server),
+        served=Served.of(
+            window,
+            server_cpu_share=server_figures.PROCESS_CPU.number(window),
+            **_speculation(window),
+            **_engines(window),
+        ),
+        client=_client_side(run.summary, view, events, view.ttft_ms[view.firsts(start_s, end_s)]),
+        itl=ItlByLoad(
+            itl_by_running=_itl_by_running(run, events, window),
+            itl_alone_ms=None if fastest is None else fastest.itl_ms,
+            load_ratio=None if fastest is None else fastest.load_ratio(events, start_s, end_s),
+        ),
+        run=_whole_run(run.summary, view.slo),
+    )
+
+
+def _setup(run: RunFrames, server: ServerSeries) -> Setup:
+    deployed, config = run.manifest.deployed, _cache_config(server)
+    return Setup(
+        max_num_seqs=max_num_seqs(deployed),
         engines=len(server.engines(names.KV_CACHE_USAGE)),
-        stream_interval=stream_interval(run.manifest.deployed),
+        stream_interval=stream_interval(deployed),
         kv=KvBlocks.of(
             *(_number(config.get(name)) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks"))
         ),
         server=server.engine,
         servers=len(run.inference_servers),
-        gpus=run.manifest.deployed.gpus,
-        command=run.manifest.deployed.command,
+        gpus=deployed.gpus,
+        command=deployed.command,
         cache_config=config,
-        **of_server(window),
-        server_cpu_share=server_figures.PROCESS_CPU.number(window),
-        **_speculation(window),
-        **_engines(window),
-        client_ttft_ms=float(np.mean(ttft_ms)) if len(ttft_ms) else None,
-        behind=client_view.behind,
-        attributed=client_view.attributed,
-        round_trip_ms=client_view.round_trip_ms,
-        client_gap_ms=_typical_gap_ms(gaps_ms),
-        events_per_arrival=None if summary is None else summary.rates.get(EVENTS_PER_ARRIVAL.key),
-        client_delay_p99_ms=None if summary is None else summary.client.samples(DELAY).certain("p99"),
-        client_cpu_share=None if summary is None else summary.client.number(CPU_SHARE),
-        client_reasons=() if summary is None else _client_reasons(summary),
-        tokens_per_event=None if summary is None else summary.tokens_per_event.mean,
-        itl_by_running=_itl_by_running(run, events, window),
-        itl_alone_ms=None if fastest is None else fastest.itl_ms,
-        load_ratio=None if fastest is None else fastest.load_ratio(events, start_s, end_s),
-        expected_hit_rate=None if expected is None else _expected_rate(expected.hit_rate, summary),
-        counted_hit_rate=None if counted is None else counted.hit_rate,
-        slo=client_view.slo,
     )
 
 
-def _expected_rate(of_one: float | None, summary: Summary | None) -> float | None:
-    """Return the expected hit rate: of several servers, that of sessions that each stay on one."""
-    routed = None if summary is None else summary.cache.routed
-    return of_one if routed is None else routed.stay_hit_rate
-
-
-def _typical_gap_ms(gaps_ms: Floats) -> float | None:
+def _client_side(summary: Summary | None, view: ClientView, events: Events, ttft_ms: Floats) -> ClientSide:
+    """`events`, `ttft_ms`: of the window."""
     gaps = Sketch()
-    gaps.add_many(gaps_ms)
-    return typical_gap_ms(gaps)
+    gaps.add_many(events.gap_ms[~np.isnan(events.gap_ms)])
+    of_turns = ClientSide(
+        behind=view.behind,
+        attributed=view.attributed,
+        client_ttft_ms=float(np.mean(ttft_ms)) if len(ttft_ms) else None,
+        round_trip_ms=view.round_trip_ms,
+        client_gap_ms=typical_gap_ms(gaps),
+    )
+    if summary is None:
+        return of_turns
+    return replace(
+        of_turns,
+        events_per_arrival=summary.rates.get(EVENTS_PER_ARRIVAL.key),
+        client_delay_p99_ms=summary.client.samples(DELAY).certain("p99"),
+        client_cpu_share=summary.client.number(CPU_SHARE),
+        client_reasons=_client_reasons(summary),
+        tokens_per_event=summary.tokens_per_event.mean,
+    )
+
+
+def _whole_run(summary: Summary | None, slo: Mapping[str, float]) -> WholeRun:
+    """Expected hits of several servers are those of sessions that each stay on one."""
+    if summary is None:
+        return WholeRun(slo=slo)
+    expected, counted, routed = summary.cache.expected, summary.cache.counted, summary.cache.routed
+    of_one = None if expected is None else expected.hit_rate
+    return WholeRun(
+        expected_hit_rate=of_one if expected is None or routed is None else routed.stay_hit_rate,
+        counted_hit_rate=None if counted is None else counted.hit_rate,
+        slo=slo,
+    )
 
 
 def _client_reasons(summary: Summary) -> tuple[ClientReason, ...]:
@@ -183,9 +203,7 @@ def _itl_by_running(run: RunFrames, events: Events, window: ServerWindow) -> tup
 
 def as_document(evidence: WindowEvidence) -> dict[str, Any]:
     """Return all figures except the scrapes, as JSON values."""
-    plain = {name: getattr(evidence, name) for name in evidence.__slots__ if name != "scrapes"}
-    return dict(json.loads(json.dumps(plain | {"waiting_share": evidence.waiting_share}, default=_plain)))
-
-
-def _plain(value: Any) -> Any:
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
+    document = {"start_s": evidence.start_s, "end_s": evidence.end_s, "target": evidence.target}
+    for part in (evidence.setup, evidence.served, evidence.client, evidence.itl, evidence.run):
+        document |= asdict(part)
+    return dict(json.loads(json.dumps(document | {"waiting_share": evidence.waiting_share}, default=str)))

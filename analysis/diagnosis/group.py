@@ -24,7 +24,7 @@ def group_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> list[Fi
         return []
     windows = _windows(run, group)
     found = [_outliers(windows)]
-    if not all(evidence.attributed for evidence in group):
+    if not all(evidence.client.attributed for evidence in group):
         found += rules.between(_together(group, windows))
     hits = _routing(run, group)
     found.append(None if hits is None else routing.judge(hits))
@@ -43,7 +43,8 @@ def _outliers(windows: Sequence[ServerWindow]) -> Finding | None:
     if not found:
         return None
     sentences = [f"{outlier.target}: {outlier.text}" for outlier in found]
-    return Finding(OUTLIER, 600.0, (*sentences, _shares(windows)), figures=sentences[0])
+    shares = f"requests finished: {', '.join(map(_share, windows))}"
+    return Finding(OUTLIER, 600.0, (*sentences, shares), figures=sentences[0])
 
 
 def _routing(run: RunFrames, group: Sequence[WindowEvidence]) -> routing.Routing | None:
@@ -60,7 +61,7 @@ def _routing(run: RunFrames, group: Sequence[WindowEvidence]) -> routing.Routing
         return None
     by_server = {evidence.target: _hit_rate(run, evidence.target) for evidence in group}
     known = {target: rate for target, rate in by_server.items() if rate is not None}
-    attributed = all(evidence.attributed for evidence in group)
+    attributed = all(evidence.client.attributed for evidence in group)
     moved = routing.moved_share(run.turns, known) if attributed else None
     return routing.Routing(counted.hit_rate, known, routed.stay_hit_rate, routed.in_turn_hit_rate, moved)
 
@@ -73,12 +74,8 @@ def _hit_rate(run: RunFrames, target: str) -> float | None:
     return float((hits[-1] - hits[0]) / (queries[-1] - queries[0]))
 
 
-def _shares(windows: Sequence[ServerWindow]) -> str:
-    """Format the requests that each server finished, and their prompt tokens: long prompts explain a long TTFT."""
-    return f"requests finished: {', '.join(map(_share, windows))}"
-
-
 def _share(window: ServerWindow) -> str:
+    """Format the requests that a server finished, and their prompt tokens: long prompts explain a long TTFT."""
     finished, tokens = (row.number(window) for row in (server_figures.FINISHED, server_figures.PROMPT_TOKENS))
     each = f" of {number(tokens / finished)} prompt tokens" if finished and tokens is not None else ""
     return f"{window.server.target} {number(finished)}{each}"
@@ -86,13 +83,11 @@ def _share(window: ServerWindow) -> str:
 
 def _together(group: Sequence[WindowEvidence], windows: Sequence[ServerWindow]) -> WindowEvidence:
     """Return the evidence of a group: means of all requests of its servers."""
-    together = ServersWindow(windows)
-    return replace(
-        group[0],
-        attributed=True,
+    together, shares = ServersWindow(windows), [evidence.served.server_cpu_share for evidence in group]
+    served = replace(
+        group[0].served,
         server_ttft_ms=server_figures.TTFT.number(together),
         server_itl_ms=server_figures.ITL.number(together),
-        server_cpu_share=max(
-            (evidence.server_cpu_share for evidence in group if evidence.server_cpu_share is not None), default=None
-        ),
+        server_cpu_share=max((share for share in shares if share is not None), default=None),
     )
+    return replace(group[0], served=served, client=replace(group[0].client, attributed=True))

@@ -23,23 +23,22 @@ class Precondition:
 
 def _kv_short(evidence: WindowEvidence) -> bool:
     """Return True with a usage from 85 % on, with preemptions, or with too few free blocks for the head of the queue."""
-    usage = (
-        evidence.scrapes.kv_usage[evidence.scrapes.waits] if evidence.scrapes.waits.any() else evidence.scrapes.kv_usage
-    )
-    full = (mean_of(usage) or 0.0) >= HIGH_KV_USAGE
+    usage, waits = evidence.scrapes.kv_usage, evidence.scrapes.waits
+    full = (mean_of(usage[waits] if waits.any() else usage) or 0.0) >= HIGH_KV_USAGE
     return full or bool(head_exceeds_free(evidence)) or preemption(evidence) is not None
 
 
 def _may_evict(evidence: WindowEvidence) -> bool:
-    if evidence.kv is None or evidence.computed_tok_per_s is None:
+    kv, computed_tok_per_s = evidence.setup.kv, evidence.served.computed_tok_per_s
+    if kv is None or computed_tok_per_s is None:
         return False
-    return evidence.computed_tok_per_s * evidence.length_s > evidence.kv.usable * evidence.kv.size
+    return computed_tok_per_s * evidence.length_s > kv.usable * kv.size
 
 
 def _option(evidence: WindowEvidence, option: str, label: str = "") -> str | None:
     """Return an option of the command line, or the label that the server publishes for it; None if absent or unknown."""
-    given = option_of(evidence.command or (), option)
-    published = evidence.cache_config.get(label)
+    given = option_of(evidence.setup.command or (), option)
+    published = evidence.setup.cache_config.get(label)
     return given if given is not None else None if published in (None, "", "None") else published
 
 
@@ -65,12 +64,8 @@ def _sized_by_memory(evidence: WindowEvidence) -> bool:
 
 
 def _caching_off(evidence: WindowEvidence) -> bool:
-    published = evidence.cache_config.get("enable_prefix_caching")
-    return published == "False" or option_of(evidence.command or (), "--no-enable-prefix-caching") is not None
-
-
-def _several_run(evidence: WindowEvidence) -> bool:
-    return bool((np.nan_to_num(evidence.scrapes.running) > 1).any())
+    published = evidence.setup.cache_config.get("enable_prefix_caching")
+    return published == "False" or option_of(evidence.setup.command or (), "--no-enable-prefix-caching") is not None
 
 
 def _budget(evidence: WindowEvidence) -> float | None:
@@ -80,19 +75,19 @@ def _budget(evidence: WindowEvidence) -> float | None:
 def _may_be_set(option: str) -> Precondition:
     return Precondition(
         f"{option} is set, or the command line is not known",
-        lambda evidence: evidence.command is None or option_of(evidence.command, option) is not None,
+        lambda evidence: evidence.setup.command is None or option_of(evidence.setup.command, option) is not None,
     )
 
 
 def _unset(option: str) -> Precondition:
     return Precondition(
         f"{option} is not set, or the command line is not known",
-        lambda evidence: evidence.command is None or option_of(evidence.command, option) is None,
+        lambda evidence: evidence.setup.command is None or option_of(evidence.setup.command, option) is None,
     )
 
 
-VLLM = Precondition("vLLM", lambda evidence: evidence.server == "vllm")
-GPU = Precondition("not on a CPU", lambda evidence: evidence.gpus != 0)
+VLLM = Precondition("vLLM", lambda evidence: evidence.setup.server == "vllm")
+GPU = Precondition("not on a CPU", lambda evidence: evidence.setup.gpus != 0)
 KV_SHORT = Precondition("the KV cache is short", _kv_short)
 KV_FREE = Precondition("the KV cache is not short", lambda evidence: not _kv_short(evidence))
 MAY_EVICT = Precondition("more prompt tokens were computed than the KV cache holds", _may_evict)
@@ -114,20 +109,26 @@ SMALL_BUDGET = Precondition(
 LARGE_BUDGET = Precondition(
     "--max-num-batched-tokens above 2048, or not known", lambda evidence: (_budget(evidence) or float("inf")) > 2048
 )
-PREFILLS = Precondition("prompt tokens are computed", lambda evidence: bool(evidence.computed_tok_per_s))
+PREFILLS = Precondition("prompt tokens are computed", lambda evidence: bool(evidence.served.computed_tok_per_s))
 EAGER = _may_be_set("--enforce-eager")
 LOGS_REQUESTS = _may_be_set("--enable-log-requests")
-NO_SPECULATION = Precondition("no speculation", lambda evidence: evidence.mean_acceptance_length is None)
-SEVERAL_DRAFTS = Precondition("several draft tokens", lambda evidence: (evidence.draft_tokens or 0) > 1)
-SEVERAL_RUN = Precondition("several requests run at once", _several_run)
-SINGLE_EVENTS = Precondition("--stream-interval 1, or not known", lambda evidence: (evidence.stream_interval or 1) == 1)
-LIMITS_MET = Precondition("no latency gate or SLO is missed", lambda evidence: not evidence.missed)
-LIMITS_MISSED = Precondition("a latency gate or the SLO is missed", lambda evidence: bool(evidence.missed))
-SEVERAL_SERVERS = Precondition("several servers or engines", lambda evidence: evidence.servers * evidence.engines > 1)
+NO_SPECULATION = Precondition("no speculation", lambda evidence: evidence.served.mean_acceptance_length is None)
+SEVERAL_DRAFTS = Precondition("several draft tokens", lambda evidence: (evidence.served.draft_tokens or 0) > 1)
+SEVERAL_RUN = Precondition(
+    "several requests run at once", lambda evidence: bool((np.nan_to_num(evidence.scrapes.running) > 1).any())
+)
+SINGLE_EVENTS = Precondition(
+    "--stream-interval 1, or not known", lambda evidence: (evidence.setup.stream_interval or 1) == 1
+)
+LIMITS_MET = Precondition("no latency gate or SLO is missed", lambda evidence: not evidence.run.missed)
+LIMITS_MISSED = Precondition("a latency gate or the SLO is missed", lambda evidence: bool(evidence.run.missed))
+SEVERAL_SERVERS = Precondition(
+    "several servers or engines", lambda evidence: evidence.setup.servers * evidence.setup.engines > 1
+)
 CLIENT_BUSY = Precondition(
     "a client process used half a core or more, or its CPU time is not known",
-    lambda evidence: not has_idle_workers(evidence.client_cpu_share),
+    lambda evidence: not has_idle_workers(evidence.client.client_cpu_share),
 )
 CLIENT_IDLE = Precondition(
-    "no client process used half a core", lambda evidence: has_idle_workers(evidence.client_cpu_share)
+    "no client process used half a core", lambda evidence: has_idle_workers(evidence.client.client_cpu_share)
 )

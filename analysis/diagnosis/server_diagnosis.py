@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -102,16 +103,17 @@ def of_server(
     troubled, rates, missed = is_troubled(run, server), kept_up_rates(run), missed_limits(run)
     failed = np.nan_to_num(timeline["turns_failed"].to_numpy(dtype=np.float64))
 
-    def whole(low: float, high: float) -> WindowDiagnosis:
-        return judge(replace(collect(run, server, low, high, view), troubled=troubled, rates=rates, missed=missed))
+    def judged(low: float, high: float, **facts: Any) -> WindowDiagnosis:
+        evidence = collect(run, server, low, high, view)
+        return judge(replace(evidence, run=replace(evidence.run, **facts)))
 
     def window(low: float, high: float, until: float) -> WindowDiagnosis:
         at_s = run.since_start_s(server.wall_ns)
         restarted = bool(server.restarted[(at_s >= low) & (at_s < until)].any())
         trouble = restarted or bool(failed[int(low) : int(np.ceil(until))].any())
-        return judge(replace(collect(run, server, low, high, view), troubled=trouble))
+        return judged(low, high, troubled=trouble)
 
-    measure_phase = whole(start_s, end_s)
+    measure_phase = judged(start_s, end_s, troubled=troubled, rates=rates, missed=missed)
     spans = spans_of(
         lambda low, high, until: window(low, high, until).primary,
         measure_phase.evidence.scrapes,

@@ -246,7 +246,7 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: Measur
     else:
         findings += [Finding("server-gone", 900.0, tuple(gone_servers))] if gone_servers else []
         findings += [Finding("restarted", 800.0, tuple(restarts))] if restarts else []
-    disturbed = bool(gone_servers or restarts or _stopped(run) or _lost_worker(run))
+    disturbed = bool(gone_servers or restarts or _stopped(run) or any(mark.kind == "worker_lost" for mark in run.marks))
     findings += group_findings(run, servers)
     findings += [_overload(run, disturbed), _not_judged(run), _saturated(run, servers, load)]
     if not servers and not failed and not gone_servers and not restarts:
@@ -295,11 +295,6 @@ def _highest_kept_up(grew: Growth) -> list[str]:
 def _stopped(run: RunFrames) -> list[float]:
     """Return the times at which a server stopped answering."""
     return [entry.at_s for entry in failed_turns(run).stopped_answering or ()]
-
-
-def _lost_worker(run: RunFrames) -> bool:
-    """Return True if the load of a worker was lost."""
-    return any(mark.kind == "worker_lost" for mark in run.marks)
 
 
 def _overload(run: RunFrames, disturbed: bool) -> Finding | None:

@@ -70,8 +70,6 @@ def document(run: RunFrames) -> dict[str, Any]:
     tpot_ms = (latency_ms - ttft_ms)[tokens > 1] / (tokens[tokens > 1] - 1)
     gaps_ms = [gap * 1e3 for gaps, well in zip(itls, measured["ok"], strict=True) if well for gap in gaps]
     unfinished = int((measured["failure"] == UNFINISHED).sum())
-    total_out, met = int(tokens.sum()), _met(run)
-    total_in = None if ok["input_tokens"].isna().any() else int(ok["input_tokens"].sum())
     return {
         "date": run.manifest.started_at,
         "backend": OUR_BACKEND,
@@ -85,12 +83,7 @@ def document(run: RunFrames) -> dict[str, Any]:
         "completed": len(ok),
         "failed": len(measured) - len(ok) - unfinished,
         "unfinished": unfinished,
-        "total_input_tokens": total_in,
-        "total_output_tokens": total_out,
-        "request_throughput": len(ok) / duration_s,
-        "request_goodput": None if met is None else met / duration_s,
-        "output_throughput": total_out / duration_s,
-        "total_token_throughput": None if total_in is None else (total_in + total_out) / duration_s,
+        **_totals(ok, _met(run), duration_s),
         "input_lens": [_whole(value) for value in measured["input_tokens"]],
         "output_lens": [_whole(value) for value in measured["output_tokens"]],
         "ttfts": _seconds(measured[FIRST_EVENT.key]),
@@ -104,6 +97,20 @@ def document(run: RunFrames) -> dict[str, Any]:
         **_figures("tpot", tpot_ms),
         **_figures("itl", np.array(gaps_ms)),
         **_figures("e2el", latency_ms),
+    }
+
+
+def _totals(ok: pd.DataFrame, met: float | None, duration_s: float) -> dict[str, Any]:
+    """Return token counts and rates. `ok`: successful turns; `met`: turns that met the SLO."""
+    total_out = int(ok["output_tokens"].sum())
+    total_in = None if ok["input_tokens"].isna().any() else int(ok["input_tokens"].sum())
+    return {
+        "total_input_tokens": total_in,
+        "total_output_tokens": total_out,
+        "request_throughput": len(ok) / duration_s,
+        "request_goodput": None if met is None else met / duration_s,
+        "output_throughput": total_out / duration_s,
+        "total_token_throughput": None if total_in is None else (total_in + total_out) / duration_s,
     }
 
 

@@ -7,8 +7,10 @@ from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, pe
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import ATTAINMENT, GOODPUT, OUTPUT, TURNS
 from inferload.figures.turn_figures import BRIEF, TurnFigure
+from inferload.results.documents.figures_document import Distribution
 from inferload.results.documents.manifest_document import Manifest
-from inferload.results.documents.summary_document import Distribution, GateResult, Results
+from inferload.results.documents.summary_document import Results
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.tables.cells import bounds_text
 from inferload.results.verdict.failures import request_lines
 from inferload.workload.plan.load_text import LoadText

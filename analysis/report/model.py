@@ -6,26 +6,30 @@ timeline only.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inferload.base.marks import Mark
-from inferload.base.numbers import NOT_KNOWN, duration
-from inferload.figures.table import Table
-from inferload.results.cost import UNPRICED, Prices
+from inferload.base.numbers import NOT_KNOWN, duration, percent
+from inferload.base.rundir import Mark
+from inferload.figures.figure import Head
+from inferload.figures.rate_figures import GOODPUT, OUTPUT
+from inferload.figures.table import Cell, Table
+from inferload.results.cost import UNPRICED, Prices, per_million, prompt_price_share
 from inferload.results.documents.manifest_document import Manifest
-from inferload.results.documents.summary_document import OtherRequests, Results, Run, Summary, Turns, Verdict
+from inferload.results.documents.summary_document import OtherRequests, Results, Run, Summary, Turns
 from inferload.results.documents.typed_documents import document_of
+from inferload.results.documents.verdict_document import Reason
 from inferload.results.tables.run_tables import run_tables
 from inferload.scenario.scenario import from_text
 from inferload.workload.plan.load_text import LoadText, load_text
 
+from ..comparison.best import COST
 from ..data.partial_run import Notes
+from ..data.recorded_prices import recorded_prices, with_gpus
 from ..diagnosis.advice import Cause
 from ..interop.locust_csv import LIMITATION
 from ..pages.wording import is_simulated
-from .cost_rows import with_cost
 from .first_screen import FirstScreen, of_run
 
 _LEVELS = {
@@ -40,25 +44,6 @@ INCOMPLETE = (
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictReason:
-    """Reason why a measurement is suspect or invalid."""
-
-    code: str
-    phase: str
-    text: str
-
-    @property
-    def decides(self) -> bool:
-        """True if the verdict depends on it: only reasons of the measure phase do."""
-        return self.phase == "measure"
-
-    @property
-    def remark(self) -> str:
-        """Text with its phase and code."""
-        return f"{self.text} ({self.code}, {self.phase}, no effect on the verdict)"
-
-
-@dataclass(frozen=True, slots=True)
 class ReportModel:
     """Contents of a report. `level`: valid, suspect, invalid, incomplete or foreign; `state`: of the outcome, else the level."""
 
@@ -69,7 +54,7 @@ class ReportModel:
     verdict: str
     caution: str  # mark beside all numbers; empty for a valid measurement
     first: FirstScreen
-    reasons: tuple[VerdictReason, ...]  # of the verdict
+    reasons: tuple[Reason, ...]  # of the verdict
     remarks: tuple[str, ...]  # without effect on the verdict
     causes: tuple[Cause, ...]
     load: LoadText | None  # in the words of `inferload plan`
@@ -124,7 +109,7 @@ def build(
         or of_run(Manifest(), None, load, cause),
         "tables": () if summary is None else _tables(path, manifest, summary, prices, unreadable),
     }
-    reasons = () if summary is None else _reasons(summary.verdict)
+    reasons = [] if summary is None else summary.verdict.reasons
     state = level if outcome is None else outcome.state
     sentences = [f"{headline}."]
     sentences += [f"{_LEVELS[level]}."] if level in _LEVELS and outcome is not None else []
@@ -145,11 +130,31 @@ def build(
 
 def _tables(path: Path, manifest: Manifest, summary: Summary, prices: Prices, notes: Notes) -> tuple[Table, ...]:
     tables = run_tables(summary)
-    return notes.unless_damaged("the prices", lambda: with_cost(tables, manifest, summary, path, prices)) or tables
+    return notes.unless_damaged("the prices", lambda: _with_cost(tables, manifest, summary, path, prices)) or tables
 
 
 def _json_text(manifest: Manifest) -> str:
     return json.dumps(document_of(manifest), indent=1, ensure_ascii=False)
+
+
+def _with_cost(
+    tables: Sequence[Table], manifest: Manifest, summary: Summary, path: Path, given: Prices
+) -> tuple[Table, ...]:
+    """Return the tables with the costs of output tokens, good turns and prompts, as far as prices are known.
+
+    `given`: prices that override those of the run at `path`. UsageError for invalid prices of the run.
+    """
+    variant = None if manifest.variant is None else {"hardware": {"gpus": manifest.variant.gpus}}
+    prices = with_gpus(given.over(recorded_prices(manifest, path)), variant)
+    found: list[tuple[Head, Cell]] = [
+        (Head(COST.title, COST.name), per_million(prices, summary.rates.get(OUTPUT.key))),
+        (Head("Cost of a million good turns", COST.name), per_million(prices, summary.rates.get(GOODPUT.key))),
+    ]
+    turns = summary.turns
+    share = prompt_price_share(prices, turns.input_tokens, turns.cached_tokens)
+    found.append((Head("Price of prompts, of uncached ones"), None if share is None else percent(share)))
+    rows = [row for row in found if row[1] is not None]
+    return tuple(replace(table, rows=[*table.rows, *rows]) if table.key == "business" else table for table in tables)
 
 
 def recorded_load(manifest: Manifest, marks: Sequence[Mark]) -> LoadText | None:
@@ -173,16 +178,14 @@ def _caution(level: str) -> str:
     }.get(level, "")
 
 
-def _remarks(manifest: Manifest, reasons: Sequence[VerdictReason], unreadable: Sequence[str]) -> tuple[str, ...]:
+def _remarks(manifest: Manifest, reasons: Sequence[Reason], unreadable: Sequence[str]) -> tuple[str, ...]:
     """Return the lines without effect on the verdict."""
-    lines = [*(reason.remark for reason in reasons if not reason.decides), *unreadable]
+    without_effect = [reason for reason in reasons if not reason.decides]
+    lines = [f"{each.text} ({each.code}, {each.phase}, no effect on the verdict)" for each in without_effect]
+    lines += unreadable
     if manifest.insecure:
         lines.append("The server's certificate was not checked (--insecure).")
     return tuple(filter(None, lines))
-
-
-def _reasons(verdict: Verdict) -> tuple[VerdictReason, ...]:
-    return tuple(VerdictReason(reason.code, reason.phase, reason.text) for reason in verdict.reasons)
 
 
 def _facts(run: Run, manifest: Manifest, summary: Summary | None) -> tuple[tuple[str, str], ...]:

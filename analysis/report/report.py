@@ -8,7 +8,7 @@ import pandas as pd
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
-from inferload.base.marks import Mark
+from inferload.base.rundir import Mark
 from inferload.figures.figure import Head
 from inferload.figures.table import Table
 from inferload.results.cost import UNPRICED, Prices

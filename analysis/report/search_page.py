@@ -21,7 +21,8 @@ from ..charts import load
 from ..charts.chart import Picture
 from ..charts.load import FIGURES
 from ..comparison.page import curve
-from ..comparison.sides import Side, read_run
+from ..comparison.read_sides import read_run
+from ..comparison.sides import Side
 from ..pages import shell
 from . import search_charts
 from .first_screen import FirstScreen, of_run

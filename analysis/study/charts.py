@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inferload.results.study import StudyPlan, StudyTable
+from inferload.campaign.sweep.study import Study, StudyTable
 
 from ..charts.chart import BLUE, GREEN, HEAT, ORANGE, RED, TEAL, VIOLET, Picture, PlotlyDict, layout, numbers, title
 from .findings import Grid, MeasuredRow, anchor, bases, effect, grid_of, published_change, term_of
@@ -13,7 +13,7 @@ _COLOURS = (BLUE, ORANGE, GREEN, VIOLET, TEAL, RED)
 _ROW_PX = 26
 
 
-def pictures(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[Picture]:
+def pictures(table: StudyTable, rows: Sequence[MeasuredRow], plan: Study) -> list[Picture]:
     """Return the charts of a table; none for a table of single values without changes."""
     if (grid := grid_of(table, plan, rows)) is not None:
         return [_heat(table, name, grid) for name in table.figures]
@@ -25,7 +25,19 @@ def pictures(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) ->
     return []
 
 
-def _changes(table: StudyTable, rows: Sequence[MeasuredRow], study: StudyPlan) -> Picture | None:
+def _markers(name: str, changes: Sequence[tuple[str, float]], marker: PlotlyDict) -> PlotlyDict:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": numbers([100 * change for _, change in changes]),
+        "y": [label for label, _ in changes],
+        "marker": marker,
+        "hovertemplate": f"%{{y}}: %{{x:+.3~g}} %<extra>{name}</extra>",
+    }
+
+
+def _changes(table: StudyTable, rows: Sequence[MeasuredRow], study: Study) -> Picture | None:
     """Return the chart of changes against the base: published as a diamond, here with the interval."""
     base_of = bases(table, study, rows)
     points = [
@@ -42,36 +54,16 @@ def _changes(table: StudyTable, rows: Sequence[MeasuredRow], study: StudyPlan) -
     said = [(label, change) for label, change, _ in points if change is not None]
     if not here:
         return None
-    ratios = [found.ratio for _, found in here]
-    data: list[PlotlyDict] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "here",
-            "x": numbers([100 * (ratio - 1) for ratio in ratios]),
-            "y": [label for label, _ in here],
-            "error_x": {
-                "type": "data",
-                "symmetric": False,
-                "array": numbers([100 * ((found.high or found.ratio) - found.ratio) for _, found in here]),
-                "arrayminus": numbers([100 * (found.ratio - (found.low or found.ratio)) for _, found in here]),
-            },
-            "marker": {"size": 8, "color": BLUE},
-            "hovertemplate": "%{y}: %{x:+.3~g} %<extra>here</extra>",
-        }
-    ]
+    bars = {
+        "type": "data",
+        "symmetric": False,
+        "array": numbers([100 * ((found.high or found.ratio) - found.ratio) for _, found in here]),
+        "arrayminus": numbers([100 * (found.ratio - (found.low or found.ratio)) for _, found in here]),
+    }
+    measured = _markers("here", [(label, found.ratio - 1) for label, found in here], {"size": 8, "color": BLUE})
+    data = [measured | {"error_x": bars}]
     if said:
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "published",
-                "x": numbers([100 * change for _, change in said]),
-                "y": [label for label, _ in said],
-                "marker": {"size": 9, "color": ORANGE, "symbol": "diamond"},
-                "hovertemplate": "%{y}: %{x:+.3~g} %<extra>published</extra>",
-            }
-        )
+        data.append(_markers("published", said, {"size": 9, "color": ORANGE, "symbol": "diamond"}))
     plan = layout(
         110 + _ROW_PX * len(points),
         {"title": title(f"change against {table.base or 'the baseline'}, %"), "zeroline": True},

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inferload.base.numbers import number, percent
+from inferload.campaign.sweep.definition import grid_point
+from inferload.campaign.sweep.study import Claim, Row, Study, StudyTable
 from inferload.figures import server_figures
 from inferload.figures.limits import gate_grammar
 from inferload.results.statistics import paired_runs
 from inferload.results.statistics.paired_runs import Effect
-from inferload.results.study import Claim, Row, StudyPlan, StudyTable, grid_point
 
 from ..comparison.compare import FEWEST_PAIRS
 from ..comparison.sides import mean_over_runs
@@ -70,7 +71,7 @@ class MeasuredRow:
         return {pair: value for pair, value in values.items() if value is not None}
 
 
-def measured(table: StudyTable, plan: StudyPlan, results: StudyResults) -> list[MeasuredRow]:
+def measured(table: StudyTable, plan: Study, results: StudyResults) -> list[MeasuredRow]:
     """Return the rows of a table with their runs; of a table without rows one for each variant, scenario and step."""
     runs = [run for run in results.runs if run.part == table.part]
     rows = table.rows or _rows_of(table, plan, runs)
@@ -86,18 +87,18 @@ def measured(table: StudyTable, plan: StudyPlan, results: StudyResults) -> list[
     return found if table.rows else [each for each in found if each.runs]
 
 
-def _rows_of(table: StudyTable, plan: StudyPlan, runs: Sequence[StudyRun]) -> list[Row]:
+def _rows_of(table: StudyTable, plan: Study, runs: Sequence[StudyRun]) -> list[Row]:
     part = plan.parts.get(table.part)
     if part is None:
         return []
     loads: list[float | None] = [*sorted({run.load for run in runs if run.load is not None})] or [None]
     rows = []
-    for scenario in part.scenarios:
-        for variant in part.variants:
+    for scenario in part.scenario_names:
+        for variant in part.labels:
             for load in loads:
                 words = [
-                    variant if len(part.variants) > 1 else "",
-                    scenario if len(part.scenarios) > 1 else "",
+                    variant if len(part.labels) > 1 else "",
+                    scenario if len(part.scenario_names) > 1 else "",
                     "" if load is None else number(load),
                 ]
                 rows.append(
@@ -122,12 +123,12 @@ def spread(base: MeasuredRow, other: MeasuredRow, name: str) -> tuple[float, flo
     return (min(changes), max(changes)) if len(changes) > 1 else None
 
 
-def bases(table: StudyTable, plan: StudyPlan, rows: Sequence[MeasuredRow]) -> dict[str, MeasuredRow]:
+def bases(table: StudyTable, plan: Study, rows: Sequence[MeasuredRow]) -> dict[str, MeasuredRow]:
     """Return the row that the changes of each row refer to, by label; without the bases themselves."""
     part = plan.parts.get(table.part)
     by_row = {id(each.row): each for each in rows}
     found = {
-        each.row.label: table.base_of(each.row, [other.row for other in rows], part.variants[0] if part else "")
+        each.row.label: table.base_of(each.row, [other.row for other in rows], part.labels[0] if part else "")
         for each in rows
     }
     return {label: by_row[id(row)] for label, row in found.items() if row is not None}
@@ -152,7 +153,7 @@ class Finding:
     here: str
 
 
-def finding(claim: Claim, plan: StudyPlan, results: StudyResults) -> Finding:
+def finding(claim: Claim, plan: Study, results: StudyResults) -> Finding:
     """Check a claim on the runs."""
     table = plan.table(claim.table)
     rows = measured(table, plan, results)
@@ -257,12 +258,12 @@ class Grid:
         return [[None if row is None else row.value(name) for row in line] for line in points]
 
 
-def grid_of(table: StudyTable, plan: StudyPlan, rows: Sequence[MeasuredRow]) -> Grid | None:
+def grid_of(table: StudyTable, plan: Study, rows: Sequence[MeasuredRow]) -> Grid | None:
     """Return the grid of a table; None if its part has not two arguments."""
     part = plan.parts.get(table.part)
-    if not table.grid or part is None or len(part.grid) != 2:
+    if not table.grid or part is None or len(part.grid_words) != 2:
         return None
-    (down, downs), (across, acrosses) = part.grid.items()
+    (down, downs), (across, acrosses) = part.grid_words.items()
     return Grid(down, downs, across, acrosses, {each.row.variant or "": each for each in rows})
 
 

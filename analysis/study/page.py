@@ -11,13 +11,14 @@ import msgspec
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
-from inferload.results.study import RESULTS, STUDY, StudyPlan
+from inferload.campaign.sweep import study
+from inferload.campaign.sweep.study import RESULTS, STUDY, Study
 
 from ..pages import shell
 from ..pages.wording import is_simulated, simulated
 from . import charts, tables
 from .findings import Finding, finding, measured
-from .results import StudyResults, collect, read_plan, read_results
+from .results import StudyResults, collect, read_results
 
 
 def is_study(folder: Path) -> bool:
@@ -27,7 +28,7 @@ def is_study(folder: Path) -> bool:
 
 def make_study(folder: Path) -> tuple[str, Path, Path]:
     """Write results.json and the pages; return (headline, index.md, index.html). UsageError without a finished run."""
-    plan = read_plan(folder / STUDY)
+    plan = study.read(folder / STUDY)
     results = collect(plan, folder)
     text, page = folder / "index.md", folder / "index.html"
     try:
@@ -39,19 +40,19 @@ def make_study(folder: Path) -> tuple[str, Path, Path]:
     return headline(plan, results), text, page
 
 
-def headline(plan: StudyPlan, results: StudyResults) -> str:
+def headline(plan: Study, results: StudyResults) -> str:
     """Return the answers to the claims in one line."""
     answers = [found.answer for found in _findings(plan, results)]
     counts = [f"{answers.count(answer)} {answer}" for answer in dict.fromkeys(answers)]
     return f"{plan.title}: {plural(len(answers), 'claim')}: {', '.join(counts)}" if answers else plan.title
 
 
-def markdown(plan: StudyPlan, results: StudyResults) -> str:
+def markdown(plan: Study, results: StudyResults) -> str:
     """Render the page as Markdown, without charts."""
     return shell.markdown("study.md.j2", **_model(plan, results))
 
 
-def html(plan: StudyPlan, results: StudyResults, plotly: str | None = None) -> str:
+def html(plan: Study, results: StudyResults, plotly: str | None = None) -> str:
     """Render the page as HTML, with links to the pages of its parts. `plotly`: as in `shell.html`."""
     drawn = [
         picture for table in plan.tables for picture in charts.pictures(table, measured(table, plan, results), plan)
@@ -59,11 +60,11 @@ def html(plan: StudyPlan, results: StudyResults, plotly: str | None = None) -> s
     return shell.html("study.html.j2", drawn, plotly, headline=headline(plan, results), **_model(plan, results))
 
 
-def _findings(plan: StudyPlan, results: StudyResults) -> list[Finding]:
+def _findings(plan: Study, results: StudyResults) -> list[Finding]:
     return [finding(claim, plan, results) for claim in plan.claims]
 
 
-def _model(plan: StudyPlan, results: StudyResults) -> dict[str, Any]:
+def _model(plan: Study, results: StudyResults) -> dict[str, Any]:
     found = _findings(plan, results)
     invalid = [run for run in results.runs if run.level == "invalid" and run.load is None]
     return {
@@ -88,7 +89,7 @@ def _model(plan: StudyPlan, results: StudyResults) -> dict[str, Any]:
     }
 
 
-def _tables(table: Any, plan: StudyPlan, results: StudyResults) -> list[Any]:
+def _tables(table: Any, plan: Study, results: StudyResults) -> list[Any]:
     return tables.of(table, measured(table, plan, results), plan)
 
 
@@ -99,7 +100,7 @@ def main() -> None:
     parser.add_argument("--from", dest="source", type=Path, action="append", default=[], metavar="DIR")
     arguments = parser.parse_args()
     for source in arguments.source:
-        plan = read_plan(source / STUDY)
+        plan = study.read(source / STUDY)
         store = arguments.folder / f"{plan.name}-{plan.engine}"
         store.with_suffix(".yaml").write_bytes((source / STUDY).read_bytes())
         store.with_suffix(".json").write_bytes((source / RESULTS).read_bytes())
@@ -109,7 +110,7 @@ def main() -> None:
 
 def stored(path: Path) -> str:
     """Return the page of stored results. `path`: NAME.json beside NAME.yaml."""
-    return markdown(read_plan(path.with_suffix(".yaml")), read_results(path))
+    return markdown(study.read(path.with_suffix(".yaml")), read_results(path))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import plural
+from inferload.campaign.sweep.study import Study
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results, Summary
-from inferload.results.study import StudyPlan
-from inferload.scenario.files import catalog, typed_yaml
 
 from ..data.figures import is_unsteady, value_of
 
@@ -51,23 +50,18 @@ class StudyResults(Struct, frozen=True, kw_only=True):
     runs: list[StudyRun] = []
 
 
-def read_plan(path: Path) -> StudyPlan:
-    """Read the plan of a study, STUDY in its folder. Raise UsageError if it is invalid."""
-    return typed_yaml.from_text(catalog.read(path, "study ", "name the folder of a study"), str(path), StudyPlan)
-
-
 def read_results(path: Path) -> StudyResults:
     """Read stored results. Raise UsageError if they are invalid."""
     return typed_documents.read(path, StudyResults)
 
 
-def collect(plan: StudyPlan, folder: Path) -> StudyResults:
+def collect(plan: Study, folder: Path) -> StudyResults:
     """Read the finished runs of a study, without second cache arms. Raise UsageError without any."""
     found: list[StudyRun] = []
     manifests: list[Manifest] = []
     for part, planned in plan.parts.items():
         names = tuple(dict.fromkeys(name for table in plan.tables if table.part == part for name in table.figures))
-        for scenario, variant in product(planned.scenarios, planned.variants):
+        for scenario, variant in product(planned.scenario_names, planned.labels):
             for path in sorted((folder / part / scenario / variant).glob("[0-9]*")):
                 if path.name.isdecimal() and (path / rundir.SUMMARY).is_file():
                     place = StudyRun(part=part, variant=variant, scenario=scenario, pair=int(path.name))

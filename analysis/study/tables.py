@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inferload.base.numbers import NOT_KNOWN, number, percent, plural, short
+from inferload.campaign.sweep.study import Study, StudyTable
 from inferload.figures.figure import Head
 from inferload.figures.table import Cell, Table
 from inferload.results.statistics.paired_runs import Effect
-from inferload.results.study import StudyPlan, StudyTable
 
 from .findings import (
     Finding,
@@ -38,7 +38,7 @@ def findings(found: Sequence[Finding]) -> Table:
     return Table("findings", "Claims", ("claim", "published", "here", "finding", "why"), rows)
 
 
-def of(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> list[Table]:
+def of(table: StudyTable, rows: Sequence[MeasuredRow], plan: Study) -> list[Table]:
     """Return the tables of one table of the study."""
     if (grid := grid_of(table, plan, rows)) is not None:
         return _grid(table, grid, rows)
@@ -71,7 +71,7 @@ def _any_unsteady(table: StudyTable, rows: Sequence[MeasuredRow]) -> bool:
     return any(row.is_unsteady(name) for row in rows for name in table.figures)
 
 
-def _published(table: StudyTable, plan: StudyPlan) -> Table:
+def _published(table: StudyTable, plan: Study) -> Table:
     rows = []
     for row in table.rows:
         if row.published:
@@ -80,7 +80,7 @@ def _published(table: StudyTable, plan: StudyPlan) -> Table:
     return Table(f"{table.key}-published", f"{table.title}: published", columns, rows, plan.source.setting)
 
 
-def _changes(table: StudyTable, rows: Sequence[MeasuredRow], plan: StudyPlan) -> Table:
+def _changes(table: StudyTable, rows: Sequence[MeasuredRow], plan: Study) -> Table:
     """Return the changes against the base: a row for each row and figure, published and here."""
     base_of = bases(table, plan, rows)
     lines: list[tuple[Cell, ...]] = []
@@ -160,7 +160,7 @@ def _level(runs: Sequence[StudyRun], level: str) -> str:
     return f"{len(of_level)} {level}" + (f" ({reasons})" if reasons else "")
 
 
-def facts(plan: StudyPlan, results: StudyResults) -> list[tuple[str, str]]:
+def facts(plan: Study, results: StudyResults) -> list[tuple[str, str]]:
     """Return the facts of the study."""
     runs = [run for run in results.runs if run.load is None]
     counts = [plural(len(runs), "run"), *(_level(runs, level) for level in dict.fromkeys(run.level for run in runs))]

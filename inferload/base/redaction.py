@@ -69,6 +69,11 @@ class Redaction:
         redaction._quoted = re.compile(rf'(?<=")(?:{"|".join(patterns)})(?=["/])') if patterns else None
         return redaction
 
+    @property
+    def has_long(self) -> bool:
+        """True if a secret has eight characters or more."""
+        return bool(self._long)
+
     def __repr__(self) -> str:
         return "Redaction(***)"
 

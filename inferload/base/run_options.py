@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"
+REDACTED_HEADERS = (
+    "INFERLOAD_REDACTED_HEADERS"  # variable of a scraper: headers of its parent, a `NAME: VALUE` per line
+)
 DEFAULT_MAX_TURNS_MB = 1000
 KEY_ON_COMMAND_LINE = (
     f"--api-key: a key on a command line is in the process list; use --api-key-file FILE or {API_KEY_VARIABLE}"

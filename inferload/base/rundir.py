@@ -14,9 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from msgspec import Struct
+
 from inferload.base import json_text
 from inferload.base.clock import calendar_now
 from inferload.base.errors import UsageError
+from inferload.base.json_text import Instant, Number
 
 FORMAT = 1
 
@@ -48,6 +51,18 @@ RESERVE = ".run-reserve"
 _RESERVE_BYTES = 1 << 20
 # A network disk takes as long for a few bytes as for so many.
 _BUFFER_BYTES = 1 << 20
+
+
+class Mark(Struct, frozen=True, kw_only=True):
+    """Line of marks.jsonl, an event of a run. `t_s`: since its start. `users`, `sessions_per_s`, `by`: new load, its cause."""
+
+    t_s: Number = 0.0
+    wall_ns: Instant
+    kind: str = "mark"
+    text: str = ""
+    users: Number | None = None
+    sessions_per_s: Number | None = None
+    by: str = "hand"
 
 
 _DAMAGED = "the file is damaged, or another program wrote it"

@@ -1,1 +1,1 @@
-"""Campaigns: many runs with one journal, which can be resumed; search, calibration, checks of a machine."""
+"""Campaigns: many runs with one journal, which can be resumed; sweeps, studies, search, calibration, checks of a machine."""

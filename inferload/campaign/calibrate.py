@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from inferload.campaign import runner
 from inferload.campaign.journal import Journal, RunEnded
 from inferload.campaign.machine.calibration import ReferencePace, RunFigures
 from inferload.campaign.runner import Runner, RunTimeLimits
+from inferload.deploy.launcher import launch
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
 from inferload.results.documents import typed_documents
-from inferload.results.documents.summary_document import Distribution, Summary
+from inferload.results.documents.figures_document import Distribution
+from inferload.results.documents.summary_document import Summary
 
 _PROMPT_TOKENS = 32
 _BLOCKS_PER_STREAM = 16
@@ -39,7 +41,7 @@ class Bench:
         self._pace = pace
         self._seconds = seconds
         self._runner = Runner(work, Journal(work))
-        self._client_cores, self._server_cores = split(_cores())
+        self._client_cores, self._server_cores = split(launch.available_cores())
 
     def measure(self, streams: int) -> RunFigures:
         """Make one run. If it failed, its cause is the only reason."""
@@ -57,7 +59,7 @@ class Bench:
         options = {"on_invalid": "warn", "metrics_url": ["none"], "no_report": True}
         argv = runner.command(str(scenario), f"http://127.0.0.1:{port}", self._work / name, options, ["--only-summary"])
         limits = RunTimeLimits(self._seconds + _PATIENCE_S, _END_S)
-        with on_cores(self._client_cores):
+        with launch.on_cores(self._client_cores):
             return self._runner.run(name, argv, limits, environment=environment(os.environ, self._work), cwd=self._work)
 
 
@@ -115,12 +117,12 @@ def _finding(text: str) -> str:
 
 
 @contextlib.contextmanager
-def serving(streams: int, pace: ReferencePace, limit_s: float, cores: tuple[int, ...] | None) -> Iterator[int]:
+def serving(streams: int, pace: ReferencePace, limit_s: float, cores: Sequence[int] | None) -> Iterator[int]:
     """Run the simulator on a free loopback port. It ends with the block, or after `limit_s`."""
     command = [sys.executable, "-m", "inferload", "simulator", "--port", "0", "--exit-after-s", f"{limit_s:.0f}"]
     command += ["--ttft-ms", str(pace.ttft_ms), "--itl-ms", str(pace.gap_ms), "--max-num-seqs", str(streams + 16)]
     command += ["--num-gpu-blocks", str(max(8192, _BLOCKS_PER_STREAM * streams)), "--no-enable-prefix-caching"]
-    with on_cores(cores):
+    with launch.on_cores(cores):
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     if cores is not None:
@@ -160,24 +162,6 @@ def call(port: int, method: str, path: str) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def split(cores: tuple[int, ...]) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+def split(cores: Sequence[int]) -> tuple[Sequence[int] | None, Sequence[int] | None]:
     """Return (client cores, server cores): the server has the last core; (None, None) with fewer than two."""
     return (cores[:-1], cores[-1:]) if len(cores) > 1 else (None, None)
-
-
-@contextlib.contextmanager
-def on_cores(cores: tuple[int, ...] | None) -> Iterator[None]:
-    """Run processes that are started in the block on these cores only. None: no change."""
-    if cores is None or sys.platform != "linux":
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def _cores() -> tuple[int, ...]:
-    return tuple(sorted(os.sched_getaffinity(0))) if sys.platform == "linux" else ()

@@ -3,15 +3,15 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
 
 import msgspec
 from msgspec import Struct
 
-from inferload.base import clock, json_text
+from inferload.base import clock, json_text, rundir
 from inferload.base.errors import UsageError
 from inferload.campaign.process import RunProcess
 
@@ -57,13 +57,44 @@ class RunRetried(RunEntry, frozen=True, kw_only=True, tag="retry"):
     """A run that ended is to be made again."""
 
 
-class Journal:
-    """Journal in a campaign's folder, read when it is opened. Subclasses have further kinds of entries."""
+class PortChosen(Entry, frozen=True, kw_only=True, tag="port"):
+    """All servers of the campaign have this port."""
 
-    kinds: ClassVar[Any] = RunBegun | RunEnded | RunStopped | RunRetried  # type of a line
+    port: int
+
+
+class ServerStarting(Entry, frozen=True, kw_only=True, tag="server_starting"):
+    """A server is being started."""
+
+    start_id: str
+    port: int
+    variant: str
+
+
+class ServerReady(Entry, frozen=True, kw_only=True, tag="server_ready"):
+    """A server answers."""
+
+    port: int
+    took_s: float
+
+
+class ServerDown(Entry, frozen=True, kw_only=True, tag="server_down"):
+    """A server was stopped."""
+
+    start_id: str
+
+
+_Line = RunBegun | RunEnded | RunStopped | RunRetried | PortChosen | ServerStarting | ServerReady | ServerDown
+
+
+class Journal:
+    """Journal in a campaign's folder, read when it is opened: runs, and servers that the campaign starts."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / JOURNAL
+        self.servers: set[str] = set()  # start ids of the servers that were not stopped
+        self.port: int | None = None
+        self.start_durations_s: list[float] = []
         self._ended: dict[str, RunEnded] = {}
         self.under_way: dict[str, RunProcess] = {}  # by folder: runs that began and did not end
         for entry in self._read():
@@ -126,6 +157,14 @@ class Journal:
                 self.under_way.pop(entry.folder, None)
             case RunRetried():
                 self._ended.pop(entry.folder, None)
+            case PortChosen():
+                self.port = entry.port
+            case ServerStarting():
+                self.servers.add(entry.start_id)
+            case ServerReady():
+                self.start_durations_s.append(entry.took_s)
+            case ServerDown():
+                self.servers.discard(entry.start_id)
 
     def _read(self) -> list[Entry]:
         try:
@@ -135,8 +174,24 @@ class Journal:
         entries: list[Entry] = []
         for line in lines:
             with suppress(ValueError):  # a kill cut the line off
-                entries.append(msgspec.convert(json_text.parse(line), self.kinds))
+                entries.append(msgspec.convert(json_text.parse(line), _Line))
         return entries
+
+
+def made_folder(folder: Path, *, new: bool, files: Mapping[str, str] = MappingProxyType({})) -> Path:
+    """Create the folder of a campaign with files of these texts, and return it. UsageError if that fails.
+
+    `new`: if the folder exists, another one beside it.
+    """
+    try:
+        if new:
+            folder = rundir.make_new(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            rundir.write_text(folder / name, text)
+    except OSError as error:
+        raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error
+    return folder
 
 
 @contextmanager

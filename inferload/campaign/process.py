@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from inferload.deploy.launcher import procfs
+
 GRACE_S = 5.0  # for a run whose result is not needed
 # A start time is relative to the boot, whose wall time may be corrected by so much while the machine is up.
 _SAME_START_S = 2.0
@@ -39,7 +41,7 @@ class RunProcess:
         """
         if not self.alive():
             return False
-        group = [process for process in psutil.process_iter() if group_of(process) == self.pid]
+        group = [process for process in psutil.process_iter() if procfs.group_of(process.pid) == self.pid]
         try:
             self._signal(signal.SIGTERM)
             psutil.wait_procs(group, timeout=grace_s)
@@ -52,14 +54,6 @@ class RunProcess:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
-
-
-def group_of(process: psutil.Process) -> int | None:
-    """Process group; None if the process has just ended."""
-    try:
-        return os.getpgid(process.pid)
-    except OSError:
-        return None
 
 
 def begin(

@@ -153,6 +153,12 @@ def command(
     return argv + (["--", *extra] if extra else [])
 
 
+def report(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Write the pages of a folder by `inferload report`, since campaigns import no analysis."""
+    argv = [sys.executable, "-m", "inferload", "report", str(folder)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
 def last_line(log: Path) -> str:
     """Last line of inferload, or the last error, in a log; without its prefix."""
     try:

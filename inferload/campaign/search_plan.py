@@ -173,8 +173,7 @@ def _options(arguments: argparse.Namespace, scenario: Scenario) -> dict[str, Any
     return {name: value for name, value in options.items() if value is not None}
 
 
-def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]:
-    """Check the arguments. UsageError names the wrong argument and a valid value."""
+def _check_given(arguments: argparse.Namespace) -> None:
     is_virtual = arguments.clock == "virtual"
     if is_virtual and arguments.host:
         raise UsageError(
@@ -183,6 +182,11 @@ def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]
     for name in ("scenario", "slo") if is_virtual else ("scenario", "host", "slo"):
         if not getattr(arguments, name):
             raise UsageError(f"search: --{name} is missing; see inferload search --help")
+
+
+def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]:
+    """Check the arguments. UsageError names the wrong argument and a valid value."""
+    _check_given(arguments)
     scenario = scenarios.load(arguments.scenario)
     conditions_of(arguments.slo)
     budget_s = seconds_of("--budget", arguments.budget or BUDGET)

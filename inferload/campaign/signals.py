@@ -1,8 +1,10 @@
-"""SIGTERM and SIGHUP as KeyboardInterrupt, so that clean-up code stops started processes."""
+"""SIGTERM and SIGHUP as KeyboardInterrupt, so that clean-up code stops started processes; end of an interrupted campaign."""
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -26,3 +28,9 @@ def signals_interrupt() -> Iterator[None]:
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
+
+
+def interrupted(interrupt: KeyboardInterrupt, command: str, folder: Path) -> int:
+    """Print how to continue a campaign of `inferload COMMAND`; return the exit code."""
+    print(f"interrupted; continue with: inferload {command} --resume {folder}", file=sys.stderr)
+    return 128 + (interrupt.args[0] if isinstance(interrupt, Terminated) else signal.SIGINT)

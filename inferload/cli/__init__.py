@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from importlib import import_module
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TextIO, cast
 
@@ -14,21 +14,24 @@ from inferload import __version__
 from inferload.base.argparse_ext import PassingParser, is_key
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped_lines
+from inferload.base.on_use import OnUse
 from inferload.base.redaction import safe_urls
 from inferload.base.run_options import KEY_ON_COMMAND_LINE
 
-# Sub-commands of this package, with the module whose `register` adds them.
-BUILT_IN = {
-    "run": "inferload.cli.run",
-    "search": "inferload.cli.search_command",
-    "ab": "inferload.cli.ab",
-    **dict.fromkeys(("validate", "plan", "schema", "init"), "inferload.cli.scenario"),
-    "fetch": "inferload.cli.fetch",
-    "doctor": "inferload.cli.doctor",
-    "scrape": "inferload.cli.scrape",
-    "calibrate": "inferload.cli.calibrate",
-    "clean": "inferload.cli.clean",
-}
+# Sub-commands of this package, with the functions that add them to a parser's sub-commands.
+BUILT_IN = OnUse[Callable[[Any], None]](
+    {
+        "run": "inferload.cli.run:register",
+        "search": "inferload.cli.search_command:register",
+        "ab": "inferload.cli.ab:register",
+        **dict.fromkeys(("validate", "plan", "schema", "init"), "inferload.cli.scenario:register"),
+        "fetch": "inferload.cli.fetch:register",
+        "doctor": "inferload.cli.doctor:register",
+        "scrape": "inferload.cli.scrape:register",
+        "calibrate": "inferload.cli.calibrate:register",
+        "clean": "inferload.cli.clean:register",
+    }
+)
 
 # Groups of commands in `inferload --help`, with a line each.
 GROUPS = {
@@ -66,12 +69,18 @@ GROUPS = {
 }
 
 
+@cache
+def _satellites() -> Sequence[EntryPoint]:
+    """Return the commands of other packages. The search reads files of all that is installed."""
+    return tuple(entry_points(group="inferload.commands"))
+
+
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """Return the parser with the sub-command `command`; with none if there is no such command. Only its module is imported.
 
     A sub-command sets `run`, a function of the parsed arguments that returns the exit code.
     """
-    satellites = {entry.name: entry for entry in entry_points(group="inferload.commands")}
+    satellites = {} if command in BUILT_IN else {entry.name: entry for entry in _satellites()}
     parser = argparse.ArgumentParser(
         prog="inferload",
         usage="%(prog)s [-h] [--version] COMMAND ...",
@@ -84,8 +93,8 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         prog="inferload", metavar="COMMAND", required=True, parser_class=PassingParser, help=argparse.SUPPRESS
     )
-    if command in BUILT_IN:
-        import_module(BUILT_IN[command]).register(commands)
+    if command is not None and command in BUILT_IN:
+        BUILT_IN[command](commands)
     elif command in satellites:
         _add(satellites[command], commands)
     elif command is not None and not command.startswith("-"):

@@ -1,7 +1,6 @@
 """`inferload ab`: compare running servers by interleaved pairs of runs."""
 
 import argparse
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,10 +14,10 @@ from inferload.base.run_options import RUN_OPTIONS
 from inferload.base.virtual_orders import options_of, server_of
 from inferload.campaign import ab, named_code, runner
 from inferload.campaign.ab import DEFAULT_PAIRS, AbPlan, AbRun
-from inferload.campaign.journal import JOURNAL, Journal, alone
+from inferload.campaign.journal import JOURNAL, Journal, alone, made_folder
 from inferload.campaign.pairs import MAX_PAIRS
 from inferload.campaign.runner import Runner
-from inferload.campaign.signals import Terminated, signals_interrupt
+from inferload.campaign.signals import interrupted, signals_interrupt
 from inferload.cli import quick_options
 from inferload.scenario.files import typed_yaml
 
@@ -83,19 +82,13 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(_lines(plan)), flush=True)
     if arguments.dry_run:
         return 0
-    try:
-        if arguments.into is None and arguments.resume is None:
-            folder = rundir.make_new(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        rundir.write_text(folder / ab.PLAN, typed_yaml.to_text(plan))
-    except OSError as error:
-        raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error
+    files = {ab.PLAN: typed_yaml.to_text(plan)}
+    folder = made_folder(folder, new=arguments.into is None and arguments.resume is None, files=files)
     try:
         with alone(folder), signals_interrupt():
             failures = _make(plan, folder, list(arguments.header), retry=arguments.resume is not None)
     except KeyboardInterrupt as interrupt:
-        print(f"interrupted; continue with: inferload ab --resume {folder}", file=sys.stderr)
-        return 128 + (interrupt.args[0] if isinstance(interrupt, Terminated) else signal.SIGINT)
+        return interrupted(interrupt, "ab", folder)
     code = _compare(plan, folder, arguments)
     if (page := folder / "comparison" / "comparison.html").exists():
         print(page)

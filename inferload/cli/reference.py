@@ -75,7 +75,7 @@ def _rows(parser: argparse.ArgumentParser, actions: list[argparse.Action]) -> It
         hidden = action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction)
         if not hidden and not isinstance(action, argparse._SubParsersAction):
             text = formatter._expand_help(action) if action.help else ""
-            yield _name(action), _cell(_with_default(action, text))
+            yield _name(action), _text(_with_default(action, text)).replace("|", "\\|")
 
 
 def _with_default(action: argparse.Action, text: str) -> str:
@@ -106,10 +106,6 @@ def _value(action: argparse.Action) -> str:
 
 def _text(text: str) -> str:
     return " ".join(text.split()).replace("<", "\\<")
-
-
-def _cell(text: str) -> str:
-    return _text(text).replace("|", "\\|")
 
 
 def _code(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped_lines
 from inferload.scenario.files import catalog, data_files
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.reference import json_schema
 from inferload.scenario.scenario import Scenario, load
 from inferload.workload.content.data import DataContext

@@ -1,7 +1,6 @@
 """`inferload search`: find the highest load within an SLO, or measure a list of loads."""
 
 import argparse
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,15 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import duration
 from inferload.base.status_lines import StatusLines
+from inferload.campaign import runner
 from inferload.campaign.attainment import bracket
 from inferload.campaign.attainment.bracket import Ended, Settings
 from inferload.campaign.attainment.point import Look
 from inferload.campaign.attainment.text import line, summed_up
-from inferload.campaign.journal import JOURNAL, Journal, alone
+from inferload.campaign.journal import JOURNAL, Journal, alone, made_folder
 from inferload.campaign.search import PointRunner, write_document
 from inferload.campaign.search_plan import PASSED_ON, SearchPlan, cache_text, from_arguments, resumed
+from inferload.campaign.signals import interrupted
 from inferload.scenario.scenario import Scenario
 
 _EPILOG = """\
@@ -77,18 +78,15 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(_plan(plan, scenario, settings)), flush=True)
     if arguments.dry_run:
         return 0
-    if arguments.into is None and arguments.resume is None:
-        folder = rundir.make_new(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = made_folder(folder, new=arguments.into is None and arguments.resume is None)
     with alone(folder):
         plan.write(folder)
         journal = Journal(folder)
         journal.end_orphans()
         try:
             looks, ended = _looks(plan, settings, _Campaign(folder, plan, scenario, settings, journal))
-        except KeyboardInterrupt:
-            print(f"interrupted; continue with: inferload search --resume {folder}", file=sys.stderr)
-            return 130
+        except KeyboardInterrupt as interrupt:
+            return interrupted(interrupt, "search", folder)
     document = write_document(folder, plan, scenario, looks, ended)
     _pages(folder)
     print("\n".join(summed_up(document)))
@@ -167,9 +165,7 @@ def _plan(plan: SearchPlan, scenario: Scenario, settings: Settings) -> list[str]
 
 
 def _pages(folder: Path) -> None:
-    """Write the pages by `inferload report`, since commands of this package import no analysis."""
-    command = [sys.executable, "-m", "inferload", "report", str(folder)]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    made = runner.report(folder)
     if made.returncode:
         last = (made.stderr.strip() or "no reason given").splitlines()[-1]
         print(f"no page: {last}; try again with: inferload report {folder}", file=sys.stderr)

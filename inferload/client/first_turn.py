@@ -20,8 +20,8 @@ from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.endpoints.table import DIALECTS
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS, MaxTokensField
+from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.record import Failure, TurnRecord
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from inferload.client.answers.answer import Answer
 from inferload.client.answers.event_stream import ReplyParser, Scan
 from inferload.client.answers.sse import SseError
 from inferload.client.connection.connect import DialError
-from inferload.client.connection.deferred_parser import ParseJob
+from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.connection.http1 import Http1Error
 from inferload.client.connection.reply import AnyConnection, ConnectionLost, HttpReply
@@ -53,12 +53,6 @@ class TurnState(Enum):
     RECORDED = "recorded"  # the result is available
 
 
-class Jobs(Protocol):
-    """Queue of parse jobs."""
-
-    def add(self, job: ParseJob, /) -> None: ...
-
-
 class TurnHost(Protocol):
     """The client as seen by its turns."""
 
@@ -71,7 +65,7 @@ class TurnHost(Protocol):
     @property
     def timeouts(self) -> TurnTimeouts: ...
     @property
-    def parse_queue(self) -> Jobs: ...
+    def parse_queue(self) -> ParseQueue: ...
     @property
     def now_ns(self) -> Callable[[], int]: ...
     @property

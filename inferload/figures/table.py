@@ -5,14 +5,11 @@ A builder makes each table once; the forms decide how it looks. An unknown value
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Console
-from rich.table import Table as Grid
-from rich.text import Text
+from rich.cells import cell_len
 
 from inferload.base.escaping import escaped
 from inferload.base.escaping import markdown as plain
@@ -22,7 +19,7 @@ from inferload.figures.figure import Head
 _DIGITS = 4  # significant, of a cell
 _LONG = 26  # characters; no number, range or gauge takes so many
 _NOTE_WIDTH = 120
-_WIDEST = 10_000  # lines of a table are never folded
+_GAP = "  "  # before each column
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +79,23 @@ def _shown(cell: Cell, unknown: str, detailed: bool) -> str:
     return cell if isinstance(cell, str) else number(cell, _DIGITS, unknown)
 
 
+def _aligned(cells: Sequence[str], *, left: bool) -> list[str]:
+    """Pad texts to one width on a terminal, where a character takes up to two cells."""
+    width = max(map(cell_len, cells))
+    if left:
+        return [cell + " " * (width - cell_len(cell)) for cell in cells]
+    return [" " * (width - cell_len(cell)) + cell for cell in map(str.rstrip, cells)]
+
+
 def text(table: Table) -> str:
     """Format a table for a terminal: title, indented rows, note."""
-    grid = Grid(box=None, pad_edge=True, padding=(0, 0, 0, 2))
-    for column, head in enumerate(table.columns):
-        grid.add_column(
-            Text(escaped(head_of(head).text)), justify="left" if table.in_words(column) else "right", no_wrap=True
-        )
-    for row in table.rows:
-        grid.add_row(*(Text(escaped(_shown(cell, "-", detailed=False))) for cell in row))
-    output = io.StringIO()
-    Console(file=output, width=_WIDEST, color_system=None, highlight=False).print(grid)
-    lines = [line.rstrip() for line in output.getvalue().splitlines()]
+    rows = [[head_of(head).text for head in table.columns]]
+    rows += [[_shown(cell, "-", detailed=False) for cell in row] for row in table.rows]
+    columns = [
+        _aligned([escaped(cell) for cell in cells], left=table.in_words(column))
+        for column, cells in enumerate(zip(*rows, strict=True))
+    ]
+    lines = [(_GAP + _GAP.join(cells)).rstrip() for cells in zip(*columns, strict=True)]
     note = textwrap.wrap(escaped(table.note), _NOTE_WIDTH, initial_indent="  ", subsequent_indent="  ")
     return "\n".join([*([escaped(table.title)] if table.title else []), *lines, *note])
 

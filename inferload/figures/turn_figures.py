@@ -15,11 +15,9 @@ import numpy as np
 from inferload.base.clock import NS_PER_MS
 from inferload.figures.figure import PEERS, Better, Figure
 from inferload.figures.turn_batch import Bools, Floats, Ints, TurnBatch, gaps_by_turn_ms
-from inferload.turns.record import TurnRecord
+from inferload.turns.record import LEAST_TOKENS_PER_EVENT, TurnRecord
 
 STALL_MS = 250.0  # a longer gap between two output events is a stall
-# A usage with fewer tokens per output event leaves tokens out, such as those of the reasoning: events carry one or more each.
-LEAST_TOKENS_PER_EVENT = 0.25
 
 # Values of a measure, and the row of the turn of each, in ascending order for a measure with one value per turn.
 Valued = tuple[Floats, Ints]
@@ -57,7 +55,7 @@ class TurnFigure(Figure):
 
 def _where(has: Bools, values: Floats) -> Valued:
     """Select the turns that have a value."""
-    return values[has], np.flatnonzero(has)
+    return values[has], has.nonzero()[0]
 
 
 def _span(start: str, end: str) -> dict[str, Any]:

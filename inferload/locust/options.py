@@ -30,7 +30,6 @@ from inferload.run.process.trace_export import TraceExport
 from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario import overrides
 from inferload.scenario.files import catalog
-from inferload.servers import metrics_targets
 from inferload.servers.scrape_http import MetricsUrl
 from inferload.workload.content.data import DataContext
 from inferload.workload.sessions import Sessions
@@ -164,18 +163,19 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
             "--reset-stats: not possible, a run's outcome counts failed requests from Locust's statistics; use --warmup, "
             "whose turns are not measured"
         )
+    settings = overrides.parse_settings(options.set)
+    loaded = program.read(options.scenario, settings)
+    scenario = loaded.scenario
     if options.clock == "virtual":
         from inferload.locust import virtual_options  # with the loop, of virtual runs only
 
-        virtual_options.begin(options, program, seed_of(options.seed))
+        virtual_options.begin(options, loaded.scenario, seed_of(options.seed))
     elif options.variant or options.simulator:
         raise UsageError(
             f"{'--variant' if options.variant else '--simulator'}: only with --clock virtual; start a server with inferload deploy"
         )
+    options.web_host = options.web_host or _LOOPBACK  # the web UI has no login, and starts load
     own = own_settings(options)
-    settings = overrides.parse_settings(options.set)
-    loaded = program.read(options.scenario, settings)
-    scenario = loaded.scenario
     seed_of(options.seed)
     seconds_of("--warmup", options.warmup)
     if options.worker:
@@ -199,7 +199,8 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
     if own.progress_file is not None:
         _appendable(own.progress_file)
     listen_address.check_free(_listening(options, own))
-    own.tls.context()
+    if own.tls.ca_file is not None:
+        own.tls.context()
     own.outputs.prepare()
     Sessions(scenario, DataContext(options.scenario)).open()
     return CheckedOptions(own, loaded)
@@ -311,6 +312,8 @@ def metrics_urls(values: list[str] | None) -> tuple[str, ...] | None:
         if len(values) > 1:
             raise UsageError("--metrics-url none: given beside a URL; give one or the other")
         return ()
+    from inferload.servers import metrics_targets  # of runs whose pages are named
+
     urls = metrics_targets.of_option(values)
     name, count = Counter(MetricsUrl.parse(url).target for url in set(urls)).most_common(1)[0]
     if count > 1:

@@ -17,6 +17,7 @@ import gevent
 import locust.runners
 from locust import events
 
+from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.redaction import safe_urls
@@ -24,7 +25,6 @@ from inferload.locust import options, user_classes
 from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
-from inferload.locust.web import page
 from inferload.locust_adapters import adaptations, logs, membership, messages, process
 from inferload.results.verdict.outcome import USAGE
 from inferload.run.master.controller import CTRL_C, Controller
@@ -36,9 +36,9 @@ from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.run.worker.worker import Worker
 from inferload.scenario.overrides import parse_settings
 
+_EXCEPTION_S = 0.01  # virtual time of an exception of a task: one that raises at once would raise without an end
 logger = logging.getLogger(__name__)
 
-LOOPBACK = "127.0.0.1"  # default of --web-host: the web UI has no login, and starts load
 _installed: list["_Plugin"] = []
 
 
@@ -73,8 +73,7 @@ def _add_options(parser: Any) -> None:
 
 def _classes() -> list[type[InferenceUser]]:
     """Return the user classes of all loaded modules; Locust selects some of them after the command line is parsed."""
-    modules, defined = sys.modules, InferenceUser.defined
-    return [kind for kind in defined if getattr(modules.get(kind.__module__), kind.__name__, None) is kind]
+    return [kind for kind in InferenceUser.defined if user_classes.is_loaded(kind)]
 
 
 def _program(selected: Iterable[type], locustfiles: str) -> Program:
@@ -96,8 +95,9 @@ class _Plugin:
     def check(self, parsed: Any) -> None:
         """Check and complete the options. Record --worker as given: Locust sets it in forked processes too."""
         chosen = [kind for kind in _classes() if not parsed.user_classes or kind.__name__ in parsed.user_classes]
-        user_classes.check(chosen)
-        parsed.web_host = parsed.web_host or LOOPBACK
+        user_classes.check(chosen, parsed.tags, parsed.exclude_tags)
+        if parsed.clock == "virtual":
+            user_classes.refuse_clients(parsed.user_classes)
         self._imported = imported_files()  # before the check, which loads live agents on the master
         self._checked = options.check(parsed, _program(chosen, getattr(parsed, "locustfile", "")))
         self.scenario = parsed.scenario
@@ -122,6 +122,8 @@ class _Plugin:
             _begin_worker(environment, own, checked.loaded.digest if named else None)
             return
         adaptations.log_differences()
+        if clock.current.is_virtual:  # called after the listener of the worker
+            environment.events.user_error.add_listener(lambda **_event: gevent.sleep(_EXCEPTION_S))
         if not hasattr(runner, "clients"):
             environment.inferload_worker = worker = Worker(environment, own)
             # called after the controller's listener, which ends the run: Locust fires this event in reverse order
@@ -130,6 +132,8 @@ class _Plugin:
         if own.export_metrics is not None:
             _export_metrics(controller, own.export_metrics)
         if web_ui is not None:
+            from inferload.locust.web import page  # of processes with a web UI only
+
             choices = options.scenario_choices(program_of(_classes()).default, parsed.scenario)
             page.attach(web_ui, controller, own.redaction, choices)
 
@@ -234,4 +238,4 @@ def _export_metrics(controller: Controller, address: ListenAddress) -> None:
     except UsageError as error:
         print(f"inferload: {escaped(safe_urls(str(error)))}", file=sys.stderr)
         sys.exit(USAGE)
-    controller.await_scrape = exporter.wait_for_last_scrape
+    controller.process.await_scrape = exporter.wait_for_last_scrape

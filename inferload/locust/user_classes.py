@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from locust import FastHttpUser, HttpUser
+
 from inferload.base.errors import UsageError
 from inferload.base.numbers import listed
+from inferload.client.endpoints.table import DIALECTS
 from inferload.locust.users import InferenceUser, ScenarioUser
 from inferload.run.process.user_scenarios import Program, ScenarioClass
 from inferload.scenario.schema import tasks
@@ -65,8 +68,13 @@ def _address(url: str) -> tuple[str, str, str]:
     return scheme.lower(), authority.lower(), path.rstrip("/")
 
 
-def check(user_classes: Iterable[type]) -> None:
-    """Raise UsageError for a class that could send no turn."""
+def check(
+    user_classes: Iterable[type], tags: Collection[str] | None = None, excluded: Collection[str] | None = None
+) -> None:
+    """Raise UsageError for a class that could send no turn. Import what its tasks may call: no import delays a turn.
+
+    `tags`, `excluded`: values of --tags and --exclude-tags.
+    """
     for kind in user_classes:
         if not issubclass(kind, InferenceUser) or kind.abstract:
             continue
@@ -75,11 +83,51 @@ def check(user_classes: Iterable[type]) -> None:
                 f"{kind.__name__}: has no task, so no turn would be sent; decorate a method with @task, derive it from "
                 "ScenarioUser, or set abstract = True"
             )
+        if not any(_is_chosen(task, tags or None, excluded or ()) for task in kind.tasks):
+            raise UsageError(
+                f"{kind.__name__}: --tags and --exclude-tags leave it no task, so no turn would be sent; name other tags, or "
+                "the other user classes on the command line"
+            )
         coroutine = _coroutine(kind.tasks)
         if coroutine is not None:
             raise UsageError(
                 f"{kind.__name__}: task {coroutine} is an async def, and Locust's tasks are plain functions; remove async and await"
             )
+        if set(kind.tasks) != {ScenarioUser.session}:
+            tuple(DIALECTS.values())
+
+
+def _is_chosen(task: Any, tags: Collection[str] | None, excluded: Collection[str]) -> bool:
+    """Return True if Locust's filter by tags keeps a task; a set of tasks is kept if one of them is."""
+    if hasattr(task, "tasks"):
+        return not task.tasks or any(
+            _is_chosen(each, tags, excluded) for each in task.tasks
+        )  # of a Markov chain: no list
+    own: Collection[str] = getattr(task, "locust_tag_set", frozenset())
+    return (tags is None or any(tag in own for tag in tags)) and not any(tag in own for tag in excluded)
+
+
+def refuse_clients(names: Collection[str]) -> None:
+    """Raise UsageError for a class with no other client than HttpUser's, on a virtual clock. `names`: of the run; empty: all."""
+    for kind in (*_below(HttpUser), *_below(FastHttpUser)):
+        is_chosen = is_loaded(kind) and not kind.abstract and (not names or kind.__name__ in names)
+        if is_chosen and kind.tasks and not issubclass(kind, InferenceUser):
+            raise UsageError(
+                f"{kind.__name__}: not with --clock virtual: self.client has no server; name the other user classes on the "
+                "command line"
+            )
+
+
+def is_loaded(kind: type) -> bool:
+    """Return True if the module of a class still has it under its name."""
+    return getattr(sys.modules.get(kind.__module__), kind.__name__, None) is kind
+
+
+def _below(kind: Any) -> Iterator[Any]:
+    """Yield the classes that derive from a class."""
+    for each in kind.__subclasses__():
+        yield each
+        yield from _below(each)
 
 
 def _coroutine(tasks: Iterable[Any]) -> str | None:

@@ -13,6 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NoReturn
@@ -27,9 +28,12 @@ from inferload.base.clock import NS_PER_S, SYSTEM
 from inferload.base.deployments import locustfile
 from inferload.base.errors import UsageError
 from inferload.base.virtual_orders import Made, Order, Ordered, server_of
+from inferload.client.endpoints.table import DIALECTS
 from inferload.locust import plugin
 from inferload.results.verdict.outcome import FAILED, USAGE
 from inferload.run.virtual import server, start
+from inferload.workload.sessions import OPENERS, SCRIPTS
+from inferload.workload.sources.registry import READERS
 
 _CHECK_S = 0.05  # between two looks for the end of a fork
 
@@ -38,6 +42,8 @@ def main() -> int:
     """Make the runs of each order. Return 0."""
     users = locust.main.merge_locustfiles_content([str(locustfile())])[0]
     report = _report()  # with its imports
+    for table in (DIALECTS, SCRIPTS, OPENERS, READERS):
+        tuple(table.values())  # imported once instead of in each fork
     gc.collect()
     gc.freeze()  # collections in the forks need not scan the imported objects
     decoder = msgspec.json.Decoder(Order)
@@ -54,10 +60,11 @@ def main() -> int:
 
 
 def _await(pid: int) -> None:
-    """Wait for the end of a fork; kill it if the campaign ends, which sends no order meanwhile."""
+    """Wait for the end of a fork; kill it if the campaign ends, or sends its next order because all runs were made."""
     while os.waitpid(pid, os.WNOHANG)[0] == 0:
         if select.select([0], [], [], _CHECK_S)[0]:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended meanwhile, and gevent's loop took its status
+                os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             return
 

@@ -47,11 +47,6 @@ def check_version(version: str) -> None:
         )
 
 
-def _is_newer(version: str) -> bool:
-    """Return True if a version is newer than every tested one."""
-    return _numbers(version) > _numbers(NEWEST_TESTED)
-
-
 def _numbers(version: str) -> tuple[int, ...]:
     """Return major, minor and patch; a version without numbers, as of a build from a repository, counts as newest."""
     match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
@@ -230,7 +225,7 @@ def left_out_of(names: Iterable[str], *, workers: bool) -> tuple[Adaptation, ...
 
 def log_differences() -> None:
     """Log a warning for a Locust newer than the tested versions, and one for each adaptation that was left out."""
-    if _is_newer(locust.__version__):
+    if _numbers(locust.__version__) > _numbers(NEWEST_TESTED):
         logger.warning("locust %s is newer than the tested versions, %s", locust.__version__, TESTED)
     for adaptation in left_out_of(compat.left_out, workers=True):
         text = "locust %s: adaptation %s does not fit: %s"

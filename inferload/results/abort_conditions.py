@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from inferload.figures.limits.abort_condition import parse
 from inferload.figures.rate_figures import ATTAINMENT, FAILED_RATIO
-from inferload.results.documents.summary_document import GateResult, Results
+from inferload.results.documents.summary_document import Results
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.summary import figures_of, sketch_quantile
 from inferload.results.verdict import gates
 from inferload.results.verdict.outcome import ABORTED

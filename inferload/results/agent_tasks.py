@@ -17,7 +17,7 @@ from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_S
 from inferload.figures.turn_figures import ITL, STALL_MS
 from inferload.figures.turn_values import values_by_turn
-from inferload.results.documents.summary_document import Distribution, Task, TaskSteps
+from inferload.results.documents.summary_document import Task, TaskSteps
 from inferload.results.summary import exact_block
 from inferload.turns.record import CANCELLED
 
@@ -37,21 +37,11 @@ COLUMNS = (
     ),
     *("finish_reason", "input_tokens", "output_tokens", "cached_tokens"),
 )
-CLASS_COLUMNS = ("class", "pause", "final")
 # First step of each group with a common cached share.
 STEPS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-def classes(tables: Iterable[pa.Table]) -> list[str]:
-    """Return the classes whose sessions call tools, or mark their final answer. The tables have CLASS_COLUMNS."""
-    names: set[str] = set()
-    for table in tables:
-        tells = pc.or_kleene(pc.equal(table["pause"], "tool"), table["final"])
-        names.update(pc.unique(table["class"].filter(tells)).to_pylist())
-    return sorted(names)
 
 
 def facts(turns: pa.Table) -> pa.Table:
@@ -261,7 +251,7 @@ def _block(parts: Sequence[_Figures]) -> Task:
     return Task(
         begun=total("begun"),
         done=len(done["steps"]),
-        **{name: _spread(values) for name, values in done.items() if name != "stalled"},
+        **{name: exact_block(values[~np.isnan(values)]) for name, values in done.items() if name != "stalled"},
         stalled=int(done["stalled"].sum()),
         cancelled_turns=total("cancelled"),
         uncounted_turns=total("turns") - counted,
@@ -275,7 +265,3 @@ def _block(parts: Sequence[_Figures]) -> Task:
             if turns
         ],
     )
-
-
-def _spread(values: Floats) -> Distribution:
-    return exact_block(values[~np.isnan(values)])

@@ -4,27 +4,18 @@ All texts come from summary.json, so that a run and a later `inferload report` w
 """
 
 import argparse
-import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 from inferload.base.errors import UsageError
-from inferload.base.escaping import code_span, escaped, escaped_lines
-from inferload.base.escaping import markdown as plain
-from inferload.base.numbers import exact, short
-from inferload.figures import table
-from inferload.figures.table import Cell, Table
-from inferload.results.documents.summary_document import NOT_JUDGED, GateResult, Outcome, State, Summary, Turns
+from inferload.base.escaping import escaped
+from inferload.results.documents.summary_document import Summary, Turns
+from inferload.results.documents.verdict_document import Outcome, State
 from inferload.results.verdict import failures
-from inferload.results.verdict.gate_text import gate_mark, interval_and_note, interval_text
-from inferload.results.verdict.outcome import FAILED, USAGE
-
-_GITHUB_ESCAPES = {"%": "%25", "\n": "%0A"}
-_PROPERTIES = ("scenario", "target", "model", "engine", "seed")
+from inferload.results.verdict.gate_text import gate_line
+from inferload.results.verdict.outcome import USAGE, reason_lines
 
 Summaries = Mapping[str, Summary]  # by the name of their run
 
@@ -57,12 +48,16 @@ class Outputs:
 
     def write(self, summaries: Summaries) -> None:
         """Write all outputs; UsageError if a file cannot be written."""
+        if not self.wanted:
+            return
+        from inferload.results import ci_texts  # of runs with outputs
+
         if self.github:
-            annotate(annotations(summaries), markdown(summaries))
+            ci_texts.annotate(ci_texts.annotations(summaries), ci_texts.markdown(summaries))
         if self.junit is not None:
-            write_file("--junit", self.junit, junit(summaries))
+            write_file("--junit", self.junit, ci_texts.junit(summaries))
         if self.markdown is not None:
-            write_file("--markdown", self.markdown, markdown(summaries))
+            write_file("--markdown", self.markdown, ci_texts.markdown(summaries))
 
 
 def explanation(summary: Summary, most: int) -> list[str]:
@@ -70,11 +65,11 @@ def explanation(summary: Summary, most: int) -> list[str]:
 
     The headline of a run that an invalid call ended has the call, and reasons of the measurement have another remedy.
     """
-    broken = [_gate_text(gate) for gate in summary.verdict.gates if not gate.passed]
+    broken = [gate_line(gate) for gate in summary.verdict.gates if not gate.passed]
     gates = [f"gates that failed: {', '.join(broken)}"] if broken else []
     turns = failures.turn_lines(summary)
     failed = [*turns, *failures.request_lines(summary.other_requests.by_name)]
-    reasons = [] if summary.outcome.exit_code == USAGE else _reasons(summary)
+    reasons = [] if summary.outcome.exit_code == USAGE else reason_lines(summary.verdict)
     if len(failed) + len(gates) + len(reasons) > most:
         failed = failed[1:] if turns else failed  # the headline also has the number of failed turns
         failed = _first(failed, max(1, most - len(gates) - bool(reasons)))  # many names hide neither gates nor reasons
@@ -110,138 +105,3 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--junit", metavar="FILE", help="write outcomes and gates to a file as JUnit XML")
     parser.add_argument("--markdown", metavar="FILE", help="write outcomes and gates to a file as Markdown")
     parser.add_argument("--github", action="store_true", help="print GitHub annotations and write its step summary")
-
-
-# -- texts
-
-
-def annotations(summaries: Summaries) -> list[tuple[str, str]]:
-    """Return (level, text): errors for failed runs and gates, warnings for uncertain results."""
-    notes = []
-    for name, summary in summaries.items():
-        judged = summary.outcome
-        if judged.state != "passed":
-            text = "; ".join([f"{name}: {judged.headline}", *_details(summary)])
-            notes.append(("error" if judged.exit_code else "warning", text))
-        for gate in summary.verdict.gates:
-            if not gate.passed or gate.answer == "inconclusive":
-                level = "warning" if gate.passed else "error"
-                notes.append((level, f"{name}: {gate_mark(gate)}: {_gate_text(gate)}"))
-    return notes
-
-
-def markdown(summaries: Summaries) -> str:
-    """Return the outcome of each run with its failures, and a table of the gates."""
-    parts = []
-    rows: list[Sequence[Cell]] = []
-    for name, summary in summaries.items():
-        details = "\n".join(f"* {plain(line)}" for line in _details(summary))
-        parts += [f"**{plain(name)}**: {plain(summary.outcome.headline)}", *([details] if details else [])]
-        for gate in summary.verdict.gates:
-            outcome = "; ".join([gate_mark(gate), *([gate.note] if gate.note else [])])
-            rows.append((name, code_span(gate.gate), gate.value, interval_text(gate), outcome))
-    if rows:
-        parts.append(table.markdown(Table("gates", "", ("run", "gate", "value", "95 %", "result"), rows)))
-    return "\n\n".join(parts) + "\n"
-
-
-def junit(summaries: Summaries) -> str:
-    """Return a suite for each run: a case for each gate, and one for the run, which fails for any other reason.
-
-    The time of the run is its measured time; gates have none of their own.
-    """
-    root = ElementTree.Element("testsuites", name="inferload")
-    for name, summary in summaries.items():
-        _add_suite(root, name, summary)
-    for total in ("tests", "failures"):
-        root.set(total, str(sum(int(suite.get(total, 0)) for suite in root)))
-    root.set("time", exact(sum(float(suite.get("time", 0)) for suite in root)))
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _add_suite(root: ElementTree.Element, name: str, summary: Summary) -> None:
-    judged, gates, details = summary.outcome, summary.verdict.gates, _details(summary)
-    run, time = summary.run, exact(summary.window_s or 0.0)
-    of = run.scenario or name  # constant over runs, for the history of a case
-    broken = sum(not gate.passed for gate in gates)
-    failed = bool(judged.exit_code) and not (broken and judged.exit_code == FAILED)
-    counts = {"tests": len(gates) + 1, "failures": failed + broken, "errors": 0, "skipped": 0}
-    stated = {"name": escaped(name), "time": time, **{key: str(count) for key, count in counts.items()}}
-    if run.started_at:
-        stated["timestamp"] = escaped(run.started_at)
-    suite = ElementTree.SubElement(root, "testsuite", stated)
-    properties = ElementTree.SubElement(suite, "properties")
-    for key, value in _properties(summary).items():
-        ElementTree.SubElement(properties, "property", name=key, value=escaped(value))
-    case = ElementTree.SubElement(suite, "testcase", classname=escaped(of), name="run", time=time)
-    text = "\n".join(escaped(line) for line in (judged.headline, *details))
-    if failed:
-        ElementTree.SubElement(case, "failure", type=judged.state, message=escaped(judged.headline)).text = text
-    else:
-        ElementTree.SubElement(case, "system-out").text = text
-    for gate in gates:
-        _add_gate(suite, escaped(of), gate)
-
-
-def _add_gate(suite: ElementTree.Element, of: str, gate: GateResult) -> None:
-    case = ElementTree.SubElement(suite, "testcase", classname=of, name=escaped(gate.gate), time="0")
-    text = escaped(f"{gate_mark(gate)}: {_gate_text(gate)}")
-    if not gate.passed:
-        ElementTree.SubElement(case, "failure", type="gate", message=escaped(_gate_text(gate))).text = text
-    else:
-        ElementTree.SubElement(case, "system-out").text = text
-
-
-def _properties(summary: Summary) -> dict[str, str]:
-    judged, run, measurement = summary.outcome, summary.run, summary.verdict.measurement
-    properties = {
-        "outcome": judged.headline,
-        "state": judged.state,
-        "exit_code": judged.exit_code,
-        "measurement": None if measurement == NOT_JUDGED else measurement,
-        "window_s": summary.window_s,
-        **{key: getattr(run, key) for key in _PROPERTIES},
-    }
-    return {key: str(value) for key, value in properties.items() if value is not None}
-
-
-def _details(summary: Summary) -> list[str]:
-    """Return the failures with the first message of each class, and the reasons of the verdict."""
-    return [*failures.lines(summary), *_reasons(summary)]
-
-
-def _reasons(summary: Summary) -> list[str]:
-    return [f"{reason.level}: {reason.text}" for reason in summary.verdict.deciding]
-
-
-def _gate_text(gate: GateResult) -> str:
-    value, details = (
-        "is not known" if gate.value is None else f"is {short(gate.value)}",
-        interval_and_note(gate),
-    )
-    return f"{gate.gate}: {value}" + (f" ({details})" if details else "")
-
-
-# -- GitHub
-
-
-def workflow_command(level: str, text: str, title: str = "inferload") -> str:
-    """Return a workflow command; `level`: notice, warning or error. Line breaks are escaped, because they would end it."""
-    text = escaped_lines(text.replace("\r", ""))
-    for sign, code in _GITHUB_ESCAPES.items():
-        text = text.replace(sign, code)
-    return f"::{level} title={title}::{text}"
-
-
-def annotate(notes: Sequence[tuple[str, str]], summary: str, title: str = "inferload") -> None:
-    """Print annotations on stderr, which workflows read as well as stdout, and append to the step summary."""
-    for level, text in notes:
-        print(workflow_command(level, text, title), file=sys.stderr)
-    page = os.environ.get("GITHUB_STEP_SUMMARY")
-    if page:
-        try:
-            with Path(page).open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(summary)
-        except OSError as error:
-            print(f"inferload: GITHUB_STEP_SUMMARY {page}: {error.strerror}", file=sys.stderr)

@@ -14,7 +14,7 @@ from inferload.base.escaping import escaped
 from inferload.base.numbers import percent, plural, short
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import BRIEF
-from inferload.results.documents.summary_document import GateResult
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.progress_lines import Snapshot, lines
 
 SPAN = 60  # samples, one per second

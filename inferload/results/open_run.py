@@ -63,7 +63,7 @@ class OpenRun:
     @cached_property
     def earlier(self) -> "OpenRun | None":
         """The run before, which left its cache to this one; None without one."""
-        earlier = self.counts.earlier
+        earlier = self.counts.of_pass.earlier
         return None if earlier is None else OpenRun(self.path.parent / earlier.folder)
 
     @cached_property

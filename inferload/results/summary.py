@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -15,36 +14,23 @@ from inferload.figures.client_figures import BY_KEY as OF_CLIENT
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import rates
-from inferload.figures.server_figures import Server
 from inferload.figures.turn_figures import TURN_FIGURES
-from inferload.figures.turn_values import BatchSums
 from inferload.results import readers
-from inferload.results.documents.summary_document import (
+from inferload.results.documents.figures_document import (
     NO_SAMPLES,
     QUANTILES,
-    Client,
     Distribution,
-    Exceptions,
     Figures,
-    FirstError,
-    FirstExample,
-    GateResult,
     Mean,
-    OtherRequests,
-    ReaderUse,
-    Results,
-    Run,
     Sessions,
     Slo,
     Stalls,
     Step,
-    Stopped,
     TurnCounts,
-    Turns,
-    Users,
-    Verdict,
     steady,
 )
+from inferload.results.documents.summary_document import Client, Results, Turns, Users
+from inferload.results.documents.verdict_document import GateResult, Verdict
 from inferload.results.statistics.intervals import (
     Interval,
     mean_interval,
@@ -53,96 +39,52 @@ from inferload.results.statistics.intervals import (
     quantile_interval,
     quantile_of_counts,
 )
-from inferload.results.statistics.overload import Growth
+from inferload.results.summary_input import Batches, Counted, Overload, Steps, SummaryInput, Sums, Surroundings, Values
 from inferload.results.summary_notes import notes, remarks_block
 from inferload.results.verdict import gates as gating
-from inferload.results.verdict.evidence import Stamps
 from inferload.turns.client_health import ClientHealth, HealthSet
-from inferload.turns.record import PHASES, Phase
+from inferload.turns.record import PHASES
 from inferload.turns.sketch import Sketch, rank
 from inferload.turns.states import DROPPED
 from inferload.turns.tally import Tally, TallySet
 
 _LATENCIES = tuple(figure.key for figure in TURN_FIGURES)
 Floats = npt.NDArray[np.float64]
-# (measure, class, None for all) -> all values of the measure phase.
-Values = Callable[[str, str | None], Floats]
-# The same in batches by time, for the intervals of gates.
-Batches = Callable[[str, str | None], Sequence[Floats]]
-# (measure, class, limit) -> sums over these batches, of a run with too many values.
-Sums = Callable[[str, str | None, float], BatchSums]
 _Latency = Mapping[str, Distribution]  # by measure
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryInput:
-    """Input of a summary. `windows`: duration of each phase in seconds. `exact`: all values; None: not known, or too many.
-
-    `exact` is used only if it has as many values of each measure as the tallies; otherwise turn records are missing, and
-    percentiles come from the sketches.
-    """
-
-    run: Run
-    tallies: TallySet
-    health: HealthSet
-    windows: Mapping[Phase, float]
-    verdict: Verdict
-    stamps: Stamps | None
-    readers: Sequence[ReaderUse] = ()
-    servers: Sequence[Server] = ()
-    servers_together: Mapping[str, float | None] = field(default_factory=dict)
-    gates: Sequence[str] = ()
-    inconclusive: gating.Policy = "warn"
-    other_requests: OtherRequests = field(default_factory=lambda: OtherRequests(sent=0, failed=0))
-    exceptions: Exceptions = field(default_factory=lambda: Exceptions(count=0))
-    users: Mapping[str, int] = field(default_factory=dict)  # of Locust, by class
-    batches: Batches | None = None  # of the measure phase; None: turn records are missing, or there are too many
-    sums: Sums | None = None  # of a run with too many
-    exact: Values | None = None
-    step_windows: Mapping[int, float] = field(default_factory=dict)
-    step_levels: Sequence[Mapping[str, float]] = ()  # planned load of each step: users or sessions_per_s
-    first_errors: Sequence[FirstError] = ()  # of each kind of failure, in any phase
-    remarks: Mapping[str, FirstExample] = field(default_factory=dict)  # first example of each, in any phase
-    stopped_answering: list[Stopped] | None = None  # None: turn records are missing
-    growth: Growth | None = None  # of the turns in flight in an open loop
-    step_growth: Mapping[int, Growth] = field(default_factory=dict)
-    overload_not_judged: str | None = None  # reason why an open loop has no growth
-    slo_of: Callable[[str], Mapping[str, float]] = lambda _class: {}  # limits of one turn, by class
-    aborted: GateResult | None = None  # the condition of `abort_on` that stopped the run
 
 
 def build(data: SummaryInput) -> Results:
     """Return the results of a run. Figures are of the measure phase unless named otherwise; None: unknown."""
-    measured = data.tallies.total("measure")
-    window_s = data.windows.get("measure")
-    exact = _exact(data)
-    figures = _part(measured, window_s, exact.get(None), _common_limits(data))
-    phases: dict[str, TurnCounts] = {phase: _turns(data.tallies.total(phase)) for phase in PHASES}
+    about, counted, troubles, tallies = data.about, data.counted, data.troubles, data.counted.tallies
+    measured = tallies.total("measure")
+    exact = _exact(tallies, data.values.exact)
+    figures = _part(measured, counted.window_s, exact.get(None), _common_limits(counted))
+    phases: dict[str, TurnCounts] = {phase: _turns(tallies.total(phase)) for phase in PHASES}
     turns = Turns(
         **structs.asdict(figures.turns),
-        by_phase={**phases, "all": _turns(data.tallies.total())},
-        first_errors=list(data.first_errors),
-        remarks=remarks_block(measured, data.remarks),
+        by_phase={**phases, "all": _turns(tallies.total())},
+        first_errors=list(troubles.first_errors),
+        remarks=remarks_block(measured, troubles.remarks),
     )
     results = Results.of_part(
         figures,
         turns=turns,
-        run=data.run,
-        window_s=window_s,
+        run=about.run,
+        window_s=counted.window_s,
         percentiles_from="records" if None in exact else "sketches",
-        other_requests=data.other_requests,
-        exceptions=data.exceptions,
-        users=Users(by_class=dict(data.users)),
-        client=_client(data),
-        servers=list(data.servers),
-        servers_together=dict(data.servers_together),
-        by_class=_by_class(data, exact),
-        steps=_steps(data),
-        stopped_answering=data.stopped_answering,
-        growth=data.growth,
-        overload_not_judged=data.overload_not_judged,
+        other_requests=troubles.other_requests,
+        exceptions=troubles.exceptions,
+        users=Users(by_class=dict(about.users)),
+        client=_client(about, counted.health),
+        servers=list(about.servers),
+        servers_together=dict(about.servers_together),
+        by_class=_by_class(counted, exact),
+        steps=_steps(tallies, data.steps, data.overload),
+        stopped_answering=troubles.stopped_answering,
+        growth=data.overload.growth,
+        overload_not_judged=data.overload.not_judged,
     )
-    found = notes(results, measured, data.tallies.by_class("measure"))
+    found = notes(results, measured, tallies.by_class("measure"))
     return structs.replace(results, notes=found, verdict=_verdict(data, results, exact))
 
 
@@ -189,19 +131,19 @@ def _tidy(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
-def _exact(data: SummaryInput) -> dict[str | None, _Latency]:
+def _exact(counted: TallySet, values: Values | None) -> dict[str | None, _Latency]:
     """Return the exact latencies of each class, and of all (None), if there are as many values as the tallies counted.
 
     Measure by measure, so that the values of one are in memory at a time.
     """
-    if data.exact is None:
+    if values is None:
         return {}
-    tallies: dict[str | None, Tally] = {None: data.tallies.total("measure")}
-    tallies.update(data.tallies.by_class("measure"))
+    tallies: dict[str | None, Tally] = {None: counted.total("measure")}
+    tallies.update(counted.by_class("measure"))
     exact: dict[str | None, dict[str, Distribution]] = {of: {} for of in tallies}
     for name in _LATENCIES:
         for of, blocks in exact.items():
-            blocks[name] = exact_block(data.exact(name, of))
+            blocks[name] = exact_block(values(name, of))
     return {of: blocks for of, blocks in exact.items() if _complete(blocks, tallies[of])}
 
 
@@ -278,44 +220,43 @@ def _slo(tally: Tally, limits: Mapping[str, float | None]) -> Slo | None:
     return Slo(limits=dict(limits), turns=turns, met=tally.slo_met, missed=dict(sorted(missed.items())))
 
 
-def _common_limits(data: SummaryInput) -> dict[str, float | None]:
+def _common_limits(counted: Counted) -> dict[str, float | None]:
     """Return the limits of the classes' SLOs; None for one that differs between them."""
-    of_classes = [data.slo_of(name) for name in data.tallies.by_class("measure")]
+    of_classes = [counted.slo_of(name) for name in counted.tallies.by_class("measure")]
     names = dict.fromkeys(name for limits in of_classes for name in limits)
     values = {name: {limits.get(name) for limits in of_classes} for name in names}
     return {name: next(iter(each)) if len(each) == 1 else None for name, each in values.items()}
 
 
-def _client(data: SummaryInput) -> Client:
-    total = data.health.total("measure")
-    workers = data.health.by_worker("measure").values()
-    stamps = "virtual" if data.run.clock == "virtual" else data.stamps
+def _client(about: Surroundings, health: HealthSet) -> Client:
+    total = health.total("measure")
+    workers = health.by_worker("measure").values()
+    stamps = "virtual" if about.run.clock == "virtual" else about.stamps
     figures: dict[str, Any] = {
         figure.field: _tidy(figure.worst(workers)) if figure.sketch is None else block_of(figure.sketch(total))
         for figure in CLIENT_FIGURES
     }
-    return Client(**figures, stamps=stamps, reader=readers.common(data.readers), readers=list(data.readers))
+    return Client(**figures, stamps=stamps, reader=readers.common(about.readers), readers=list(about.readers))
 
 
-def _by_class(data: SummaryInput, exact: Mapping[str | None, _Latency]) -> dict[str, Figures]:
-    by_class = data.tallies.by_class("measure")
+def _by_class(counted: Counted, exact: Mapping[str | None, _Latency]) -> dict[str, Figures]:
+    by_class = counted.tallies.by_class("measure")
     return {
-        name: _part(tally, data.windows.get("measure"), exact.get(name), data.slo_of(name))
-        for name, tally in by_class.items()
+        name: _part(tally, counted.window_s, exact.get(name), counted.slo_of(name)) for name, tally in by_class.items()
     }
 
 
-def _steps(data: SummaryInput) -> list[Step]:
-    levels: dict[int, Any] = dict(enumerate(data.step_levels))
+def _steps(tallies: TallySet, steps: Steps, overload: Overload) -> list[Step]:
+    levels: dict[int, Any] = dict(enumerate(steps.levels))
     return [
         Step(
             step=step,
             **levels.get(step, {}),
-            window_s=data.step_windows.get(step),
-            growth=data.step_growth.get(step),
-            **structs.asdict(_part(tally, data.step_windows.get(step), None)),
+            window_s=steps.windows.get(step),
+            growth=overload.by_step.get(step),
+            **structs.asdict(_part(tally, steps.windows.get(step), None)),
         )
-        for step, tally in data.tallies.by_step("measure").items()
+        for step, tally in tallies.by_step("measure").items()
     ]
 
 
@@ -368,23 +309,28 @@ def _intervals_of_sums(sums_of: Sums, class_name: str | None, measured: Tally) -
 def _evaluated(text: str, data: SummaryInput, results: Results, exact: Mapping[str | None, _Latency]) -> GateResult:
     """Result of a gate, from the turns of its class. `exact`: exact latencies by class."""
     gate = gate_grammar.parse(text)
-    name, measured, all_values = gate.class_name, data.tallies.total("measure"), data.exact
+    name, counted, known, all_values = gate.class_name, data.counted, data.values, data.values.exact
+    measured = counted.tallies.total("measure")
     if name is not None:
-        measured = data.tallies.by_class("measure").get(name, Tally())
+        measured = counted.tallies.by_class("measure").get(name, Tally())
     values = None if name not in exact or all_values is None else (lambda measure: all_values(measure, name))
-    quantile = sketch_quantile(measured, data.health.total("measure"), values)
-    intervals = None if data.batches is None else _intervals(data.batches, name)
-    if data.sums is not None:
-        intervals = _intervals_of_sums(data.sums, name, measured)
-    return gating.evaluate(gate, results, quantile, intervals, data.inconclusive)
+    quantile = sketch_quantile(measured, counted.health.total("measure"), values)
+    intervals = None if known.batches is None else _intervals(known.batches, name)
+    if known.sums is not None:
+        intervals = _intervals_of_sums(known.sums, name, measured)
+    return gating.evaluate(gate, results, quantile, intervals, data.gating.inconclusive)
 
 
 def _verdict(data: SummaryInput, results: Results, exact: Mapping[str | None, _Latency]) -> Verdict:
     """Return the verdict. Gates decide if the run passes; without gates, failed turns, other requests and tasks do."""
-    gates = [_evaluated(text, data, results, exact) for text in data.gates]
-    gates += [] if data.aborted is None else [data.aborted]
-    if data.run.clock == "virtual":
+    gates = [_evaluated(text, data, results, exact) for text in data.gating.gates]
+    gates += [] if data.gating.aborted is None else [data.gating.aborted]
+    if data.about.run.clock == "virtual":
         gates = [structs.replace(gate, simulated=True) for gate in gates]
-    failures = (data.tallies.total().failed, data.other_requests.failed, data.exceptions.count)
+    failures = (
+        data.counted.tallies.total().failed,
+        data.troubles.other_requests.failed,
+        data.troubles.exceptions.count,
+    )
     passed = all(gate.passed for gate in gates) if gates else not any(failures)
     return structs.replace(data.verdict, gates=gates, passed=passed)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from inferload.base.numbers import percent
 from inferload.results import readers
-from inferload.results.documents.summary_document import Figures, FirstExample, RemarkCount, RequestName, Results
+from inferload.results.documents.figures_document import Figures
+from inferload.results.documents.summary_document import FirstExample, RemarkCount, RequestName, Results
 from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES
 from inferload.turns.remarks import MEANINGS, Remark
 from inferload.turns.tally import Tally

@@ -15,21 +15,19 @@ from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure, has_
 from inferload.figures.server_figures import SERVER_FIGURES, Server
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results import readers
+from inferload.results.documents.figures_document import EarlierRun, Slo
 from inferload.results.documents.summary_document import (
     Client,
-    EarlierRun,
-    GateResult,
     OtherRequests,
     RequestName,
     Results,
     Run,
-    Slo,
     Summary,
     Turns,
 )
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.tables.cells import statistic, statistic_head
 from inferload.results.tables.rate_tables import not_served
-from inferload.results.tables.run_tables import run_tables
 from inferload.results.tables.server_tables import by_position
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import interval_and_note
@@ -48,6 +46,8 @@ _VERDICTS = {
 
 def details(summary: Summary, planned: str = "") -> str:
     """Return all tables of a run, outcome first. `planned`: text of the planned load."""
+    from inferload.results.tables.run_tables import run_tables  # of --details only
+
     verdict = summary.verdict
     caution = "INVALID" if summary.not_valid else ""
     parts = ["\n".join(_judged(mapped(summary, escaped))), escaped_lines(planned)]

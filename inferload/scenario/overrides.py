@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,11 @@ from inferload.scenario.schema.workloads import Mix, Workload
 
 _PATH = re.compile(r"[^.\[\]=]+(\.[^.\[\]=]+|\[\d+\])*")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+# Keys that were added later and change no load: with the default a scenario has the digest that it had without the key, and a
+# comparison does not look at them.
+ADDED_LATER: Mapping[str, object] = {"abort_on": [], "request.wrong_length": "stop"}  # dotted path: default
 
 
 @dataclass(frozen=True, slots=True)

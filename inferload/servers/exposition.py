@@ -47,16 +47,17 @@ class PromParser:
         for number, line in enumerate(page.split("\n"), 1):
             if prefixes and not line.startswith(prefixes):
                 continue
-            stripped = line.strip()
-            if not stripped or stripped[0] == "#":
-                continue
+            series, _, value = line.rpartition(" ")
             try:
-                series, value = _cut(stripped)
-                meaning = known.get(series)
-                if meaning is None:
+                if series not in known:
+                    stripped = line.strip()
+                    if not stripped or stripped[0] == "#":
+                        continue
+                    series, value = _cut(stripped)
+                if series not in known:
                     metric, labels = _series(series)
-                    meaning = known[series] = metric, tuple((name, self._redact(text)) for name, text in labels)
-                samples.append(Sample(meaning[0], meaning[1], value))
+                    known[series] = metric, tuple((name, self._redact(text)) for name, text in labels)
+                samples.append(Sample(*known[series], _value(value)))
             except (ValueError, IndexError):
                 raise ValueError(f"line {number}: not a sample of the Prometheus text format: {line[:80]!r}") from None
         return samples
@@ -67,8 +68,8 @@ def parse(page: str, prefixes: tuple[str, ...] = ()) -> list[Sample]:
     return PromParser(prefixes).parse(page)
 
 
-def _cut(line: str) -> tuple[str, float]:
-    """Split a line into the text of its series and its value. A label's value may contain `}` and blanks."""
+def _cut(line: str) -> tuple[str, str]:
+    """Split a line into the texts of its series and of its value. A label's value may contain `}` and blanks."""
     end = line.rfind("}") + 1
     if end:
         fields = line[end:].split()
@@ -79,7 +80,7 @@ def _cut(line: str) -> tuple[str, float]:
         raise ValueError("expected a value and an optional timestamp")
     if len(fields) == 2:
         int(fields[1])  # the format's timestamp, in ms; not used, because the scraper records its own
-    return series, _value(fields[0])
+    return series, fields[0]
 
 
 def _value(text: str) -> float:

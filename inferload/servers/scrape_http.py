@@ -82,9 +82,9 @@ class PageClient(Protocol):
 
 
 class MetricsClient:
-    """Client of one metrics page. Not thread-safe."""
+    """Client of one metrics page. Not thread-safe. `context`: None for plain HTTP."""
 
-    def __init__(self, url: MetricsUrl, context: ssl.SSLContext, api_key: str | None) -> None:
+    def __init__(self, url: MetricsUrl, context: ssl.SSLContext | None, api_key: str | None) -> None:
         self.url = url
         self._context = context
         self._headers = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}

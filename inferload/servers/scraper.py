@@ -32,6 +32,7 @@ from inferload.base.clock import NS_PER_S, Anchor, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.redaction import Redaction
+from inferload.base.run_options import REDACTED_HEADERS
 from inferload.base.rundir import reason
 from inferload.figures import metric_names as names
 from inferload.figures.server_figures import KEPT_PREFIXES, READINGS
@@ -41,8 +42,6 @@ from inferload.servers.exposition import TOO_LARGE, Labels, PromParser, Sample
 from inferload.servers.replicas import READ, Replicas
 from inferload.servers.scrape_http import MetricsClient, MetricsUrl, PageClient, tls_context
 
-# Environment variable with the headers of the parent, one `NAME: VALUE` per line, which are redacted.
-REDACTED_HEADERS = "INFERLOAD_REDACTED_HEADERS"
 # Interval between parts; a kill -9 loses no scrape that is older than twice that.
 PART_S = 4.0
 # Timeout of a scrape: longer than an interval, since a busy server answers late.
@@ -307,7 +306,10 @@ def clients_of(
     """Return one client per distinct page; those in `without_key` send no key. Raise UsageError for a bad URL or CA file."""
     keyless = {MetricsUrl.parse(url) for url in without_key}
     pages = [MetricsUrl.parse(url) for url in dict.fromkeys(urls)]
-    context = tls_context(ca_file, insecure)
+    uses_tls = ca_file is not None or any(
+        page.scheme == "https" for page in pages
+    )  # a wrong file is an error at any page
+    context = tls_context(ca_file, insecure) if uses_tls else None
     return [MetricsClient(page, context, None if page in keyless else api_key) for page in pages]
 
 

@@ -38,6 +38,7 @@ from inferload.figures.server_formulas import (
     known,
 )
 from inferload.servers.exposition import TOO_LARGE
+from inferload.servers.prefix_counts import whole_number
 from inferload.servers.scrape_store import Instants
 from inferload.servers.series import ServerSeries
 from inferload.servers.servers_window import ServersWindow
@@ -55,71 +56,6 @@ USED = (
 # Longest time without a scrape in a window whose figures are complete: the greater of both.
 _GAP_S = 5.0
 _GAP_INTERVALS = 2.5
-
-_MOST_DIGITS = 18
-_SURE_S = 0.05  # uncertainty of the clocks of several machines
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixCache:
-    """Prefix caches of all servers over a whole run. None: not reported, or different between servers."""
-
-    queries: int | None  # tokens
-    hits: int | None  # tokens
-    block_size: int | None
-    enabled: bool | None
-    between_wall_ns: tuple[int, int] | None = None  # first and last scrape of the counts, of all targets
-    servers: int = 0  # that count tokens
-
-    def missed(self, first_wall_ns: int, last_wall_ns: int) -> list[str]:
-        """Describe the parts of a load between these instants that the counts lack; empty if none."""
-        if self.between_wall_ns is None:
-            return []
-        late_s, early_s = (
-            (self.between_wall_ns[0] - first_wall_ns) / NS_PER_S,
-            (last_wall_ns - self.between_wall_ns[1]) / NS_PER_S,
-        )
-        gaps = []
-        if late_s > _SURE_S:
-            gaps.append(f"begins {late_s:.1f} s after the first turn was sent, with the first successful scrape")
-        if early_s > _SURE_S:
-            gaps.append(f"ends {early_s:.1f} s before the last turn ended, with the last successful scrape")
-        return gaps
-
-
-def prefix_cache(servers: Sequence[ServerSeries]) -> PrefixCache:
-    """Sum over all targets, from the first scrape to the last. Tokens are counted at admission."""
-    configs = [series.labels for server in servers for series in server.series(names.CACHE_CONFIG)]
-    sizes = {labels.get("block_size", "") for labels in configs}
-    switches = {labels.get("enable_prefix_caching", "") for labels in configs}
-    size, switch = (sizes.pop() if len(sizes) == 1 else "", switches.pop() if len(switches) == 1 else "")
-    return PrefixCache(
-        _grown(servers, names.PREFIX_QUERIES),
-        _grown(servers, names.PREFIX_HITS),
-        _number(size),
-        {"True": True, "False": False}.get(switch),
-        _between(servers),
-        sum(server.grown(names.PREFIX_QUERIES) is not None for server in servers),
-    )
-
-
-def _between(servers: Sequence[ServerSeries]) -> tuple[int, int] | None:
-    at = [
-        server.wall_ns[~np.isnan(sums)]
-        for server in servers
-        if (sums := server.summed(names.PREFIX_QUERIES)) is not None
-    ]
-    scraped = [instants for instants in at if len(instants)]
-    if not scraped:
-        return None
-    return max(int(instants[0]) for instants in scraped), min(int(instants[-1]) for instants in scraped)
-
-
-def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
-    grown = [server.grown(metric) for server in servers]
-    counted = [values for values in grown if values is not None and len(values)]
-    total = sum(float(values[-1] - values[0]) for values in counted)
-    return round(total) if counted and len(counted) == len(grown) else None
 
 
 def gap_limit_s(interval_s: float) -> float:
@@ -355,7 +291,7 @@ def _prefix_cache(window: ServerWindow) -> dict[str, Any]:
 def _cache_size(server: ServerSeries) -> int | None:
     """Size of the KV cache of one engine in tokens, from a label or a gauge; None: not reported."""
     sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
-    found = [number for size in sizes if (number := _number(size)) is not None]
+    found = [number for size in sizes if (number := whole_number(size)) is not None]
     gauges = [series.values[~np.isnan(series.values)] for series in server.series(names.KV_CACHE_TOKENS)]
     found += [round(float(values[-1])) for values in gauges if len(values)]
     return min(found, default=None)
@@ -368,7 +304,7 @@ def _by_position(window: ServerWindow) -> list[float | None]:
         return []
     series = window.server.series(names.SPEC_ACCEPTED_PER_POS)
     texts = {entry.labels.get("position", "") for entry in series}
-    positions = sorted((text for text in texts if _number(text) is not None), key=int)
+    positions = sorted((text for text in texts if whole_number(text) is not None), key=int)
     accepted = [Reading(names.SPEC_ACCEPTED_PER_POS, label=("position", position)) for position in positions]
     counts = [known(window.delta(reading)) for reading in accepted]
     return [None if count is None else count / drafts for count in counts]
@@ -420,11 +356,6 @@ def _bound(text: str) -> float | None:
     except ValueError:
         return None
     return bound if bound == np.inf or abs(bound) < TOO_LARGE else None
-
-
-def _number(text: str) -> int | None:
-    """Parse a whole number of at most 18 digits from a label; None for other text."""
-    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def _whole(count: float | None) -> int | None:

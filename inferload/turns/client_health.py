@@ -59,12 +59,6 @@ class ClientHealth:
         return self.steal_ns / self.steal_wall_ns if self.steal_wall_ns else None
 
     @property
-    def stamped_share(self) -> float | None:
-        """Share of reads with a kernel timestamp; None without a read."""
-        reads = self.reads_stamped + self.reads_unstamped
-        return self.reads_stamped / reads if reads else None
-
-    @property
     def reads_apart(self) -> bool:
         """True if a separate thread read all the time: event loop lag then delayed no read."""
         return 0 < self.wall_ns == self.apart_ns

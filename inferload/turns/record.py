@@ -17,6 +17,8 @@ from inferload.base.clock import NS_PER_S
 from inferload.turns.remarks import Remark
 
 CANCELLED = "cancelled"  # finish reason of a turn that its caller cancelled
+# A usage with fewer tokens per output event leaves tokens out, such as those of the reasoning: events carry one or more each.
+LEAST_TOKENS_PER_EVENT = 0.25
 
 Phase = Literal["warmup", "measure", "drain"]
 PHASES: tuple[Phase, ...] = ("warmup", "measure", "drain")

@@ -63,7 +63,6 @@ class Sketch:
         "_min",
         "_negative",
         "_positive",
-        "_singles",
         "_total",
         "_waiting",
         "_zeros",
@@ -83,7 +82,6 @@ class Sketch:
         self._min: float | None = None
         self._max: float | None = None
         self._gathered: list[Floats] = []
-        self._singles: list[float] = []
         self._waiting = 0  # gathered values that are not counted yet
 
     @property
@@ -115,22 +113,6 @@ class Sketch:
         """Arithmetic mean."""
         return self.total / self.count if self.count else None
 
-    def add(self, value: float, count: int = 1) -> None:
-        """Count one value `count` times."""
-        if not -LARGEST <= value <= LARGEST:
-            raise ValueError(f"value {value}: a sketch holds numbers up to {LARGEST}")
-        if count < 1:
-            raise ValueError(f"count {count}: must be at least 1")
-        value += 0.0  # -0.0 becomes 0.0
-        size = -value if value < 0 else value
-        if size <= SMALLEST:
-            self._zeros += count
-        else:
-            store = self._positive if value > 0 else self._negative
-            store.add(math.ceil(np.log(size) * self._inverse_log), count)
-        self._total += round(value * _PER_UNIT) * count
-        self._span(count, value, value)
-
     def add_many(self, values: Floats) -> None:
         """Count each value of an array once."""
         if not len(values):
@@ -153,12 +135,6 @@ class Sketch:
         self._gathered.append(values)
         self._waiting += len(values)
         if self._waiting > _MOST_WAITING:
-            self._settle()
-
-    def gather_one(self, value: float) -> None:
-        """Buffer one value, as `gather`."""
-        self._singles.append(value)
-        if len(self._singles) > _MOST_WAITING:
             self._settle()
 
     def absorb(self, other: Sketch) -> None:
@@ -262,9 +238,6 @@ class Sketch:
         if self._gathered:
             gathered, self._gathered, self._waiting = self._gathered, [], 0
             self.add_many(np.concatenate(gathered))
-        if self._singles:
-            singles, self._singles = self._singles, []
-            self.add_many(np.array(singles, dtype=np.float64))
 
     def _estimate(self, at: int) -> float:
         below = self._negative.count()
@@ -288,16 +261,12 @@ class _Store:
         self._counts: Ints = np.zeros(0, dtype=np.int64)
         self._first = 0  # bucket number of the array's first cell
 
-    def add(self, bucket: int, count: int) -> None:
-        self._reach(bucket, bucket)
-        self._counts[bucket - self._first] += count
-
     def add_many(self, buckets: Ints) -> None:
         self._reach(int(buckets.min()), int(buckets.max()))
         np.add.at(self._counts, buckets - self._first, 1)
 
     def absorb(self, other: _Store) -> None:
-        used = np.flatnonzero(other._counts)
+        used = other._counts.nonzero()[0]
         if len(used):
             buckets = used + other._first
             self._reach(int(buckets[0]), int(buckets[-1]))
@@ -317,7 +286,7 @@ class _Store:
 
     def to_wire(self) -> list[list[int]]:
         """Return [first used bucket and the steps to each next one, their counts], which are small numbers."""
-        used = np.flatnonzero(self._counts)
+        used = self._counts.nonzero()[0]
         buckets = used + self._first
         return [[*buckets[:1].tolist(), *np.diff(buckets).tolist()], self._counts[used].tolist()]
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypedDict, TypeVar
 
 import msgspec
 
 from inferload.turns.record import PHASES, Phase
 from inferload.turns.sketch import Sketch
-from inferload.turns.tally_wire import TallySetWire, TallyWire
 
 _KEYS = {"turns_delayed": "turns_held", "delayed_ns": "held_ns"}  # in counts.json: keys of fields with other names
 _NAMES = {key: name for name, key in _KEYS.items()}
@@ -23,6 +22,29 @@ _EDGE_SESSIONS, _EDGE_SHARE = 3, 0.01  # allowed excess of achieved over offered
 _Name = TypeVar("_Name", str, int)
 Key = tuple[Phase, str, int | None]  # phase, class, step
 Pause = tuple[int, int]  # start and end, monotonic ns, of a time in which a client's event loop was blocked
+
+
+# Counts, and sums of nanoseconds.
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class TallyWire(TypedDict):
+    """Tally in a message or a file, as from another machine."""
+
+    counts: dict[str, _Whole]
+    longest_stall_ms: float | None
+    by_failure: dict[str, _Whole]
+    by_status: list[tuple[int, _Whole]]
+    by_finish_reason: dict[str, _Whole]
+    by_remark: dict[str, _Whole]
+    slo_missed: dict[str, _Whole]
+    sketches: dict[str, Any]
+
+
+class TallySetWire(TypedDict):
+    """Set of tallies, by phase, class and step."""
+
+    tallies: list[tuple[Phase, str, int | None, Any]]
 
 
 @dataclass(slots=True)

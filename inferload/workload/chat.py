@@ -1,21 +1,23 @@
 """Scripts of the workload `chat`: each turn adds one user message and waits for the answer."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from itertools import accumulate
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from inferload.scenario.schema.chat import ONE, Chat, Images
+from inferload.base.numbers import percent
+from inferload.scenario.schema.chat import ONE, Chat, ContextLimit, Documents, Images
 from inferload.scenario.schema.distributions import Constant, Distribution, draw_count, mean_of
-from inferload.workload.content.data import DataContext, Notes
+from inferload.workload.content.data import DataContext, Notes, Opened
 from inferload.workload.content.images import picture_url
 from inferload.workload.content.messages import SHARED, Message, Piece
 from inferload.workload.content.script import Ask, Script, TurnReply
-from inferload.workload.context_limit import NextRequest, fit
-from inferload.workload.document_pool import DocumentPool
 from inferload.workload.sources.api import AnswerLengths, SourceTurn
 from inferload.workload.sources.registry import open_source
 
@@ -58,8 +60,11 @@ def _numbers(think_time_s: Distribution, prompt: Distribution, output: Distribut
     return think_time_s.draw(rng), draw_count(prompt, rng), draw_count(output, rng)
 
 
-class ChatSessions:
+class ChatSessions(Opened):
     """Chat sessions of one class."""
+
+    digest: str | None = None
+    draws = False
 
     def __init__(self, workload: Chat, class_name: str, data: DataContext) -> None:
         self._workload = workload
@@ -169,3 +174,96 @@ class ChatSessions:
         if (images := self._workload.images) is not None:
             lines.append(f"images: {images.per_message} per message, their tokens not counted here")
         return lines
+
+
+_TRIES = 64
+_CACHED = 4096  # documents
+
+
+class DocumentPool:
+    """All documents of a class; document 0 is drawn most often."""
+
+    def __init__(self, documents: Documents, text: Callable[[str, int], Piece], seed: int) -> None:
+        self._documents = documents
+        self._text = text
+        self._seed = seed
+        self._sums = [*accumulate(1 / (rank + 1) ** documents.zipf for rank in range(documents.count))]
+        self._document = lru_cache(maxsize=_CACHED)(self._drawn)
+
+    def beside(self, question: tuple[Piece, ...], rng: Random) -> tuple[Piece, ...]:
+        """Return a question with the drawn documents of its turn."""
+        documents = tuple(self._document(number) for number in self.draw(rng))
+        return (*documents, *question) if self._documents.position == "before" else (*question, *documents)
+
+    def draw(self, rng: Random) -> list[int]:
+        """Draw the numbers of different documents for one turn."""
+        numbers: list[int] = []
+        for _ in range(_TRIES * self._documents.per_turn):
+            number = min(bisect_right(self._sums, rng.random() * self._sums[-1]), self._documents.count - 1)
+            if number not in numbers:
+                numbers.append(number)
+            if len(numbers) == self._documents.per_turn:
+                return numbers
+        others = (number for number in range(self._documents.count) if number not in numbers)
+        return [*numbers, *(next(others) for _ in range(self._documents.per_turn - len(numbers)))]
+
+    def _drawn(self, number: int) -> Piece:
+        tokens = draw_count(self._documents.tokens, Random(f"{self._seed}/document/{number}"))
+        return self._text(f"{SHARED}document/{number}", tokens)
+
+    def in_words(self) -> str:
+        """Return the line of the plan."""
+        documents = self._documents
+        share = 1 / self._sums[-1]
+        return (
+            f"{documents.per_turn} of {documents.count:,} documents {documents.position} each question; "
+            f"the most frequent one is {percent(share)} of all draws"
+        )
+
+
+Note = Literal["stopped", "truncated", "compacted"]
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRequest:
+    """History and question within the limit. `question` None: the session ends."""
+
+    history: tuple[Message, ...]
+    question: Message | None
+    note: Note | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NextRequest:
+    """Next request without a limit. `history`: alternating questions and answers."""
+
+    head: tuple[Message, ...]
+    history: tuple[Message, ...]
+    question: Message
+    output_tokens: int
+
+
+def fit(limit: ContextLimit, request: NextRequest, key: str) -> FittedRequest:
+    """Fit the next request and its answer into the limit. `key`: identity of the summary.
+
+    Messages of unknown length count as 0 tokens. A question that does not fit without history ends the session.
+    """
+    history, question = request.history, request.question
+    room = limit.limit_tokens - request.output_tokens - sum(map(_tokens, request.head)) - _tokens(question)
+    used = sum(map(_tokens, history))
+    if used <= room:
+        return FittedRequest(history, question)
+    if limit.then == "compact" and history and limit.summary_tokens <= room:
+        # Part of the question, because many chat templates require alternating user and assistant messages.
+        summary = Piece(f"summary/{key}", limit.summary_tokens)
+        return FittedRequest((), replace(question, pieces=(summary, *question.pieces)), "compacted")
+    if limit.then == "truncate" and room >= 0:
+        while used > room:
+            used -= sum(map(_tokens, history[:2]))
+            history = history[2:]
+        return FittedRequest(history, question, "truncated")
+    return FittedRequest((), None, "stopped")
+
+
+def _tokens(message: Message) -> int:
+    return message.tokens or 0

@@ -29,7 +29,7 @@ import msgspec
 
 from inferload.base.errors import UsageError
 from inferload.scenario.files import catalog, data_files
-from inferload.scenario.schema.agent import LiveAgentWorkload
+from inferload.scenario.schema.agent import FILE_MODULE, LiveAgentWorkload
 from inferload.scenario.schema.distributions import draw_count
 from inferload.workload.content.data import DataContext, Notes, Opened, same_as_master
 from inferload.workload.content.messages import Message, Piece, ToolCall
@@ -37,7 +37,6 @@ from inferload.workload.content.script import Ask, Script, TurnReply, Work, Work
 
 MessageDict = Mapping[str, Any]  # message in the format of the chat API
 
-FILE_MODULE = "inferload_agent_"  # prefix of the modules of classes that are loaded from a file
 _MOST_PAUSE_S = 1_000_000
 
 

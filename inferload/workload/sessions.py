@@ -9,27 +9,25 @@ from random import Random
 from typing import Any
 
 from inferload.base.errors import UsageError
+from inferload.base.on_use import OnUse
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.tasks import REACTING, Tasks
 from inferload.scenario.schema.workloads import Mix, Single
-from inferload.workload.agent import agent
-from inferload.workload.chat import ChatSessions
 from inferload.workload.content.data import DataContext, Notes, Opened
 from inferload.workload.content.messages import BLOCK, SHARED, Message
 from inferload.workload.content.script import Script, Session, outline
-from inferload.workload.live_agent import LiveAgentSessions
-from inferload.workload.replay import ReplaySessions
-from inferload.workload.tasks import TaskSessions
 
 # Kinds of workload without data: (workload, session index, random numbers of the session) -> script.
-SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"agent": agent}
+SCRIPTS = OnUse[Callable[[Any, int, Random], Script]]({"agent": "inferload.workload.agent:agent"})
 # Kinds of workload with data to open first: (workload, class name, data) -> opened data.
-OPENERS: Mapping[str, Callable[[Any, str, DataContext], Opened]] = {
-    "chat": ChatSessions,
-    "live_agent": LiveAgentSessions,
-    "replay": ReplaySessions,
-    "tasks": TaskSessions,
-}
+OPENERS = OnUse[Callable[[Any, str, DataContext], Opened]](
+    {
+        "chat": "inferload.workload.chat:ChatSessions",
+        "live_agent": "inferload.workload.live_agent:LiveAgentSessions",
+        "replay": "inferload.workload.replay:ReplaySessions",
+        "tasks": "inferload.workload.tasks:TaskSessions",
+    }
+)
 
 
 class _NoRandom(Random):
@@ -63,6 +61,8 @@ class Sessions:
         else:
             self._classes = ((workload.kind, workload),)
             self._bounds = [1.0]
+        kinds = ((name, single.kind) for name, single in self._classes)
+        self._scripts = {name: SCRIPTS[kind] for name, kind in kinds if kind in SCRIPTS}  # imported before the load
 
     @property
     def origin(self) -> str:
@@ -90,11 +90,9 @@ class Sessions:
     def begin(self, index: int) -> Session:
         """Return session `index` with a new script, equal in each call."""
         class_name, workload = self._classes[self._class_number(index)]
-        opened = self._opened.get(class_name)
-        if opened is None:
-            if workload.kind in SCRIPTS:
-                return Session(index, class_name, SCRIPTS[workload.kind](workload, index, self._rng(index)))
-            opened = self._open(class_name, workload)
+        if class_name in self._scripts:
+            return Session(index, class_name, self._scripts[class_name](workload, index, self._rng(index)))
+        opened = self._open(class_name, workload)
         rng = self._rng(index) if opened.draws else _NO_RANDOM
         return Session(index, class_name, opened.script(index, rng, self.notes))
 
@@ -112,8 +110,7 @@ class Sessions:
 
     def agent_files(self) -> tuple[Path, ...]:
         """Return the files of the classes of live agents."""
-        opened = (each for each in self.open().values() if isinstance(each, LiveAgentSessions))
-        return tuple(each.file for each in opened if each.file is not None)
+        return tuple(opened.file for opened in self.open().values() if opened.file is not None)
 
     def warnings(self) -> list[str]:
         """Return one line per kind of record that is unexpectedly left out."""
@@ -127,8 +124,7 @@ class Sessions:
     def arrivals_s(self) -> Iterator[float]:
         """Return the start times of the replayed sessions. UsageError without a single trace that has times."""
         for opened in self.open().values() if len(self._classes) == 1 else ():
-            times_s = opened.arrivals_s() if isinstance(opened, ReplaySessions) else None
-            if times_s is not None:
+            if (times_s := opened.arrivals_s()) is not None:
                 return times_s
         raise UsageError(
             "arrivals.kind is trace, but the workload has no start times of sessions, or is one class of a mix; "

@@ -54,7 +54,8 @@ from inferload.results.documents.typed_documents import faults  # noqa: E402
 from inferload.results.tables.server_tables import servers_tables  # noqa: E402
 from inferload.results.verdict import gates  # noqa: E402
 from inferload.run.live.document import series_document  # noqa: E402
-from inferload.run.live.recorder import Instant, Recorder  # noqa: E402
+from inferload.run.live.live_recorder import Instant, LiveRecorder  # noqa: E402
+from inferload.run.live.recorder import Recorder  # noqa: E402
 from inferload.servers.exposition import parse  # noqa: E402
 from inferload.servers.scraper import readings  # noqa: E402
 from inferload.servers.scrapes_file import ScrapeColumns  # noqa: E402
@@ -75,7 +76,7 @@ for second in range(5):
         columns.append(second * S, TARGET, sample.metric, sample.labels, sample.value)
 table = columns.to_table()
 servers = entries(windows_of(by_target([table], USED), 0, 4 * S))
-recorder = Recorder()
+recorder = LiveRecorder(Recorder())
 for second in range(2):
     line = {"up": True, "wall_ns": second * S, "gauges": readings(parse(page(7)))}
     recorder.close_second(second + 1.0, Instant(0, 0, second * S, {TARGET: line}))

@@ -35,7 +35,7 @@ from inferload.figures.turn_batch import TurnBatch  # noqa: E402
 from inferload.results import terminal_summary  # noqa: E402
 from inferload.results.latency_limits import latency_limits  # noqa: E402
 from inferload.results.tables import rate_tables  # noqa: E402
-from inferload.results.verdict.class_slos import slo_of  # noqa: E402
+from inferload.run.worker.turn_counter import Slos  # noqa: E402
 from inferload.scenario import reference  # noqa: E402
 from inferload.scenario.scenario import from_text  # noqa: E402
 from inferload.workload.content.data import DataContext  # noqa: E402
@@ -61,7 +61,7 @@ def refused(text: str) -> str:
 
 
 made = from_text(SCENARIO, "x.yaml")
-limits = slo_of(made, "chat")
+limits = Slos(made)["chat"]
 assert limits is not None
 missed = limits.judge(
     TurnBatch.of_records([turn(), turn(planned_ns=turn().sent_ns)])

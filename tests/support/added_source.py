@@ -35,15 +35,13 @@ from inferload.workload.content.data import DataContext  # noqa: E402
 from inferload.workload.sessions import Sessions  # noqa: E402
 from inferload.workload.sources import file_records, loaders, registry  # noqa: E402
 
-registry.READERS["lines"] = registry.files(
-    loaders.FileForm(
-        lambda path: (
-            file_records.Raw(start, len(line), line.decode().strip())
-            for _number, start, line in file_records.lines(path)
-        ),
-        lambda _path, _columns: lambda line: line.decode().strip(),
-    )
+form = loaders.FileForm(
+    lambda path: (
+        file_records.Raw(start, len(line), line.decode().strip()) for _number, start, line in file_records.lines(path)
+    ),
+    lambda _path, _columns: lambda line: line.decode().strip(),
 )
+registry.READERS = {**registry.READERS, "lines": loaders.files(form)}
 
 folder = Path(sys.argv[1])
 (folder / "prompts.txt").write_text("Why is the sky blue?\nName a river.\n")

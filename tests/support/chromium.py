@@ -61,6 +61,11 @@ def resize(browser: Browser, width: int, height: int) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
+def is_drawn(browser: Browser) -> bool:
+    """Return True if the open report has drawn all charts."""
+    return bool(browser.execute_script("return document.documentElement.dataset.drawn === 'all'"))
+
+
 def complaints(browser: Browser) -> list[str]:
     """Return warnings and errors on the console since the last call."""
     return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]

@@ -11,6 +11,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,29 +33,16 @@ from inferload.results.documents.summary_document import Summary
 
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
 STREAM_S = 300.0 if SOAK else 3.0
-ITL_MS = 25
+ITL_MS = 50
 TOKENS = round(STREAM_S * 1000 / ITL_MS)  # of a stream that lasts STREAM_S
 TOO_LONG_S = max(30.0, STREAM_S * 2)  # duration of a stream that a test does not wait for
 TOO_MANY_TOKENS = round(TOO_LONG_S * 1000 / ITL_MS)
 AT_ONCE, IDLE_AT_ONCE = 6, 3
 PATIENCE_S = 60.0 + 4 * STREAM_S
 
-FILES = {
-    "run.json",
-    "summary.json",
-    "counts.json",
-    "marks.jsonl",
-    "timeline.csv",
-    "report.html",
-    "report.md",
-    "diagnosis.json",
-    "reconcile.json",
-    "locust_stats.csv",
-    "locust_stats_history.csv",
-    "locust_failures.csv",
-    "locust_exceptions.csv",
-}
 PAGES = {"timeline.csv", "report.html", "report.md", "diagnosis.json", "reconcile.json"}
+LOCUST_FILES = [f"locust_{name}.csv" for name in ("stats", "stats_history", "failures", "exceptions")]
+FILES = {"run.json", "summary.json", "counts.json", "marks.jsonl", *LOCUST_FILES, *PAGES}
 # Reasons of the verdict that no busy machine causes: of the load, of its records and of the server.
 INCOMPLETE = {
     *("no_turns", "at_limit", "dropped_sessions", "lost_worker", "report_gap", "lost_records", "write_error"),
@@ -84,11 +72,12 @@ def scenario(folder: Path, **changes: Any) -> Path:
 
 
 def wait_until(condition: Callable[[], Any], description: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Poll until the condition is true; return its value."""
-    deadline = time.monotonic() + timeout_s
+    """Poll until the condition is true, less often after a longer time; return its value."""
+    began_s = time.monotonic()
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {description}"
-        time.sleep(0.08)
+        waited_s = time.monotonic() - began_s
+        assert waited_s < timeout_s, f"not within {timeout_s} s: {description}"
+        time.sleep(min(0.02 + waited_s / 10, 0.25))
     return value
 
 
@@ -104,7 +93,6 @@ def alive(pid: int) -> bool:
 class Fleet:
     """Master (or local run) and, in mode by_hand, the workers started separately."""
 
-    mode: str
     master: LocustProcess
     by_hand: list[LocustProcess] = field(default_factory=list)
     web_port: int | None = None
@@ -134,11 +122,11 @@ class Fleet:
         for process in self.processes:
             os.killpg(process.process.pid, number)
 
-    def exit_code(self, killed: int | None = None) -> int:
-        """Wait for the end; return the master's exit code. Asserts that no process is left. `killed`: pid of a killed worker."""
+    def exit_code(self, *killed: int) -> int:
+        """Wait for the end; return the master's exit code. Asserts that no process is left. `killed`: pids of killed workers."""
         code = self.master.exit_code(PATIENCE_S)
         for worker in self.by_hand:
-            expected = -signal.SIGKILL if worker.process.pid == killed else 0
+            expected = -signal.SIGKILL if worker.process.pid in killed else 0
             assert worker.exit_code(20) == expected, f"a worker's exit code:\n{worker.text}"
         wait_until(lambda: not self.pids(), f"the end of processes {self.pids()}", 5)
         return code
@@ -170,6 +158,15 @@ class Fleet:
         method = "GET" if importlib.metadata.version("locust").startswith("2.46.") else "POST"
         return bool(json.loads(self._request(method, "/stop"))["success"])
 
+    def outcome(self, after: str = "") -> dict[str, Any]:
+        """Wait for the outcome of a run on the page; return the page's status. `after`: directory of an earlier run."""
+
+        def ended() -> dict[str, Any] | None:
+            status = self.get_json("/inferload/status")
+            return status if "headline" in status and status["run_dir"] != after else None
+
+        return wait_until(ended, "the run's outcome on the page")
+
     def get(self, path: str) -> bytes:
         return self._request("GET", path)
 
@@ -185,6 +182,15 @@ class Fleet:
             reply = connection.getresponse()
             assert reply.status == 200, (path, reply.status)
             return reply.read()
+
+
+SCENARIO_USER = """
+from inferload.users import ScenarioUser
+
+
+class ChatUser(ScenarioUser):
+    scenario = "chat"
+"""
 
 
 class Sandbox:
@@ -209,6 +215,12 @@ class Sandbox:
         self._servers.append(ScriptedServer([script]))
         return self._servers[-1]
 
+    def locustfile(self, text: str) -> Path:
+        """Write a locustfile: the text, and a user of a scenario if it has no users."""
+        file = self.folder / "mine.py"
+        file.write_text(text if "User)" in text else text + SCENARIO_USER)
+        return file
+
     def fleet(
         self,
         mode: str,
@@ -220,8 +232,9 @@ class Sandbox:
         worker_arguments: Iterable[str] = (),
         locustfile: Path | None = None,
         report: bool = False,
+        cwd: str = "",
     ) -> Fleet:
-        """Start a run, headless or with a web UI. `arguments`: of the master.
+        """Start a run, headless or with a web UI. `arguments`: of the master. `cwd`: its directory below that of the sandbox.
 
         `report`: also write report and CI outputs, which takes longer than most of these runs.
         """
@@ -234,10 +247,8 @@ class Sandbox:
         if mode == "by_hand":
             words += ["--master", "--expect-workers", str(expected or workers)]
             words += ["--master-bind-host", "127.0.0.1", "--master-bind-port", str(port)]
-        start = locust_process.start
-        fleet = Fleet(
-            mode, start(*words, cwd=self.folder, env=env, locustfile=locustfile), web_port=web_port, port=port
-        )
+        master = locust_process.start(*words, cwd=self._made(cwd), env=env, locustfile=locustfile)
+        fleet = Fleet(master, web_port=web_port, port=port)
         self._fleets.append(fleet)
         if mode == "by_hand":
             fleet.worker_options = ("--worker", "--master-host", "127.0.0.1", "--master-port", str(port))
@@ -246,13 +257,20 @@ class Sandbox:
         return fleet
 
     def join(
-        self, fleet: Fleet, *arguments: str, env: dict[str, str] | None = None, locustfile: Path | None = None
+        self,
+        fleet: Fleet,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        locustfile: Path | None = None,
+        cwd: str = "",
     ) -> None:
-        """Start another worker."""
-        worker = locust_process.start(
-            *fleet.worker_options, *arguments, cwd=self.folder, env=env, locustfile=locustfile
-        )
-        fleet.by_hand.append(worker)
+        """Start another worker. `cwd`: its directory below that of the sandbox."""
+        words = (*fleet.worker_options, *arguments)
+        fleet.by_hand.append(locust_process.start(*words, cwd=self._made(cwd), env=env, locustfile=locustfile))
+
+    def _made(self, name: str) -> Path:
+        (self.folder / name).mkdir(exist_ok=True)
+        return self.folder / name
 
     @property
     def text(self) -> str:
@@ -335,6 +353,12 @@ def mostly_idle(execute: Callable[..., Any]) -> Callable[..., Any]:
     return execute
 
 
+def raises(execute: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a run case whose program raises an exception."""
+    execute.raises = True  # type: ignore[attr-defined]
+    return execute
+
+
 def run_cases(execute: Callable[..., Any], *cases: Arguments, **marked: Iterable[Arguments]) -> Any:
     """Parametrize a test with a run case for each tuple of arguments. `marked`: further cases by a marker, such as `soak`."""
 
@@ -359,11 +383,16 @@ class FinishedRun:
     simulator_stats: dict[str, Any] | None = None
     seen: dict[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def summary(self) -> dict[str, Any]:
         return summary_of(self.run_dir)
 
-    @property
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.run_dir / "run.json").read_text())
+        return document
+
+    @cached_property
     def turns(self) -> list[dict[str, Any]]:
         return turns_of(self.run_dir)
 
@@ -421,64 +450,12 @@ def check_files(run_dir: Path, killed: str | None = None, metrics: bool = True) 
     assert all((run_dir / name).stat().st_size for name in names)
 
 
-_NUMBERS = {"count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max"}
-_TURNS = {"sent", "ok", "failed", "unfinished", "by_failure"}
-_LATENCIES = {
-    *("ttft_ms", "itl_ms", "itl_token_ms", "tpot_ms", "e2e_ms", "ttft_planned_ms", "e2e_planned_ms", "lag_ms", "ttfo_ms"),
-    *("first_event_ms", "upload_ms", "connect_ms", "server_queue_ms", "server_ttft_ms", "server_generation_ms"),
-}  # fmt: skip
-_RATES = {
-    *("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s", "output_tok_per_s", "input_tok_per_s"),
-    *("total_tok_per_s", "goodput_turns_per_s", "slo_attainment", "failed_ratio", "dropped_ratio"),
-}  # fmt: skip
-_SERVER = {
-    *("target", "kv_cache_usage", "requests_waiting", "requests_running", "prefix_cache_hit_rate", "preemptions"),
-    *("prompt_tok_per_s", "generation_tok_per_s", "spec_decode", "ttft_ms"),
-}  # fmt: skip
-KEYS: dict[str, set[str]] = {
-    "": {
-        *("format", "run", "verdict", "window_s", "percentiles_from", "sessions", "turns", "stalls", "tokens_per_event"),
-        *("steps", "rates", "latency", "client", "servers", "by_class", "cache"),
-    },
-    "run": {"id", "scenario", "digest", "seed", "target", "model", "engine", "started_at", "versions"},
-    "run.versions": {"inferload", "locust", "server"},
-    "verdict": {"measurement", "by_phase", "reasons", "gates", "passed"},
-    "sessions": {"planned", "dropped", "started", "completed"},
-    "turns": _TURNS | {"by_phase"},
-    "turns.by_phase": {"warmup", "measure", "drain", "all"},
-    "turns.by_phase.warmup": _TURNS,
-    "turns.by_phase.measure": _TURNS,
-    "turns.by_phase.drain": _TURNS,
-    "turns.by_phase.all": _TURNS,
-    "stalls": {"turns_with_stall", "longest_ms"},
-    "tokens_per_event": {"mean"},
-    "rates": _RATES,
-    "latency": _LATENCIES,
-    "client": {"delay_ms", "loop_lag_ms", "gc_pause_ms", "longest_pause_ms", "cpu_share", "steal_share", "stamps"},
-    "by_class.chat": {"turns", "latency"},
-    **{f"latency.{name}": _NUMBERS for name in _LATENCIES},
-}  # fmt: skip
-
-
-def check_keys(summary: dict[str, Any]) -> None:
-    """Check the documented keys of summary.json."""
-    for path, keys in KEYS.items():
-        block: Any = summary
-        for name in path.split(".") if path else []:
-            block = block[name]
-        assert keys <= set(block), f"{path}: without {keys - set(block)}"
-    assert summary["format"] == 1
-    assert [_SERVER - set(server) for server in summary["servers"]] == [set()]
-    assert all({"code", "phase", "value", "limit", "text"} <= set(reason) for reason in summary["verdict"]["reasons"])
-    assert all({"gate", "value", "passed"} <= set(gate) for gate in summary["verdict"]["gates"])
-
-
 def check_complete(ended: FinishedRun) -> None:
     """Check that the verdict names nothing of the load or of its records that is missing."""
     assert ended.codes.isdisjoint(INCOMPLETE), ended.summary["verdict"]
 
 
-def check_counts(ended: Any) -> None:
+def check_counts(ended: FinishedRun) -> None:
     """Check that summary, Parquet files, Locust's tables and the server agree on the turns."""
     summary, rows = ended.summary, ended.turns
     everything = summary["turns"]["by_phase"]["all"]
@@ -507,7 +484,7 @@ def check_counts(ended: Any) -> None:
     }
     assert summarised(ended.run_dir) == summary  # it is a function of the run directory
     assert not summary_reference.differences(summary), "docs/reference/summary.md"
-    recomputed.check(summary, json.loads((ended.run_dir / "run.json").read_text()), rows, overrun_ms)
+    recomputed.check(summary, ended.manifest, rows, overrun_ms)
 
     last: dict[tuple[str, str], int] = {}
     for row in csv_rows(ended.run_dir / "locust_stats_history.csv"):
@@ -515,7 +492,7 @@ def check_counts(ended: Any) -> None:
     assert {key: value for key, value in last.items() if key[0] == "TURN"} == {
         key: int(row["Request Count"]) for key, row in stats.items() if key[0] == "TURN"
     }
-    if getattr(ended, "simulator_stats", None) is not None:  # of a process
+    if ended.simulator_stats is not None:  # of a process
         check_received(ended)
         assert ended.simulator_stats["finished"] == everything["ok"] + served_before_load(ended)
 
@@ -534,7 +511,7 @@ def check_received(ended: FinishedRun) -> None:
 
 def served_before_load(ended: FinishedRun) -> int:
     """Return the number of turns that the servers answered for the preflight."""
-    targets = json.loads((ended.run_dir / "run.json").read_text())["targets"]
+    targets = ended.manifest["targets"]
     return sum(target["before_load"]["served"] for target in targets)
 
 
@@ -542,8 +519,7 @@ def check_turns_across_drain(ended: FinishedRun, at_least: int) -> None:
     """Check that at least so many successful turns were in flight at the start of the drain."""
     drain = mark(ended.run_dir, "phase", "drain")
     assert drain is not None
-    manifest = json.loads((ended.run_dir / "run.json").read_text())
-    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
+    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in ended.manifest["workers"]}
     across = [
         row
         for row in ended.turns

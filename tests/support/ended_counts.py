@@ -17,7 +17,7 @@ from inferload.workload.content.chat_template import NO_TEMPLATE
 
 
 def ended(
-    run: dict[str, Any],
+    run: dict[str, Any] | Run,
     scenario: Scenario,
     tallies: TallySet,
     windows: Sequence[PhaseWindow],
@@ -25,14 +25,15 @@ def ended(
     **others: Any,
 ) -> Counts:
     """Return the counts of a run. `run`: its block in the summary, with `id`. `others`: fields that differ from the defaults."""
+    about = msgspec.convert(run, Run)
     fields: dict[str, Any] = {
-        "run": msgspec.convert(run, Run),
+        "run": about,
         "scenario_text": scenario.resolved_text(),
         "origin": f"{scenario.name}.yaml",
         "targets": ("http://server:8000",),
         "models": ("m",),
         "metrics_targets": (),
-        "salt": run["id"],
+        "salt": about.id,
         "salts": True,
         "prompt_exactness": "exact",
         "template": NO_TEMPLATE,
@@ -55,4 +56,4 @@ def ended(
         "health_wire": HealthSet().to_wire(),
         "errors_wire": [],
     }
-    return Counts(**(fields | others))
+    return Counts.from_wire(msgspec.to_builtins(fields | others))

@@ -1,18 +1,20 @@
 """A master process for tests of the controller: its runs have no workers, no server and no figures."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gevent
 import pytest
 import summaries
 
 from inferload.locust_adapters.process import WorkerCount
-from inferload.results.verdict.outcome import Policy
+from inferload.results.verdict.outcome import FAILED, SIGNAL_CODES, Policy
 from inferload.run.master.controller import Controller
 from inferload.run.master.end_report import EndReport
 from inferload.run.master.finish import RunResult
-from inferload.run.master.lifecycle.phases import RunEnd
+from inferload.run.master.lifecycle.phases import LoadStage, RunEnd
 from inferload.run.process.run_spec import LoadOptions, RunOptions
 from inferload.scenario.overrides import parse_settings
 
@@ -29,7 +31,8 @@ class FakeRun:
         self.closed = False
         end = RunEnd(SimpleNamespace(add=lambda *words, **facts: None))  # type: ignore[arg-type]
         self.state, self.stop = SimpleNamespace(end=end), end.stop
-        self.load = SimpleNamespace(end_start=self._end_start)
+        self.aborts = 0
+        self.load = self
         self.steering = SimpleNamespace()
         self.totals = SimpleNamespace(errors=SimpleNamespace(texts=[]))
         self.roster = SimpleNamespace(members=[])
@@ -51,20 +54,45 @@ class FakeRun:
     def prepare(self, check_stop: Any) -> None:
         self._process.prepare_run()
 
-    def conduct(self, start_users: Any) -> None:
+    def __enter__(self) -> "FakeRun":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def begin(self, start_users: Any) -> int:
         self.start_users = start_users
         self._process.reach(f"{self.arm} awaits its load")
+        return 0
+
+    def warm_up(self, start_ns: int) -> int:
         if not self.ending:
-            start_users(self.spec.users, self.spec.spawn_per_s)
+            self.start_users(self.spec.users, self.spec.spawn_per_s)
+        return start_ns
+
+    def measure(self, start_ns: int, measure_ns: int, start_users: Any) -> int:
         self._process.reach(f"{self.arm} loads")
-        self.state.end.over = True
+        return measure_ns
+
+    def drain(self, end_ns: int) -> None:
+        self.state.end.enter(LoadStage.DRAINING)
         self._process.reach(f"{self.arm} drains")
+
+    def gather(self) -> None:
+        self.state.end.enter(LoadStage.DELIVERING)
+        self._process.reach(f"{self.arm} delivers")
+
+    def end(self) -> None:
+        pass
 
     def close(self) -> None:
         self.closed = True
 
-    def _end_start(self) -> None:
+    def end_start(self) -> None:
         self.starts_ended += 1
+
+    def abort(self) -> None:
+        self.aborts += 1
 
 
 class FakeProcess:
@@ -79,23 +107,24 @@ class FakeProcess:
         arm: str = "cold",
         on_stop_passes: bool = False,
         environment: Any = None,
+        autoquit: int = -1,
     ) -> None:
         monkeypatch.chdir(folder)
         self.runs: list[FakeRun] = []
         self.workers_awaited: list[str] = []  # arms of the passes of which workers were awaited
         self.summaries: dict[str, Any] = {}
         self.environment = environment or self._environment()
-        self.environment.parsed_options = SimpleNamespace(headless=headless, autostart=False, autoquit=-1)
+        self.environment.parsed_options = SimpleNamespace(headless=headless, autostart=autoquit >= 0, autoquit=autoquit)
         self.runner = self.environment.runner
         self._arms = ("warming", "warm") if arm == "warm" else ("cold", "warm")
-        module = "inferload.run.master.controller."
+        module = "inferload.run.master.execution."
         for name, fake in {
             "worker_setup.wait_for_workers": self._wait_for_workers,
             "preflight": lambda spec, own: self.check_server(spec),
             "MasterRun": self._new_run,
             "HistoryWriter": lambda *arguments: self.write_history(),
-            "LiveRun": lambda run: SimpleNamespace(over=True, close=lambda: None),
-            "progress.begin": lambda run, status_lines: lambda: None,
+            "_live": lambda run: SimpleNamespace(over=True, close=lambda: None),
+            "_begin_progress": lambda run, status_lines: lambda: None,
             "finish.begin": lambda run: None,
             "finish.conclude": lambda run, errors: self._conclude(run),
         }.items():
@@ -105,6 +134,7 @@ class FakeProcess:
             policy=Policy(on_stop_passes=on_stop_passes),
             outputs=SimpleNamespace(write=self._write),
             run_dir=folder / "chat" if headless else None,
+            runs_folder=folder / "runs",
         )
         settings = parse_settings([f"cache.arm={arm}", "phases.measure_s=10"])
         self.controller = Controller(
@@ -114,7 +144,7 @@ class FakeProcess:
             LoadOptions(None, None, None, settings),
             WorkerCount(0, None),
         )
-        self.controller.await_scrape = lambda: self.reach("last scrape")
+        self.controller.process.await_scrape = lambda: self.reach("last scrape")
 
     @property
     def run(self) -> FakeRun:
@@ -150,7 +180,7 @@ class FakeProcess:
         runner = SimpleNamespace(
             start=self.start_users,
             stop=lambda: self.reach("users stop"),
-            quit=lambda: None,
+            quit=lambda: self.reach("process ends"),
             register_message=lambda kind, listen: None,
             stats=SimpleNamespace(clear_all=lambda: None),
             state="ready",
@@ -175,8 +205,49 @@ class FakeProcess:
         return self.run
 
     def _conclude(self, run: FakeRun) -> RunResult:
+        self.reach(f"{run.arm} is concluded")
         outcome = {"state": "passed", "headline": "", "exit_code": self.exit_code(run)}
         return RunResult(run.directory.path, summaries.summary({"outcome": outcome}), "engine")
 
     def _write(self, summaries: dict[str, Any]) -> None:
         self.summaries = summaries
+
+
+STEP_S = 0.005  # between two instants of a run
+
+
+class ActingProcess(FakeProcess):
+    """A process whose passes take time. `at`: the instant at which `act` is called, as "warm drains"."""
+
+    def __init__(self, at: str, act: Callable[[Controller], None], *, cold_code: int = 0, **options: Any) -> None:
+        self.at, self.act = at, act
+        self.acting: list[gevent.Greenlet] = []  # greenlet of `act`
+        self.instants: list[str] = []
+        self.started: list[int] = []  # users
+        self.cold_code = cold_code
+        super().__init__(**options)
+
+    def reach(self, instant: str) -> None:
+        self.instants.append(instant)
+        if instant == self.at and self.instants.count(instant) == 1:
+            self.acting.append(gevent.spawn(self.act, self.controller))
+        gevent.sleep(STEP_S)
+
+    def start_users(self, users: int, spawn_rate: float, *, wait: bool, user_classes: Any) -> None:
+        self.started.append(users)
+
+    def exit_code(self, run: FakeRun) -> int:
+        early_by = run.state.end.early_by
+        if early_by is not None:
+            return SIGNAL_CODES.get(early_by, FAILED)
+        return self.cold_code if run.arm == "cold" else 0
+
+    def execute(self) -> int | None:
+        """Execute all passes; return the exit code."""
+        self.controller.start(4, 1.0)
+        with gevent.Timeout(20):
+            while self.controller.under_way:
+                gevent.sleep(STEP_S)
+        gevent.joinall(self.acting, 5)
+        gevent.sleep(5 * STEP_S)  # a headless process waits for the last scrape
+        return self.environment.process_exit_code  # type: ignore[no-any-return]

@@ -3,39 +3,53 @@
 Imports take a second or more of CPU time per `locust` process, and the end-to-end tests start hundreds. The fork runs the program
 from its first line. With INFERLOAD_FRESH=1 each program is a new Python process, as for a user (`make soak`).
 
-A `locust` process starts its metrics scraper and report with `sys.executable`. In a fork this is a proxy script, which lets a
-second fork server run the module, and exits with its exit code.
+Programs start further ones with `sys.executable`: `locust` its metrics scraper and report, a sweep its servers and runs. In a
+fork this is a proxy script, which lets a fork server run the module, forwards SIGINT and SIGTERM, and exits with its exit code.
 """
 
 import contextlib
 import gc
 import inspect
-import json
+import marshal
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-_HERE = Path(__file__)
-# `sys.executable` in a fork. Without site and environment variables it starts in a few milliseconds.
+_HERE, _PYTHON = Path(__file__), sys.executable  # which tests replace by a proxy
+# `sys.executable` in a fork. It imports built-in modules only, and starts in a few milliseconds.
 _PROXY = """#!{python} -IS
-import json, os, signal, socket, sys
-order = {{"module": sys.argv[2], "arguments": sys.argv[3:], "env": dict(os.environ), "cwd": os.getcwd(), "linked": True}}
-link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-link.connect({path!r})
-socket.send_fds(link, [json.dumps(order).encode()], [0, 1, 2])
-link.recv(64)
+import marshal, posix, sys, _signal, _socket
+# The simulator imports little, and cannot run after the imports of Locust.
+if sys.argv[1] not in ("-m", "-Pm") or any("simulator" in word for word in sys.argv[2:4]):
+    posix.execv({python!r}, [{python!r}, *sys.argv[1:]])
+env = {{name.decode(errors="surrogateescape"): text.decode(errors="surrogateescape") for name, text in posix.environ.items()}}
+order = {{"module": sys.argv[2], "arguments": sys.argv[3:], "env": env, "cwd": posix.getcwd()}}
+order.update(linked=True, python=sys.argv[0])
+link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+link.connect({reports!r} if sys.argv[2] == "inferload" and sys.argv[3] in ("report", "compare") else {path!r})
+passed = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
+link.sendmsg([marshal.dumps(order)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, passed)])
+pid = int(link.recv(64))
+def forward(number, frame):
+    try:
+        posix.kill(pid, number)
+    except ProcessLookupError:
+        pass
+for each in (_signal.SIGINT, _signal.SIGTERM):
+    _signal.signal(each, forward)
 code = int(link.recv(64) or 1)
 if code < 0:
-    signal.signal(-code, signal.SIG_DFL)
-    os.kill(os.getpid(), -code)
+    _signal.signal(-code, _signal.SIG_DFL)
+    posix.kill(posix.getpid(), -code)
 sys.exit(code)
 """
 
@@ -108,10 +122,11 @@ class Forge:
         """Run `python -m MODULE ARGUMENTS` with stdout, and with `errors_too` also stderr, on a pipe."""
         # LD_PRELOAD takes effect at the start of a process only.
         if env.get("INFERLOAD_FRESH") == "1" or "LD_PRELOAD" in env:
+            disk = env.get("INFERLOAD_SLOWDISK")
             return subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=cwd,
-                env=dict(env),
+                env={**env, "LD_PRELOAD": str(_slow_disk(Path(disk).parent))} if disk else dict(env),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT if errors_too else None,
@@ -131,7 +146,7 @@ class Forge:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             link.connect(self._address())
-            socket.send_fds(link, [json.dumps(order).encode()], [nothing, into, into if errors_too else 2])
+            socket.send_fds(link, [marshal.dumps(order)], [nothing, into, into if errors_too else 2])
         finally:
             os.close(into)
             os.close(nothing)
@@ -139,7 +154,9 @@ class Forge:
         return Forked(link, pid, open(out, encoding="utf-8"))
 
     def proxy(self) -> str:
-        """Return the path of an executable that runs a module in this fork server, like `python -m`."""
+        """Return the path of an executable that runs a module in this fork server, or with INFERLOAD_FRESH=1 of Python."""
+        if os.environ.get("INFERLOAD_FRESH") == "1":
+            return _PYTHON
         return str(Path(self._address()).with_name("python"))
 
     def _address(self) -> str:
@@ -148,7 +165,8 @@ class Forge:
                 folder = Path(tempfile.mkdtemp(prefix="forge-"))
                 self._path = str(folder / "forge")
                 proxy = folder / "python"
-                proxy.write_text(_PROXY.format(python=sys.executable, path=self._path))
+                reports = self._path if self._children is None else self._children._address()
+                proxy.write_text(_PROXY.format(python=_PYTHON, path=self._path, reports=reports))
                 proxy.chmod(0o700)
                 # It listens at once; connections during its imports are served afterwards.
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -156,25 +174,67 @@ class Forge:
                     listener.listen(64)
                     number = listener.fileno()
                     self._process = subprocess.Popen(
-                        [sys.executable, str(_HERE), str(number), self._path, *self._modules],
-                        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(_HERE.parents[2])},
+                        [_PYTHON, str(_HERE), str(number), self._path, *self._modules],
+                        env={
+                            **os.environ,
+                            "PYTHONUNBUFFERED": "1",
+                            "PYTHONPATH": str(_HERE.parents[2]),
+                            "LD_PRELOAD": f"{os.environ.get('LD_PRELOAD', '')} {_slow_disk(folder)}",
+                        },
                         stdin=subprocess.PIPE,
                         pass_fds=[number],
                     )
             return self._path
 
 
+def _slow_disk(folder: Path) -> Path:
+    """Build the library of `slow_disk`, which does nothing in programs without its environment variables."""
+    library = folder / "slowdisk.so"
+    if not library.exists():
+        source = _HERE.with_name("slowdisk.c")
+        subprocess.run(["cc", "-std=c11", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    return library
+
+
 # The imports of the scraper, not the scraper itself: runpy warns if the module to run is already imported.
 COMMANDS = Forge(
+    "encodings.idna",
     "inferload.servers.scrapes_file",
     "inferload.servers.exposition",
     "inferload.servers.scrape_http",
-    "inferload.analysis.report.report",
+    "inferload.analysis.commands.report",
     "inferload.analysis.report.multi_run_page",
+    "inferload.analysis.report.report",
+    "inferload.analysis.report.search_page",
+    "inferload.analysis.study.page",
     "inferload.results.summarise.summarise",
+    "pandas.io.formats.csvs",
     "pyarrow.dataset",
+    "pyarrow.pandas_compat",
+    "report_constants",
+    "scipy.optimize",
 )
-LOCUST = Forge("locust.main", "inferload.locust.plugin", "scipy.special", children=COMMANDS)
+LOCUST = Forge(
+    "locust.main",
+    "inferload.run.master.live",
+    "zmq.utils.monitor",
+    "inferload.locust.plugin",
+    "inferload.locust.web.page",
+    "inferload.client.endpoints.chat",
+    "inferload.workload.chat",
+    "scipy.special",
+    "encodings.utf_8_sig",
+    "gevent._fileobjectposix",
+    "gevent.resolver.thread",
+    "gevent.threadpool",
+    "inferload.client.connection.native_connection",
+    "inferload.deploy.servers.in_memory",
+    "inferload.locust.virtual_options",
+    "inferload.results.cost",
+    "inferload.run.virtual.scraping",
+    "inferload.workload.sources.synthetic",
+    children=COMMANDS,
+)
 SIMULATOR = Forge("inferload.deploy.simulator.command")
 
 
@@ -184,7 +244,7 @@ SIMULATOR = Forge("inferload.deploy.simulator.command")
 def _serve(number: int, path: str, modules: Sequence[str]) -> None:
     """Fork for each connection; send it the pid, and at the end of the process its exit code. Exits at the end of stdin.
 
-    The program of a proxy (`linked`) is killed if the proxy is.
+    A client may go away at any step. The program of a proxy (`linked`) is killed if the proxy goes away.
     """
     # Saved before the imports: gevent, imported by Locust, replaces them by versions that need an event loop.
     poller, fork, waitpid, close, Socket = select.poll(), os.fork, os.waitpid, os.close, socket.socket
@@ -194,56 +254,81 @@ def _serve(number: int, path: str, modules: Sequence[str]) -> None:
     inspect.getmodule(sys._getframe())  # caches the files of all modules, for inspect.stack() in the forks
     gc.collect()
     gc.freeze()  # collections in the forks need not scan the imported objects
+    waiting: dict[int, Any] = {}  # links without an order yet, by descriptor
     links: dict[int, tuple[Any, int]] = {}  # by the pidfd of the process
     proxies: dict[int, int] = {}  # pids by the descriptor of the link
     poller.register(listener, select.POLLIN)
     poller.register(0, select.POLLIN | select.POLLHUP)
     while True:
-        for ready, _event in poller.poll():
-            if ready == 0:
-                os.remove(path)
-                os.remove(os.path.join(os.path.dirname(path), "python"))
-                os.rmdir(os.path.dirname(path))
-                return
-            if ready in proxies:
-                poller.unregister(ready)
-                os.kill(proxies.pop(ready), signal.SIGKILL)
-                continue
-            if ready != listener.fileno():
-                if ready not in links:
-                    continue  # the program of this link has ended in the same round
-                link, pid = links.pop(ready)
-                poller.unregister(ready)
-                close(ready)
-                if proxies.pop(link.fileno(), None):
-                    poller.unregister(link.fileno())
-                code = os.waitstatus_to_exitcode(waitpid(pid, 0)[1])
-                with contextlib.suppress(OSError):
-                    link.send(str(code).encode())
+        # One event of each poll: the next ones may be of descriptors that this one closes and another takes.
+        ready = poller.poll()[0][0]
+        if ready == 0:
+            shutil.rmtree(os.path.dirname(path))
+            return
+        if ready == listener.fileno():
+            link = Socket(fileno=listener._accept()[0])  # type: ignore[attr-defined]
+            waiting[link.fileno()] = link
+            poller.register(link, select.POLLIN)
+        elif ready in waiting:
+            link = waiting.pop(ready)
+            poller.unregister(ready)
+            order, descriptors = _order(link)
+            if order is None:
                 link.close()
                 continue
-            accepted, _ = listener._accept()  # type: ignore[attr-defined]
-            link = Socket(fileno=accepted)
-            text, descriptors, _flags, _where = socket.recv_fds(link, 1 << 20, 3)
-            order = json.loads(text)
             pid = fork()
             if pid == 0:
-                _become(order, descriptors, [listener, link, *(other for other, _pid in links.values())], links)
-                raise SystemExit  # not reached
+                sockets = [listener, link, *waiting.values(), *(other for other, _pid in links.values())]
+                _become(order, descriptors, sockets, links)
             for each in descriptors:
                 close(each)
-            link.send(str(pid).encode())
+            with contextlib.suppress(OSError):
+                link.send(str(pid).encode())
             descriptor = os.pidfd_open(pid)
             links[descriptor] = link, pid
             poller.register(descriptor, select.POLLIN)
             if order.get("linked"):
                 proxies[link.fileno()] = pid
                 poller.register(link.fileno(), select.POLLHUP)
+        elif ready in proxies:
+            poller.unregister(ready)
+            os.kill(proxies.pop(ready), signal.SIGKILL)
+        else:
+            link, pid = links.pop(ready)
+            poller.unregister(ready)
+            close(ready)
+            if proxies.pop(link.fileno(), None):
+                poller.unregister(link.fileno())
+            code = os.waitstatus_to_exitcode(waitpid(pid, 0)[1])
+            with contextlib.suppress(OSError):
+                link.send(str(code).encode())
+            link.close()
 
 
-def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence[Any], pidfds: Sequence[int]) -> None:
-    """Set up the fork like a new Python process, and run the module."""
-    import runpy
+def _order(link: Any) -> tuple[dict[str, Any] | None, Sequence[int]]:
+    """Return the order of a client, and the descriptors of the streams; None if it has gone away."""
+    try:
+        text, descriptors, _flags, _where = socket.recv_fds(link, 1 << 20, 3)
+    except OSError:
+        return None, []
+    return (marshal.loads(text) if text else None), descriptors
+
+
+def _become(
+    order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence[Any], pidfds: Iterable[int]
+) -> NoReturn:
+    """Set up the fork like a new Python process, run the module, and exit."""
+    import traceback
+
+    try:
+        _set_up(order, descriptors, sockets, pidfds)
+    except BaseException:  # noqa: BLE001 (a fork must not go on as a fork server)
+        traceback.print_exc()
+        os._exit(1)
+    _run(order["module"])
+
+
+def _set_up(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence[Any], pidfds: Iterable[int]) -> None:
 
     if "gevent" in sys.modules:  # importing Locust creates an event loop
         sys.modules["gevent"].reinit()
@@ -264,9 +349,14 @@ def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence
     os.environ.update(order["env"])
     sys.argv = ["", *order["arguments"]]
     sys.path[0] = order["cwd"]
+
+
+def _run(module: str) -> NoReturn:
+    import runpy
+
     code: Any = 0
     try:
-        runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as leaving:
         code = leaving.code
     except BaseException:  # noqa: BLE001 (printed like an uncaught exception of a program)
@@ -281,7 +371,7 @@ def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence
     _leave(code or 0)
 
 
-def _leave(code: int) -> None:
+def _leave(code: int) -> NoReturn:
     import atexit
 
     threading._shutdown()  # type: ignore[attr-defined]

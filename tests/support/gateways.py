@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -236,6 +237,14 @@ def _router(module: str, folder: Path, servers: Sequence[int], policy: RouterPol
     words += ["--worker-urls", *(f"http://127.0.0.1:{server}" for server in servers)]
     words += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(unused_port())]
     with _running(words, port, folder / "router.log", health="/v1/models") as gateway:
+
+        def knows_all() -> bool:
+            with urllib.request.urlopen(f"{gateway.url}/workers", timeout=5) as answer:
+                return sum(worker["is_healthy"] for worker in json.load(answer)["workers"]) == len(servers)
+
+        wait_until(
+            knows_all, f"{len(servers)} servers behind {module}", _START_S
+        )  # the first one suffices for a list of models
         yield gateway
 
 

@@ -350,22 +350,22 @@ def _manifest(size: Size, counts: Counts) -> dict[str, Any]:
             for key in ("id", "seed", "target", "model", "engine", "started_at", "versions")
         },
         "scenario": {
-            "name": counts.scenario.name,
-            "origin": counts.origin,
-            "digest": counts.scenario.digest,
-            "text": counts.scenario_text,
+            "name": counts.plan.scenario.name,
+            "origin": counts.plan.origin,
+            "digest": counts.plan.scenario.digest,
+            "text": counts.plan.scenario_text,
         },
         "hosts": ["bench-1"],
         "anchor": {"wall_ns": START_WALL_NS, "mono_ns": START_NS},
         "phases": [
             {
                 "phase": window.phase,
-                "start_wall_ns": counts.anchor.to_wall_ns(window.start_ns),
-                "end_wall_ns": counts.anchor.to_wall_ns(window.end_ns or window.start_ns),
+                "start_wall_ns": counts.course.anchor.to_wall_ns(window.start_ns),
+                "end_wall_ns": counts.course.anchor.to_wall_ns(window.end_ns or window.start_ns),
             }
-            for window in counts.windows
+            for window in counts.course.windows
         ],
-        "workers": [{"name": worker.name, "clock_offset_ns": worker.offset_ns} for worker in counts.workers],
+        "workers": [{"name": worker.name, "clock_offset_ns": worker.offset_ns} for worker in counts.workers.workers],
         "counts": {"turns": size.turns},
         "stop_reason": "the scenario's end",
         "complete": True,

@@ -312,19 +312,16 @@ def assert_filtered(page: LivePage, class_name: str, summary: dict[str, Any]) ->
 class Levels:
     """Users of a walk: at the start, after a step, after a ramp, and as the goal of a ramp that the stop ends."""
 
-    first: int = 20
-    raised: int = 60
-    ramped: int = 80
+    first: int = 10
+    raised: int = 30
+    ramped: int = 40
     last: int = 400
 
 
 def walk(
     page: LivePage, folder: Path, scenario: str, levels: Levels = Levels(), watched: Callable[[], None] | None = None
 ) -> dict[str, Any]:
-    """Choose a scenario, and start, watch, steer and stop a run; read its report; repeat it; compare both. Return its summary.
-
-    `watched`: called during the run.
-    """
+    """Choose a scenario, and start, watch, steer and stop a run. Return its summary. `watched`: called during the run."""
     page.choose_first(scenario)
     page.begin(levels.first)
     _drawn_in_time(page)
@@ -334,13 +331,17 @@ def walk(
     page.steer("Stop run")
     summary = ended(page, folder / "run")
     _ended_view(page, folder / "run", summary)
+    return summary
+
+
+def walk_on(page: LivePage, folder: Path, summary: dict[str, Any]) -> None:
+    """After a walk: open the view alone, read the report, repeat the run, and compare both."""
     page.open_alone()
     page.until(page.all_drawn, "the charts of the ended run")
     _ended_view(page, folder / "run", summary)
     _report(page, summary)
-    _repeated(page, folder / "run-2")
+    repeat(page, folder / "run-2")
     _compared(page)
-    return summary
 
 
 def _drawn_in_time(page: LivePage) -> None:
@@ -402,7 +403,7 @@ def _report(page: LivePage, summary: dict[str, Any]) -> None:
     page.until(page.badge, "the live view")
 
 
-def _repeated(page: LivePage, run_dir: Path) -> None:
+def repeat(page: LivePage, run_dir: Path) -> None:
     """Repeat the run from the list with a new seed, and stop it once turns of each class have ended and every chart has a line."""
     over = page.badge()
     page.follow("runs")

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,24 @@ def summary_of(run_dir: Path) -> dict[str, Any]:
 def turns_of(run_dir: Path) -> list[dict[str, Any]]:
     """Return the rows of all turn files."""
     return [row for path in sorted((run_dir / "turns").glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def most_at_once(rows: Iterable[dict[str, Any]]) -> int:
+    """Return the largest number of turns in flight at the same time."""
+    changes = sorted((row[f"{name}_ns"], step) for row in rows for name, step in (("sent", 1), ("closed", -1)))
+    return max(accumulate(step for _, step in changes), default=0)
+
+
+def contents(run_dir: Path) -> dict[str, bytes]:
+    """Return the bytes of each file of a run, and the decoded content of Parquet files."""
+    files = {}
+    for path in run_dir.rglob("*"):
+        if path.is_file():
+            files[path.name] = path.read_bytes()
+        if path.suffix == ".parquet":
+            table = pq.read_table(path)
+            files[f"{path.name}, decoded"] = repr((table.to_pydict(), table.schema.metadata)).encode()
+    return files
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:

@@ -1,26 +1,16 @@
-"""A slow or failing disk below one folder, for `locust` processes that preload `slowdisk.c`."""
+"""A slow or failing disk below one folder, for programs that `forge` starts, which preload `slowdisk.c`."""
 
 import struct
-import subprocess
 from pathlib import Path
-
-from paths import SUPPORT
 
 
 class SlowDisk:
     """Delay and error of all writes and renamings below a folder. `env`: of the processes; `about`: folder of its files."""
 
     def __init__(self, folder: Path, about: Path) -> None:
-        library, self._control = about / "slowdisk.so", about / "slowdisk"
-        if not library.exists():
-            command = ["cc", "-std=c11", "-O2", "-shared", "-fPIC", "-o", library, SUPPORT / "slowdisk.c", "-ldl"]
-            subprocess.run(command, check=True)
+        self._control = about / "slowdisk"
         self.set()
-        self.env = {
-            "LD_PRELOAD": str(library),
-            "INFERLOAD_SLOWDISK": str(self._control),
-            "INFERLOAD_SLOWDISK_FOLDER": str(folder),
-        }
+        self.env = {"INFERLOAD_SLOWDISK": str(self._control), "INFERLOAD_SLOWDISK_FOLDER": str(folder)}
 
     def set(self, each_s: float = 0.0, error: int = 0) -> None:
         """Set the delay of each call, and its error number; 0: it succeeds."""

@@ -1,7 +1,8 @@
-/* A slow or failing disk, for one process and those it forks: preloaded, it delays or fails writes to files below one folder.
+/* A slow or failing disk: preloaded, it delays or fails writes to files below one folder, in processes with these variables.
  *
  * INFERLOAD_SLOWDISK names a file of two int64 that may change during the run: the delay of each call in ns, and its error number,
- * 0 for none. INFERLOAD_SLOWDISK_FOLDER is the folder. */
+ * 0 for none. INFERLOAD_SLOWDISK_FOLDER is the folder. They are read at each call until they are found: a fork of a fork server
+ * sets them after its start. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,7 +23,7 @@ enum { DELAY, ERROR };
 static const volatile int64_t *control;
 static const char *folder;
 
-__attribute__((constructor)) static void begin(void) {
+static void begin(void) {
     const char *path = getenv("INFERLOAD_SLOWDISK");
     folder = getenv("INFERLOAD_SLOWDISK_FOLDER");
     int fd = path && folder ? open(path, O_RDONLY | O_CLOEXEC) : -1;
@@ -34,6 +35,7 @@ __attribute__((constructor)) static void begin(void) {
 
 /* Wait for the disk; return an error number. */
 static int wait_for_disk(const char *path) {
+    if (!control) begin();
     size_t length = control ? strlen(folder) : 0;
     if (!length || strncmp(path, folder, length) || (path[length] && path[length] != '/')) return 0;
     int64_t ns = control[DELAY];
@@ -45,6 +47,7 @@ static int wait_for_disk(const char *path) {
 static int failed(int fd) {
     struct stat about;
     char link[64], path[PATH_MAX];
+    if (!control) begin();
     if (!control || fstat(fd, &about) || !S_ISREG(about.st_mode)) return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, path, sizeof path - 1);

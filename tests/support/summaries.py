@@ -7,8 +7,9 @@ import msgspec
 import pyarrow as pa
 
 from inferload.figures.server_figures import Server
-from inferload.results.documents.summary_document import Outcome, Results, Summary
+from inferload.results.documents.summary_document import Results, Summary
 from inferload.results.documents.typed_documents import document_of
+from inferload.results.documents.verdict_document import Outcome
 from inferload.results.summarise.counts import Counts
 from inferload.results.summarise.summarise import summarise
 from inferload.results.verdict import outcome

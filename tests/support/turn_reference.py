@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from math import ceil, isfinite
 
+import numpy as np
+
 from inferload.figures.counting import count_turns
 from inferload.figures.limits.slo import Slo
 from inferload.turns.record import PhaseWindow, TurnRecord
@@ -17,11 +19,7 @@ Values = Callable[[TurnRecord], list[float]]
 
 
 def count_turn(
-    tallies: TallySet,
-    record: TurnRecord,
-    windows: Sequence[PhaseWindow],
-    slo: Slo | None,
-    pauses: Sequence[Pause] = (),
+    tallies: TallySet, record: TurnRecord, windows: Sequence[PhaseWindow], slo: Slo | None, pauses: Sequence[Pause] = ()
 ) -> None:
     """Count a batch of one turn."""
     count_turns(tallies, [record], windows, {record.class_name: slo}, pauses)
@@ -160,7 +158,7 @@ def counted(
         if record.ok:
             for name, values in VALUES.items():
                 for value in values(record):
-                    tally.sketch(name).add(value)
+                    tally.sketch(name).add_many(np.array([value]))
             _count_stalls(tally, record, pauses)
         limits = None if slo is None else missed(slo, record)
         if limits is not None:

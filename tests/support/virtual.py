@@ -4,42 +4,26 @@ import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import forge
 import scrapes
-from e2e_runs import check_counts
-from locust_process import ROOT, summary_of, turns_of
+from e2e_runs import FinishedRun, check_counts
+from locust_process import ROOT
 from paths import SUPPORT
 
 from inferload.figures import metric_names as names
+from inferload.results.open_run import OpenRun
+from inferload.turns.tally import count_faults
 
 PACED = "--ttft-ms 20 --itl-ms 10"
 PATIENCE_S = 100.0
 REQUESTS = "requests.jsonl"
 
 
-@dataclass(frozen=True)
-class VirtualRun:
-    """A run that has ended, with its output."""
-
-    exit_code: int
-    text: str
-    run_dir: Path
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        return summary_of(self.run_dir)
-
-    @property
-    def turns(self) -> list[dict[str, Any]]:
-        return turns_of(self.run_dir)
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        return json.loads((self.run_dir / "run.json").read_text())
+class VirtualRun(FinishedRun):
+    """A run that has ended on a virtual clock."""
 
     @property
     def requests(self) -> list[str]:
@@ -59,6 +43,7 @@ class VirtualRun:
     def check_counts(self, by_server: bool = True) -> None:
         """Check that summary, Parquet files, Locust's tables and, for complete turns, the server agree on the turns."""
         check_counts(self)
+        assert count_faults(OpenRun(self.run_dir).counts.totals.tallies) == []
         rows = self.turns
         if by_server and all(row["failure"] is None and row["finish_reason"] != "cancelled" for row in rows):
             before, after = self.counted_by_server(names.GENERATION_TOKENS)
@@ -113,4 +98,4 @@ def run(
     patience.start()
     text = process.stdout.read()
     patience.cancel()
-    return VirtualRun(process.wait(PATIENCE_S), text, folder / "run")
+    return VirtualRun(folder / "run", process.wait(PATIENCE_S), text)

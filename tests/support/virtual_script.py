@@ -1,7 +1,7 @@
 """Locustfile beside another: a script (see scripted_server) stands before the simulated server of a run on a virtual clock.
 
 INFERLOAD_TEST_SCRIPT is JSON: `script`, as MODULE:FUNCTION; `url` of the server; `log`, a file of requests, a line of JSON each.
-A script may call `sock.pass_on(request)`, which has the simulator answer.
+A script may call `sock.pass_on(request)`, which has the simulator answer. FUNCTION_metrics returns the page of metrics.
 """
 
 import functools
@@ -16,7 +16,7 @@ sys.path += [str(Path(__file__).parent), str(Path(__file__).parent / "client")]
 
 import gevent
 
-from inferload.base import virtual_orders
+from inferload.locust import virtual_options
 from inferload.run.virtual import server, start
 
 
@@ -60,12 +60,14 @@ def scripted(*arguments: Any) -> Any:
     """Start the simulated server behind the script."""
     simulated = start_server(*arguments)
     simulated.connect = functools.partial(Socket, simulated.connect)
+    simulated.metrics_page = getattr(SCRIPTS, f"{_function}_metrics", simulated.metrics_page)
     return simulated
 
 
 SETTINGS = json.loads(os.environ["INFERLOAD_TEST_SCRIPT"])
 _module, _, _function = SETTINGS["script"].partition(":")
-SCRIPT = pass_on if not _module else getattr(importlib.import_module(_module), _function)
-start_server = virtual_orders.server_of
-virtual_orders.server_of = scripted
+SCRIPTS = importlib.import_module(_module) if _module else None
+SCRIPT = getattr(SCRIPTS, _function) if _module else pass_on
+start_server = virtual_options.server_of
+virtual_options.server_of = scripted
 start.URL = SETTINGS["url"]

@@ -4,8 +4,8 @@ import re
 import subprocess
 
 import pytest
+from inferload.analysis.interop.pasted.bench_options import OPTIONS
 from inferload.deploy.launcher import paths
-from inferload.deploy.pasted.bench_options import OPTIONS
 
 pytestmark = pytest.mark.vllm
 

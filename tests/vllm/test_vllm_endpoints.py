@@ -12,8 +12,8 @@ from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, SentTurns, prove
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
+from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import Message, Piece, ToolCall, text_message
 from inferload.workload.content.prompts import approximate
 from inferload.workload.content.script import Ask

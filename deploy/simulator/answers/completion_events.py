@@ -11,9 +11,8 @@ from typing import Any
 
 from ..protocol.completion_request import CompletionRequest
 from ..protocol.http import LAST_CHUNK, chunk
-from ..protocol.script import CONTENT, REASONING, TokenPiece
+from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece, ToolCall
 from ..protocol.text import SPACED, token_ids
-from .deltas import call_document, compact, delta_of
 from .usage import Timings, UsageOptions, usage_of
 
 FINGERPRINT = "vllm-0.32.0-simulator"
@@ -61,7 +60,7 @@ class CompletionEvents:
         return f',"stop_reason":null,"prompt_token_ids":{prompt},"token_ids":{ids}'
 
     def _ids_of(self, tokens: Sequence[str]) -> str:
-        return compact(token_ids(tokens)) if self._completion.token_ids and tokens else "null"
+        return _compact(token_ids(tokens)) if self._completion.token_ids and tokens else "null"
 
     def plain_until(self, index: int) -> int:
         """First token from `index` on whose event is not plain: the end of the reasoning, which has no event."""
@@ -116,7 +115,7 @@ class CompletionEvents:
             more["system_fingerprint"] = FINGERPRINT
             if self._options.per_request_metrics:
                 more["metrics"] = {name: value for name, value in timings.items() if value is not None}
-            pieces = self._piece(f"{self._start}],{compact(more)[1:]}\n\n")
+            pieces = self._piece(f"{self._start}],{_compact(more)[1:]}\n\n")
         return pieces + chunk(DONE) + LAST_CHUNK
 
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
@@ -148,7 +147,7 @@ class CompletionEvents:
 
     def _event(self, first: int, count: int, reason: str | None) -> bytes:
         completion, pieces = self._completion, tuple(self._completion.script.pieces(first, count))
-        delta = delta_of(pieces, completion) if completion.chat else f'"text":{json.dumps(_text_of(pieces))}'
+        delta = _delta_of(pieces, completion) if completion.chat else f'"text":{json.dumps(_text_of(pieces))}'
         if not delta:
             if reason is None and not completion.token_ids:
                 return b""
@@ -192,4 +191,40 @@ def _message(completion: CompletionRequest) -> dict[str, Any]:
         "content": content,
         "reasoning": script.text(REASONING, count) or None,
     }
-    return {**message, "tool_calls": [call_document(call) for call in calls]} if calls else message
+    return {**message, "tool_calls": [_call_document(call) for call in calls]} if calls else message
+
+
+def _call_document(call: ToolCall) -> dict[str, Any]:
+    """Tool call of a message."""
+    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _delta_of(pieces: Sequence[TokenPiece], completion: CompletionRequest) -> str:
+    """`delta` of a chunk for these tokens; empty without visible output."""
+    delta: dict[str, Any] = {}
+    for kind in (CONTENT, REASONING):
+        if text := "".join(piece.text for piece in pieces if piece.kind == kind):
+            delta[kind] = text
+    calls: list[dict[str, Any]] = []
+    for piece in pieces:
+        _add_call(calls, piece, completion)
+    if calls:
+        delta = {"content": None, **delta, "tool_calls": calls}
+    return f'"delta":{_compact(delta)}' if delta else ""
+
+
+def _add_call(calls: list[dict[str, Any]], piece: TokenPiece, completion: CompletionRequest) -> None:
+    if piece.kind == CALL:
+        call = completion.script.calls[piece.call]
+        calls.append({"id": call.call_id, "type": "function", "index": piece.call, "function": {"name": call.name}})
+    elif piece.kind == ARGUMENTS:
+        if calls and calls[-1]["index"] == piece.call:
+            function = calls[-1]["function"]
+            function["arguments"] = function.get("arguments", "") + piece.text
+        else:
+            calls.append({"index": piece.call, "function": {"arguments": piece.text}})
+
+
+def _compact(document: Any) -> str:
+    """JSON without spaces."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))

@@ -82,11 +82,12 @@ class Lateness:
         """Counts in coarser buckets, in seconds."""
         self.settle()
         result = Histogram(BOUNDS_S)
+        counts = self._counts[: self.max_ns // STEP_NS + 1]  # the others are 0
         start = 0
         for index, bound in enumerate(BOUNDS_S):
             end = round(bound * 1e9) // STEP_NS
-            result.counts[index] = sum(self._counts[start:end])
+            result.counts[index] = sum(counts[start:end])
             start = end
-        result.counts[-1] = sum(self._counts[start:])
+        result.counts[-1] = sum(counts[start:])
         result.sum = self.sum_ns / 1e9
         return result

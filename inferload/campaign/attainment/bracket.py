@@ -187,8 +187,10 @@ def _falling(points: Sequence[Point]) -> tuple[list[float], list[float]]:
 def search(settings: Settings, measure: Measure, looks: Sequence[Look] = ()) -> tuple[list[Look], Ended]:
     """Measure loads until the search ends. `looks`: runs of a resumed search."""
     done = list(looks)
+    points = {point.level: point for point in points_of(settings, done)}
     while True:
-        load = next_load(settings, done, points_of(settings, done))
+        load = next_load(settings, done, list(points.values()))
         if isinstance(load, Ended):
             return done, load
-        done.append(measure(load, len(done)))
+        done.append(last := measure(load, len(done)))
+        (points[last.level],) = points_of(settings, [look for look in done if look.level == last.level])

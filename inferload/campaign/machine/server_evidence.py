@@ -19,7 +19,7 @@ from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.figures import metric_names
 from inferload.figures.rate_figures import HELD_EVENTS, events_per_arrival
 from inferload.figures.turn_figures import ITL
-from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.request import RequestOptions
 from inferload.servers import exposition
 from inferload.turns.record import Failure, TurnRecord
 from inferload.turns.sketch import Sketch

@@ -11,8 +11,7 @@ import msgspec
 
 from inferload.client.answers import lenient
 from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds, refusal
-from inferload.figures.turn_figures import LEAST_TOKENS_PER_EVENT
-from inferload.turns.record import Failure
+from inferload.turns.record import LEAST_TOKENS_PER_EVENT, Failure
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import ToolCall
 

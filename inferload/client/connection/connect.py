@@ -5,7 +5,9 @@ import errno
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +16,20 @@ import gevent.socket
 
 from inferload.base.errors import UsageError
 from inferload.base.http_status import is_no_tls, tls_reason
+from inferload.base.on_use import OnUse
 from inferload.client.connection import descriptors, in_memory
 from inferload.client.connection.http1 import Http1Error, parse_head, request_head
 from inferload.client.connection.proxies import Proxy, bracketed
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS, PythonConnection
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
-from inferload.client.connection.tls import TlsLayer
 from inferload.turns.record import Failure
 
 if TYPE_CHECKING:
     from inferload.client.connection.native_connection import ReaderThread
+    from inferload.client.connection.tls import TlsLayer
 
+_LAYER = OnUse["type[TlsLayer]"]({"tls": "inferload.client.connection.tls:TlsLayer"})
 
 # Errors of this machine, not of the server.
 _LOCAL_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -60,6 +64,10 @@ class TlsSettings:
             context.verify_mode = ssl.CERT_NONE
         return context
 
+    def layers(self, host: str) -> "Callable[[], TlsLayer]":
+        """Return the function that makes the TLS layer of a connection to a host; create one per process, as of a context."""
+        return partial(_LAYER["tls"], self.context(), host)
+
 
 class Dialer:
     """Factory of connections to one target. `thread`: their reader; None: the event loop reads.
@@ -77,7 +85,7 @@ class Dialer:
     ) -> None:
         self.target = target
         self.proxy = Proxy.for_target(target) if in_memory.server is None else None
-        self._context = tls.context() if target.scheme == "https" else None
+        self._layer = tls.layers(target.host) if target.scheme == "https" else None
         self._timeout_s = timeout_s
         self._thread = thread
         self._marks = marks
@@ -85,12 +93,12 @@ class Dialer:
     @property
     def request_path_prefix(self) -> str:
         """Prefix of the path in a request line: the origin if a proxy forwards plain HTTP, else ""."""
-        return self.target.origin if self.proxy is not None and self._context is None else ""
+        return self.target.origin if self.proxy is not None and self._layer is None else ""
 
     @property
     def request_headers(self) -> dict[str, str]:
         """Headers of each request for a proxy that forwards plain HTTP."""
-        return self.proxy.headers if self.proxy is not None and self._context is None else {}
+        return self.proxy.headers if self.proxy is not None and self._layer is None else {}
 
     def dial(self) -> AnyConnection:
         """Open a connection whose socket is read from now on. Blocks this greenlet. Raise DialError if that fails."""
@@ -100,9 +108,9 @@ class Dialer:
         try:
             with gevent.Timeout(self._timeout_s):
                 sock = self._connect()
-                if self.proxy is not None and self._context is not None:
+                if self.proxy is not None and self._layer is not None:
                     self._tunnel(sock)
-                tls = None if self._context is None else TlsLayer(self._context, self.target.host)
+                tls = None if self._layer is None else self._layer()
                 if tls is not None:
                     tls.handshake(sock)
                 return self._watched(sock, tls)
@@ -172,7 +180,7 @@ class Dialer:
                     reaction += f" (set user and password in the URL of {self.proxy.variable})"
                 raise DialError(Failure.CONNECT, f"{self._peer} {reaction} to CONNECT {peer}")
 
-    def _watched(self, sock: gevent.socket.socket, tls: TlsLayer | None) -> AnyConnection:
+    def _watched(self, sock: gevent.socket.socket, tls: "TlsLayer | None") -> AnyConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.suppress(OSError):  # other systems than Linux: user-space timestamps, which the verdict notes
             sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)

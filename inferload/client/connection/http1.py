@@ -13,6 +13,12 @@ MAX_LENGTH_DIGITS = 15  # of a Content-Length or of a chunk's size
 _HEX = b"0123456789abcdefABCDEF"
 
 
+class News:
+    """What a read of a reply has led to: bits, `enum news` of parser.h."""
+
+    COMPLETE, BROKEN, ASKS_FOR_HEAD, MARKED, SURPLUS, FULL = 1, 2, 4, 8, 16, 32
+
+
 class Http1Error(Exception):
     """A reply that violates HTTP/1.1."""
 

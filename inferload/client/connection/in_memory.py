@@ -1,21 +1,18 @@
 """Connections to a server of this process, without sockets: bytes arrive at the instant at which they are sent."""
 
-import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 import gevent
 
-from inferload.base.clock import NS_PER_S, now_ns, wall_ns
+from inferload.base.clock import now_ns
 from inferload.client.connection import reader_choice
 from inferload.client.connection.python_connection import MARKED_S
 from inferload.client.connection.reply import ConnectionLost, GatheredReply
 from inferload.client.connection.target import Target
 from inferload.client.connection.tcp_info import TcpInfo
 from inferload.turns.socket_reader import SocketReader
-
-_STAMP = struct.Struct("qq")
 
 
 class ServerEnd(Protocol):
@@ -109,8 +106,7 @@ class MemoryConnection:
         if self._reply is None or self._reply.done:  # nothing was asked for
             self.close()
             return
-        at_wall_ns = wall_ns()
-        self._reply.take(data, now_ns(), at_wall_ns, [(0, 0, _STAMP.pack(*divmod(at_wall_ns, NS_PER_S)))])
+        self._reply.push(data, now_ns(), 0)
 
     def _lost(self) -> None:
         self.closed = True

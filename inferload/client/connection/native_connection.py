@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferload.client.connection import _transport
-from inferload.client.connection.native_tls import raw
+from inferload.client.connection.http1 import News
 from inferload.client.connection.python_connection import offered
-from inferload.client.connection.python_parser import News
-from inferload.client.connection.reply import ConnectionLost, ParsedReply, nothing
+from inferload.client.connection.reply import NO_CLOSE_NOTIFY, ConnectionLost, ParsedReply, nothing
 from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, is_rejected, tcp_info
-from inferload.client.connection.tls import NO_CLOSE_NOTIFY, TlsLayer
+
+if TYPE_CHECKING:
+    from inferload.client.connection.tls import TlsLayer
 
 # `enum ending` of transport.h
 _PEER_CLOSED, _READ_FAILED, _STRAY, _MUCH, _TLS_CUT, _TLS_FAILED = 128, 256, 512, 1024, 2048, 4096
@@ -45,7 +46,7 @@ class ReaderThread:
 
     def add(self, connection: NativeConnection, fd: int, tls: TlsLayer | None) -> int:
         """Register a connection; return its id. Raise OSError if the system lacks resources."""
-        number = self.raw.add(fd) if tls is None else self.raw.add(fd, *raw(tls.connection))
+        number = self.raw.add(fd) if tls is None else self.raw.add(fd, *tls.raw)
         self._connections[number] = connection
         return number
 

@@ -7,9 +7,9 @@ import os
 import ssl
 import sys
 from functools import cache
-from typing import Any
 
 from inferload.client.connection import _transport
+from inferload.client.connection.tls import TlsLayer
 
 _KEY_LOG = "SSLKEYLOGFILE"
 
@@ -25,15 +25,9 @@ def why_not() -> str:
 def _loaded() -> str:
     if sys.implementation.name != "cpython":
         return f"{sys.implementation.name} is not CPython"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    connection = context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="localhost")
+    layer = TlsLayer(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "localhost")
     try:
-        _transport.load_tls(getattr(sys.modules["_ssl"], "__file__", None), *raw(connection))
+        _transport.load_tls(getattr(sys.modules["_ssl"], "__file__", None), *layer.raw)
     except OSError as error:
         return str(error)
     return ""
-
-
-def raw(connection: ssl.SSLObject) -> tuple[Any, ssl.SSLContext]:
-    """Return the `_ssl._SSLSocket` of a connection, and its context."""
-    return connection._sslobj, connection.context  # type: ignore[attr-defined]

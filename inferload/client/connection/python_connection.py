@@ -7,18 +7,54 @@ of events is deferred (`HttpReply.body`). The kernel's receive timestamp dates a
 
 import socket
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from inferload.base.clock import now_ns, wall_ns
-from inferload.client.connection.loop_polls import LoopPolls, polls_of
+from inferload.base.clock import NS_PER_MS, now_ns, wall_ns
 from inferload.client.connection.reply import ConnectionLost, GatheredReply
 from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, is_rejected, tcp_info
-from inferload.client.connection.tls import TlsLayer
+
+if TYPE_CHECKING:
+    from inferload.client.connection.tls import TlsLayer
 
 SO_TIMESTAMPNS = 35  # Linux; not in the socket module
 _READ_BYTES = 2_048  # a larger buffer would be allocated and released for each token of 200 bytes
 _ANCILLARY_BYTES = socket.CMSG_SPACE(16)
 MARKED_S = 0.021  # MARKED_NS in thread.c, and the error of a timer
+
+
+WAITED_NS = NS_PER_MS  # a longer poll waited: no socket was readable when it began
+
+
+class LoopPolls:
+    """Two watchers of an event loop that stamp the begin and the end of its latest poll."""
+
+    def __init__(self, loop: Any) -> None:
+        self._begun_ns = self._returned_ns = self._earlier_ns = now_ns()  # _earlier_ns: end of the poll before
+        # The last before the poll and the first after it: callbacks of equal priority may run on the other side of the stamp.
+        self._watchers = (
+            loop.prepare(ref=False, priority=loop.MINPRI),
+            loop.check(ref=False, priority=loop.MAXPRI),
+        )
+        for watcher, stamp in zip(self._watchers, (self._begin, self._return), strict=True):
+            watcher.start(stamp)
+
+    def unseen_since_ns(self) -> int:
+        """Return the earliest time at which a socket that the latest poll reported may have become readable."""
+        waited = self._returned_ns - self._begun_ns > WAITED_NS
+        return self._returned_ns if waited else self._earlier_ns
+
+    def _begin(self) -> None:
+        self._earlier_ns, self._begun_ns = self._returned_ns, now_ns()
+
+    def _return(self) -> None:
+        self._returned_ns = now_ns()
+
+
+@cache  # of an event loop, for all its connections
+def polls_of(loop: Any) -> LoopPolls:
+    """Return the stamps of an event loop."""
+    return LoopPolls(loop)
 
 
 def offered(sock: Any, data: bytes) -> bytes | memoryview:
@@ -55,7 +91,7 @@ class PythonConnection:
         "turns",
     )
 
-    def __init__(self, sock: Any, tls: TlsLayer | None, marks: tuple[bytes, ...] = ()) -> None:
+    def __init__(self, sock: Any, tls: "TlsLayer | None", marks: tuple[bytes, ...] = ()) -> None:
         self._sock = sock
         self._tls = tls
         self._recvmsg = sock._sock.recvmsg

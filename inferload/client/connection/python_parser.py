@@ -5,17 +5,11 @@ from bisect import bisect_left
 
 import numpy as np
 
-from inferload.client.connection.http1 import ChunkedDecoder, ChunkError
+from inferload.client.connection.http1 import ChunkedDecoder, ChunkError, News
 
 _CHUNKED, _LENGTH = 1, 2  # `enum framing`
 _FULL_BYTES = 1 << 22
 _LONGEST_MARK = 32
-
-
-class News:
-    """What a read of a reply has led to: bits, `enum news` of parser.h."""
-
-    COMPLETE, BROKEN, ASKS_FOR_HEAD, MARKED, SURPLUS, FULL = 1, 2, 4, 8, 16, 32
 
 
 class PythonParser:

@@ -9,12 +9,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from inferload.base.clock import NS_PER_S
+from inferload.base.on_use import OnUse
 from inferload.client.connection import reader_choice
-from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
-from inferload.client.connection.python_parser import News, PythonParser
+from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, News, ReplyHead, parse_head
 from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo
 
 _timespec = struct.Struct("qq").unpack  # of the kernel's timestamp: seconds and nanoseconds
+_UNCOMPILED = OnUse[Callable[[tuple[bytes, ...]], Any]](
+    {"parser": "inferload.client.connection.python_parser:PythonParser"}
+)
+NO_CLOSE_NOTIFY = "the server closed the connection without TLS's close_notify"
 _SLICE_BYTES = 65_536  # limit of a parse slice, for reads of any size
 _FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}  # `enum framing` of parser.h
 
@@ -305,7 +309,7 @@ class GatheredReply(ParsedReply):
         marks: tuple[bytes, ...] = (),
     ) -> None:
         compiled = reader_choice.parser()
-        parser = PythonParser(marks) if compiled is None else compiled.Reply(marks)
+        parser = (_UNCOMPILED["parser"] if compiled is None else compiled.Reply)(marks)
         super().__init__(on_done, on_parse_due or nothing, parser)
         self._push = parser.push
         self.on_mark: Callable[[], None] = nothing
@@ -318,6 +322,10 @@ class GatheredReply(ParsedReply):
         if ancillary:
             seconds, nanoseconds = _timespec(ancillary[0][2])
             age_ns = wall_ns - (seconds * NS_PER_S + nanoseconds)
+        self.push(data, mono_ns, age_ns)
+
+    def push(self, data: bytes, mono_ns: int, age_ns: int) -> None:
+        """Add a read of bytes that arrived `age_ns` before `mono_ns`; -1: unknown."""
         news = self._push(data, mono_ns, age_ns)
         if news:
             self.heed(news)

@@ -4,9 +4,8 @@ import ssl
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from inferload.client.connection.reply import ConnectionLost
+from inferload.client.connection.reply import NO_CLOSE_NOTIFY, ConnectionLost
 
-NO_CLOSE_NOTIFY = "the server closed the connection without TLS's close_notify"
 _READ_BYTES = 2_048
 _HEADER_BYTES = 5  # of a record; its last two are the length of the rest
 
@@ -49,9 +48,9 @@ class TlsLayer:
                 return
 
     @property
-    def connection(self) -> ssl.SSLObject:
-        """The connection, which another reader may take over after the handshake."""
-        return self._object
+    def raw(self) -> "tuple[Any, ssl.SSLContext]":
+        """`_ssl._SSLSocket` and context of the connection, which another reader may take over after the handshake."""
+        return self._object._sslobj, self._object.context  # type: ignore[attr-defined]
 
     def encrypt(self, data: bytes) -> bytes:
         """Return the TLS records for these bytes."""

@@ -8,7 +8,7 @@ import msgspec
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.endpoints.dialect import Dialect, Encoded, joined, sendable, to_json, words
 from inferload.client.requests.call_checks import CallError
-from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import Message
 from inferload.workload.content.script import Ask
 

@@ -11,7 +11,7 @@ from inferload.client.answers.chat import ChatAnswer
 from inferload.client.endpoints.chat import SAMPLING, limited
 from inferload.client.endpoints.dialect import Dialect, Encoded
 from inferload.client.requests.call_checks import CallError
-from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import Message
 from inferload.workload.content.script import Ask
 

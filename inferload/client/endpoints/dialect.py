@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from inferload.client.answers.answer import Answer
-from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import Message
 from inferload.workload.content.script import Ask
 

@@ -8,7 +8,7 @@ import msgspec
 from inferload.client.answers.anthropic import MessagesAnswer
 from inferload.client.endpoints.chat import messages_of
 from inferload.client.endpoints.dialect import Dialect, Encoded, sendable, to_json, tool_named, words
-from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import Message, ToolCall
 from inferload.workload.content.script import Ask
 

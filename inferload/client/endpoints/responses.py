@@ -8,7 +8,7 @@ import msgspec
 from inferload.client.answers.responses import ResponsesAnswer
 from inferload.client.endpoints.dialect import Dialect, joined, sendable, to_json, tool_named, words
 from inferload.client.requests.call_checks import CallError
-from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import Message
 from inferload.workload.content.script import Ask
 

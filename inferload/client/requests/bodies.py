@@ -12,8 +12,9 @@ import msgspec
 
 from inferload.client.endpoints.dialect import sendable
 from inferload.client.endpoints.table import DIALECTS
-from inferload.scenario.scenario import RequestOptions, Scenario
+from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.fields import thaw
+from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import BLOCK, SHARED, Message, Piece
 from inferload.workload.content.prompts import Vocabulary
 from inferload.workload.content.script import Ask

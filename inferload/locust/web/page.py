@@ -19,7 +19,7 @@ from inferload.locust.web.start import StartForm
 from inferload.locust_adapters import web_page
 from inferload.run.master.controller import Controller
 from inferload.run.master.lifecycle.master_run import MasterRun
-from inferload.run.master.progress import measurement_so_far
+from inferload.run.master.so_far import measurement_so_far
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from inferload.base.arrow import pa, pc
 from inferload.figures.turn_figures import HEADLINES
 from inferload.figures.turn_values import turn_columns
-from inferload.results.documents.summary_document import PairedMeasure
+from inferload.results.documents.figures_document import PairedMeasure
 from inferload.turns.record import CANCELLED
 
 _FIGURES = tuple(figure for figure in HEADLINES if not figure.by_event)

@@ -1,7 +1,7 @@
 """`cache` block of a summary: expected hits of an infinite prefix cache, hits counted by the server, and hits reported with
 each answer, all over the whole run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from inferload.base import rundir
 from inferload.base.arrow import pc
-from inferload.results.documents.summary_document import (
+from inferload.results.documents.figures_document import (
     Cache,
     CountedHits,
     EarlierRun,
@@ -18,17 +18,15 @@ from inferload.results.documents.summary_document import (
     RoutedHits,
 )
 from inferload.results.open_run import OpenRun
-from inferload.results.statistics import paired_turns
-from inferload.results.summarise.counts import Counts
+from inferload.results.summarise.counts import Counts, Earlier, EndedWorker, Plan, Prompts
 from inferload.results.summarise.sent_turns import sessions
 from inferload.results.summarise.turns import Turns
 from inferload.scenario.schema.endpoints import ENDPOINTS
-from inferload.servers import window_figures
+from inferload.servers import prefix_counts, window_figures
 from inferload.servers.series import ServerSeries, by_target
 from inferload.workload.isolation import isolation
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
-from inferload.workload.prefix_cache.routed import RoutedCaches
-from inferload.workload.prefix_cache.sent import SentHits, SentSums
+from inferload.workload.prefix_cache.sent import RoutedCaches, SentHits, SentSums
 from inferload.workload.sessions import Sessions
 
 # Bounds of the infinite cache, by time and memory: turns (0.2 ms each), and texts (400 bytes each).
@@ -72,7 +70,7 @@ class _TooLong(Exception):
 
 def servers_of(run: OpenRun) -> dict[str, ServerSeries]:
     """Return the series of the servers that the summary of a run needs."""
-    return by_target(run.scrapes(), window_figures.USED) if run.counts.metrics_targets else {}
+    return by_target(run.scrapes(), window_figures.USED) if run.counts.servers.metrics_targets else {}
 
 
 def figures(
@@ -82,17 +80,17 @@ def figures(
 
     A run whose infinite cache would need more than about 1 GB has no expected hits and no hits per turn, and a note.
     """
-    counted = window_figures.prefix_cache(list(servers.values())) if run.metrics_targets else None
-    cache = run.scenario.cache
+    counted = prefix_counts.prefix_cache(list(servers.values())) if run.servers.metrics_targets else None
+    cache = run.plan.scenario.cache
     block, source = _block_size(counted, cache.block_size)
     known = Cache(
-        arm=run.arm,
+        arm=run.of_pass.arm,
         isolate=cache.isolate,
         block_size=block,
         block_size_from=source,
         enabled=None if counted is None else counted.enabled,
-        counted=_counted_block(counted, None if turns is None else _load_wall_ns(turns, run)),
-        earlier=_against_earlier(run, turns, earlier),
+        counted=_counted_block(counted, None if turns is None else _load_wall_ns(turns, run.workers.workers)),
+        earlier=_against_earlier(run.of_pass.earlier, turns, earlier),
     )
     try:
         return _with_expected(run, turns, known, 0 if counted is None else counted.servers, earlier)
@@ -104,22 +102,22 @@ def _with_expected(
     run: Counts, turns: Turns | None, known: Cache, servers: int, earlier: OpenRun | None
 ) -> CacheFigures:
     """Add the expected hits. `servers`: that count hits."""
-    source = Sessions(run.scenario, run.data)
+    source = Sessions(run.plan.scenario, run.plan.data)
     if turns is None or not source.repeatable:
         return CacheFigures(known)
-    hits = SentHits(known.block_size or ASSUMED_BLOCK, run.template) if earlier is None else _left_by(earlier)
+    hits = SentHits(known.block_size or ASSUMED_BLOCK, run.prompts.template) if earlier is None else _left_by(earlier)
     if hits is None:
         return CacheFigures(known)  # the content of the cache before the run is unknown
     hits.begin()
     group = _group(servers, hits, run, turns)
     _check(turns.count, _MOST_TURNS, turns)
-    for index, sent in sessions(turns.read, turns.wall_starts_ns(run.workers)):
-        apart = isolation(run.scenario.cache.isolate, run.salt, index, run.salts)
+    for index, sent in sessions(turns.read, turns.wall_starts_ns(run.workers.workers)):
+        apart = isolation(run.plan.scenario.cache.isolate, run.prompts.salt, index, run.prompts.salts)
         hits.session(index, source.begin(index).script, apart, sent)
         if group is not None:
             group.session(index, lambda number: source.begin(number).script, apart, sent)
         _check(hits.texts + (0 if group is None else group.texts), _MOST_TEXTS, turns)
-    of_lengths = _notes_on_lengths(run, hits.sums, known.block_size_from)
+    of_lengths = _notes_on_lengths(run.plan, run.prompts, hits.sums, known.block_size_from)
     expected = _expected_block(hits.sums, [*of_lengths, *_notes_on_answers(hits.sums)])
     block = replace(known, expected=expected, per_turn=_per_turn_block(hits.sums), routed=_routed_block(group))
     return CacheFigures(block, hits, lengths_exact=not of_lengths)
@@ -127,7 +125,7 @@ def _with_expected(
 
 def _group(servers: int, hits: SentHits, run: Counts, turns: Turns) -> RoutedCaches | None:
     """Empty caches of several servers; None for one, with a cache of an earlier run, and for too many turns."""
-    known = servers > 1 and run.earlier is None and turns.count <= _MOST_ROUTED
+    known = servers > 1 and run.of_pass.earlier is None and turns.count <= _MOST_ROUTED
     return RoutedCaches(servers, hits.block, hits.template) if known else None
 
 
@@ -152,13 +150,15 @@ def _left_by(run: OpenRun) -> SentHits | None:
     return left.hits
 
 
-def _against_earlier(run: Counts, turns: Turns | None, earlier: OpenRun | None) -> EarlierRun | None:
+def _against_earlier(before: Earlier | None, turns: Turns | None, earlier: OpenRun | None) -> EarlierRun | None:
     """Comparison with the run before, which had the same sessions, turn by turn; None without such a run."""
-    if run.earlier is None or earlier is None:
+    if before is None or earlier is None:
         return None
-    comparison = EarlierRun(arm=run.earlier.arm, run_dir=run.earlier.folder)
+    comparison = EarlierRun(arm=before.arm, run_dir=before.folder)
     if turns is None:
         return comparison
+    from inferload.results.statistics import paired_turns  # of the second run of a pair
+
     columns = ("session_id", *paired_turns.COLUMNS)
     parts = (
         of.by_session(columns, paired_turns.figures_of_turns, turns.parts) for of in (Turns(earlier.turns, 0, 0), turns)
@@ -167,7 +167,7 @@ def _against_earlier(run: Counts, turns: Turns | None, earlier: OpenRun | None) 
     return replace(comparison, only_after=only_after, measures=measures)
 
 
-def _block_size(counted: window_figures.PrefixCache | None, configured: int | None) -> tuple[int, str]:
+def _block_size(counted: prefix_counts.PrefixCache | None, configured: int | None) -> tuple[int, str]:
     """Return the block size and its source: the scenario before the server, whose label may differ for hybrid models."""
     if configured is not None:
         return configured, "scenario"
@@ -176,7 +176,7 @@ def _block_size(counted: window_figures.PrefixCache | None, configured: int | No
     return ASSUMED_BLOCK, "assumed"
 
 
-def _counted_block(counted: window_figures.PrefixCache | None, load: tuple[int, int] | None) -> CountedHits | None:
+def _counted_block(counted: prefix_counts.PrefixCache | None, load: tuple[int, int] | None) -> CountedHits | None:
     """Hits counted by the server; None if it reports none. `load`: first and last instant of the load."""
     if counted is None or not counted.queries or counted.hits is None:
         return None
@@ -189,9 +189,9 @@ def _counted_block(counted: window_figures.PrefixCache | None, load: tuple[int, 
     )
 
 
-def _load_wall_ns(turns: Turns, run: Counts) -> tuple[int, int] | None:
+def _load_wall_ns(turns: Turns, workers: Sequence[EndedWorker]) -> tuple[int, int] | None:
     """First sending and last end of a turn, on the master's wall clock; None if no turn was sent."""
-    starts_ns = turns.wall_starts_ns(run.workers)
+    starts_ns = turns.wall_starts_ns(workers)
     first_ns, last_ns = [], []
     for table in turns.read(("worker", "sent_ns", "closed_ns")):
         sent = table.filter(pc.is_valid(table["sent_ns"]))
@@ -227,19 +227,19 @@ def _notes_on_answers(sums: SentSums) -> list[str]:
     return notes
 
 
-def _notes_on_lengths(run: Counts, sums: SentSums, source: str | None) -> list[str]:
+def _notes_on_lengths(plan: Plan, prompts: Prompts, sums: SentSums, source: str | None) -> list[str]:
     """Reasons why lengths of prompts or blocks are approximate; empty if they are exact."""
     notes = []
     if source == "assumed":
         notes.append(_ASSUMED)
-    templated = ENDPOINTS[run.scenario.request.endpoint].chat_template
-    if templated and run.template.exactness == "unknown":
+    templated = ENDPOINTS[plan.scenario.request.endpoint].chat_template
+    if templated and prompts.template.exactness == "unknown":
         notes.append("the tokens of the chat template are unknown, because the server does not tokenize chats")
-    if run.template.exactness == "approximate":
+    if prompts.template.exactness == "approximate":
         notes.append("the chat template is not a concatenation of messages")
-    if run.prompt_exactness != "exact":
+    if prompts.prompt_exactness != "exact":
         notes.append("prompt lengths are approximate")
-    guessed = [name for name, data in run.data.by_class.items() if data.chars_per_token and data.error != 0]
+    guessed = [name for name, data in plan.data.by_class.items() if data.chars_per_token and data.error != 0]
     if guessed:
         notes.append(f"token counts of {', '.join(guessed)} are estimated from characters")
     if sums.off:

@@ -4,7 +4,7 @@ The summary is a function of this file, the turn records and the scrapes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
 
@@ -110,38 +110,12 @@ class Earlier:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Counts of a run that has ended. Instants are on the master's monotonic clock; `run` is the summary's block."""
+class Plan:
+    """What was to be sent. `origin`: of the scenario, base of the paths of data files; `data_wire`: facts about its data."""
 
-    run: Run
     scenario_text: str
-    origin: str  # of the scenario: base of the paths of data files
-    targets: tuple[str, ...]
-    models: tuple[str, ...]
-    metrics_targets: tuple[str, ...]  # whose metrics pages were scraped
-    salt: str
-    salts: bool  # every target supports `cache_salt`
-    prompt_exactness: str
-    template: ChatTemplate
-    data_wire: Mapping[str, Any]  # facts about the workload's data
-    anchor: Anchor
-    windows: tuple[PhaseWindow, ...]
-    workers: tuple[EndedWorker, ...]
-    complete: bool  # all workers that were not lost drained in time
-    arm: Arm
-    earlier: Earlier | None
-    inconclusive: gates.Policy
-    policy: outcome.Policy
-    early_by: str | None  # the signal or event that ended the run before its planned end
-    others: Others
-    write_errors: tuple[str, ...]  # files of the run, beside its turn records, that could not be written
-    adaptations_left_out: tuple[str, ...]  # of Locust, without which figures can be wrong: name and consequence
-    aborted: AbortReached | None  # the condition that stopped the run
-    rate_changed: bool  # the rate of an open loop was changed during the run
-    tallies_wire: Any
-    health_wire: Any
-    errors_wire: Any
-    format: int = rundir.FORMAT
+    origin: str
+    data_wire: Mapping[str, Any]
 
     @cached_property
     def scenario(self) -> scenarios.Scenario:
@@ -153,9 +127,91 @@ class Counts:
         """Facts about the workload's data."""
         return DataContext.from_wire(self.data_wire, self.origin)
 
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What separates and lengthens prompts. `salts`: every target supports `cache_salt`."""
+
+    salt: str
+    salts: bool
+    prompt_exactness: str
+    template: ChatTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where turns were sent. `metrics_targets`: whose metrics pages were scraped."""
+
+    targets: tuple[str, ...]
+    models: tuple[str, ...]
+    metrics_targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Place of the run among the passes of its specification."""
+
+    arm: Arm
+    earlier: Earlier | None
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Course of the load. Instants are on the master's monotonic clock."""
+
+    anchor: Anchor
+    windows: tuple[PhaseWindow, ...]
+    early_by: str | None  # the signal or event that ended the run before its planned end
+    aborted: AbortReached | None  # the condition that stopped the run
+    rate_changed: bool  # the rate of an open loop was changed during the run
+
+    def window_s(self, phase: Phase) -> float:
+        """Duration of a phase."""
+        return sum(lasted_s(window) for window in self.windows if window.phase == phase)
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Workers at the end. `complete`: all that were not lost drained in time."""
+
+    workers: tuple[EndedWorker, ...]
+    complete: bool
+
+    @property
+    def gone(self) -> list[EndedWorker]:
+        """Workers that were lost or that left during the run."""
+        return [worker for worker in self.workers if worker.lost or worker.left]
+
+    @property
+    def lost_records(self) -> int:
+        """Number of lost turn records."""
+        return sum(worker.lost_records for worker in self.workers)
+
+    @property
+    def why_lost(self) -> str:
+        """First worker that lost records, with the path and the error; empty without one."""
+        lost = (f"worker {worker.name}: {worker.why_lost}" for worker in self.workers if worker.lost_records)
+        return next(lost, "")
+
+    @property
+    def whole(self) -> bool:
+        """True if the run directory has the records of all turns, and no worker was lost."""
+        missing = any(worker.lost or worker.held_back_records for worker in self.workers)
+        return self.complete and not missing and not self.lost_records
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums of all workers' reports, and what Locust counted."""
+
+    tallies_wire: Any
+    health_wire: Any
+    errors_wire: Any
+    others: Others
+
     @cached_property
     def tallies(self) -> TallySet:
-        """Sum of all workers' reports."""
+        """Tallies of the turns."""
         return TallySet.from_wire(self.tallies_wire)
 
     @cached_property
@@ -170,50 +226,73 @@ class Counts:
         errors.absorb(self.errors_wire)
         return errors
 
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """How the results are judged."""
+
+    inconclusive: gates.Policy
+    policy: outcome.Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Defects:
+    """What the files and figures of the run lack."""
+
+    write_errors: tuple[str, ...]  # files of the run, beside its turn records, that could not be written
+    adaptations_left_out: tuple[str, ...]  # of Locust, without which figures can be wrong: name and consequence
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counts of a run that has ended. `run` is the summary's block; the document has the fields of all other parts side by side."""
+
+    run: Run
+    plan: Plan
+    prompts: Prompts
+    servers: Servers
+    of_pass: Pass
+    course: Course
+    workers: Workers
+    totals: Totals
+    policies: Policies
+    defects: Defects
+
     @property
     def stepped(self) -> tuple[PhaseWindow, ...]:
         """Phases, with the measure phase split into the steps of the load."""
-        return stepped(self.windows, self.scenario.arrivals.step_bounds_s)
-
-    def window_s(self, phase: Phase) -> float:
-        """Duration of a phase."""
-        return sum(lasted_s(window) for window in self.windows if window.phase == phase)
+        return stepped(self.course.windows, self.plan.scenario.arrivals.step_bounds_s)
 
     @property
     def early(self) -> outcome.Early | None:
         """End before the planned end; None if the run reached it."""
-        if self.early_by is None:
+        early_by, window_s = self.course.early_by, self.course.window_s
+        if early_by is None:
             return None
         phases: tuple[Phase, ...] = ("measure", "warmup")
-        phase = next((phase for phase in phases if self.window_s(phase) > 0), None)
-        after_s = 0.0 if phase is None else self.window_s(phase)
-        return outcome.Early(self.early_by, phase, after_s, self.scenario.phases.measure_s)
-
-    @property
-    def gone(self) -> list[EndedWorker]:
-        """Workers that were lost or that left during the run."""
-        return [worker for worker in self.workers if worker.lost or worker.left]
-
-    @property
-    def lost_records(self) -> int:
-        """Number of lost turn records."""
-        return sum(worker.lost_records for worker in self.workers)
-
-    @property
-    def whole(self) -> bool:
-        """True if the run directory has the records of all turns, and no worker was lost."""
-        missing = any(worker.lost or worker.held_back_records for worker in self.workers)
-        return self.complete and not missing and not self.lost_records
+        phase = next((phase for phase in phases if window_s(phase) > 0), None)
+        after_s = 0.0 if phase is None else window_s(phase)
+        return outcome.Early(early_by, phase, after_s, self.plan.scenario.phases.measure_s)
 
     def to_wire(self) -> dict[str, Any]:
         """Return a JSON document."""
-        document: dict[str, Any] = msgspec.to_builtins(self)
-        return document
+        run, *parts = (msgspec.to_builtins(getattr(self, part.name)) for part in fields(self))
+        document: dict[str, Any] = {"run": run}
+        for part in parts:
+            document |= part
+        return document | {"format": rundir.FORMAT}
 
     @classmethod
     def from_wire(cls, document: Mapping[str, Any]) -> "Counts":
         """Read a JSON document; ValueError if it is not valid."""
-        return msgspec.convert(document, cls)
+        kinds = (Plan, Prompts, Servers, Pass, Course, Workers, Totals, Policies, Defects)
+        parts: list[Any] = [msgspec.convert(document, kind) for kind in kinds]
+        return cls(msgspec.convert(document, _Head).run, *parts)
+
+
+class _Head(msgspec.Struct):
+    run: Run
+    format: int = rundir.FORMAT
 
 
 def lasted_s(window: PhaseWindow) -> float:

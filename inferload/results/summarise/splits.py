@@ -7,7 +7,7 @@ from inferload.base.arrow import pa, pc
 from inferload.figures.turn_figures import BY_KEY
 from inferload.figures.turn_values import ExactValues, coded, measured
 from inferload.results import summary
-from inferload.results.documents.summary_document import Distribution, Split, SplitTurns
+from inferload.results.documents.figures_document import Distribution, Split, SplitTurns
 from inferload.results.summarise.turns import Turns
 from inferload.turns.record import Failure
 from inferload.turns.sketch import Sketch

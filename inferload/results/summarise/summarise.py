@@ -14,7 +14,7 @@ from inferload.base.errors import UsageError
 from inferload.figures import server_figures
 from inferload.figures.server_figures import Server
 from inferload.figures.turn_values import BatchSums, ExactValues, batch_sums, batched_values
-from inferload.results import agent_tasks, readers, summary
+from inferload.results import readers, summary
 from inferload.results.documents.summary_document import Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.open_run import OpenRun
@@ -22,9 +22,19 @@ from inferload.results.statistics.intervals import SLICES
 from inferload.results.statistics.overload import Ends, Growth, growth_of_turns, worst
 from inferload.results.summarise import cache_figures
 from inferload.results.summarise.cache_figures import CacheFigures
-from inferload.results.summarise.counts import Counts, lasted_s
+from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
 from inferload.results.summarise.splits import splits
-from inferload.results.summarise.turns import Turns
+from inferload.results.summarise.turns import CLASS_COLUMNS, Turns, agent_classes
+from inferload.results.summary_input import (
+    Counted,
+    Gating,
+    Overload,
+    Steps,
+    SummaryInput,
+    Surroundings,
+    Troubles,
+    TurnValues,
+)
 from inferload.results.verdict import outcome, phase_evidence, validity
 from inferload.results.verdict.evidence import ScrapeGap
 from inferload.results.verdict.failures import TurnEnds, stopped_by_target
@@ -48,9 +58,9 @@ def of_run(opened: OpenRun) -> Summary:
     """Return the summary of a run; UsageError as in `summarise`."""
     run, turns, servers = opened.counts, Turns.of(opened), cache_figures.servers_of(opened)
     cache = cache_figures.figures(run, turns, servers, opened.earlier)
-    exact = None if turns is None or not turns.few else ExactValues(turns.read, ["class", *_split_by(run)])
+    exact = None if turns is None or not turns.few else ExactValues(turns.read, ["class", *_split_by(run.servers)])
     measured = summary.build(_input(run, turns, cache, exact, at_servers=_windows(run, servers)))
-    records, notes = _turn_records(run), []
+    records, notes = _turn_records(run.workers), []
     if records.why is not None:
         notes.append(
             f"{records.at_hand} of {records.counted} turn records are in the run directory ({records.why}); "
@@ -61,13 +71,13 @@ def of_run(opened: OpenRun) -> Summary:
     notes += [] if cache.note is None else [cache.note]
     results = replace(
         measured,
-        **splits(turns, exact, _split_by(run)),
+        **splits(turns, exact, _split_by(run.servers)),
         notes=[*measured.notes, *notes],
         cache=cache.block,
         turn_records=records,
         tasks={} if turns is None else _tasks(turns),
     )
-    return Summary.of(results, outcome.judge(results, run.early, run.policy))
+    return Summary.of(results, outcome.judge(results, run.early, run.policies.policy))
 
 
 def refresh(run: OpenRun) -> None:
@@ -90,16 +100,19 @@ def refresh(run: OpenRun) -> None:
     rundir.write_json(target, document_of(document))
 
 
-def _split_by(run: Counts) -> dict[str, list[str]]:
+def _split_by(servers: Servers) -> dict[str, list[str]]:
     """Targets and models, if there are several."""
-    columns = {"target": list(run.targets), "model": list(run.models)}
+    columns = {"target": list(servers.targets), "model": list(servers.models)}
     return {column: values for column, values in columns.items() if len(values) > 1}
 
 
 def _tasks(turns: Turns) -> dict[str, Task]:
-    names = agent_tasks.classes(turns.read(agent_tasks.CLASS_COLUMNS))
-    parts = turns.by_session(agent_tasks.COLUMNS, agent_tasks.facts, turns.parts) if names else ()
-    return agent_tasks.tasks_by_class(parts, names)
+    names = agent_classes(turns.read(CLASS_COLUMNS))
+    if not names:
+        return {}
+    from inferload.results import agent_tasks  # of runs with agents
+
+    return agent_tasks.tasks_by_class(turns.by_session(agent_tasks.COLUMNS, agent_tasks.facts, turns.parts), names)
 
 
 def _input(
@@ -109,44 +122,52 @@ def _input(
     exact: ExactValues | None,
     *,
     at_servers: list[window_figures.ServerWindow],
-) -> summary.SummaryInput:
-    windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
+) -> SummaryInput:
+    windows: dict[Phase, float] = {w.phase: run.course.window_s(w.phase) for w in run.course.windows}
     entries = window_figures.entries(at_servers)
     growths = _growths(run, turns)
     itl_ms = server_figures.ITL.number(ServersWindow(at_servers))
     facts = dataclasses.replace(_facts(run, turns, entries, cache), growth=worst(growths), server_itl_ms=itl_ms)
-    judged = validity.judge(phase_evidence.evidence_by_phase(run.tallies, run.health, windows, facts))
-    scenario = run.scenario
-    return summary.SummaryInput(
-        run=run.run,
-        tallies=run.tallies,
-        health=run.health,
-        windows=windows,
-        servers=entries,
-        servers_together=window_figures.together(at_servers),
-        verdict=judged,
-        gates=list(scenario.gates),
-        inconclusive=run.inconclusive,
-        batches=None
-        if exact is None or turns is None
-        else lambda name, of: batched_values(turns.read, name, SLICES, of),
-        sums=None if exact is not None or turns is None else lambda *gate: _batch_sums(turns, *gate),
-        other_requests=run.others.requests(run.errors, run.anchor.mono_ns),
-        exceptions=run.others.exceptions,
-        users=run.others.users,
-        stamps=facts.stamps,
-        readers=readers.uses_of(worker.readers for worker in run.workers),
-        step_windows={w.step: lasted_s(w) for w in run.stepped if w.step is not None},
-        step_levels=scenario.arrivals.step_levels,
-        first_errors=run.errors.document(run.anchor.mono_ns),
-        remarks=run.errors.remarks(run.anchor.mono_ns),
-        stopped_answering=None if turns is None else _stopped_answering(run, turns),
-        growth=facts.growth,
-        step_growth={growth.step: growth for growth in growths if growth.step is not None},
-        overload_not_judged=_not_judged(run, turns),
-        slo_of=lambda name: scenario.slo_of(name).limits,
-        aborted=None if run.aborted is None else run.aborted.result(),
-        exact=None if exact is None else lambda name, of: exact.of(name, None if of is None else "class", of),
+    judged = validity.judge(phase_evidence.evidence_by_phase(run.totals.tallies, run.totals.health, windows, facts))
+    scenario, aborted = run.plan.scenario, run.course.aborted
+    return SummaryInput(
+        Surroundings(
+            run.run,
+            facts.stamps,
+            readers.uses_of(worker.readers for worker in run.workers.workers),
+            run.totals.others.users,
+            servers=entries,
+            servers_together=window_figures.together(at_servers),
+        ),
+        Counted(run.totals.tallies, run.totals.health, windows, lambda name: scenario.slo_of(name).limits),
+        judged,
+        _values(turns, exact),
+        Steps({w.step: lasted_s(w) for w in run.stepped if w.step is not None}, scenario.arrivals.step_levels),
+        Overload(facts.growth, {of.step: of for of in growths if of.step is not None}, _not_judged(run, turns)),
+        Gating(scenario.gates, run.policies.inconclusive, aborted=None if aborted is None else aborted.result()),
+        _troubles(run.totals, run.course.anchor.mono_ns, None if turns is None else _stopped_answering(run, turns)),
+    )
+
+
+def _troubles(totals: Totals, first_ns: int, stopped: list[Stopped] | None) -> Troubles:
+    """`first_ns`: start of the run."""
+    return Troubles(
+        first_errors=totals.errors.document(first_ns),
+        remarks=totals.errors.remarks(first_ns),
+        stopped_answering=stopped,
+        other_requests=totals.others.requests(totals.errors, first_ns),
+        exceptions=totals.others.exceptions,
+    )
+
+
+def _values(turns: Turns | None, exact: ExactValues | None) -> TurnValues:
+    if turns is None:
+        return TurnValues()
+    if exact is None:
+        return TurnValues(sums=lambda *gate: _batch_sums(turns, *gate))
+    return TurnValues(
+        lambda name, of: exact.of(name, None if of is None else "class", of),
+        lambda name, of: batched_values(turns.read, name, SLICES, of),
     )
 
 
@@ -156,74 +177,66 @@ def _batch_sums(turns: Turns, name: str, class_name: str | None, limit: float) -
 
 def _windows(run: Counts, servers: Mapping[str, ServerSeries]) -> list[window_figures.ServerWindow]:
     """Measure phase at each server."""
-    window = next((w for w in run.windows if w.phase == "measure"), None)
-    if window is None or window.end_ns is None or not run.metrics_targets:
+    window = next((w for w in run.course.windows if w.phase == "measure"), None)
+    if window is None or window.end_ns is None or not run.servers.metrics_targets:
         return []
-    start_ns, end_ns = run.anchor.to_wall_ns(window.start_ns), run.anchor.to_wall_ns(window.end_ns)
-    interval_s = run.scenario.server.interval_s
-    return window_figures.windows_of(servers, start_ns, end_ns, list(run.metrics_targets), interval_s)
+    start_ns, end_ns = run.course.anchor.to_wall_ns(window.start_ns), run.course.anchor.to_wall_ns(window.end_ns)
+    interval_s = run.plan.scenario.server.interval_s
+    return window_figures.windows_of(servers, start_ns, end_ns, list(run.servers.metrics_targets), interval_s)
 
 
 def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: CacheFigures) -> phase_evidence.RunFacts:
     counted = (server_figures.RESTARTS.of(entry, None) for entry in entries)
     restarts = [count for count in counted if count is not None]
     known = phase_evidence.client_facts(
-        run.health,
-        workers=len(run.workers),
-        lost_workers=len(run.gone),
-        report_gaps=sum(worker.missing_reports for worker in run.workers),
-        uncertainties_ns=[worker.uncertainty_ns for worker in run.workers],
-        adaptations_left_out=run.adaptations_left_out,
-        readers=[worker.readers for worker in run.workers],
+        run.totals.health,
+        workers=len(run.workers.workers),
+        lost_workers=len(run.workers.gone),
+        report_gaps=sum(worker.missing_reports for worker in run.workers.workers),
+        uncertainties_ns=[worker.uncertainty_ns for worker in run.workers.workers],
+        adaptations_left_out=run.defects.adaptations_left_out,
+        readers=[worker.readers for worker in run.workers.workers],
     )
     return dataclasses.replace(
         known,
         server_restarts=round(sum(restarts)) if restarts else None,
         scrape_gap=_scrape_gap(entries),
         warm_cache_share=_warm_cache_share(run, turns, cache),
-        server_in_flight_mean=_in_flight(entries, len(run.targets)),
-        lost_records=run.lost_records,
-        lost_records_why=_why_lost(run),
-        write_errors=run.write_errors,
+        server_in_flight_mean=_in_flight(entries, len(run.servers.targets)),
+        lost_records=run.workers.lost_records,
+        lost_records_why=run.workers.why_lost,
+        write_errors=run.defects.write_errors,
     )
 
 
-def _turn_records(run: Counts) -> TurnRecords:
+def _turn_records(workers: Workers) -> TurnRecords:
     """Counted turns, and turn records in the run directory. `why`: reason for missing records."""
-    held_back = [worker for worker in run.workers if worker.held_back_records]
+    held_back = [worker for worker in workers.workers if worker.held_back_records]
     return TurnRecords(
-        counted=sum(worker.turns for worker in run.workers),
-        at_hand=sum(worker.at_hand or 0 for worker in run.workers),
+        counted=sum(worker.turns for worker in workers.workers),
+        at_hand=sum(worker.at_hand or 0 for worker in workers.workers),
         held_back=sum(worker.held_back_records for worker in held_back),
-        lost=run.lost_records,
-        why=_why_lost(run) or next((f"worker {worker.name}: {worker.held_back}" for worker in held_back), None),
+        lost=workers.lost_records,
+        why=workers.why_lost or next((f"worker {worker.name}: {worker.held_back}" for worker in held_back), None),
     )
-
-
-def _why_lost(run: Counts) -> str:
-    """First worker that lost records, with the path and the error."""
-    for worker in run.workers:
-        if worker.lost_records:
-            return f"worker {worker.name}: {worker.why_lost}"
-    return ""
 
 
 def _not_judged(run: Counts, turns: Turns | None) -> str | None:
     """Reason why overload of an open loop was not evaluated; None if it was, and in a closed loop."""
-    if not run.scenario.open_loop:
+    if not run.plan.scenario.open_loop:
         return None
-    if run.scenario.arrivals.uneven is not None:
-        return run.scenario.arrivals.uneven
-    if run.rate_changed:
+    if run.plan.scenario.arrivals.uneven is not None:
+        return run.plan.scenario.arrivals.uneven
+    if run.course.rate_changed:
         return "the rate was changed during the run"
     return "turn records are not all in the run directory" if turns is None else None
 
 
 def _growths(run: Counts, turns: Turns | None) -> list[Growth]:
     """Growth of the number of turns in flight in an open loop of constant rate, per step of a load with steps."""
-    if turns is None or not run.scenario.open_loop or _not_judged(run, turns):
+    if turns is None or not run.plan.scenario.open_loop or _not_judged(run, turns):
         return []
-    ends, begun_ns = Ends.of(turns.read, turns.shifts_ns(run.workers)), run.windows[0].start_ns
+    ends, begun_ns = Ends.of(turns.read, turns.shifts_ns(run.workers.workers)), run.course.windows[0].start_ns
     growths = [
         growth_of_turns(ends, window, 0.0 if window.step else (window.start_ns - begun_ns) / NS_PER_S)
         for window in run.stepped
@@ -234,7 +247,9 @@ def _growths(run: Counts, turns: Turns | None) -> list[Growth]:
 
 def _stopped_answering(run: Counts, turns: Turns) -> list[Stopped]:
     """Servers that stopped answering, in seconds since the run began."""
-    starts_ns = {name: run.anchor.mono_ns - shift_ns for name, shift_ns in turns.shifts_ns(run.workers).items()}
+    starts_ns = {
+        name: run.course.anchor.mono_ns - shift_ns for name, shift_ns in turns.shifts_ns(run.workers.workers).items()
+    }
 
     def ends() -> Iterator[TurnEnds]:
         for table in turns.read(("worker", "target", "failure", "last_ns", "first_event_ns", "closed_ns")):
@@ -273,11 +288,11 @@ def _warm_cache_share(run: Counts, turns: Turns | None, cache: CacheFigures) -> 
 
     Without expected hits, all cached tokens, if first turns have no common prefix.
     """
-    if run.arm == "warm":
+    if run.of_pass.arm == "warm":
         return None  # warm on purpose
     if cache.unexpected_share is not None:
         return cache.unexpected_share
-    if turns is None or Sessions(run.scenario, run.data).first_turns_share():
+    if turns is None or Sessions(run.plan.scenario, run.plan.data).first_turns_share():
         return None
     cached = tokens = 0
     for table in turns.read(("turn_index", "cached_tokens", "input_tokens")):

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import numpy as np
 
-from inferload.base.arrow import pa
+from inferload.base.arrow import pa, pc
 from inferload.results.open_run import OpenRun
 from inferload.results.summarise.counts import EndedWorker
 from inferload.turns.open_files import TurnFiles
@@ -17,6 +17,7 @@ MOST_TURNS = 2_000_000
 MOST_VALUES = 20_000_000
 # Turns whose sessions are in memory at a time: 500 bytes each.
 PART_TURNS = 1_000_000
+CLASS_COLUMNS = ("class", "pause", "final")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,10 @@ class Turns:
     @classmethod
     def of(cls, run: OpenRun) -> "Turns | None":
         """Return the turns of a run; None if records are missing."""
-        if not run.counts.whole:
+        if not run.counts.workers.whole:
             return None
         turns, events = run.turns.size
-        measured = run.counts.tallies.total("measure")
+        measured = run.counts.totals.tallies.total("measure")
         return cls(run.turns, turns, max([events, *(sketch.count for sketch in measured.sketches.values())]))
 
     @property
@@ -84,3 +85,12 @@ class Turns:
     def _parts_of_batch(table: pa.Table, parts: int) -> np.ndarray:
         roots = (name.partition("/")[0] for name in table["session_id"].to_pylist())
         return np.array([crc32(root.encode()) % parts for root in roots], dtype=np.uint16)
+
+
+def agent_classes(tables: Iterable[pa.Table]) -> list[str]:
+    """Return the classes whose sessions call tools, or mark their final answer. The tables have CLASS_COLUMNS."""
+    names: set[str] = set()
+    for table in tables:
+        tells = pc.or_kleene(pc.equal(table["pause"], "tool"), table["final"])
+        names.update(pc.unique(table["class"].filter(tells)).to_pylist())
+    return sorted(names)

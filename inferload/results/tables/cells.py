@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from inferload.base.numbers import number, percent, short
 from inferload.figures.figure import Head
 from inferload.figures.table import Cell, Detailed
-from inferload.results.documents.summary_document import Distribution
+from inferload.results.documents.figures_document import Distribution
 
 
 def statistic_head(name: str) -> Head:

@@ -9,7 +9,8 @@ from inferload.figures.figure import Head, Layer
 from inferload.figures.limits.slo import FROM_PLAN, LIMITS
 from inferload.figures.rate_figures import ATTAINMENT, RATE_FIGURES
 from inferload.figures.table import Cell, Table
-from inferload.results.documents.summary_document import Figures, Results, Slo
+from inferload.results.documents.figures_document import Figures, Slo
+from inferload.results.documents.summary_document import Results
 from inferload.results.tables.cells import share
 from inferload.turns.states import BY_KEY, NOT_SERVED, NOT_SERVED_WORD
 

@@ -12,17 +12,8 @@ from inferload.figures.server_figures import HIT_RATE
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import BRIEF, TURN_FIGURES
 from inferload.results import readers
-from inferload.results.documents.summary_document import (
-    Cache,
-    Distribution,
-    FirstError,
-    FirstExample,
-    Results,
-    Split,
-    Task,
-    TaskSteps,
-    TurnCounts,
-)
+from inferload.results.documents.figures_document import Cache, Distribution, Split, TurnCounts
+from inferload.results.documents.summary_document import FirstError, FirstExample, Results, Task, TaskSteps
 from inferload.results.tables import rate_tables
 from inferload.results.tables.cells import marks_note, share, statistic, statistic_head, step_level
 from inferload.results.tables.server_tables import servers_tables

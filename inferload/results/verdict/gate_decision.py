@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from inferload.base.numbers import duration, number
 from inferload.figures.limits.gate import Gate
-from inferload.results.documents.summary_document import Answer, Ground, Results
+from inferload.results.documents.summary_document import Results
+from inferload.results.documents.verdict_document import Answer, Ground
 from inferload.results.statistics.intervals import Interval
 
 # Error at each end of an interval: the error probability of one gate that its interval decides.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inferload.base.numbers import percent, short
-from inferload.results.documents.summary_document import GateResult
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.verdict.gate_decision import ONE_SIDED
 
 
@@ -38,3 +38,12 @@ def error_text(gates: Sequence[GateResult]) -> str:
         return ""
     family = f", one of these {count} in at most {percent(min(1, count * ONE_SIDED))}" if count > 1 else ""
     return f"A gate decided by its interval is wrong in at most {percent(ONE_SIDED)} of such runs{family}."
+
+
+def gate_line(gate: GateResult) -> str:
+    """Return a gate with its value, interval and note."""
+    value, details = (
+        "is not known" if gate.value is None else f"is {short(gate.value)}",
+        interval_and_note(gate),
+    )
+    return f"{gate.gate}: {value}" + (f" ({details})" if details else "")

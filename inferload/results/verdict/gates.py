@@ -10,15 +10,9 @@ from inferload.figures import client_figures, rate_figures, server_figures, turn
 from inferload.figures.limits.gate import Gate
 from inferload.figures.limits.gate_grammar import MEASURE_NAMES
 from inferload.figures.server_figures import Server
-from inferload.results.documents.summary_document import (
-    NO_SAMPLES,
-    Distribution,
-    Figures,
-    GateResult,
-    OtherRequests,
-    Results,
-    TurnCounts,
-)
+from inferload.results.documents.figures_document import NO_SAMPLES, Distribution, Figures, TurnCounts
+from inferload.results.documents.summary_document import OtherRequests, Results
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.statistics.intervals import Interval
 from inferload.results.verdict import gate_decision
 from inferload.servers.replicas import left_out

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inferload.base.numbers import plural, short
-from inferload.results.documents.summary_document import Outcome, Reason, Results, State, Verdict
+from inferload.results.documents.summary_document import Results
+from inferload.results.documents.verdict_document import Outcome, Reason, State, Verdict
 from inferload.results.verdict.failures import count_text
 from inferload.results.verdict.validity import invalid_by
 from inferload.turns.record import Phase
@@ -172,3 +173,8 @@ def _finding(reason: Reason) -> str:
 def _gates_passed(verdict: Verdict) -> str:
     count = len(verdict.gates)
     return f"{count} of {plural(count, 'gate')} passed" if count else "no gates, and nothing failed"
+
+
+def reason_lines(verdict: Verdict) -> list[str]:
+    """Return the reasons that decide a verdict."""
+    return [f"{reason.level}: {reason.text}" for reason in verdict.deciding]

@@ -9,11 +9,12 @@ from typing import Any
 from inferload.base.clock import NS_PER_MS, NS_PER_S
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, TURNS, streamed_tokens, typical_gap_ms
 from inferload.figures.turn_figures import CONNECT, ITL, LAG, TTFT, UPLOAD
-from inferload.results.documents.summary_document import steady
+from inferload.results.documents.figures_document import steady
 from inferload.results.readers import text, uses_of
 from inferload.results.statistics.intervals import order_interval
 from inferload.results.statistics.overload import Growth
 from inferload.results.verdict.evidence import Evidence, ScrapeGap, Stamps
+from inferload.results.verdict.validity import SoFar, judge_so_far
 from inferload.turns.client_health import ClientHealth, HealthSet
 from inferload.turns.record import PHASES, Phase
 from inferload.turns.sketch import Sketch
@@ -184,3 +185,29 @@ def _typical(sketch: Sketch | None) -> float | None:
 
 def _worst(values: list[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
+
+
+class MeasureSoFar:
+    """Sums over the measure phase, kept report by report: to merge all sketches each second would delay the load of the process."""
+
+    def __init__(self) -> None:
+        self._tally = Tally()
+        self._delay_ms = Sketch()
+
+    def add(self, delta: TallySet, health: HealthSet) -> None:
+        """Add a report."""
+        for (phase, _, _), tally in delta.items():
+            if phase == "measure":
+                self._tally.absorb_counts(tally)
+                for name in SKETCHES:
+                    if name in tally.sketches:
+                        self._tally.sketch(name).absorb(tally.sketches[name])
+        for (_, phase), part in health.items():
+            if phase == "measure":
+                self._delay_ms.absorb(part.delay_ms)
+
+    def verdict(self, health: HealthSet, window_s: float, facts: RunFacts) -> SoFar:
+        """Return what the verdict would be now. `health`: sum of all reports; `window_s`: length of the phase so far."""
+        workers = [part for (_, phase), part in health.items() if phase == "measure"]
+        evidence = evidence_of("measure", self._tally, workers, self._delay_ms, window_s)
+        return judge_so_far(replace(evidence, **facts.known))

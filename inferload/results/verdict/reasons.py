@@ -1,7 +1,5 @@
 """Rules of a measurement's validity: each compares a value of the evidence with two limits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -10,30 +8,7 @@ from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.figures.rate_figures import HELD_EVENTS
 from inferload.results.statistics.overload import LEAST_SHARE
-from inferload.results.verdict.evidence import (
-    Evidence,
-    at_limit_share,
-    at_limit_text,
-    client_delay,
-    client_delay_text,
-    client_lag,
-    dropped_share,
-    has_idle_workers,
-    held_stream,
-    held_stream_text,
-    late_share,
-    late_text,
-    littles_law,
-    littles_law_text,
-    overload_share,
-    overload_text,
-    own_lag_ms,
-    scrape_gap_text,
-    stamped_share,
-    token_balance,
-    token_balance_text,
-    unfinished_share,
-)
+from inferload.results.verdict import evidence
 from inferload.turns.record import PHASES, Phase
 
 Level = Literal["suspect", "invalid"]
@@ -51,11 +26,11 @@ class Rule:
     """
 
     code: str
-    value: Callable[[Evidence], float | None]
+    value: Callable[[evidence.Evidence], float | None]
     suspect: float | None
     invalid: float | None
     unit: str
-    finding: Callable[[Evidence], str]
+    finding: Callable[[evidence.Evidence], str]
     means: str
     remedy: str
     below: bool = False
@@ -65,26 +40,19 @@ class Rule:
     cause: Cause = "client"
     of_reader: bool = False
 
-    def text_for(self, evidence: Evidence) -> str:
+    def text_for(self, e: evidence.Evidence) -> str:
         """Return finding, reader where it matters, and remedy for these figures."""
-        reader = f", reader: {evidence.reader}" if self.of_reader and "python" in evidence.reader else ""
-        return f"{self.finding(evidence)}{reader}; {self.remedy_for(evidence)}"
-
-    def remedy_for(self, evidence: Evidence) -> str:
-        """Return the remedy for these figures."""
-        return self.if_idle if self.if_idle and has_idle_workers(evidence.cpu_share) else self.remedy
+        reader = f", reader: {e.reader}" if self.of_reader and "python" in e.reader else ""
+        remedy = self.if_idle if self.if_idle and evidence.has_idle_workers(e.cpu_share) else self.remedy
+        return f"{self.finding(e)}{reader}; {remedy}"
 
     def broken(self, value: float) -> tuple[Level, float] | None:
         """Return the worst level whose limit the value breaks, and the limit."""
-        levels: tuple[tuple[Level, float | None], ...] = (("invalid", self.invalid), ("suspect", self.suspect))
-        for level, limit in levels:
+        levels: dict[Level, float | None] = {"invalid": self.invalid, "suspect": self.suspect}
+        for level, limit in levels.items():
             if limit is not None and (value < limit if self.below else value > limit):
                 return level, limit
         return None
-
-
-def _count(number: int | None) -> float | None:
-    return None if number is None else float(number)
 
 
 _OTHERS = "no worker used half a core: stop other processes on the machine, or use one without the server"
@@ -92,7 +60,7 @@ _OTHERS = "no worker used half a core: stop other processes on the machine, or u
 RULES: tuple[Rule, ...] = (
     Rule(
         "no_turns",
-        lambda e: float(e.turns_finished),
+        lambda e: e.turns_finished,
         None,
         1,
         "finished turns",
@@ -106,11 +74,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "overload",
-        overload_share,
+        evidence.overload_share,
         LEAST_SHARE,
         None,
         "of the offered turns: growth of the number in flight",
-        overload_text,
+        evidence.overload_text,
         "fewer turns ended than arrived: rates are the capacity of the server, but latencies grow for as long as the load lasts. "
         "Evaluated in an open loop of constant rate",
         "lower the rate, or find the capacity with `inferload search`; if turns are long, use a longer warm-up and measure phase",
@@ -119,11 +87,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "client_delay",
-        client_delay,
+        evidence.client_delay,
         LATE_CLIENT,
         1.00,
         f"p99 of the client delay / median gap (mean gap of a held stream); 0 below {LEAST_DELAY_MS:g} ms",
-        client_delay_text,
+        evidence.client_delay_text,
         "data that waits in the client keeps its kernel timestamp, but chunks that wait together are read as one with the "
         "newest timestamp: upper percentiles of gaps, and of TTFT if a first token is among them, include client delay",
         "use more workers, each on its own core, or fewer streams",
@@ -132,11 +100,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "held_stream",
-        held_stream,
+        evidence.held_stream,
         HELD_EVENTS,
         None,
         "output events per arrival - p99 of the client delay / mean gap",
-        held_stream_text,
+        evidence.held_stream_text,
         "TTFT and ITL are those of what holds the stream: the first token waits for later ones, and most gaps are 0. E2E, TPOT "
         "and rates are correct. Events that a late client can have joined are not counted",
         "turn off buffering on the way (docs/how-to/gateways.md); `inferload doctor` shows how a stream arrives",
@@ -144,12 +112,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "client_lag",
-        client_lag,
+        evidence.client_lag,
         0.05,
         0.25,
         "mean lag without connecting / mean duration of a turn",
         lambda e: (
-            f"turns were sent {number(own_lag_ms(e))} ms late on average, and last {number((e.turn_mean_s or 0) * 1e3)} ms"
+            f"turns were sent {number(evidence.own_lag_ms(e))} ms late on average, and last {number((e.turn_mean_s or 0) * 1e3)} ms"
         ),
         "the client was busy when turns were due, so the load was lower than planned",
         "use more workers, each on its own core, fewer streams, or less work in the tasks of the locustfile",
@@ -213,17 +181,17 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "at_limit",
-        at_limit_share,
+        evidence.at_limit_share,
         0.01,
         None,
         "of the turns and sessions: delayed or dropped",
-        at_limit_text,
+        evidence.at_limit_text,
         "arrivals.max_in_flight limited the load, so that a slow server received less than was planned",
         "raise arrivals.max_in_flight, or lower the rate",
     ),
     Rule(
         "dropped_sessions",
-        dropped_share,
+        evidence.dropped_share,
         0.001,
         0.05,
         "of the planned sessions",
@@ -236,18 +204,18 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "offered_vs_achieved",
-        late_share,
+        evidence.late_share,
         0.01,
         0.05,
         "of the planned sessions: neither dropped, nor delayed into a later phase by max_in_flight, nor started in their phase",
-        late_text,
+        evidence.late_text,
         "the achieved rate is lower than the offered rate",
         "use more workers",
         at_end=True,
     ),
     Rule(
         "lost_worker",
-        lambda e: _count(e.lost_workers),
+        lambda e: e.lost_workers,
         None,
         0,
         "workers",
@@ -257,7 +225,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "report_gap",
-        lambda e: _count(e.report_gaps),
+        lambda e: e.report_gaps,
         None,
         0,
         "reports",
@@ -267,7 +235,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lost_records",
-        lambda e: float(e.lost_records),
+        lambda e: e.lost_records,
         None,
         0,
         "turn records",
@@ -279,7 +247,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "write_error",
-        lambda e: float(len(e.write_errors)),
+        lambda e: len(e.write_errors),
         0,
         None,
         "files that could not be written, without turn records",
@@ -290,7 +258,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "locust_adaptation",
-        lambda e: float(len(e.adaptations_left_out)),
+        lambda e: len(e.adaptations_left_out),
         0,
         None,
         "adaptations of Locust that figures depend on and that were not applied",
@@ -310,7 +278,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "clock_step",
-        lambda e: float(e.clock_steps),
+        lambda e: e.clock_steps,
         0,
         None,
         "steps of a worker's wall clock",
@@ -321,7 +289,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "unfinished_drain",
-        unfinished_share,
+        evidence.unfinished_share,
         0,
         0.05,
         "of the turns begun",
@@ -333,7 +301,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "count_mismatch",
-        lambda e: float(len(e.count_faults)),
+        lambda e: len(e.count_faults),
         None,
         0,
         "inconsistent counts",
@@ -344,7 +312,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "server_restart",
-        lambda e: _count(e.server_restarts),
+        lambda e: e.server_restarts,
         None,
         0,
         "restarts",
@@ -360,7 +328,7 @@ RULES: tuple[Rule, ...] = (
         1,
         None,
         "longest time without a scrape of a server / max(5 s, 2.5 scrape intervals)",
-        scrape_gap_text,
+        evidence.scrape_gap_text,
         "server figures are of a part of the measure phase: means and maxima of gauges lack the gap, and counts are unknown if "
         "it is at an end of the phase; gates on such figures fail",
         "check that the metrics page answers under load; the scraper's errors are in the master's standard error",
@@ -381,11 +349,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "littles_law",
-        littles_law,
+        evidence.littles_law,
         0.25,
         None,
         "relative difference",
-        littles_law_text,
+        evidence.littles_law_text,
         "turns in flight must equal rate x duration (Little's law); otherwise the load was not steady, the server had other "
         "clients, or a figure is wrong",
         "measure for longer, after a warm-up, on a server without other clients",
@@ -393,11 +361,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "token_balance",
-        token_balance,
+        evidence.token_balance,
         0.10,
         0.50,
         "relative difference, without turns that are partly outside the window",
-        token_balance_text,
+        evidence.token_balance_text,
         "tokens that stream in the window must equal the tokens of the turns that end in it; otherwise the server's running token "
         "counts and its totals disagree, or a figure is wrong",
         "set request.continuous_usage to false and compare; if the difference stays, report a bug of inferload, with the run "
@@ -407,7 +375,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "stamps_missing",
-        stamped_share,
+        evidence.stamped_share,
         0.5,
         None,
         "of the reads",

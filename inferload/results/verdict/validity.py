@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inferload.results.documents.summary_document import Reason, Verdict
+from inferload.results.documents.verdict_document import Reason, Verdict
 from inferload.results.verdict.evidence import Evidence
 from inferload.results.verdict.reasons import RULES, Cause, Rule
 from inferload.turns.record import Phase
@@ -90,7 +90,7 @@ def _reasons(evidence: Evidence, rules: Sequence[Rule] = RULES) -> list[Reason]:
             level, limit = broken
             text = rule.text_for(evidence)
             reasons.append(
-                Reason(code=rule.code, phase=evidence.phase, level=level, value=value, limit=limit, text=text)
+                Reason(code=rule.code, phase=evidence.phase, level=level, value=float(value), limit=limit, text=text)
             )
     return reasons
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from inferload.figures.turn_figures import HEADLINES, ITL, TPOT, TTFT, TurnFigure
-from inferload.results.documents.summary_document import State
+from inferload.results.documents.verdict_document import State
 from inferload.results.verdict.validity import Measurement
 from inferload.servers.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
 from inferload.servers.text_format import header, number, pairs

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -16,7 +16,16 @@ import numpy as np
 from inferload.base.numbers import number, percent
 from inferload.figures import server_figures as figures
 from inferload.run.live.scrape_window import LiveWindow, Values
-from inferload.servers.bottleneck.evidence import Floats, KvBlocks, Scrapes, WindowEvidence, of_server
+from inferload.servers.bottleneck.evidence import (
+    ClientSide,
+    Floats,
+    KvBlocks,
+    Scrapes,
+    Served,
+    Setup,
+    WholeRun,
+    WindowEvidence,
+)
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.history import LEAST_S, WINDOW_S, History
 from inferload.servers.bottleneck.queue_phases import QueuePhases
@@ -125,41 +134,46 @@ class LiveDiagnosis:
         answered = [self._scrapes[number] for number in numbers]
         known = [gauges for _, gauges in answered]
         newest = known[-1] if known else {}
-        window = LiveWindow(answered)
-        at_s = np.array([at_s for at_s, _ in answered], dtype=np.float64)
-        lasts_s = max(1.0, at_s[-1] - at_s[0]) if known else 1.0  # the wall clock can step back
-
-        def column(*names: str) -> Floats:
-            return np.array(
-                [next((gauges[name] for name in names if name in gauges), math.nan) for gauges in known],
-                dtype=np.float64,
-            )
-
         kv = KvBlocks.of(*(newest.get(name) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks")))
-        scrapes = Scrapes(
-            at_s=at_s,
-            running=column(_RUNNING),
-            capacity=column(_CAPACITY, _WAITING),
-            deferred=column(_DEFERRED),
-            kv_usage=column(_KV_USAGE),
-            head_tokens=np.full(len(known), math.nan),
-        )
+        scrapes = _scrapes(answered)
+        lasts_s = max(1.0, scrapes.at_s[-1] - scrapes.at_s[0]) if known else 1.0  # the wall clock can step back
         return WindowEvidence(
             start_s=0.0,
             end_s=lasts_s,
             target="",
             scrapes=replace(scrapes, head_tokens=_heads(scrapes, newest, kv)),
-            max_num_seqs=self.max_num_seqs,
-            engines=round(newest.get("engines", 1)),
-            kv=kv,
-            **of_server(window),
-            client_gap_ms=client.gap_ms,
-            events_per_arrival=client.events_per_arrival,
-            client_delay_p99_ms=client.delay_p99_ms,
-            client_cpu_share=client.cpu_share,
-            slo=self.slo,
-            troubled=self._troubled(numbers, [gauges[_FINISHED] for gauges in known if _FINISHED in gauges]),
+            setup=Setup(max_num_seqs=self.max_num_seqs, engines=round(newest.get("engines", 1)), kv=kv),
+            served=Served.of(LiveWindow(answered)),
+            client=ClientSide(
+                client_gap_ms=client.gap_ms,
+                events_per_arrival=client.events_per_arrival,
+                client_delay_p99_ms=client.delay_p99_ms,
+                client_cpu_share=client.cpu_share,
+            ),
+            run=WholeRun(
+                slo=self.slo,
+                troubled=self._troubled(numbers, [gauges[_FINISHED] for gauges in known if _FINISHED in gauges]),
+            ),
         )
+
+
+def _scrapes(answered: Sequence[tuple[float, Values]]) -> Scrapes:
+    """Return the gauges; the head of the queue is not known."""
+
+    def column(*names: str) -> Floats:
+        return np.array(
+            [next((gauges[name] for name in names if name in gauges), math.nan) for _, gauges in answered],
+            dtype=np.float64,
+        )
+
+    return Scrapes(
+        at_s=np.array([at_s for at_s, _ in answered], dtype=np.float64),
+        running=column(_RUNNING),
+        capacity=column(_CAPACITY, _WAITING),
+        deferred=column(_DEFERRED),
+        kv_usage=column(_KV_USAGE),
+        head_tokens=column(),
+    )
 
 
 def _heads(scrapes: Scrapes, gauges: Values, kv: KvBlocks | None) -> Floats:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from inferload.run.live.live_recorder import FAILED
 from inferload.run.live.panels import CLIENT, LOAD, SERVER
-from inferload.run.live.recorder import FAILED
 from inferload.run.live.series import Series, Values
 
 HISTORY = 120  # buckets of a whole run, each with minimum, mean and maximum

@@ -10,7 +10,7 @@ from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT
 from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure
 from inferload.figures.server_figures import KV_CACHE_USAGE, SERVER_FIGURES, WAITING
 from inferload.figures.turn_figures import HEADLINES
-from inferload.results.documents.summary_document import Figures
+from inferload.results.documents.figures_document import Figures
 from inferload.turns.states import BY_KEY, DROPPED, ENDS, NOT_SERVED
 
 LOAD = {"in_flight": "in flight", "users": "users"}  # columns that are no figures, of all classes

@@ -15,7 +15,9 @@ from inferload.figures.client_figures import DELAY
 from inferload.figures.limits import gate_grammar
 from inferload.figures.limits.gate import Gate
 from inferload.results import ci, summary
-from inferload.results.documents.summary_document import Client, Figures, GateResult, RequestName, Results, Summary
+from inferload.results.documents.figures_document import Figures
+from inferload.results.documents.summary_document import Client, RequestName, Results, Summary
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.verdict import gates as gating
 from inferload.results.verdict import validity
 from inferload.results.verdict.failures import count_text

@@ -4,49 +4,41 @@ The web UI, --headless, --autostart and the keyboard all call `runner.start` and
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from flask import has_request_context
 
-from inferload.base import clock, rundir
 from inferload.base.errors import UsageError
-from inferload.base.threads import in_thread
-from inferload.campaign.machine import calibration
 from inferload.locust_adapters import runners
-from inferload.locust_adapters.csv_files import HistoryWriter
-from inferload.locust_adapters.logs import first_of_each
 from inferload.locust_adapters.process import WorkerCount
-from inferload.results import ci
 from inferload.results.documents.manifest_document import Manifest
-from inferload.results.documents.summary_document import Summary
-from inferload.results.verdict.outcome import SIGNAL_CODES, USAGE, WORKERS_ENDED, gravest
-from inferload.run.master import finish, progress
-from inferload.run.master.end_report import EndReport
+from inferload.results.verdict.outcome import WORKERS_ENDED
+from inferload.run.master.end_report import EndReport, Outcome
+from inferload.run.master.execution import Execution
 from inferload.run.master.finish import RunResult
-from inferload.run.master.lifecycle import cache_passes, inbox, worker_setup
-from inferload.run.master.lifecycle.master_run import MasterRun, RunDirectory, RunSetup
-from inferload.run.master.lifecycle.preflight import Preflight, preflight, server_urls
-from inferload.run.master.live import LiveRun
+from inferload.run.master.lifecycle import inbox
+from inferload.run.master.lifecycle.master_run import MasterRun
+from inferload.run.master.lifecycle.phases import LoadStage
+from inferload.run.master.lifecycle.preflight import server_urls
 from inferload.run.master.locust_users import LocustUsers
+from inferload.run.master.process_end import ProcessEnd
 from inferload.run.master.stages import RunStages, Stage
-from inferload.run.process.greenlets import DrainedGreenlet, logged_wait
+from inferload.run.process.greenlets import DrainedGreenlet
 from inferload.run.process.rerun import CommandLine, described, repeated
 from inferload.run.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.run.process.settings import ProcessSettings
+
+if TYPE_CHECKING:
+    from inferload.run.master.live import LiveRun
 
 logger = logging.getLogger(__name__)
 
 CTRL_C = "Ctrl-C"
 _LOAD_BEGINS_S = 30.0
-_STOP_CHECK_S = 0.1  # interval of checks for a stop during the preflight
-
-
-class _StoppedEarly(Exception):
-    """A stop was requested before the load of a run."""
 
 
 class Controller:
@@ -62,26 +54,16 @@ class Controller:
     ) -> None:
         self.environment = environment
         self.load_options = load_options
-        self.latest: MasterRun | None = None  # the run, or after its end the last one that was prepared
-        self.result: RunResult | None = None
-        self.live: LiveRun | None = None  # of the current run, or of the last one; None without a web UI
-        self.await_scrape: Callable[[], None] = lambda: None  # waits until the final metrics of a run were scraped
-        self.trouble: str | None = None  # why the last start was refused
         self._own = own
         self._run_options = run_options
-        self._workers = workers
-        options = environment.parsed_options
-        self._headless = bool(options.headless)
-        # After the run of --autostart; Locust's own timer starts at the end of --run-time, which the controller implements.
-        self._autoquit_s: float | None = options.autoquit if options.autostart and options.autoquit >= 0 else None
-        self._stages = RunStages()
-        self._leaving = False  # the process ends after the run
-        self._last_scrape: gevent.Greenlet | None = None  # waits for the final metrics of the last run
-        self._shutting_down = False  # Locust has begun to end the process
-        self._admitted: tuple[RunSpec, Preflight] | None = None
-        self._end_report = EndReport(environment, own)
         self._runner = environment.runner
+        self._stages = RunStages()
         self._users = LocustUsers(environment, self.start, self.stop)
+        self.process = ProcessEnd(environment, lambda: self.under_way)
+        self._end_report = EndReport(environment, own)
+        self._execution = Execution(
+            environment, own, workers, self._stages, self._users, self.process, self._end_report
+        )
         runners.share_among(environment, self._members)
         inbox.register_handlers(self._runner, lambda: None if self.run is None else self.run.inbox)
 
@@ -91,7 +73,7 @@ class Controller:
         self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None, **_newer: Any
     ) -> None:
         """Begin a run; during a run, change its users. Options of newer versions of Locust are ignored."""
-        if self._leaving and not self.under_way:
+        if self.process.signalled and not self.under_way:
             runners.end_shape(self._runner)  # Locust's headless process waits for its end
             return
         self._users.classes = user_classes
@@ -105,7 +87,7 @@ class Controller:
             logger.info("a run is being prepared; %d users start with its load", user_count)
             return
         if self.run is None:
-            if self._stages.stage is Stage.OVER or self._shutting_down:
+            if self._stages.stage is Stage.OVER or self.process.quitting:
                 return  # a tick of a LoadTestShape, or Locust's reaction to a worker that joins or leaves
             self._begin(self._resolved(user_count, spawn_rate))
             if self._users.in_shape:
@@ -128,18 +110,18 @@ class Controller:
 
     def quitting(self, environment: Any, **_others: Any) -> None:
         """Finish the run before Locust ends the process."""
-        self._shutting_down = True
+        self.process.begin()
         if self._workers_are_silent():  # Locust quits after the last worker
             self._stages.stop(WORKERS_ENDED)
             if self.run is not None:
                 self.run.request_stop(WORKERS_ENDED, early=True)
         self.finish("the end of the process")
-        self._await_last_scrape()
+        self.process.await_last_scrape()
 
     @property
     def runs_folder(self) -> Path:
         """Folder of the run directories of this process."""
-        return Path("runs").absolute() if self._own.run_dir is None else self._own.run_dir.parent
+        return self._own.runs_folder
 
     @property
     def run(self) -> MasterRun | None:
@@ -155,6 +137,26 @@ class Controller:
     def preparing(self) -> bool:
         """True while a run, or its next pass, is being prepared."""
         return self._stages.stage is Stage.PREPARING
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last start was refused."""
+        return self._stages.trouble
+
+    @property
+    def latest(self) -> MasterRun | None:
+        """The run, or after its end the last one that was prepared."""
+        return self._execution.latest
+
+    @property
+    def result(self) -> RunResult | None:
+        """Result of the last pass that has ended."""
+        return self._execution.result
+
+    @property
+    def live(self) -> "LiveRun | None":
+        """Live figures of the current run, or of the last one; None without a web UI."""
+        return self._execution.live
 
     def _members(self) -> set[str] | None:
         """Return Locust's IDs of the run's workers; None without a run, and in a local run."""
@@ -181,27 +183,26 @@ class Controller:
 
     def interrupt(self, by: str) -> None:
         """End the process after a signal: the first drains the run, a later Ctrl-C ends turns in flight."""
-        run = self.run
-        if self._headless and not self._leaving and self._stages.stage is Stage.IDLE:  # no run has begun
-            self._end_report.write_outputs({"run": self._end_report.stopped_early(by)})
-        self._leaving = True
+        run, process = self.run, self.process
+        if process.headless and not process.signalled and self._stages.stage is Stage.IDLE:  # no run has begun
+            outcome = Outcome()
+            self._end_report.stopped_early(outcome, by)
+            self._end_report.write_outputs(outcome)
+        process.signal()
         self._stages.stop(by)  # a second pass does not begin
         if run is None:
-            gevent.spawn(self._quit)
-        elif run.state.end.delivering and not run.stop.is_set():
+            gevent.spawn(process.quit)
+        elif run.stop.is_set():
+            if by == CTRL_C:
+                run.load.abort()
+        elif run.state.end.stage is LoadStage.DELIVERING:
             logger.info("%s: waiting for turn records; press Ctrl-C again to give up those that are missing", by)
-            run.request_stop(by, early=False)
-        elif not run.stop.is_set():
-            logger.info(
-                "%s: draining, at most %g s; press Ctrl-C %sto end turns in flight",
-                by,
-                run.spec.scenario.phases.drain_s,
-                "again " if by == CTRL_C else "",
-            )
-            planned = run.spec.scenario.ends_by_itself or not self._headless
+            run.request_stop(by)
+        else:
+            phases, again = run.spec.scenario.phases, "again " if by == CTRL_C else ""
+            logger.info("%s: draining, at most %g s; press Ctrl-C %sto end turns in flight", by, phases.drain_s, again)
+            planned = run.spec.scenario.ends_by_itself or not process.headless
             run.request_stop(by, early=planned)  # without a planned end, a signal is the regular end
-        elif by == CTRL_C:
-            run.load.abort()
 
     # -- steering by the live view
 
@@ -216,25 +217,16 @@ class Controller:
             raise UsageError("no load to change: a LoadTestShape determines the users")
         return run
 
-    def _steer_users(self, users: int, per_s: float) -> None:
-        """Start or stop users up to a number, instead of any earlier start that is still in progress."""
-        if self.run is not None:
-            self.run.load.end_start()
-        self._users.steer(users, per_s)
-
     # -- a run
 
     def admit(self, run_options: RunOptions) -> None:
         """Resolve options and check the server before a run begins; UsageError if no run is possible."""
-        self.trouble = None
+        self._stages.trouble = None
         try:
-            self._admit(resolve(run_options))
+            self._execution.admit(resolve(run_options))
         except UsageError as error:
-            self.trouble = str(error)
+            self._stages.trouble = str(error)
             raise
-
-    def _admit(self, spec: RunSpec) -> None:
-        self._admitted = spec, preflight(spec, self._own)
 
     def rerun_facts(self, manifest: Manifest) -> tuple[list[tuple[str, str]], str]:
         """Return what a run like an earlier one would send and where to: facts by title, and the scenario's text.
@@ -260,7 +252,7 @@ class Controller:
         if self.environment.shape_class is not None:
             raise UsageError("a LoadTestShape sets the load of this process; start it from the page")
         spec = repeated(manifest, self._run_options(self.environment).program, seed, self._command_line)
-        self._admit(spec)
+        self._execution.admit(spec)
         self._refuse_second_run()  # one may have begun during the preflight
         self._users.classes, self.environment.host = None, spec.target.api_url()
         self._begin(spec)
@@ -269,6 +261,8 @@ class Controller:
             raise UsageError(self.trouble)
 
     def _refuse_second_run(self) -> None:
+        if self._stages.stage is Stage.OVER:
+            raise UsageError("the process is ending")
         if self.under_way:
             raise UsageError("a run is under way; wait for its end")
 
@@ -289,220 +283,4 @@ class Controller:
 
     def _begin(self, spec: RunSpec | UsageError) -> None:
         self._stages.begin()
-        gevent.spawn(self._execute, spec)
-
-    def _execute(self, spec: RunSpec | UsageError) -> None:
-        self.trouble, self.result = None, None
-        summaries: dict[str, Summary] = {}
-        codes: list[int] = []
-        try:
-            self._execute_passes(spec, summaries, codes)
-        except UsageError as error:
-            self._refuse(str(error))
-            summaries["run"] = ci.without_load("failed", f"not started: {error}", USAGE)
-        except _StoppedEarly:
-            summaries["run"] = self._end_report.stopped_early(self._stages.stopped_by or "", codes)
-        except Exception as error:  # the greenlet's boundary: an internal error ends the run with exit code 2
-            logger.exception("internal error")
-            why = f"internal error: {type(error).__name__}: {error}"
-            self._refuse(why)
-            summaries["run"] = ci.without_load("failed", why, USAGE)
-        finally:
-            if not self._stages.load_begun.is_set():
-                runners.end_shape(self._runner)  # its next tick would begin another run
-            self._stages.end(last=self._headless or self._leaving)
-            self._end_live()
-            self._end_report.write_outputs(summaries)
-            self._stages.release()
-        if (self._headless or self._leaving) and not self._shutting_down:
-            self._await_last_scrape()
-            self._quit()
-        elif self._autoquit_s is not None:
-            gevent.spawn_later(self._autoquit_s, self._quit_if_idle)
-            self._autoquit_s = None
-
-    def _execute_passes(self, spec: RunSpec | UsageError, summaries: dict[str, Summary], codes: list[int]) -> None:
-        """Execute a run; one with a cold and a warm pass, both in turn unless a stop is requested before the second.
-
-        Add the summary and the exit code of each pass to `summaries` and `codes`.
-        """
-        if isinstance(spec, UsageError):
-            raise spec
-        todo = cache_passes.passes(spec.scenario.cache)
-        path, earlier = self._path(spec, todo), None
-        for number, current in enumerate(todo):
-            if len(todo) > 1:
-                logger.info("run %d of %d: %s", number + 1, len(todo), current.arm)
-            run = self._prepare(spec, path, current, earlier)
-            self._stages.prepared()
-            stopped_by = self._stages.stopped_by
-            if stopped_by is not None:
-                run.request_stop(stopped_by, early=stopped_by in SIGNAL_CODES)
-            result = self.result = self._conduct(run)
-            summaries[result.run_dir.name] = result.summary
-            if current.counted or run.state.end.early_by is not None:
-                codes.append(result.summary.outcome.exit_code)
-            if run.state.end.early_by is not None:
-                break
-            if number + 1 < len(todo):
-                earlier = cache_passes.Previous(current.arm, result.run_dir, run.salt)
-                path = cache_passes.without_suffix(result.run_dir, current)
-                self._end_pass()
-        if codes:
-            self.environment.process_exit_code = gravest(codes)
-        if not self._headless:
-            self._users.stop()
-
-    def _end_pass(self) -> None:
-        """End a pass that another one follows; _StoppedEarly if a stop was requested, even after its load."""
-        self._stages.next_pass()
-        self._users.stop()
-        self._end_live()
-        self._check_stop()
-        self.await_scrape()
-
-    def _end_live(self) -> None:
-        """Show the outcome in the live view. Not earlier: report, comparison and rerun are refused during a run."""
-        live, result = self.live, self.result
-        if live is not None and not live.over:
-            live.ended(result if result is not None and result.run_dir == live.run_dir else None)
-
-    def _path(self, spec: RunSpec, todo: Sequence[cache_passes.CachePass]) -> Path:
-        """Return the path of the run directory. UsageError if it, or that of another pass, cannot be used."""
-        path = self._own.run_dir or self.runs_folder / rundir.default_name(spec.scenario.name)
-        for current in todo:
-            folder = cache_passes.folder(path, current)
-            in_thread(rundir.check, rundir.next_free(folder) if self._numbers_folders else folder)
-        return path
-
-    @property
-    def _numbers_folders(self) -> bool:
-        """True if a run goes to another directory where the one that it is to use has files."""
-        return self._own.run_dir is None or not self._headless
-
-    def _prepare(
-        self, spec: RunSpec, path: Path, current: cache_passes.CachePass, earlier: cache_passes.Previous | None
-    ) -> MasterRun:
-        worker_setup.wait_for_workers(self._runner, self._workers, lambda: self._stages.stopped_by is not None)
-        self._check_stop()
-        findings = self._preflight(spec)
-        self._check_stop()
-        numbered = self._numbers_folders
-        directory = RunDirectory(*in_thread(cache_passes.create_folder, path, current, numbered))
-        if self.latest is not None:
-            first_of_each.take_listeners()  # exceptions of `test_stop` listeners of the earlier run
-        setup = RunSetup(findings.spec, findings, directory, self._own, current.arm, earlier, self._workers.most)
-        run = MasterRun(setup, self._runner)
-        run.steering.start_users, run.steering.end_start = self._steer_users, self._users.end_steered_start
-        self._stages.set_up(run)
-        try:
-            run.prepare(self._check_stop)
-        except (UsageError, _StoppedEarly):
-            run.close()
-            in_thread(rundir.withdraw, directory.path)
-            raise
-        if self._own.run_dir is None:
-            rundir.link_latest(directory.path)
-        self.latest = run
-        if (
-            not clock.is_virtual()
-            and not spec.scenario.open_loop
-            and (past := calibration.warning_here(spec.users, len(run.roster)))
-        ):
-            logger.warning("%s", past)
-        return run
-
-    def _check_stop(self) -> None:
-        """Raise _StoppedEarly if a stop was requested."""
-        if self._stages.stopped_by is not None:
-            raise _StoppedEarly
-
-    def _preflight(self, spec: RunSpec) -> Preflight:
-        """Return the preflight of a run, or that of `admit` for the same specification; _StoppedEarly after a stop."""
-        admitted, self._admitted = self._admitted, None
-        if admitted is not None and admitted[0] == spec:
-            return admitted[1]
-        checking = gevent.spawn(_preflight_outcome, spec, self._own)
-        while not checking.ready() and self._stages.stopped_by is None:
-            checking.join(_STOP_CHECK_S)
-        if not checking.ready():  # a server that does not answer would delay the end for minutes
-            checking.kill(block=False)
-            raise _StoppedEarly
-        outcome: Preflight | UsageError = checking.get()
-        if isinstance(outcome, UsageError):
-            raise outcome
-        return outcome
-
-    def _conduct(self, run: MasterRun) -> RunResult:
-        logger.info("run directory: %s", run.directory.path)
-        try:
-            finish.begin(run)
-            runners.clear_statistics(self._runner)
-            history = HistoryWriter(run.directory.path, self.environment, run.anchor)
-        except OSError as error:
-            run.close()
-            raise UsageError(
-                f"run directory {run.directory.path}: {rundir.reason(error)}; name another with --run-dir"
-            ) from error
-        end_progress = progress.begin(run, status_lines=self._headless)
-        live = self.live = None if self._headless else LiveRun(run)
-        try:
-            run.conduct(self._start_users)
-        finally:
-            end_progress()
-            self._users.end_starts_by_hand()
-            if live is not None:
-                live.close()
-        with logged_wait(logger, lambda: f"writing tables, documents and report in {run.directory.path}"):
-            history.finish(run.totals.errors.texts)
-            result = finish.conclude(run, history.errors)
-        self._end_report.concluded(result)
-        return result
-
-    def _start_users(self, users: int, spawn_rate: float) -> None:
-        """Start users with Locust's own `start`: those requested during preparation, if any were.
-
-        It may block; a request meanwhile is newer.
-        """
-        first = not self._stages.load_begun.is_set()
-        later = self._stages.begin_load()
-        if later is not None and self.run is not None:
-            users, spawn_rate = later
-            self.run.change_users(users)
-        if first and self.environment.shape_class is not None:
-            self.environment.shape_class.reset_time()
-        self._users.end_starts_by_hand()
-        self._users.start(users, spawn_rate)
-
-    def _refuse(self, why: str) -> None:
-        """Log the reason of a refused start, and set exit code 2."""
-        self.trouble = why
-        self._end_report.refused(why)
-
-    def _quit_if_idle(self) -> None:
-        if not self.under_way:
-            logger.info("--autoquit: shutting down")
-            self._quit()
-
-    def _await_last_scrape(self) -> None:
-        """Wait for the last scrape, unless the end of the process was requested or does not follow the run."""
-        if self._headless and not self._leaving:
-            if self._last_scrape is None:
-                self._last_scrape = gevent.spawn(self.await_scrape)
-            self._last_scrape.join()
-
-    def _quit(self) -> None:
-        if self._last_scrape is not None:
-            self._last_scrape.kill(block=False)  # after a signal
-        self._runner.quit()
-        web_ui = self.environment.web_ui
-        if web_ui is not None:
-            web_ui.stop()
-
-
-def _preflight_outcome(spec: RunSpec, own: ProcessSettings) -> Preflight | UsageError:
-    """Return the result or the error of a preflight: gevent prints a traceback for an exception that leaves a greenlet."""
-    try:
-        return preflight(spec, own)
-    except UsageError as error:
-        return error
+        gevent.spawn(self._execution.execute, spec)

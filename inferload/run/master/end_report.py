@@ -1,12 +1,13 @@
 """End of a run, or of a start that was refused: last lines of the log, exit code, outputs for pipelines."""
 
 import logging
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.results import ci
-from inferload.results.documents.summary_document import State, Summary
+from inferload.results.documents.summary_document import Summary
+from inferload.results.documents.verdict_document import State
 from inferload.results.verdict.outcome import FAILED, OK, SIGNAL_CODES, USAGE, WORKERS_ENDED, Early, gravest
 from inferload.run.master.finish import RunResult
 from inferload.run.process.settings import ProcessSettings
@@ -21,6 +22,20 @@ _LEVELS: dict[State, int] = {
     "passed": logging.INFO,
 }
 _MAX_REASONS = 3  # lines of failures and reasons at the end of the log; with report and outcome its last five lines
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Outcome of a run so far. `summaries`: of its passes by directory, of an end without load as "run"; `codes`: exit codes."""
+
+    summaries: dict[str, Summary] = field(default_factory=dict)
+    codes: list[int] = field(default_factory=list)
+
+    def add(self, name: str, summary: Summary, *, counted: bool) -> None:
+        """Add a pass. `counted`: it affects the exit code."""
+        self.summaries[name] = summary
+        if counted:
+            self.codes.append(summary.outcome.exit_code)
 
 
 class EndReport:
@@ -39,28 +54,30 @@ class EndReport:
         why = [(level, line) for line in ci.explanation(result.summary, _MAX_REASONS)]
         self._log(*why, (logging.INFO, f"report: {result.page}"), (level, result.summary.outcome.headline))
 
-    def refused(self, why: str) -> None:
-        """Log the reason of a refused start, and set exit code 2."""
+    def passes_ended(self, outcome: Outcome) -> None:
+        """Set the exit code of a run whose passes have ended."""
+        self._environment.process_exit_code = gravest(outcome.codes)
+
+    def refused(self, outcome: Outcome, why: str, text: str) -> None:
+        """Log the reason of a refused start, and set exit code 2. `text`: for pipelines."""
         self._log((logging.ERROR, why))
         self._environment.process_exit_code = USAGE
+        outcome.summaries["run"] = ci.without_load("failed", text, USAGE)
 
-    def stopped_early(self, by: str, earlier: Sequence[int] = ()) -> Summary:
-        """Log a stop before the run directory was created; return a summary of the outcome only.
-
-        `earlier`: exit codes of the passes that have ended.
-        """
+    def stopped_early(self, outcome: Outcome, by: str) -> None:
+        """Log a stop before the run directory was created; the exit codes of the passes that have ended count, too."""
         text = Early(by, None, 0.0, None).text
         self._log((logging.WARNING, text))
         code = OK if self._own.policy.on_stop_passes else SIGNAL_CODES.get(by, OK)
         code = FAILED if by == WORKERS_ENDED else code
-        if earlier or by in (*SIGNAL_CODES, WORKERS_ENDED):
-            self._environment.process_exit_code = gravest([*earlier, code])
-        return ci.without_load("stopped early", text, code)
+        if outcome.codes or by in (*SIGNAL_CODES, WORKERS_ENDED):
+            self._environment.process_exit_code = gravest([*outcome.codes, code])
+        outcome.summaries["run"] = ci.without_load("stopped early", text, code)
 
-    def write_outputs(self, summaries: dict[str, Summary]) -> None:
+    def write_outputs(self, outcome: Outcome) -> None:
         """Write the outputs for pipelines; a file that cannot be written is an error in the log."""
         try:
-            self._own.outputs.write(summaries)
+            self._own.outputs.write(outcome.summaries)
         except UsageError as error:
             logger.error("%s", error)
         except Exception:  # the process must end in any case

@@ -12,25 +12,40 @@ from typing import Any
 import msgspec
 
 from inferload.base import rundir
-from inferload.base.clock import now_ns
+from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.status_lines import columns
 from inferload.base.threads import in_thread
-from inferload.results.documents.summary_document import Reason, Summary
+from inferload.results.documents.summary_document import Summary
 from inferload.results.documents.typed_documents import document_of
-from inferload.results.summarise.counts import Counts, Earlier
+from inferload.results.documents.verdict_document import Reason
+from inferload.results.summarise.counts import (
+    Counts,
+    Course,
+    Defects,
+    Earlier,
+    Pass,
+    Plan,
+    Policies,
+    Prompts,
+    Servers,
+    Totals,
+    Workers,
+)
 from inferload.results.summarise.summarise import summarise
 from inferload.results.summary import sessions
 from inferload.results.terminal_summary import brief, details, diagnosis_line
 from inferload.results.verdict import outcome
 from inferload.run.master.analysis_process import analyse
 from inferload.run.master.lifecycle.master_run import MasterRun
-from inferload.run.master.lost_load import count_lost_arrivals
+from inferload.run.master.lifecycle.workers import Member
 from inferload.run.master.manifest import about, manifest, models_of
 from inferload.run.master.run_redaction import redacted
 from inferload.servers.scrape_http import MetricsUrl
+from inferload.workload.arrivals import schedule_of
 from inferload.workload.plan.load_text import LoadText, load_text
+from inferload.workload.quota import Quota
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +78,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     """
     folder = run.directory.path
     rundir.free_reserve(folder)
-    lost = count_lost_arrivals(run)
+    lost = _count_lost_arrivals(run)
     if lost:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
     run.marks.flush()
@@ -92,39 +107,26 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
 
 def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
     """Return the counts of a run; an open phase ends now. `csv_errors`: of Locust's tables."""
-    at_ns, preflight, earlier = now_ns(), run.preflight, run.setup.earlier
+    at_ns, preflight, earlier, end = now_ns(), run.preflight, run.setup.earlier, run.state.end
     scraped = None if run.scraping is None else run.scraping.write_error
+    windows = (replace(window, end_ns=at_ns if window.end_ns is None else window.end_ns) for window in run.windows)
     return Counts(
-        run=about(run),
-        scenario_text=run.spec.scenario.resolved_text(),
-        origin=run.spec.origin,
-        targets=tuple(target.url for target in run.spec.targets),
-        models=tuple(models_of(run.spec, preflight)),
-        metrics_targets=tuple(MetricsUrl.parse(url).target for url in preflight.metrics_urls),
-        salt=run.salt,
-        salts=preflight.salts,
-        prompt_exactness=preflight.vocabulary.exactness,
-        template=preflight.template,
-        data_wire=preflight.data.to_wire(),
-        anchor=run.anchor,
-        windows=tuple(
-            replace(window, end_ns=at_ns if window.end_ns is None else window.end_ns) for window in run.windows
+        about(run),
+        Plan(run.spec.scenario.resolved_text(), run.spec.origin, preflight.data.to_wire()),
+        Prompts(run.salt, preflight.salts, preflight.vocabulary.exactness, preflight.template),
+        Servers(
+            tuple(target.url for target in run.spec.targets),
+            tuple(models_of(run.spec, preflight)),
+            tuple(MetricsUrl.parse(url).target for url in preflight.metrics_urls),
         ),
-        workers=tuple(member.ended() for member in run.roster.members),
-        complete=run.state.end.complete,
-        arm=run.setup.arm,
-        earlier=None if earlier is None else Earlier(earlier.arm, earlier.run_dir.name),
-        inconclusive=run.own.inconclusive,
-        policy=run.own.policy,
-        early_by=run.state.end.early_by,
-        others=run.others(),
-        write_errors=(*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)),
-        adaptations_left_out=run.left_out_texts,
-        aborted=run.state.end.aborted,
-        rate_changed=bool(run.steering.rate_changes),
-        tallies_wire=run.totals.tallies.to_wire(),
-        health_wire=run.totals.health.to_wire(),
-        errors_wire=run.totals.errors.to_wire(),
+        Pass(run.setup.arm, None if earlier is None else Earlier(earlier.arm, earlier.run_dir.name)),
+        Course(run.anchor, tuple(windows), end.early_by, end.aborted, rate_changed=bool(run.steering.rate_changes)),
+        Workers(tuple(member.ended() for member in run.roster.members), end.complete),
+        Totals(run.totals.tallies.to_wire(), run.totals.health.to_wire(), run.totals.errors.to_wire(), run.others()),
+        Policies(run.own.inconclusive, run.own.policy),
+        Defects(
+            (*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)), run.left_out_texts
+        ),
     )
 
 
@@ -160,7 +162,7 @@ def _unwritten(folder: Path, summary: Summary, counts: Counts) -> Summary:
     changed = msgspec.structs.replace(
         summary, verdict=msgspec.structs.replace(summary.verdict, measurement="invalid", reasons=reasons)
     )
-    return msgspec.structs.replace(changed, outcome=outcome.judge(changed, counts.early, counts.policy))
+    return msgspec.structs.replace(changed, outcome=outcome.judge(changed, counts.early, counts.policies.policy))
 
 
 def _write_documents(run: MasterRun, counts: Counts, summary: Summary, load: LoadText) -> bool:
@@ -187,3 +189,40 @@ def make_report(folder: Path) -> None:
         analyse("report", str(folder))
     except UsageError as error:
         logger.warning("no report: %s; create it with: inferload report %s", error, folder)
+
+
+def _count_lost_arrivals(run: MasterRun) -> int:
+    """Count arrivals of lost workers as dropped; return their number.
+
+    These are the arrivals that a worker had not begun at its last report, and those due from then to the end of the load.
+    """
+    if not run.roster.gone or not run.windows:
+        return 0
+    waiting, rate = run.totals.tallies.drop_waiting(), run.spec.rate
+    return waiting + (0 if rate is None else sum(_of_worker(run, member, rate) for member in run.roster.gone))
+
+
+def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
+    start_ns = run.windows[0].start_ns
+    end_ns = next((w.end_ns for w in run.windows if w.phase == "measure"), None)
+    if end_ns is None:
+        return 0
+    scenario, sessions = run.spec.scenario, run.preflight.sessions
+    schedule = schedule_of(scenario, sessions, first_rate, member.stripe, len(run.roster))
+    for at_ns, rate in run.steering.rate_changes:
+        schedule.set_rate(max(0.0, (at_ns - start_ns) / NS_PER_S), rate)
+    quota = Quota.of(scenario, member.stripe, len(run.roster))
+    dropped = 0
+    while (arrival := schedule.next()) is not None:
+        due_ns = start_ns + round(arrival.due_s * NS_PER_S)
+        if due_ns >= end_ns:
+            break
+        window = next(w for w in run.state.phases.stepped if w.holds(due_ns))
+        if not quota.take_session(window.phase):
+            break
+        if due_ns >= member.booked_ns:
+            class_name = sessions.class_of(arrival.index)
+            run.totals.tallies.session_planned(window.phase, class_name, step=window.step)
+            run.totals.tallies.session_dropped(window.phase, class_name, step=window.step)
+            dropped += 1
+    return dropped

@@ -10,20 +10,20 @@ from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, now_ns, wall_ns
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
-from inferload.base.marks import Mark
 from inferload.base.numbers import plural
+from inferload.base.rundir import Mark
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.latency_limits import LatencyLimit, latency_limits
 from inferload.results.verdict.failures import first_lines, request_lines
 from inferload.run.live import tables
 from inferload.run.live.document import series_document
+from inferload.run.live.live_recorder import Instant, LiveRecorder
 from inferload.run.live.panels import view
-from inferload.run.live.recorder import Instant
 from inferload.run.master.finish import RunResult
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.manifest import models_of
-from inferload.run.master.progress import counts_so_far, left_s, measurement_so_far
+from inferload.run.master.so_far import counts_so_far, left_s, measurement_so_far
 from inferload.run.process.greenlets import sleep_until
 from inferload.scenario.scenario import Scenario
 from inferload.servers import replicas
@@ -56,7 +56,8 @@ class LiveRun:
         self._run = run
         self._models = [escaped(model) for model in models_of(run.spec, run.preflight)][:_MOST_MODELS]
         self._limits = _limits(run.spec.scenario)
-        run.recorder.max_num_seqs = _max_num_seqs(run)
+        slo = run.spec.scenario.slo.model_dump(exclude_none=True)
+        self.recorder = LiveRecorder(run.recorder, slo, _max_num_seqs(run))
         self.over = False
         self._result: RunResult | None = None
         self._tables: tuple[int, dict[str, Any]] | None = None  # (sequence, tables), computed once per point
@@ -76,7 +77,7 @@ class LiveRun:
         """Stop recording, at the end of the run, with a last point for what the workers reported since the one before."""
         self._greenlet.kill()
         if self._run.windows:
-            self._run.recorder.close_second(self._run.elapsed_s(), self._instant())
+            self.recorder.close_second(self._run.elapsed_s(), self._instant())
 
     def ended(self, result: RunResult | None) -> None:
         """End the run, with its outcome and the tables of its summary if it has a result."""
@@ -86,7 +87,7 @@ class LiveRun:
         self, after: int | None = None, class_name: str | None = None, target: str | None = None, marks_after: int = 0
     ) -> dict[str, Any]:
         """Return the points after a sequence number with the current tables; see `series_document`."""
-        run, recorder = self._run, self._run.recorder
+        run, recorder = self._run, self.recorder
         marks, series = run.marks.entries, series_document(recorder.series, after, class_name, target)
         if series["whole"]:
             marks_after = 0  # the page replaces its marks, too
@@ -106,11 +107,11 @@ class LiveRun:
         while not run.windows:
             gevent.sleep(0.05)
         start_ns, second = run.windows[0].start_ns, 0
-        run.recorder.begin(self._instant().scrapes)
+        self.recorder.begin(self._instant().scrapes)
         while True:
             second = max(second + 1, (now_ns() - start_ns) // NS_PER_S)
             sleep_until(start_ns + second * NS_PER_S)
-            run.recorder.close_second(float(second), self._instant())
+            self.recorder.close_second(float(second), self._instant())
 
     def _instant(self) -> Instant:
         run = self._run
@@ -131,7 +132,7 @@ class LiveRun:
             "run_name": None if result is None else result.run_dir.name,  # of the pages of the ended run
             "start_s": None if start_ns is None else run.anchor.to_wall_ns(start_ns) / NS_PER_S,
             "phase": None if result is not None else run.phase(),
-            "elapsed_s": round(run.elapsed_s() if result is None else run.recorder.series.newest_s, 1),
+            "elapsed_s": round(run.elapsed_s() if result is None else self.recorder.series.newest_s, 1),
             "left_s": None if result is not None else left_s(run),
             "draining": result is None and run.stop.is_set(),
             "over": self.over,
@@ -142,7 +143,7 @@ class LiveRun:
 
     def _current_tables(self) -> dict[str, Any]:
         """Return the tables as of the newest point."""
-        sequence = self._run.recorder.series.sequence
+        sequence = self.recorder.series.sequence
         if self._tables is None or self._tables[0] != sequence:
             self._tables = sequence, self._tables_so_far() if self._result is None else self._tables_after(self._result)
         return self._tables[1]
@@ -152,7 +153,7 @@ class LiveRun:
         counts = counts_so_far(run)
         if counts is None:
             return dict(_NO_TABLES)
-        results, recorder = counts.results(), run.recorder
+        results, recorder = counts.results(), self.recorder
         gates, measurement = tables.gates_so_far(counts, results), measurement_so_far(run)
         lost = [member.name for member in run.roster.gone]
         total, others = counts.tallies.total(), run.others()

@@ -32,8 +32,9 @@ def redacted(redaction: Redaction, spec: RunSpec, document: dict[str, Any]) -> d
 
     `redaction`: that of the run.
     """
-    whole = redaction.sparing((), _values_of(spec))
-    text = as_yaml(whole.declared(spec.scenario.as_data()))
+    whole = redaction.sparing((), _values_of(spec)) if redaction.has_long else redaction
+    data = spec.scenario.as_data()
+    text = spec.scenario.resolved_text() if whole.declared(data) == data else as_yaml(whole.declared(data))
     clean: dict[str, Any] = {}
     for name, part in document.items():  # names of members stay
         if name == "scenario":

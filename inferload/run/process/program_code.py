@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import msgspec
 
-from inferload.workload.live_agent import FILE_MODULE
+from inferload.scenario.schema.agent import FILE_MODULE
 
 BUNDLED = ("__init__.py", "agent.py", "chat.py", "mixed.py", "replay.py", "toolagent.py")
 _LIBRARIES = ("inferload", "locust")
@@ -130,9 +130,8 @@ class LoadedCode:
         self._digests: dict[str, str] = {}
         self._below: dict[str, frozenset[str]] = {}  # files by folder, from the first run on
         folders = self._folders(())
-        self._imported = frozenset(imported_files() if imported is None else imported)
-        early = [file for file in self._imported if _name_below(folders, file) is not None]
-        self._early = (*self._locustfiles, *early)
+        files = (imported_files() if imported is None else imported) if folders else ()
+        self._early = (*self._locustfiles, *(file for file in set(files) if _name_below(folders, file) is not None))
         for file in self._early:
             self._digest(file)
         self._sent = tuple(sorted((os.path.basename(file), _sha256_of_text(file)) for file in self._locustfiles))
@@ -212,6 +211,7 @@ def _name_below(folders: Sequence[str], file: str) -> str | None:
     return min(names, key=len, default=None)
 
 
+@cache
 def _of_library(folder: str, file: str) -> bool:
     """Return True for a file of a library, unless `folder` is itself inside of that library's folder."""
     if _LIBRARY_FOLDERS & set((_relative(folder, file) or "").split("/")):

@@ -19,7 +19,6 @@ from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
-from inferload.workload import live_agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,8 @@ class CommandLine:
                     f"run.json: agent {agent} is code that this process was not started with; start Locust with the scenario "
                     f"of the run: --scenario {origin}"
                 )
+        from inferload.workload import live_agent  # of runs with agents
+
         files = (live_agent.load(agent, origin)[1] for agent in scenario.agents)
         return [str(file) for file in files if file is not None]
 

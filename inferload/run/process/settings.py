@@ -53,6 +53,11 @@ class ProcessSettings:
         return list(dict.fromkeys(target.origin for target in targets if not self.may_send_to(target)))
 
     @property
+    def runs_folder(self) -> Path:
+        """Folder of the run directories of this process."""
+        return Path("runs").absolute() if self.run_dir is None else self.run_dir.parent
+
+    @property
     def redaction(self) -> Redaction:
         """Filter that removes this process's secrets from texts and documents, and spares the addresses of its servers."""
         return Redaction.of(self.credentials.api_key, self.headers).sparing(self.origins or ())

@@ -10,7 +10,7 @@ from gevent.event import Event
 from inferload.base.clock import Anchor
 from inferload.run.virtual.server import SimulatedServer
 from inferload.servers.scrape_http import MetricsUrl
-from inferload.servers.scraper import ScrapeBuffer, ScrapeJob, line_of, scrape_all
+from inferload.servers.scraper import Scrape, ScrapeBuffer, ScrapeJob, line_of, scrape_all
 
 
 class MemoryPage:
@@ -34,7 +34,7 @@ class VirtualScraping:
     def __init__(
         self, folder: Path, urls: tuple[str, ...], interval_s: float, simulated: SimulatedServer, anchor: Anchor
     ) -> None:
-        self.latest: dict[str, dict[str, Any]] = {}
+        self._scrapes: dict[str, Scrape] = {}  # the latest by target
         self.write_error: str | None = None
         self._stop, self._scraped = Event(), Event()
         clients = [MemoryPage(MetricsUrl.parse(url), simulated) for url in urls]
@@ -42,9 +42,14 @@ class VirtualScraping:
         job = ScrapeJob(clients, interval_s, folder, anchor)
         self._scraper = gevent.spawn(scrape_all, job, buffer, self._stop.wait)
 
+    @property
+    def latest(self) -> dict[str, dict[str, Any]]:
+        """Documents of the latest scrapes by target."""
+        return {target: json.loads(line_of(scrape)) for target, scrape in self._scrapes.items()}
+
     def wait_for_first(self, targets: int) -> None:
         """Wait until every target was scraped."""
-        while len(self.latest) < targets:
+        while len(self._scrapes) < targets:
             self._scraped.wait()
             self._scraped.clear()
 
@@ -53,8 +58,8 @@ class VirtualScraping:
         self._stop.set()
         self._scraper.join()
 
-    def _keep(self, scrape: Any) -> None:
-        self.latest[scrape.target] = json.loads(line_of(scrape))
+    def _keep(self, scrape: Scrape) -> None:
+        self._scrapes[scrape.target] = scrape
         self._scraped.set()
 
     def _failed(self, error: str) -> None:

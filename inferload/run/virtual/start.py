@@ -3,8 +3,11 @@
 import gc
 import itertools
 import random
+import sys
+import time
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from inferload.base import clock, ids
 from inferload.base.clock import NS_PER_S, Clock
@@ -12,7 +15,6 @@ from inferload.client.connection import in_memory
 from inferload.locust_adapters import process
 from inferload.run.virtual import server as server_module
 from inferload.run.virtual.loop import replace_hub
-from inferload.run.virtual.process_time import replace_in_process
 from inferload.run.virtual.server import LoopServer, SimulatedServer, VirtualProcess
 
 # Address of the server in results. Nothing is sent to it: no name ends in .invalid (RFC 6761).
@@ -23,6 +25,10 @@ _BEGIN_WALL_NS = 946_684_800 * NS_PER_S  # 1 January 2000, UTC
 
 
 _NEW_OBJECTS = 50_000  # between two collections: turns leave no cycles
+
+# Functions of `time` that read a clock.
+_CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+_OF_NOW = ("localtime", "gmtime", "ctime")  # without an argument
 
 _runs = itertools.count()
 
@@ -38,7 +44,7 @@ def begin(server: Callable[[], SimulatedServer], seed: int) -> VirtualProcess:
         clock.current = Clock(
             lambda: _BEGIN_NS + loop.at_ns, lambda: _BEGIN_WALL_NS + loop.at_ns, lambda: 0, is_virtual=True
         )
-        replace_in_process(lambda: _BEGIN_NS + loop.read(), lambda: _BEGIN_WALL_NS + loop.read())
+        _replace_in_process(lambda: _BEGIN_NS + loop.read(), lambda: _BEGIN_WALL_NS + loop.read())
         gc.freeze()
         gc.set_threshold(_NEW_OBJECTS)
         process.restart_steady_clock()
@@ -55,3 +61,30 @@ def use_seed(identity: str) -> None:
     number = next(_runs)
     random.seed(f"{identity} {number}")
     ids.source = Random(f"{identity} {number}")
+
+
+def _replace_in_process(now_ns: Callable[[], int], wall_ns: Callable[[], int]) -> None:
+    """Replace the functions of `time` that read a clock, also under the names that loaded modules have imported them by."""
+    sources = {"time": wall_ns, "monotonic": now_ns, "perf_counter": now_ns}
+    replaced: dict[Any, Callable[..., Any]] = {}
+    for name in _CLOCKS:
+        source = sources[name.removesuffix("_ns")]
+        replaced[getattr(time, name)] = source if name.endswith("_ns") else _in_seconds(source)
+    for name in _OF_NOW:
+        replaced[getattr(time, name)] = _of_now(getattr(time, name), wall_ns)
+    formatted, local = time.strftime, time.localtime
+    replaced[formatted] = lambda form, at=None: formatted(form, local(wall_ns() / NS_PER_S) if at is None else at)
+    by_id = {id(original): virtual for original, virtual in replaced.items()}  # few values of modules are hashable
+    for module in list(sys.modules.values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if id(value) in by_id:
+                setattr(module, name, by_id[id(value)])
+
+
+def _in_seconds(source_ns: Callable[[], int]) -> Callable[[], float]:
+    return lambda: source_ns() / NS_PER_S
+
+
+def _of_now(convert: Callable[[float], Any], wall_ns: Callable[[], int]) -> Callable[..., Any]:
+    """Return a conversion of seconds, by default of now."""
+    return lambda seconds=None: convert(wall_ns() / NS_PER_S if seconds is None else seconds)

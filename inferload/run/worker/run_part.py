@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-import gevent
-
 from inferload.base.errors import UsageError
+from inferload.base.threads import in_thread
 from inferload.client.connection import descriptors
 from inferload.client.requests.bodies import Texts
 from inferload.run.process.protocol import Assignment
@@ -40,7 +39,7 @@ class RunPart:
         data = DataContext.from_wire(assignment.data, assignment.origin)
         sessions = Sessions(scenario, data)
         if data.has_files:  # in a thread: heartbeats must go on while a large file is read
-            gevent.get_hub().threadpool.apply(sessions.open)
+            in_thread(sessions.open)
         stripe, stripes = assignment.stripe, assignment.stripes
         most = scenario.arrivals.most_in_flight
         check_descriptors(scenario, stripe, stripes)

@@ -15,6 +15,7 @@ from inferload.figures.limits.slo import Slo
 from inferload.locust_adapters.statistics import LocustStats
 from inferload.results.verdict.first_errors import FirstErrors
 from inferload.run.worker.process_health import LoopMonitor
+from inferload.scenario import scenario as scenarios
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import TurnRecord
 from inferload.turns.run_windows import RunWindows
@@ -93,3 +94,19 @@ class TurnCounter:
         if kind not in self._logged:
             self._logged.add(kind)
             logger.warning("turn failed (%s): %s; further ones of this kind are only counted", kind, result.detail)
+
+
+class Slos(dict[str, Slo | None]):
+    """SLO limits by class, None if it has none; those of a class that a task names are added at its first turn.
+
+    In an open loop, times count from the planned instant.
+    """
+
+    def __init__(self, scenario: scenarios.Scenario) -> None:
+        super().__init__()
+        self._scenario = scenario
+
+    def __missing__(self, class_name: str) -> Slo | None:
+        limits = self._scenario.slo_of(class_name).limits
+        self[class_name] = slo = Slo(limits, from_plan=self._scenario.open_loop) if limits else None
+        return slo

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gevent
 import gevent.lock
@@ -18,10 +18,12 @@ from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.base.threads import in_thread
 from inferload.run.process.protocol import Assignment
-from inferload.run.worker.turn_sender import TurnSender
 from inferload.turns import turns_file
 from inferload.turns.record import TurnRecord
 from inferload.turns.turn_columns import TurnColumns
+
+if TYPE_CHECKING:
+    from inferload.run.worker.turn_sender import TurnSender
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -74,6 +76,8 @@ class TurnWriter:
         name, run_id = assignment.name, assignment.run_id
         if rundir.shared(assignment.run_dir, assignment.token):
             return cls(Path(assignment.run_dir) / rundir.TURNS, name, anchor, run_id)
+        from inferload.run.worker.turn_sender import TurnSender  # of a worker on another file system
+
         folder = own_folder(assignment, run_dir) / rundir.TURNS
         return cls(folder, name, anchor, run_id, TurnSender(run_id, name, send))
 

@@ -16,8 +16,8 @@ from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.run.process.greenlets import sleep_until
 from inferload.run.worker.session_context import SessionContext
-from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import MaxTokensField
+from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.bounded_names import BoundedNames, overflow_text
 from inferload.turns.record import Failure, PhaseWindow
 from inferload.workload.arrivals import stripe

@@ -7,7 +7,6 @@ import gevent
 
 from inferload.base.clock import NS_PER_S, Anchor, is_virtual, now_ns
 from inferload.locust_adapters.statistics import LocustStats
-from inferload.results.verdict.class_slos import Slos
 from inferload.run.process import protocol
 from inferload.run.process.protocol import Assignment, WorkerReport
 from inferload.run.process.settings import ProcessSettings
@@ -15,7 +14,7 @@ from inferload.run.worker.load_loops import ClosedLoop, OpenLoop
 from inferload.run.worker.process_health import HealthReports, LoopMonitor
 from inferload.run.worker.run_part import RunPart
 from inferload.run.worker.session_context import SessionContext
-from inferload.run.worker.turn_counter import TurnCounter
+from inferload.run.worker.turn_counter import Slos, TurnCounter
 from inferload.run.worker.turn_dispatcher import TurnClients, TurnDispatcher
 from inferload.run.worker.turn_writer import TurnWriter
 from inferload.run.worker.user_turns import TaskContext

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base.errors import UsageError
-from inferload.scenario.files.mistakes import ScenarioError
-from inferload.scenario.files.yaml_text import parse
+from inferload.scenario.files.yaml_text import ScenarioError, parse
 
 MAX_BYTES = 1_000_000
 

@@ -8,19 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from inferload.base.errors import UsageError
 from inferload.scenario.files.yaml_text import Fault, Parsed, PathTo
 
 Schema = Mapping[str, Any]
-
-
-class ScenarioError(UsageError):
-    """All faults of one scenario, one per line, in the order of the file."""
-
-    def __init__(self, origin: str, faults: Sequence[Fault]) -> None:
-        self.origin = origin
-        self.faults = tuple(sorted(set(faults), key=lambda fault: (fault.line, [str(part) for part in fault.path])))
-        super().__init__("\n".join(fault.render(origin) for fault in self.faults))
 
 
 def faults_of(error: ValidationError, parsed: Parsed, schema: Schema) -> list[Fault]:
@@ -42,7 +32,7 @@ def _fault(detail: ErrorDetails, parsed: Parsed, schema: Schema) -> Fault:
     path = _written_path(detail, parsed.data)
     text = _TEXTS.get(detail["type"], _pydantic_text)(detail, path, schema)
     if detail["type"] in ("union_tag_not_found", "union_tag_invalid") and isinstance(detail["input"], Mapping):
-        path = (*path, _discriminator(detail))
+        path = (*path, str(detail["ctx"]["discriminator"]).strip("'"))
     if source := parsed.source_of(path):
         return Fault(0, path, text, source)
     within = parsed.sources_within(path) if detail["type"] == "value_error" else []
@@ -67,10 +57,6 @@ def _holds(data: Any, part: str | int) -> bool:
     if isinstance(data, Mapping):
         return part in data
     return isinstance(data, list) and isinstance(part, int) and part < len(data)
-
-
-def _discriminator(detail: ErrorDetails) -> str:
-    return str(detail["ctx"]["discriminator"]).strip("'")
 
 
 def _shown(value: Any) -> str:

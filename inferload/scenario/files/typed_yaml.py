@@ -7,8 +7,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from inferload.base.errors import UsageError
-from inferload.scenario.files.mistakes import ScenarioError, faults_of
-from inferload.scenario.files.yaml_text import parse
+from inferload.scenario.files.mistakes import faults_of
+from inferload.scenario.files.yaml_text import ScenarioError, parse
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -39,7 +39,7 @@ def validated(data: Mapping[str, Any], origin: str, kind: type[Model]) -> Model:
         raise UsageError(": ".join(filter(None, (origin, where, problem)))) from error
 
 
-def to_text(document: BaseModel) -> str:
-    """Format a document with all defaults; inverse of `from_text`."""
-    data: dict[str, Any] = document.model_dump(mode="json", by_alias=True)
+def to_text(document: BaseModel, *, defaults: bool = True) -> str:
+    """Format a document, with all defaults or without any; inverse of `from_text`."""
+    data: dict[str, Any] = document.model_dump(mode="json", by_alias=True, exclude_defaults=not defaults)
     return yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True)

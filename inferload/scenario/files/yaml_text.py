@@ -6,9 +6,12 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import yaml
+
+from inferload.base.errors import UsageError
 
 PathTo = tuple[str | int, ...]
 
@@ -44,6 +47,15 @@ class Fault:
         key = dotted(self.path)
         source = self.source or (f"{origin}:{self.line}" if self.line else origin)
         return f"{source}: {key}: {self.text}" if key else f"{source}: {self.text}"
+
+
+class ScenarioError(UsageError):
+    """All faults of one scenario, one per line, in the order of the file."""
+
+    def __init__(self, origin: str, faults: Sequence[Fault]) -> None:
+        self.origin = origin
+        self.faults = tuple(sorted(set(faults), key=lambda fault: (fault.line, [str(part) for part in fault.path])))
+        super().__init__("\n".join(fault.render(origin) for fault in self.faults))
 
 
 @dataclass(slots=True)
@@ -90,11 +102,18 @@ def scalar(text: str) -> Any:
     return text
 
 
+@lru_cache(maxsize=8)
+def _composed(text: str) -> yaml.Node | None:
+    """Return the nodes, which nothing changes: sweeps, studies and comparisons parse one text again and again."""
+    node: yaml.Node | None = yaml.compose(text, Loader=yaml.BaseLoader)
+    return node
+
+
 def parse(text: str) -> Parsed:
     """Parse one YAML document. Invalid YAML gives one fault and no data."""
     parsed = Parsed()
     try:
-        node = yaml.compose(text, Loader=yaml.BaseLoader)
+        node = _composed(text)
     except yaml.MarkedYAMLError as error:
         parsed.faults.append(_syntax_fault(error))
         return parsed

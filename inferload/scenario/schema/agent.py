@@ -217,6 +217,7 @@ class Agent(ScenarioPart):
 
 
 BUNDLED_AGENT = "inferload.locustfiles.toolagent"  # module of the class that inferload brings
+FILE_MODULE = "inferload_agent_"  # prefix of the modules of classes that are loaded from a file
 
 
 class LiveAgentWorkload(ScenarioPart):

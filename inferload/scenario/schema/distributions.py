@@ -7,6 +7,7 @@ drawn values.
 
 import math
 from abc import abstractmethod
+from functools import cache
 from random import Random
 from statistics import NormalDist
 from typing import Annotated, Any, Literal
@@ -226,6 +227,7 @@ def draw_count(distribution: Distribution, rng: Random) -> int:
     return count if count > 1 else 1
 
 
+@cache
 def mean_of(distribution: Distribution) -> float:
     """Return the mean of the clamped distribution, by the midpoint rule over 1,000 quantiles."""
     if isinstance(distribution, Constant):

@@ -83,27 +83,29 @@ class ClientReason:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowEvidence:
-    """Figures of a window."""
+class Setup:
+    """Configuration of the server. None: not known. `server`: engine, by the names of its metrics."""
 
-    start_s: float
-    end_s: float
-    target: str
-    scrapes: Scrapes
     max_num_seqs: int | None = None  # per engine
     engines: int = 1
     stream_interval: int | None = None  # configured tokens per event
     kv: KvBlocks | None = None
-    server: str | None = None  # engine, by the names of its metrics
+    server: str | None = None
     servers: int = 1  # scraped inference servers
     gpus: int | None = None  # of the deployment; 0: it runs on a CPU
     command: tuple[str, ...] | None = None  # command line of the server
     cache_config: Mapping[str, str] = field(default_factory=dict)  # labels of vLLM's cache_config_info
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Figures of the server. Times are its means over requests that ended in the window."""
+
     preemptions: int | None = None
     finished: int | None = None
     computed_tok_per_s: float | None = None  # prompt tokens that were computed
     generation_tok_per_s: float | None = None
-    queue_ms: float | None = None  # means of the server over requests that ended in the window
+    queue_ms: float | None = None
     prefill_ms: float | None = None
     decode_ms: float | None = None
     server_ttft_ms: float | None = None
@@ -113,27 +115,74 @@ class WindowEvidence:
     draft_tokens: int | None = None  # per draft
     engines_kv_spread: float | None = None
     engines_waiting: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, window: Window, **more: Any) -> "Served":
+        """Return the figures of a window, at its end or while it lasts. `more`: further fields."""
+        return cls(
+            preemptions=whole(server_figures.PREEMPTIONS.number(window)),
+            finished=whole(server_figures.FINISHED.number(window)),
+            computed_tok_per_s=server_figures.COMPUTED_RATE.number(window),
+            generation_tok_per_s=server_figures.GENERATION_RATE.number(window),
+            queue_ms=server_figures.QUEUE.number(window),
+            prefill_ms=server_figures.PREFILL.number(window),
+            decode_ms=server_figures.DECODE.number(window),
+            server_ttft_ms=server_figures.TTFT.number(window),
+            server_itl_ms=server_figures.ITL.number(window),
+            **more,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSide:
+    """Figures of the client. `attributed`: of the turns that this server answered; else of those of all servers."""
+
     behind: bool = False  # turns were sent to another address than that of the metrics page
-    attributed: bool = True  # the turns below are those that this server answered; else those of all servers
+    attributed: bool = True
     client_ttft_ms: float | None = None
     round_trip_ms: float | None = None  # median over these turns, of the network to the server or the first proxy
     client_gap_ms: float | None = None  # median gap; the mean, where most events arrive together
     events_per_arrival: float | None = None
     client_delay_p99_ms: float | None = None
-    client_cpu_share: float | None = None
+    client_cpu_share: float | None = None  # of the busiest worker
     client_reasons: tuple[ClientReason, ...] = ()  # in the measure phase
     tokens_per_event: float | None = None
-    # Mean ITL at the lowest and the highest third of running requests.
+
+
+@dataclass(frozen=True, slots=True)
+class ItlByLoad:
+    """ITL of the client by the load. `itl_by_running`: means at the lowest and the highest third of running requests."""
+
     itl_by_running: tuple[float, float] | None = None
     itl_alone_ms: float | None = None  # lowest mean ITL of a second of the run
     load_ratio: float | None = None  # mean number of decoding requests over that in this second
-    # Prefix-cache hits of all servers over the whole run.
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRun:
+    """Figures and limits of the run. `expected_hit_rate`, `counted_hit_rate`: of the prefix caches of all servers."""
+
     expected_hit_rate: float | None = None
     counted_hit_rate: float | None = None
     slo: Mapping[str, float] = field(default_factory=dict)
     troubled: bool = False  # turns failed, or the server stopped answering or restarted
     rates: str | None = None  # rates of an open loop without growth, as text
     missed: tuple[str, ...] = ()  # latency limits that the run missed: gates, SLO
+
+
+@dataclass(frozen=True, slots=True)
+class WindowEvidence:
+    """Evidence of a window. diagnosis.json has the fields of all parts but the scrapes side by side."""
+
+    start_s: float
+    end_s: float
+    target: str
+    scrapes: Scrapes
+    setup: Setup = Setup()
+    served: Served = Served()
+    client: ClientSide = ClientSide()
+    itl: ItlByLoad = ItlByLoad()
+    run: WholeRun = WholeRun()
 
     @property
     def length_s(self) -> float:
@@ -192,25 +241,3 @@ def option_of(command: Sequence[str], option: str) -> str | None:
             following = command[index + 1] if index + 1 < len(command) else ""
             return value if sign else "" if following.startswith("--") else following
     return None
-
-
-# Figures whose fields in `WindowEvidence` have their names.
-_SAME_NAMES = (
-    server_figures.GENERATION_RATE,
-    server_figures.QUEUE,
-    server_figures.PREFILL,
-    server_figures.DECODE,
-)
-
-
-def of_server(window: Window) -> dict[str, Any]:
-    """Return the fields of `WindowEvidence` that are figures of the server over a window, at its end or while it lasts."""
-    return {
-        server_figures.PREEMPTIONS.key: whole(server_figures.PREEMPTIONS.number(window)),
-        **{row.key: row.number(window) for row in _SAME_NAMES},
-    } | dict(  # noqa: C408  names of fields, no keys of figures
-        finished=whole(server_figures.FINISHED.number(window)),
-        computed_tok_per_s=server_figures.COMPUTED_RATE.number(window),
-        server_ttft_ms=server_figures.TTFT.number(window),
-        server_itl_ms=server_figures.ITL.number(window),
-    )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferload.base.numbers import number, percent
-from inferload.servers.bottleneck.evidence import Floats, WindowEvidence, mean_of
+from inferload.servers.bottleneck.evidence import Floats, Served, WindowEvidence, mean_of
 from inferload.servers.bottleneck.finding import (
     HIGH_KV_USAGE,
     MAX_PREEMPTION_RATIO,
@@ -22,19 +22,11 @@ from inferload.servers.bottleneck.finding import (
 
 def preemption(evidence: WindowEvidence) -> Finding | None:
     """Return the finding that requests are preempted and computed again."""
-    if not evidence.preemptions or evidence.finished is None:
+    preemptions, finished = evidence.served.preemptions, evidence.served.finished
+    if not preemptions or finished is None or preemptions / max(1, finished) <= MAX_PREEMPTION_RATIO:
         return None
-    share = evidence.preemptions / max(1, evidence.finished)
-    if share <= MAX_PREEMPTION_RATIO:
-        return None
-    return Finding(
-        "preemption-thrash",
-        5.0,
-        (
-            f"{evidence.preemptions} preemptions, {evidence.finished} requests finished: preempted requests are recomputed",
-        ),
-        figures=f"{evidence.preemptions} preemptions, {evidence.finished} requests finished",
-    )
+    figures = f"{preemptions} preemptions, {finished} requests finished"
+    return Finding("preemption-thrash", 5.0, (f"{figures}: preempted requests are recomputed",), figures=figures)
 
 
 def sequence_slots(evidence: WindowEvidence) -> Finding | None:
@@ -43,8 +35,8 @@ def sequence_slots(evidence: WindowEvidence) -> Finding | None:
         return None
     usage = mean_of(evidence.scrapes.kv_usage[evidence.scrapes.waits])
     share_full = _share_at_max_num_seqs(evidence)
-    if share_full is not None and evidence.max_num_seqs is not None:
-        return _known_slots(evidence, evidence.max_num_seqs * evidence.engines, share_full, usage)
+    if share_full is not None and evidence.setup.max_num_seqs is not None:
+        return _known_slots(evidence, evidence.setup.max_num_seqs * evidence.setup.engines, share_full, usage)
     if usage is not None and usage >= HIGH_KV_USAGE:
         return None
     running = evidence.scrapes.running[evidence.scrapes.waits]
@@ -60,7 +52,7 @@ def _known_slots(evidence: WindowEvidence, slots: int, share_full: float, usage:
     if share_full < 0.5:
         return None
     # vLLM checks max_num_seqs before it allocates blocks, so a full batch is the limit at any KV-cache usage.
-    certain = share_full >= MIN_SHARE_FULL and (usage is None or usage < HIGH_KV_USAGE) and evidence.engines == 1
+    certain = share_full >= MIN_SHARE_FULL and (usage is None or usage < HIGH_KV_USAGE) and evidence.setup.engines == 1
     sentences = (
         _queue(evidence),
         f"in {percent(share_full)} of these all {slots} sequence slots (max-num-seqs) were in use",
@@ -85,10 +77,10 @@ def _waiting(evidence: WindowEvidence) -> str:
 
 def _share_at_max_num_seqs(evidence: WindowEvidence) -> float | None:
     """Return the share of the queued scrapes with max_num_seqs requests running; None if unknown."""
-    if evidence.max_num_seqs is None:
+    if evidence.setup.max_num_seqs is None:
         return None
     running = evidence.scrapes.running[evidence.scrapes.waits]
-    return mean_of(np.where(np.isnan(running), np.nan, running >= evidence.max_num_seqs * evidence.engines))
+    return mean_of(np.where(np.isnan(running), np.nan, running >= evidence.setup.max_num_seqs * evidence.setup.engines))
 
 
 def _usage(usage: float | None) -> str:
@@ -110,13 +102,10 @@ class _Heads:
 
 def _heads(evidence: WindowEvidence) -> _Heads | None:
     """Return the heads of the queue; None if unknown, as for several engines, whose queues are published as a sum."""
-    if evidence.engines > 1 or evidence.kv is None:
+    kv, scrapes = evidence.setup.kv, evidence.scrapes
+    if evidence.setup.engines > 1 or kv is None:
         return None
-    waits = evidence.scrapes.waits
-    free, needed = (
-        evidence.kv.free(evidence.scrapes.kv_usage[waits]),
-        evidence.kv.needed(evidence.scrapes.head_tokens[waits]),
-    )
+    free, needed = kv.free(scrapes.kv_usage[scrapes.waits]), kv.needed(scrapes.head_tokens[scrapes.waits])
     known = ~np.isnan(free) & ~np.isnan(needed)
     return _Heads(needed[known], free[known]) if known.any() else None
 
@@ -131,7 +120,7 @@ def head_could_refute(finding: Finding, evidence: WindowEvidence) -> bool:
     """Return True for a cause of a queue whose rule has not been checked against the head of the queue, which is unknown."""
     if head_exceeds_free(evidence) is not None or evidence.waiting_share < QUEUED_SHARE:
         return False
-    return finding.code == "prefill-bound" or (finding.code == "queue-bound" and evidence.max_num_seqs is None)
+    return finding.code == "prefill-bound" or (finding.code == "queue-bound" and evidence.setup.max_num_seqs is None)
 
 
 def kv_cache(evidence: WindowEvidence) -> Finding | None:
@@ -145,10 +134,10 @@ def kv_cache(evidence: WindowEvidence) -> Finding | None:
         sentences = (queue, _usage(usage), "the prompt length of the head of the queue is not known")
         figures = f"KV {percent(usage)}, {_waiting(evidence)}"
         return Finding("kv-bound", 3.0, sentences, probable=True, figures=figures)
-    if heads is None or evidence.kv is None or not head_exceeds_free(evidence):
+    if heads is None or evidence.setup.kv is None or not head_exceeds_free(evidence):
         return None
     needed, free, all_blocks = (
-        f"{value:,.0f}" for value in (*map(np.median, (heads.needed, heads.free)), evidence.kv.usable)
+        f"{value:,.0f}" for value in (*map(np.median, (heads.needed, heads.free)), evidence.setup.kv.usable)
     )
     return Finding(
         "kv-bound",
@@ -156,7 +145,7 @@ def kv_cache(evidence: WindowEvidence) -> Finding | None:
         (
             queue,
             f"in {percent(heads.exceeding)} of these the head of the queue needed more KV-cache blocks ({needed}) than were "
-            f"free ({free} of {all_blocks}, each of {evidence.kv.size:,} tokens)",
+            f"free ({free} of {all_blocks}, each of {evidence.setup.kv.size:,} tokens)",
             f"{_usage(usage)}: a request is admitted only if its whole prompt fits",
         ),
         figures=f"the next prompt needs {needed} blocks, {free} of {all_blocks} free, {_waiting(evidence)}",
@@ -169,14 +158,16 @@ def prefill(evidence: WindowEvidence) -> Finding | None:
         return None
     if evidence.waiting_share >= QUEUED_SHARE:
         return _queued_prefill(evidence)
-    times = evidence.queue_ms, evidence.prefill_ms, evidence.decode_ms
-    if None in times:
+    served = evidence.served
+    queue_ms, prefill_ms, decode_ms = served.queue_ms, served.prefill_ms, served.decode_ms
+    if queue_ms is None or prefill_ms is None or decode_ms is None:
         return None
-    queue_ms, prefill_ms, decode_ms = (time_ms or 0.0 for time_ms in times)
     if prefill_ms <= 0.7 * (queue_ms + prefill_ms) or prefill_ms <= 0.5 * (prefill_ms + decode_ms):
         return None
     figures = f"mean prefill time is {number(prefill_ms)} ms, mean decode time {number(decode_ms)} ms"
-    return Finding("prefill-bound", 2.5, (f"few requests waited; {figures}", *_computed(evidence)), figures=figures)
+    return Finding(
+        "prefill-bound", 2.5, (f"few requests waited; {figures}", *_computed(evidence.served)), figures=figures
+    )
 
 
 def _queued_prefill(evidence: WindowEvidence) -> Finding | None:
@@ -185,14 +176,13 @@ def _queued_prefill(evidence: WindowEvidence) -> Finding | None:
     share_full, exceeds = _share_at_max_num_seqs(evidence), head_exceeds_free(evidence)
     proven = share_full is not None and exceeds is not None  # neither slots nor blocks were missing
     why = "with free sequence slots and KV cache" if proven else "without evidence for another cause"
-    sentences = (f"{_queue(evidence)}, {why}: the token budget of a step is the limit", *_computed(evidence))
+    sentences = (f"{_queue(evidence)}, {why}: the token budget of a step is the limit", *_computed(evidence.served))
     figures = f"{_running(evidence)} running, {_waiting(evidence)}, {why}"
     return Finding("prefill-bound", 3.5 if proven else 2.4, sentences, probable=not proven, figures=figures)
 
 
-def _computed(evidence: WindowEvidence) -> tuple[str, ...]:
-    if evidence.computed_tok_per_s is None or evidence.generation_tok_per_s is None:
+def _computed(served: Served) -> tuple[str, ...]:
+    computed, generated = served.computed_tok_per_s, served.generation_tok_per_s
+    if computed is None or generated is None:
         return ()
-    return (
-        f"{evidence.computed_tok_per_s:,.0f} prompt tok/s computed, {evidence.generation_tok_per_s:,.0f} tok/s generated",
-    )
+    return (f"{computed:,.0f} prompt tok/s computed, {generated:,.0f} tok/s generated",)

@@ -10,7 +10,7 @@ from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.figures.rate_figures import HELD_EVENTS, joined_on_the_way
 from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
-from inferload.servers.bottleneck.evidence import WindowEvidence
+from inferload.servers.bottleneck.evidence import ItlByLoad, WindowEvidence
 from inferload.servers.bottleneck.finding import BUSY_CLIENT, QUEUED_SHARE, Finding
 
 KEPT_UP = "kept-up"
@@ -34,13 +34,13 @@ class CauseRule:
 def _client(evidence: WindowEvidence) -> Finding | None:
     """Return the client as the primary cause if it invalidates the measurement, else as a contributing cause."""
     sentences = []
-    delay, gap, share = evidence.client_delay_p99_ms, _gap_ms(evidence), evidence.client_cpu_share
-    delayed = _is_late(evidence)
+    delay, gap, share = evidence.client.client_delay_p99_ms, _gap_ms(evidence), evidence.client.client_cpu_share
+    delayed = delay is not None and gap is not None and delay >= LEAST_DELAY_MS and delay > LATE_CLIENT * gap
     if delayed:
         sentences.append(f"client delay p99 is {number(delay)} ms, the typical gap of a stream {number(gap)} ms")
     if share is not None and share > BUSY_CLIENT:
         sentences.append(f"the busiest client process used {percent(share)} of a core")
-    reasons = evidence.client_reasons
+    reasons = evidence.client.client_reasons
     sentences += [reason.text.partition(";")[0] for reason in reasons if reason.code != "client_delay" or not delayed]
     decisive = (
         (delayed and delay is not None and gap is not None and delay > gap)
@@ -52,52 +52,43 @@ def _client(evidence: WindowEvidence) -> Finding | None:
 
 def _gap_ms(evidence: WindowEvidence) -> float | None:
     """Return the typical gap of a stream: that of the server, if what is between has joined its events."""
-    known = [gap for gap in (evidence.client_gap_ms, evidence.server_itl_ms) if gap is not None]
+    known = [gap for gap in (evidence.client.client_gap_ms, evidence.served.server_itl_ms) if gap is not None]
     return max(known, default=None)
-
-
-def _is_late(evidence: WindowEvidence) -> bool:
-    """Return True if the client's own delay changes the gaps."""
-    delay, gap = evidence.client_delay_p99_ms, _gap_ms(evidence)
-    return delay is not None and gap is not None and delay >= LEAST_DELAY_MS and delay > LATE_CLIENT * gap
 
 
 def is_held(evidence: WindowEvidence) -> bool:
     """Return True if events arrive together that a late client has not joined."""
-    joined = joined_on_the_way(evidence.events_per_arrival, evidence.client_delay_p99_ms, _gap_ms(evidence))
+    client = evidence.client
+    joined = joined_on_the_way(client.events_per_arrival, client.client_delay_p99_ms, _gap_ms(evidence))
     return joined is not None and joined > HELD_EVENTS
 
 
 def _held(evidence: WindowEvidence) -> Finding | None:
-    if not evidence.attributed or not is_held(evidence):
+    if not evidence.client.attributed or not is_held(evidence):
         return None
-    gap = evidence.server_itl_ms
+    gap = evidence.served.server_itl_ms
     apart = "" if gap is None else f"; the server's mean gap is {number(gap)} ms"
-    figures = f"{number(evidence.events_per_arrival)} events arrive together{apart}"
-    return Finding(
-        "stream-held",
-        6.0,
-        (figures, "TTFT and ITL are those of what holds the stream, not the server's"),
-        figures=figures,
-    )
+    figures = f"{number(evidence.client.events_per_arrival)} events arrive together{apart}"
+    theirs = "TTFT and ITL are those of what holds the stream, not the server's"
+    return Finding("stream-held", 6.0, (figures, theirs), figures=figures)
 
 
 def _extra_ms(evidence: WindowEvidence) -> float | None:
     """Return the part of TTFT between client and server, if it matters. The server's own TTFT includes its queue."""
-    client, server = evidence.client_ttft_ms, evidence.server_ttft_ms
-    if not evidence.attributed or client is None or server is None or is_held(evidence):
+    client, server = evidence.client.client_ttft_ms, evidence.served.server_ttft_ms
+    if not evidence.client.attributed or client is None or server is None or is_held(evidence):
         return None
     return client - server if client - server > max(_LEAST_EXTRA_MS, 0.1 * server) else None
 
 
 def _both(evidence: WindowEvidence) -> str:
     """Format TTFT of client and server."""
-    client, server = evidence.client_ttft_ms, evidence.server_ttft_ms
+    client, server = evidence.client.client_ttft_ms, evidence.served.server_ttft_ms
     return f"mean TTFT is {number(client)} ms at the client, {number(server)} ms in the server, its queue included"
 
 
 def _network(evidence: WindowEvidence) -> Finding | None:
-    extra_ms, trip_ms = _extra_ms(evidence), evidence.round_trip_ms
+    extra_ms, trip_ms = _extra_ms(evidence), evidence.client.round_trip_ms
     if extra_ms is None or trip_ms is None or trip_ms <= 0.5 * extra_ms:
         return None
     trip = f"the round trip of the network is {number(trip_ms)} ms"
@@ -106,107 +97,105 @@ def _network(evidence: WindowEvidence) -> Finding | None:
 
 def _before_server(evidence: WindowEvidence) -> Finding | None:
     """Return the finding that requests wait, unless the network or an API server that uses a whole core explains it."""
-    extra_ms, trip_ms, cpu = _extra_ms(evidence), evidence.round_trip_ms, evidence.server_cpu_share
+    extra_ms, trip_ms, cpu = _extra_ms(evidence), evidence.client.round_trip_ms, evidence.served.server_cpu_share
     if extra_ms is None or _network(evidence) is not None or (cpu is not None and cpu > _BUSY_FRONT_END):
         return None
-    if not evidence.behind and evidence.client_reasons:  # a busy machine, on which the server may be too
+    if not evidence.client.behind and evidence.client.client_reasons:  # a busy machine, on which the server may be too
         return None
     trip = "" if trip_ms is None else f"; a round trip of the network takes {number(trip_ms)} ms"
     figures = _both(evidence)
     sentences = (figures, f"requests wait {number(extra_ms)} ms before the server counts them{trip}")
-    if not evidence.behind:
+    if not evidence.client.behind:
         late = "in a proxy at this address, or because the API server or its machine reads them late"
         return Finding("before-server", 2.0, (*sentences, late), probable=True, figures=figures)
     if cpu is None:
         late = "in what is between, or because the API server, whose CPU time is not known, reads them late"
         return Finding("before-server", _BETWEEN_WEIGHT, (*sentences, late), probable=True, figures=figures)
-    weight = 4.5 if extra_ms > (evidence.server_ttft_ms or 0.0) else _BETWEEN_WEIGHT
+    weight = 4.5 if extra_ms > (evidence.served.server_ttft_ms or 0.0) else _BETWEEN_WEIGHT
     return Finding("before-server", weight, sentences, figures=figures)
 
 
 def _front_end(evidence: WindowEvidence) -> Finding | None:
     sentences: list[str] = []
-    merged, speculates = evidence.tokens_per_event, evidence.mean_acceptance_length is not None
-    batches = evidence.stream_interval is None or evidence.stream_interval > 1  # merged events are configured
+    merged, interval, busy = (
+        evidence.client.tokens_per_event,
+        evidence.setup.stream_interval,
+        evidence.served.server_cpu_share,
+    )
+    speculates = evidence.served.mean_acceptance_length is not None
+    batches = interval is None or interval > 1  # merged events are configured
     if merged is not None and merged > 1.05 and not speculates and not batches:
         sentences.append(
             f"{merged:.2f} tokens per event without speculation: the API server merges events because it cannot send them in time"
         )
-    if evidence.server_cpu_share is not None and evidence.server_cpu_share > _BUSY_FRONT_END:
-        sentences.append(f"the API server process used {evidence.server_cpu_share:.2f} of a core")
+    if busy is not None and busy > _BUSY_FRONT_END:
+        sentences.append(f"the API server process used {busy:.2f} of a core")
     return Finding("front-end-bound", 2.0, tuple(sentences)) if sentences else None
 
 
 def _decode(evidence: WindowEvidence) -> Finding | None:
-    queue, prefill, decode = evidence.queue_ms, evidence.prefill_ms, evidence.decode_ms
+    served, slo = evidence.served, evidence.run.slo
+    queue, prefill, decode = served.queue_ms, served.prefill_ms, served.decode_ms
     if evidence.waiting_share >= QUEUED_SHARE or queue is None or prefill is None or decode is None:
         return None
     whole = queue + prefill + decode
-    computed, generated = evidence.computed_tok_per_s, evidence.generation_tok_per_s
+    computed, generated = served.computed_tok_per_s, served.generation_tok_per_s
     unknown = computed is None or generated is None
     if decode <= 0.8 * whole or (computed is not None and generated is not None and computed >= generated):
         return None
-    itl, limit = evidence.server_itl_ms, evidence.slo.get(TPOT.key) or evidence.slo.get(ITL.key)
-    rises = evidence.itl_by_running is not None and evidence.itl_by_running[1] > 1.15 * evidence.itl_by_running[0]
-    more = (
-        evidence.load_ratio is not None and evidence.load_ratio > 1.3
-    )  # else a slow ITL is not the effect of the load
-    slow = more and itl is not None and evidence.itl_alone_ms is not None and itl > 1.3 * evidence.itl_alone_ms
+    itl, limit = served.server_itl_ms, slo.get(TPOT.key) or slo.get(ITL.key)
     over = itl is not None and limit is not None and itl > limit
-    if not (over or rises or slow):
+    rise = _rise(evidence.itl)
+    if not (over or rise or _slower(itl, evidence.itl)):
         return None
     sentences = [f"few requests waited; decode is {percent(decode / whole)} of the request time"]
     if itl is not None:
         sentences.append(f"the server's mean ITL is {number(itl)} ms" + (f", its limit {limit:g} ms" if over else ""))
-    if rises and evidence.itl_by_running is not None:
-        sentences.append(
-            f"ITL rises with the number of running requests: {number(evidence.itl_by_running[0])} to "
-            f"{number(evidence.itl_by_running[1])} ms"
-        )
-    return Finding("decode-bound", 2.2 if over else 1.8, tuple(sentences), probable=unknown)
+    return Finding("decode-bound", 2.2 if over else 1.8, (*sentences, *rise), probable=unknown)
+
+
+def _rise(itl: ItlByLoad) -> list[str]:
+    if itl.itl_by_running is None or itl.itl_by_running[1] <= 1.15 * itl.itl_by_running[0]:
+        return []
+    few, many = map(number, itl.itl_by_running)
+    return [f"ITL rises with the number of running requests: {few} to {many} ms"]
+
+
+def _slower(itl_ms: float | None, by_load: ItlByLoad) -> bool:
+    """Return True if ITL is above its lowest value at a higher load; at the same load, this is not the effect of the load."""
+    alone_ms, ratio = by_load.itl_alone_ms, by_load.load_ratio
+    return itl_ms is not None and alone_ms is not None and ratio is not None and ratio > 1.3 and itl_ms > 1.3 * alone_ms
 
 
 def _cache_miss(evidence: WindowEvidence) -> Finding | None:
-    expected, counted = evidence.expected_hit_rate, evidence.counted_hit_rate
+    expected, counted = evidence.run.expected_hit_rate, evidence.run.counted_hit_rate
     if expected is None or counted is None or expected - counted <= 0.10:
         return None
+    hits = f"{percent(counted)} of the prompt tokens were prefix-cache hits"
     return Finding(
-        "cache-miss-bound",
-        2.8,
-        (
-            f"{percent(counted)} of the prompt tokens were prefix-cache hits; an unlimited cache would have had "
-            f"{percent(expected)}",
-        ),
-        probable=True,
+        "cache-miss-bound", 2.8, (f"{hits}; an unlimited cache would have had {percent(expected)}",), probable=True
     )
 
 
 def _speculation(evidence: WindowEvidence) -> Finding | None:
-    length, drafted = evidence.mean_acceptance_length, evidence.draft_tokens
+    length, drafted = evidence.served.mean_acceptance_length, evidence.served.draft_tokens
     if length is None or not drafted or length >= 1.3:
         return None
-    return Finding(
-        "speculation",
-        1.5,
-        (f"{length:.2f} tokens per step at {drafted} draft tokens: compare with a run without speculation",),
-        probable=True,
-    )
+    text = f"{length:.2f} tokens per step at {drafted} draft tokens: compare with a run without speculation"
+    return Finding("speculation", 1.5, (text,), probable=True)
 
 
 def _deferred(evidence: WindowEvidence) -> Finding | None:
-    deferred = np.nansum(evidence.scrapes.deferred) if len(evidence.scrapes.deferred) else 0.0
-    waiting = deferred + (np.nansum(evidence.scrapes.capacity) if len(evidence.scrapes.capacity) else 0.0)
+    deferred = np.nansum(evidence.scrapes.deferred)
+    waiting = deferred + np.nansum(evidence.scrapes.capacity)
     if not waiting or deferred / waiting <= 0.2:
         return None
-    return Finding(
-        "deferred",
-        3.0,
-        (f"{percent(deferred / waiting)} of the waiting requests wait for something other than capacity",),
-    )
+    text = f"{percent(deferred / waiting)} of the waiting requests wait for something other than capacity"
+    return Finding("deferred", 3.0, (text,))
 
 
 def _unbalanced(evidence: WindowEvidence) -> Finding | None:
-    spread, waiting = evidence.engines_kv_spread, evidence.engines_waiting
+    spread, waiting = evidence.served.engines_kv_spread, evidence.served.engines_waiting
     alone = len(waiting) > 1 and max(waiting) > 0.5 and sorted(waiting)[-2] < 0.05
     if (spread is None or spread <= 0.3) and not alone:
         return None
@@ -216,25 +205,29 @@ def _unbalanced(evidence: WindowEvidence) -> Finding | None:
 
 def _kept_up(evidence: WindowEvidence) -> Finding | None:
     """Return the headroom of a server that kept up."""
-    if evidence.troubled or evidence.waiting_share >= QUEUED_SHARE:
+    run = evidence.run
+    if run.troubled or evidence.waiting_share >= QUEUED_SHARE or (run.rates is None and not evidence.waiting_known):
         return None
-    if evidence.rates is None and not evidence.waiting_known:
-        return None
-    sentences = [] if evidence.rates is None else [evidence.rates]
+    sentences = [] if run.rates is None else [run.rates]
     if evidence.waiting_known:
         sentences.append(f"requests waited for capacity in {percent(evidence.waiting_share)} of the scrapes")
-    if evidence.missed:
-        sentences.append(f"latencies miss their limit although few requests waited: {', '.join(evidence.missed)}")
+    if run.missed:
+        sentences.append(f"latencies miss their limit although few requests waited: {', '.join(run.missed)}")
     headroom = _headroom(evidence)
     figures = "; ".join([*sentences[-1:], *headroom[:1]])
-    return Finding(KEPT_UP, 0.1, (*sentences, *headroom, *_steady(evidence)), figures=figures)
+    return Finding(
+        KEPT_UP,
+        0.1,
+        (*sentences, *headroom, *_steady(evidence.served.server_itl_ms, evidence.itl.itl_alone_ms)),
+        figures=figures,
+    )
 
 
 def _headroom(evidence: WindowEvidence) -> list[str]:
     running, usage = (values[~np.isnan(values)] for values in (evidence.scrapes.running, evidence.scrapes.kv_usage))
-    sentences = []
-    if len(running) and evidence.max_num_seqs is not None:
-        slots = evidence.max_num_seqs * evidence.engines
+    cap, sentences = evidence.setup.max_num_seqs, []
+    if len(running) and cap is not None:
+        slots = cap * evidence.setup.engines
         sentences.append(
             f"at most {running.max():.0f} of {slots} sequence slots were in use ({percent(running.max() / slots)}), "
             f"{number(running.mean())} on average"
@@ -248,8 +241,7 @@ def _headroom(evidence: WindowEvidence) -> list[str]:
     return sentences
 
 
-def _steady(evidence: WindowEvidence) -> list[str]:
-    itl, alone = evidence.server_itl_ms, evidence.itl_alone_ms
+def _steady(itl: float | None, alone: float | None) -> list[str]:
     if itl is None or alone is None:
         return []
     if itl <= 1.1 * alone:
@@ -398,8 +390,8 @@ class WindowDiagnosis:
 
 def judge(evidence: WindowEvidence) -> WindowDiagnosis:
     """Apply all rules to a window. Gaps of a held stream, and of the turns of other servers, say nothing about the server."""
-    if is_held(evidence) or not evidence.attributed:
-        evidence = replace(evidence, itl_by_running=None, itl_alone_ms=None, load_ratio=None)
+    if is_held(evidence) or not evidence.client.attributed:
+        evidence = replace(evidence, itl=ItlByLoad())
     findings = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
     causes = [finding for finding in findings if finding.code != KEPT_UP]
     return WindowDiagnosis(evidence, tuple(sorted(causes or findings, key=lambda finding: -finding.weight)))

@@ -5,8 +5,9 @@ which checks its own data against them before the load starts.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -88,11 +89,17 @@ class DataFacts(Protocol):
 
 
 class Opened(DataFacts, Protocol):
-    """Opened data of one class: scripts of its sessions."""
+    """Opened data of one class: scripts of its sessions. `file`: of the class of a live agent; None: of another kind."""
+
+    file: Path | None = None
 
     def script(self, index: int, rng: Random, notes: Notes) -> Script:
         """Return the script of session `index`, drawn with its own random numbers."""
         ...
+
+    def arrivals_s(self) -> Iterator[float] | None:
+        """Return the start time of each session; None for data without them."""
+        return None
 
 
 def same_as_master(name: str, digest: str | None, findings: DataFindings) -> None:

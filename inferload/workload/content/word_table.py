@@ -3,6 +3,7 @@
 import math
 import struct
 from collections.abc import Sequence
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -36,11 +37,6 @@ class WordTable:
         self._size = len(words)
         self._words = np.array(words, dtype=object)
         self._costs = np.array(costs, dtype=np.int64)
-        self._table = tuple(self._words[np.arange(_TABLE) % self._size].tolist())
-        picks = np.arange(_TABLE) * _STRIDE % _TABLE % self._size
-        passages = picks.reshape(_PASSAGES, PASSAGE)  # the words of each
-        self._passages = [" ".join(line) for line in self._words[passages].tolist()]
-        self._passage_costs = (self._costs[passages].sum(axis=1) if costs else np.zeros(_PASSAGES, int)).tolist()
 
     def reachable(self, tokens: int) -> bool:
         """Return whether some words cost so many tokens together."""
@@ -53,8 +49,9 @@ class WordTable:
         if count >= _LONG:
             words, cost = self.draw(PASSAGE + count % PASSAGE, rng)  # single words first: no two texts begin alike
             numbers = (np.frombuffer(rng.randbytes(2 * (count // PASSAGE - 1)), "<u2") % _PASSAGES).tolist()
-            words += map(self._passages.__getitem__, numbers)
-            return words, cost + sum(map(self._passage_costs.__getitem__, numbers))
+            texts, costs = self._passages
+            words += map(texts.__getitem__, numbers)
+            return words, cost + sum(map(costs.__getitem__, numbers))
         drawn = rng.randbytes(2 * count)  # little-endian: the same words on any machine
         if count < _LOOKED_UP and self._each is not None:
             table = self._table
@@ -71,6 +68,18 @@ class WordTable:
             words.append(rng.choice(self._by_cost[cost]))
             tokens -= cost
         return words
+
+    @cached_property
+    def _table(self) -> tuple[str, ...]:
+        """Word of each 16-bit number."""
+        return tuple(self._words[np.arange(_TABLE) % self._size].tolist())
+
+    @cached_property
+    def _passages(self) -> tuple[list[str], list[int]]:
+        """Passages and their costs."""
+        picks = (np.arange(_TABLE) * _STRIDE % _TABLE % self._size).reshape(_PASSAGES, PASSAGE)  # the words of each
+        costs = self._costs[picks].sum(axis=1) if len(self._costs) else np.zeros(_PASSAGES, int)
+        return [" ".join(line) for line in self._words[picks].tolist()], costs.tolist()
 
     def _cost_of(self, picks: _Picks) -> int:
         if self._each is not None:

@@ -80,12 +80,15 @@ def describe(scenario: Scenario, data: DataContext | None = None) -> str:
     return "\n".join(row_text(title, lines) for title, lines in plan_of(scenario, data).rows if lines)
 
 
-def plan_of(scenario: Scenario, data: DataContext | None = None) -> Plan:
-    """Return the plan. Without requests that are known before the run, the rows on them have no lines."""
+def plan_of(scenario: Scenario, data: DataContext | None = None, *, hits: bool = True) -> Plan:
+    """Return the plan. Without requests that are known before the run, the rows on them have no lines.
+
+    `hits`: with the rows on the prefix cache, which take most of the time.
+    """
     source = Sessions(scenario, data)
     load = planned_load(scenario, source, SampleSize(SAMPLE, SAMPLE_TURNS))
     sample = expected(load.sessions)
-    drawn = _drawn_rows(scenario, source, load, sample) if sample.prompt_tokens else {"session": _data(source)}
+    drawn = _drawn_rows(scenario, source, load, sample, hits) if sample.prompt_tokens else {"session": _data(source)}
     known = {
         "scenario": [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"],
         **dict(fixed_load_rows(scenario)),
@@ -118,17 +121,20 @@ def fixed_load_rows(scenario: Scenario) -> list[Row]:
     return [("arrivals", scenario.arrivals.in_words(scenario.phases.measure_s)), ("phases", _phases(scenario))]
 
 
-def _drawn_rows(scenario: Scenario, source: Sessions, load: PlannedLoad, sample: Expected) -> dict[str, list[str]]:
+def _drawn_rows(
+    scenario: Scenario, source: Sessions, load: PlannedLoad, sample: Expected, hits: bool
+) -> dict[str, list[str]]:
     """Return the rows on drawn sessions."""
-    cache, missing, estimated = PlannedCache(scenario, load.sessions), _not_counted(load), _estimated(source, load)
+    cache = PlannedCache(scenario, load.sessions) if hits else None
+    missing, estimated = _not_counted(load), _estimated(source, load)
     return {
-        "classes": cache.class_lines(),
+        "classes": cache.class_lines() if cache else [],
         "data": _data(source),
         "session": [*_session(sample), *_limits(source, sample), *missing],
         "request": [*_request(scenario, sample), *estimated, *missing],
         "load": [*_load(scenario, load, sample), *_in_all(load), *estimated, *missing],
         "numbers": [*_numbers(scenario, load), *missing],
-        "cache": [*cache.cache_lines(), *missing],
+        "cache": [*cache.cache_lines(), *missing] if cache else [],
     }
 
 

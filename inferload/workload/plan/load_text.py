@@ -6,8 +6,8 @@ from contextlib import suppress
 import msgspec
 
 from inferload.base.errors import UsageError
-from inferload.base.marks import Mark
 from inferload.base.numbers import number
+from inferload.base.rundir import Mark
 from inferload.scenario.scenario import Scenario
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.describe import Expected, fixed_load_rows, plan_of, row_text
@@ -43,7 +43,7 @@ def load_text(scenario: Scenario, marks: Sequence[Mark], data: DataContext | Non
     rows, sample = fixed_load_rows(scenario), None
     if data is not None:
         with suppress(UsageError):  # a file may be gone since the run
-            plan = plan_of(scenario, data)
+            plan = plan_of(scenario, data, hits=False)
             rows, sample = [row for row in plan.rows if row[0] in _DRAWN], plan.sample
     changes = [mark for mark in marks if mark.kind == "users"]
     by = {title: [mark for mark in changes if mark.by == name] for name, title in _CHANGED_BY.items()}

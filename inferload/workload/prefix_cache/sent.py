@@ -180,3 +180,42 @@ class SentHits:
 
 def _is_tools(span: Span) -> bool:
     return isinstance(span.identity, tuple) and bool(span.identity) and span.identity[0] == "tools"
+
+
+class RoutedCaches:
+    """Expected hits on servers with an unlimited cache each, for two ways of routing: sessions stay, or turns take turns.
+
+    Sessions are added in the order of their first turns.
+    """
+
+    def __init__(self, servers: int, block: int, template: ChatTemplate = NO_TEMPLATE) -> None:
+        self.servers = servers
+        self._stay = SentHits(block, template)
+        self._in_turn = SentHits(block, template)
+        self._sessions = 0
+
+    @property
+    def stay(self) -> Hits:
+        """Hits if each session stays on one server, sessions go to the servers in turn."""
+        return self._stay.sums.hits
+
+    @property
+    def in_turn(self) -> Hits:
+        """Hits if turns go to the servers in turn, in the order in which they were sent."""
+        return self._in_turn.sums.hits
+
+    @property
+    def texts(self) -> int:
+        """Number of texts in the caches."""
+        return self._stay.texts + self._in_turn.texts
+
+    def session(
+        self, index: int, script: Callable[[int], Script], isolated: Isolation, turns: Mapping[str, SentTurn]
+    ) -> None:
+        """Add the sent turns of a session, on other servers than they were sent to. `script`: a new one of a session."""
+        home = self._sessions % self.servers
+        self._sessions += 1
+        staying = {name: replace(turn, server=home) for name, turn in turns.items()}
+        dealt = {name: replace(turn, server=turn.place % self.servers) for name, turn in turns.items()}
+        self._stay.session(index, script(index), isolated, staying)
+        self._in_turn.session(index, script(index), isolated, dealt)

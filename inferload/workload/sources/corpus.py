@@ -13,7 +13,7 @@ from inferload.scenario.schema.sources import Corpus
 from inferload.workload.content.data import DataContext
 from inferload.workload.content.messages import SHARED, Piece
 from inferload.workload.content.token_estimate import SAMPLE_CHARS, SAMPLES, counting
-from inferload.workload.sources.api import Source, SourceSession
+from inferload.workload.sources.api import AnswerLengths, Source, SourceSession
 
 # Phrases of each subject: actor, object, state, place or time.
 _SUBJECTS: Mapping[str, tuple[str, str, str, str]] = {
@@ -140,7 +140,7 @@ class CorpusSource(Source):
     digest: str | None = None
     draws = False
 
-    def __init__(self, source: Corpus, data: DataContext, class_name: str) -> None:
+    def __init__(self, source: Corpus, class_name: str, data: DataContext, _answers: AnswerLengths) -> None:
         self._seed = data.seed
         self._counting = counting(source.chars_per_token, data.of(class_name))
         self._shared = lru_cache(maxsize=1024)(self._written)

@@ -12,11 +12,14 @@ from typing import Any
 from inferload.base.errors import UsageError
 from inferload.scenario.files import data_files
 from inferload.scenario.schema.sources import Columns, FileSource, HuggingFace
+from inferload.workload.content.data import DataContext
 from inferload.workload.json_values import decode_json
 from inferload.workload.sources import file_records
 from inferload.workload.sources import index as indexes
+from inferload.workload.sources.api import AnswerLengths
 from inferload.workload.sources.file_records import Decode, Raw
 from inferload.workload.sources.index import Index
+from inferload.workload.sources.recorded import RecordedSource
 
 _LARGE_BYTES = 64 << 20  # reading a larger file prints a message
 
@@ -153,3 +156,18 @@ def _rows(source: HuggingFace) -> Any:
         raise UsageError(
             f"data set {source.dataset}, split {source.split}: {problem}; check access to the hub, or give a folder"
         ) from error
+
+
+def files(form: FileForm) -> Callable[[FileSource, str, DataContext, AnswerLengths], RecordedSource]:
+    """Return the function that opens a source that is one file of this form."""
+    return lambda source, class_name, data, answers: RecordedSource(
+        source, FileReader(source, data.origin, form), class_name, data, answers
+    )
+
+
+open_sharegpt, open_jsonl, open_csv = files(JSON_ARRAY), files(JSON_VALUES), files(TABLE)
+
+
+def open_hub(source: HuggingFace, class_name: str, data: DataContext, answers: AnswerLengths) -> RecordedSource:
+    """Open a data set of the hub."""
+    return RecordedSource(source, HubReader(source), class_name, data, answers)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from inferload.scenario.schema.sources import PrefixRepetition, RandomLengths, VllmDraws
+from inferload.workload.content.data import DataContext
 from inferload.workload.content.messages import SHARED, Piece
-from inferload.workload.sources.api import Source, SourceSession, SourceTurn
+from inferload.workload.sources.api import AnswerLengths, Source, SourceSession, SourceTurn
 
 # Prompts with the same start are beginnings of one text of so many tokens, or of their own length if it is greater.
 _WHOLE = 32_768
@@ -21,6 +22,9 @@ class SyntheticSource(Source):
 
     digest: str | None = None
     draws = False
+
+    def __init__(self, source: Any, _class_name: str, data: DataContext, _answers: AnswerLengths) -> None:
+        self._source, self._seed = source, data.seed
 
     def session(self, index: int, rng: Random) -> SourceSession | None:
         """Return None: the scenario sets turns and lengths."""
@@ -46,9 +50,10 @@ class RandomLengthSource(SyntheticSource):
     """
 
     draws = True
+    _source: RandomLengths
 
-    def __init__(self, source: RandomLengths) -> None:
-        self._source = source
+    def __init__(self, source: RandomLengths, *others: Any) -> None:
+        super().__init__(source, *others)
         self._drawn = None if source.draws is None else vllm_draws(source, source.draws)
 
     def session(self, index: int, rng: Random) -> SourceSession | None:
@@ -111,9 +116,10 @@ def around(mean: int, ratio: float, rng: Random) -> int:
 class PrefixSource(SyntheticSource):
     """Single requests with one of several prefixes; `prefixes` consecutive sessions use each prefix once."""
 
-    def __init__(self, source: PrefixRepetition, seed: int) -> None:
-        self._source = source
-        self._seed = seed
+    _source: PrefixRepetition
+
+    def __init__(self, source: PrefixRepetition, *others: Any) -> None:
+        super().__init__(source, *others)
         self._order = lru_cache(maxsize=4)(self._drawn)
 
     def session(self, index: int, rng: Random) -> SourceSession | None:

@@ -52,7 +52,7 @@ def test_a_step_of_the_wall_clock_is_marked_and_changes_no_measure(
     words = ("--headless", "--host", simulator.url, "--scenario", str(file), "--run-dir", str(run_dir), "--processes")
     ports = ("--master-bind-host", "127.0.0.1", "--master-bind-port", str(port), "--master-port", str(port))
     env = {"LD_PRELOAD": str(preloaded), "INFERLOAD_CLOCKSTEP": str(step), "INFERLOAD_READER": reader}
-    fleet = Fleet("processes", start(*words, str(WORKERS), *ports, cwd=tmp_path, env=env))
+    fleet = Fleet(start(*words, str(WORKERS), *ports, cwd=tmp_path, env=env))
     try:
         wait_for_measure_phase(run_dir)
         finished = simulator.stats()["requests"]["finished"]

@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
+from e2e_runs import FinishedRun, Sandbox, check_counts, run_cases, scenario
 
 TURNS = 40
 PIECES = 5
@@ -99,8 +99,7 @@ def through_gateway(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(through_gateway, ())
-def test_odd_connections_cost_no_turn(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_odd_connections_cost_no_turn(ended: FinishedRun) -> None:
     check_counts(ended)
     sent, turns = ended.seen["sent"], ended.summary["turns"]
     assert (turns["sent"], turns["ok"]) == (TURNS, TURNS)
@@ -116,12 +115,11 @@ def test_odd_connections_cost_no_turn(run_pool: RunPool, run_case: RunCase) -> N
 
 
 @run_cases(through_gateway, ())
-def test_the_proxy_is_named_without_its_login(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_the_proxy_is_named_without_its_login(ended: FinishedRun) -> None:
     proxy = ended.seen["proxy"]
     assert ended.seen["without_login"] == 0
     assert ended.summary["run"]["proxies"] == {TARGET: proxy}
-    (target,) = json.loads((ended.run_dir / "run.json").read_text())["targets"]
+    (target,) = ended.manifest["targets"]
     assert target["proxy"] == proxy
     assert f"through the proxy {proxy} (HTTP_PROXY)" in ended.text
     note = f"the requests to {TARGET} went through the proxy {proxy}"

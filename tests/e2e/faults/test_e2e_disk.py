@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import locust_process
+import psutil
 import pytest
 from e2e_runs import (
     FinishedRun,
     Fleet,
     RunCase,
-    RunPool,
     Sandbox,
     check_complete,
     check_counts,
@@ -31,16 +31,14 @@ from summaries import summarised
 from inferload.base import rundir
 
 LIMIT_BYTES = 512  # smaller than any table of the run
-AT_ONCE = 4
+AT_ONCE = 2
 SLOW_S = 0.15  # of each write to a slow disk
 
 
-def execute(
-    sandbox: Sandbox, mode: str, harm: Callable[[Fleet], None], env: dict[str, str] | None = None
-) -> FinishedRun:
+def execute(sandbox: Sandbox, mode: str, harm: Callable[[Fleet], None]) -> FinishedRun:
     """Run, and call `harm` in the measure phase."""
     file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
-    fleet = sandbox.fleet(mode, "--host", sandbox.simulator().url, "--scenario", str(file), env=env)
+    fleet = sandbox.fleet(mode, "--host", sandbox.simulator().url, "--scenario", str(file))
     wait_for_measure_phase(sandbox.run_dir)
     harm(fleet)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
@@ -70,11 +68,13 @@ def full_for_a_while(sandbox: Sandbox, mode: str, number: int) -> FinishedRun:
 
 
 def size_limit(sandbox: Sandbox, mode: str) -> FinishedRun:
-    def limit(fleet: Fleet) -> None:
-        for pid in fleet.pids():
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES, LIMIT_BYTES))
+    def limit(_fleet: Fleet) -> None:
+        for process in psutil.process_iter():  # by folder: the scraper is a child of the fork server
+            with contextlib.suppress(psutil.Error):
+                if process.cwd() == str(sandbox.folder):
+                    process.rlimit(resource.RLIMIT_FSIZE, (LIMIT_BYTES, LIMIT_BYTES))
 
-    return execute(sandbox, mode, limit, {"INFERLOAD_FRESH": "1"})  # else the scraper is a child of the fork server
+    return execute(sandbox, mode, limit)
 
 
 def folders_removed(sandbox: Sandbox, mode: str) -> FinishedRun:
@@ -128,9 +128,7 @@ def check(ended: FinishedRun, error: str) -> None:
 
 
 @run_cases(slow, ("processes",), soak=[("local",)])
-def test_a_slow_disk_loses_no_turn(run_case: RunCase, run_pool: RunPool) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_a_slow_disk_loses_no_turn(ended: FinishedRun) -> None:
     check_complete(ended)
     records = ended.summary["turn_records"]
     assert records["counted"] == records["at_hand"] == len(ended.turns) > 0
@@ -141,8 +139,7 @@ def test_a_slow_disk_loses_no_turn(run_case: RunCase, run_pool: RunPool) -> None
 
 
 @run_cases(full_for_a_while, ("processes", errno.ENOSPC), soak=[("local", errno.EDQUOT)])
-def test_a_disk_that_is_full_for_a_while_loses_the_records_of_that_time(run_case: RunCase, run_pool: RunPool) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_disk_that_is_full_for_a_while_loses_the_records_of_that_time(ended: FinishedRun, run_case: RunCase) -> None:
     check(ended, os.strerror(run_case.arguments[1]))
     records = ended.summary["turn_records"]
     assert records["counted"] - records["lost"] == records["at_hand"] == len(ended.turns) > 0
@@ -150,11 +147,9 @@ def test_a_disk_that_is_full_for_a_while_loses_the_records_of_that_time(run_case
 
 
 @run_cases(size_limit, ("processes",))
-def test_a_run_whose_summary_cannot_be_written_prints_it(run_case: RunCase, run_pool: RunPool) -> None:
-    ended = run_pool.result(run_case)
+def test_a_run_whose_summary_cannot_be_written_prints_it(ended: FinishedRun) -> None:
     too_large = os.strerror(errno.EFBIG)
     assert ended.code == 3, ended.text
-    assert "Traceback" not in ended.text, ended.text
     assert "measurement INVALID" in ended.text
     assert f"{ended.run_dir / rundir.TURNS}: {too_large}" in ended.text
     assert f"{rundir.LOCUST_HISTORY}: {too_large}" in ended.text
@@ -164,8 +159,7 @@ def test_a_run_whose_summary_cannot_be_written_prints_it(run_case: RunCase, run_
 
 
 @run_cases(folders_removed, ("processes",))
-def test_removal_of_folders_during_a_run_makes_it_invalid(run_case: RunCase, run_pool: RunPool) -> None:
-    ended = run_pool.result(run_case)
+def test_removal_of_folders_during_a_run_makes_it_invalid(ended: FinishedRun) -> None:
     check(ended, os.strerror(errno.ENOENT))
     (reason,) = [reason for reason in ended.summary["verdict"]["reasons"] if reason["code"] == "write_error"]
     assert rundir.SERVER_METRICS in reason["text"]
@@ -173,8 +167,7 @@ def test_removal_of_folders_during_a_run_makes_it_invalid(run_case: RunCase, run
 
 
 @run_cases(full_disk, ("processes",), soak=[("local",)])
-def test_a_full_disk_makes_the_run_invalid(run_case: RunCase, run_pool: RunPool) -> None:
-    ended = run_pool.result(run_case)
+def test_a_full_disk_makes_the_run_invalid(ended: FinishedRun) -> None:
     if ended is None:
         pytest.skip("no right to mount a small disk")
     check(ended, os.strerror(errno.ENOSPC))
@@ -183,16 +176,8 @@ def test_a_full_disk_makes_the_run_invalid(run_case: RunCase, run_pool: RunPool)
 def at_once(sandbox: Sandbox) -> FinishedRun:
     """Make several headless runs of one scenario, which begin in the same second, in one folder."""
     file = scenario(sandbox.folder, arrivals__users=1, phases={"warmup_s": 0, "measure_s": 1, "drain_s": 20})
-    words = (
-        "--headless",
-        "--host",
-        sandbox.simulator().url,
-        "--scenario",
-        str(file),
-        "--no-report",
-        "--on-invalid",
-        "warn",
-    )
+    url = sandbox.simulator().url
+    words = f"--headless --host {url} --scenario {file} --no-report --on-invalid warn".split()
     running = [locust_process.start(*words, cwd=sandbox.folder) for _ in range(AT_ONCE)]
     try:
         codes = [process.exit_code() for process in running]
@@ -204,8 +189,7 @@ def at_once(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(at_once, ())
-def test_runs_at_once_have_directories_of_their_own(run_case: RunCase, run_pool: RunPool) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_runs_at_once_have_directories_of_their_own(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     folder = ended.run_dir
     made = [path for path in folder.iterdir() if not path.is_symlink()]

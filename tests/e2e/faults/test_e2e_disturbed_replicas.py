@@ -1,12 +1,13 @@
 """A replica behind a proxy that stops, ends or is slow is named during the run and in its report."""
 
 from contextlib import AbstractContextManager, closing
+from typing import Any
 
 import disturbances
 import gateways
 from balancer import RequestBalancer
 from disturbances import Disturbance, Named
-from e2e_runs import RunCase, RunPool, Sandbox, run_cases, scenario, wait_until
+from e2e_runs import RunCase, Sandbox, run_cases, scenario, wait_until
 from simulator_process import Simulator
 
 SEQUENCES = 4  # that a replica runs at once; the users of the run need three
@@ -53,7 +54,7 @@ def disturbed(sandbox: Sandbox, kind: Disturbance) -> tuple[Named, str]:
 
 
 @run_cases(disturbed, ("stopped",), ("slowed",), gateways=[("killed",)])
-def test_a_disturbed_replica_is_named(run_pool: RunPool, run_case: RunCase) -> None:
-    found, target = run_pool.result(run_case)
+def test_a_disturbed_replica_is_named(ended: Any, run_case: RunCase) -> None:
+    found, target = ended
     (kind,) = run_case.arguments
     disturbances.check(found, target, kind)

@@ -4,17 +4,7 @@ import os
 import signal
 
 import surfaces
-from e2e_runs import (
-    FinishedRun,
-    RunCase,
-    RunPool,
-    Sandbox,
-    check_counts,
-    run_cases,
-    scenario,
-    wait_for_measure_phase,
-    wait_until,
-)
+from e2e_runs import FinishedRun, Sandbox, check_counts, run_cases, scenario, wait_for_measure_phase, wait_until
 
 from inferload.results.verdict import failures
 
@@ -37,8 +27,7 @@ def crashed(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(crashed, ())
-def test_a_crashed_server_is_the_first_finding(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_crashed_server_is_the_first_finding(ended: FinishedRun) -> None:
     turns = ended.summary["turns"]
     (stopped,) = ended.summary["stopped_answering"]
     after = [row for row in ended.turns if row["failure"] in ("connect", "cut")]

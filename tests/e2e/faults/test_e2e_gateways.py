@@ -7,7 +7,7 @@ from collections.abc import Callable
 import gateways
 import pytest
 from balancer import RequestBalancer
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
+from e2e_runs import FinishedRun, RunCase, Sandbox, check_counts, run_cases, scenario
 from gateways import Started
 from inferload.analysis.diagnosis.routing import LOSES_HITS, STAYS
 
@@ -50,8 +50,7 @@ def check(ended: FinishedRun) -> None:
 
 
 @run_cases(through, gateways=[*((name, False) for name in BETWEEN), ("sglang-router", True), ("vllm-router", True)])
-def test_a_run_passes_through(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_run_passes_through(ended: FinishedRun, run_case: RunCase) -> None:
     name, named = run_case.arguments
     check(ended)
     unlisted = "the list of models names none; simulator answers" in ended.text
@@ -60,9 +59,8 @@ def test_a_run_passes_through(run_pool: RunPool, run_case: RunCase) -> None:
 
 @pytest.mark.soak
 @run_cases(through, ("LiteLLM", False), ("LiteLLM", True))
-def test_a_run_passes_through_litellm(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_passes_through_litellm(ended: FinishedRun, run_case: RunCase) -> None:
     """It lists no model."""
-    ended: FinishedRun = run_pool.result(run_case)
     check(ended)
     assert ("does not list model simulator" in ended.text) == run_case.arguments[1]
 
@@ -101,8 +99,7 @@ def balanced(sandbox: Sandbox, by_session: bool, named: bool) -> FinishedRun:
 
 
 @run_cases(balanced, (False, False), gateways=[(False, True), (True, False), (True, True)])
-def test_hits_that_a_balancer_loses_are_found(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_hits_that_a_balancer_loses_are_found(ended: FinishedRun, run_case: RunCase) -> None:
     by_session, named = run_case.arguments
     assert ended.code == 0, ended.text
     findings = json.loads((ended.run_dir / "diagnosis.json").read_text())["run"]["findings"]

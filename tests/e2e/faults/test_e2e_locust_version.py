@@ -1,10 +1,12 @@
 """Runs with a Locust to which an adaptation does not fit, and with untested versions."""
 
-import json
 import re
+from pathlib import Path
 
+import locust_process
 import pytest
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases
+from e2e_runs import FinishedRun, Sandbox, run_cases
+from test_e2e_books import TASKS
 
 NEWER = """
 import locust
@@ -33,44 +35,23 @@ import locust
 
 locust.__version__ = "2.45.0"
 """
-USERS = """
-from locust import constant, task
-from inferload.users import InferenceUser
-
-
-class Support(InferenceUser):
-    wait_time = constant(0.1)
-
-    @task
-    def ask(self):
-        self.chat("How do I reset my password?", max_tokens=4)
-"""
 
 
 def left_out(sandbox: Sandbox) -> FinishedRun:
-    locustfile = sandbox.folder / "mine.py"
-    locustfile.write_text(NEWER + CHANGED + USERS)
+    locustfile = sandbox.locustfile(NEWER + CHANGED + TASKS)
     words = ("--host", sandbox.simulator().url, "-u", "2", "-r", "2", "-t", "2s", "--on-invalid", "warn")
     fleet = sandbox.fleet("by_hand", *words, workers=1, locustfile=locustfile)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.master.text)
 
 
-def refused(sandbox: Sandbox, change: str) -> FinishedRun:
-    locustfile = sandbox.folder / "mine.py"
-    locustfile.write_text(change + USERS)
-    fleet = sandbox.fleet("local", "--host", "http://127.0.0.1:1", locustfile=locustfile)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
-
-
 @run_cases(left_out, ())
-def test_an_adaptation_that_does_not_fit_is_skipped_with_a_warning(run_pool: RunPool, run_case: RunCase) -> None:
-    ended = run_pool.result(run_case)
+def test_an_adaptation_that_does_not_fit_is_skipped_with_a_warning(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
-    workers, masters = json.loads((ended.run_dir / "run.json").read_text())["adaptations_left_out"]
+    workers, masters = ended.manifest["adaptations_left_out"]
     consequence = "turns of tasks without name= are counted under the name of their user class"
     assert workers == {"name": "task_names", "consequence": consequence}
     assert masters["name"] == "web_run_time"
-    assert {row["class"] for row in ended.turns} == {"Support"}
+    assert {row["class"] for row in ended.turns} == {"Asker"}
     (reason,) = [reason for reason in ended.summary["verdict"]["reasons"] if reason["code"] == "locust_adaptation"]
     assert (reason["level"], reason["value"]) == ("suspect", 1)
     assert f"(task_names: {consequence})" in reason["text"]
@@ -84,22 +65,17 @@ def test_an_adaptation_that_does_not_fit_is_skipped_with_a_warning(run_pool: Run
 
 
 @pytest.mark.parametrize(
-    ("run_case", "line"),
+    ("change", "line"),
     [
-        (
-            RunCase("start", refused, (START_CHANGED,)),
-            r"inferload: locust \S+: start, stop .* tested with 2\.46\.0 to 2\.47\.0: .*",
-        ),
-        (
-            RunCase("older", refused, (OLDER,)),
-            r"inferload: locust 2\.45\.0: inferload needs 2\.46\.0 or newer; pip install .*",
-        ),
+        (START_CHANGED, r"inferload: locust \S+: start, stop .* tested with 2\.46\.0 to 2\.47\.0: .*"),
+        (OLDER, r"inferload: locust 2\.45\.0: inferload needs 2\.46\.0 or newer; pip install .*"),
     ],
-    ids=str,
+    ids=["start", "older"],
 )
-def test_an_unsupported_locust_is_refused_in_one_line(run_pool: RunPool, run_case: RunCase, line: str) -> None:
-    ended = run_pool.result(run_case)
-    assert ended.code == 2, ended.text
-    (message,) = ended.text.splitlines()
+def test_an_unsupported_locust_is_refused_in_one_line(change: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(change + TASKS)
+    words = ("--headless", "--host", "http://127.0.0.1:1")
+    refused = locust_process.start(*words, cwd=tmp_path, locustfile=tmp_path / "mine.py")
+    assert refused.exit_code() == 2, refused.text
+    (message,) = refused.lines
     assert re.fullmatch(line, message), message
-    assert not ended.run_dir.exists()

@@ -10,8 +10,6 @@ from e2e_runs import (
     PATIENCE_S,
     TOO_MANY_TOKENS,
     FinishedRun,
-    RunCase,
-    RunPool,
     Sandbox,
     check_complete,
     check_counts,
@@ -24,7 +22,6 @@ from e2e_runs import (
 )
 
 USERS = 6
-MEASURE_S = 6  # less than the 8 s without a heartbeat after which workers end a load by themselves
 INVALID = 3
 
 
@@ -47,29 +44,22 @@ def orphaned(sandbox: Sandbox, mode: str, measure_s: int, **changes: Any) -> Fin
     return FinishedRun(sandbox.run_dir, codes.pop(), fleet.text, simulator.stats()["requests"])
 
 
-@run_cases(orphaned, ("processes", 300), ("by_hand", MEASURE_S))
-def test_workers_of_a_killed_master_end_the_load_and_keep_their_turns(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
-    assert ended.code == INVALID
-    silences_s = re.findall(r"master: no heartbeat for ([\d.]+) s; load stopped", ended.text)
-    assert len(silences_s) == 2, ended.text
+def check_orphans(text: str, rows: list[dict[str, Any]], started: int) -> None:
+    """Check that two workers without a master ended in time, with all of their turns. `started`: requests at the server."""
+    silences_s = re.findall(r"master: no heartbeat for ([\d.]+) s; load stopped", text)
+    assert len(silences_s) == 2, text
     assert max(map(float, silences_s)) < 10
-    assert ended.text.count(f"Shutting down (exit code {INVALID})") == 2, ended.text
-    rows = ended.turns
+    assert text.count(f"Shutting down (exit code {INVALID})") == 2, text
     assert {row["worker"] for row in rows} == {"w0", "w1"}
-    assert ended.simulator_stats is not None
-    assert len(rows) == ended.simulator_stats["started"] - 1  # the preflight's turn
+    assert len({row["turn_id"] for row in rows}) == len(rows) == started - 1  # the preflight's turn
     assert {row["status"] for row in rows} == {200}
     assert all(row["finish_reason"] for row in rows)
 
 
-@run_cases(orphaned, ("by_hand", MEASURE_S))
-def test_without_a_master_workers_end_the_load_at_its_planned_end(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    for worker in ("w0", "w1"):
-        sent_ns = [row["sent_ns"] for row in ended.turns if row["worker"] == worker]
-        assert max(sent_ns) - min(sent_ns) < MEASURE_S * 1e9
+@run_cases(orphaned, ("processes", 300))
+def test_workers_of_a_killed_master_end_the_load_and_keep_their_turns(ended: FinishedRun) -> None:
+    assert ended.simulator_stats is not None
+    check_orphans(ended.text, ended.turns, ended.simulator_stats["started"])
 
 
 @mostly_idle
@@ -78,8 +68,7 @@ def orphaned_with_long_streams(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(orphaned_with_long_streams, ())
-def test_without_a_master_workers_keep_to_the_drain_limit(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_without_a_master_workers_keep_to_the_drain_limit(ended: FinishedRun) -> None:
     assert ended.code == INVALID
     assert len(ended.turns) == USERS
     assert not any(row["finish_reason"] for row in ended.turns)
@@ -103,9 +92,7 @@ def suspended(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(suspended, ())
-def test_a_run_continues_after_its_master_was_suspended(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "Traceback" not in ended.text, ended.text
+def test_a_run_continues_after_its_master_was_suspended(ended: FinishedRun) -> None:
     assert "no heartbeat" not in ended.text
     check_counts(ended)
     check_complete(ended)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,13 +13,13 @@ from typing import Any
 
 import msgpack
 import pytest
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases, scenario, wait_for_measure_phase, wait_until
+from e2e_runs import FinishedRun, Sandbox, run_cases, scenario, wait_for_measure_phase, wait_until
 from locust import __version__ as locust_version
 from locust_process import LocustProcess, listening, start
 from ports import unused_port
 from worker_peer import peer
 
-PAIRS = 20 if os.environ.get("INFERLOAD_SOAK") else 2
+PAIRS = 20 if os.environ.get("INFERLOAD_SOAK") else 1
 
 
 def counted(sandbox: Sandbox, turns: int = 40) -> Path:
@@ -62,9 +63,8 @@ def simultaneous(sandbox: Sandbox) -> list[tuple[LocustProcess, Path]]:
 
 
 @run_cases(simultaneous, ())
-def test_simultaneous_runs_with_processes_do_not_share_workers(run_pool: RunPool, run_case: RunCase) -> None:
+def test_simultaneous_runs_with_processes_do_not_share_workers(ended: list[tuple[LocustProcess, Path]]) -> None:
     """A worker of the other run would send its own key, which this run's server refuses."""
-    ended: list[tuple[LocustProcess, Path]] = run_pool.result(run_case)
     assert len(ended) == 2 * PAIRS
     for process, run_dir in ended:
         run = FinishedRun(run_dir, process.exit_code(), process.text)
@@ -80,9 +80,9 @@ def test_simultaneous_runs_with_processes_do_not_share_workers(run_pool: RunPool
 
 def with_stranger(sandbox: Sandbox) -> FinishedRun:
     """Register at the port of a master with forked workers, without its token."""
-    words = ("--host", sandbox.simulator().url, "--scenario", str(counted(sandbox, 200)), "--on-invalid", "warn")
+    words = ("--host", sandbox.simulator().url, "--scenario", str(counted(sandbox, 100)), "--on-invalid", "warn")
     fleet = sandbox.fleet("processes", *words)
-    port = wait_until(lambda: [port for _, port in listening(fleet.master.process.pid)], "the master's port")[0]
+    ((host, port),) = wait_until(lambda: listening(fleet.master.process.pid), "the master's port")
     with peer(port, "stranger") as connection:
         for _ in range(100):
             connection.send(msgpack.packb(["client_ready", locust_version, "stranger"]))
@@ -90,71 +90,48 @@ def with_stranger(sandbox: Sandbox) -> FinishedRun:
         wait_for_measure_phase(sandbox.run_dir)
         code = fleet.exit_code()
         connection.close(linger=0)
-    return FinishedRun(sandbox.run_dir, code, fleet.text)
+    return FinishedRun(sandbox.run_dir, code, fleet.text, seen={"host": host})
 
 
 @run_cases(with_stranger, ())
-def test_a_peer_without_the_token_cannot_reach_a_master_with_forked_workers(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_peer_without_the_token_cannot_reach_a_master_with_forked_workers(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     assert workers_of(ended.run_dir) == 2
+    assert ended.seen["host"] == "127.0.0.1"
     assert "stranger" not in ended.text
     assert "ignored" not in ended.text
 
 
-def by_token(sandbox: Sandbox, of_stranger: str | None) -> FinishedRun:
-    """Start a worker with another token, or none, and then one with the master's. `of_stranger`: that other token."""
+def by_token(sandbox: Sandbox) -> FinishedRun:
+    """Start a worker without a token, one with another token, and three with the token of a master that expects two."""
     token, other = sandbox.folder / "token", sandbox.folder / "other"
     token.write_text(secrets.token_hex(32) + "\n")
+    other.write_text("0123456789abcdef" * 2)
     words = ["--host", sandbox.simulator().url, "--scenario", str(counted(sandbox)), "--token-file", str(token)]
-    fleet = sandbox.fleet("by_hand", *words, "--on-invalid", "warn", workers=0, expected=1)
-    refused: list[str] = []
-    if of_stranger is not None:
-        other.write_text(of_stranger)
-        refused = ["--token-file", str(other)]
-    sandbox.join(fleet, *refused)
-    stranger = fleet.by_hand.pop()
-    stranger.wait_for_line("refused this worker, which has another token or none")
-    sandbox.join(fleet, "--token-file", str(token))
-    code = fleet.exit_code()
-    stranger.process.kill()
-    return FinishedRun(sandbox.run_dir, code, fleet.text, seen={"token": token.read_text().strip()})
+    fleet = sandbox.fleet("by_hand", *words, "--on-invalid", "warn", workers=0, expected=2, web=True)
+    fleet.wait_for_page()
+    for refused in ((), ("--token-file", str(other))):
+        sandbox.join(fleet, *refused)
+        stranger = fleet.by_hand.pop()
+        stranger.wait_for_line("refused this worker, which has another token or none")
+        stranger.kill()
+    for _ in range(3):
+        sandbox.join(fleet, "--token-file", str(token))
+    fleet.master.wait_for_line("3 workers connected")
+    fleet.post("/swarm", user_count=8, spawn_rate=50)
+    fleet.outcome()
+    fleet.master.send(signal.SIGINT)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"token": token.read_text().strip()})
 
 
-@run_cases(by_token, (None,), ("0123456789abcdef0123456789abcdef",))
-def test_a_worker_needs_the_token_of_the_master(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+@run_cases(by_token, ())
+def test_workers_need_the_token_of_the_master_and_expected_ones_are_an_upper_bound(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
-    assert workers_of(ended.run_dir) == 1
+    assert workers_of(ended.run_dir) == 2
+    assert "3 workers are connected; the run uses the first 2" in ended.text
     assert ended.seen["token"] not in ended.text
     files = [path.read_bytes() for path in ended.run_dir.rglob("*") if path.is_file()]
     assert not any(ended.seen["token"].encode() in file for file in files)
-
-
-# -- number of workers
-
-
-def with_spare_worker(sandbox: Sandbox) -> FinishedRun:
-    """Connect three workers to a master that expects two."""
-    words = ["--host", sandbox.simulator().url, "--scenario", str(counted(sandbox))]
-    fleet = sandbox.fleet("by_hand", *words, workers=0, expected=2, web=True)
-    fleet.wait_for_page()
-    for _ in range(3):
-        sandbox.join(fleet)
-    fleet.master.wait_for_line("3 workers connected")
-    fleet.post("/swarm", user_count=8, spawn_rate=50)
-    wait_until((sandbox.run_dir / "summary.json").exists, "the end of the run")
-    fleet.master.send(2)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
-
-
-@run_cases(with_spare_worker, ())
-def test_expected_workers_are_an_upper_bound(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert workers_of(ended.run_dir) == 2
-    assert "3 workers are connected; the run uses the first 2" in ended.text
 
 
 # -- ports in use

@@ -39,17 +39,8 @@ def test_memory_is_constant_with_a_thousand_streams(tmp_path: Path) -> None:
     }
     file.write_text(json.dumps(document))  # JSON is YAML
     with PacedServer(Case("slow", "slow", gap_ms=50), core=1) as server:
-        run = locust_process.start(
-            "--headless",
-            "--scenario",
-            str(file),
-            "--host",
-            server.url,
-            "--on-invalid",
-            "warn",
-            "--no-report",
-            cwd=tmp_path,
-        )
+        words = f"--headless --scenario {file} --host {server.url} --on-invalid warn --no-report".split()
+        run = locust_process.start(*words, cwd=tmp_path)
         try:
             run.wait_for_line("Ramping")
             begun_s, samples_mb = time.monotonic(), []

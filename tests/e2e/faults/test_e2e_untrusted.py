@@ -6,60 +6,14 @@ import json
 import secrets
 import signal
 import socket
-import threading
 import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
 
-from e2e_runs import FinishedRun, Fleet, RunCase, RunPool, Sandbox, run_cases, scenario, wait_until
+from e2e_runs import FinishedRun, Fleet, Sandbox, run_cases, scenario, wait_until
+from echo_server import Echo
 from locust_process import PATIENCE_S
-from test_e2e_bad_input import contents
-
-FORGED = "\x1b[31m\n[2026-01-01 00:00:00] forged/ERROR: x\u202e|`<img src=x>"
-
-
-class Echo:
-    """Completion server that echoes secrets in names, ids, finish reasons, labels and errors."""
-
-    def __init__(self, key: str, header: str) -> None:
-        self.echoed = f"{key} {header}"
-        self.model = f"m {key} {FORGED}"
-        self._turns = 0
-        self._lock = threading.Lock()
-
-    def __call__(self, sock: socket.socket, request: bytes) -> None:
-        """Answer one request."""
-        path = request.split(b" ")[1]
-        if path == b"/v1/models":
-            models = [{"id": self.model, "owned_by": "vllm"}]
-            self._reply(sock, "200 OK", "application/json", json.dumps({"data": models}))
-        elif path == b"/version":
-            self._reply(sock, "200 OK", "application/json", json.dumps({"version": f"1 {self.echoed}{FORGED}"}))
-        elif path == b"/metrics":
-            label = self.echoed + "\x1b[31m"
-            page = f'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{model_name="{label}"}} 1\n'
-            self._reply(sock, "200 OK", "text/plain", page)
-        elif path == b"/v1/chat/completions":
-            with self._lock:
-                self._turns += 1
-            if self._turns % 4 == 3:
-                self._reply(sock, "403 Forbidden", "text/plain", f"{'x' * 260}{self.echoed}{FORGED}")
-            else:
-                self._reply(sock, "200 OK", "text/event-stream", self._answer())
-        else:
-            self._reply(sock, "404 Not Found", "text/plain", "")
-
-    def _answer(self) -> str:
-        text = {"id": self.echoed, "choices": [{"delta": {"content": "a"}, "finish_reason": None}]}
-        end = {"id": self.echoed, "choices": [{"delta": {}, "finish_reason": self.echoed + FORGED}]}
-        usage = {"id": self.echoed, "choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 1}}
-        return "".join(f"data: {json.dumps(event)}\n\n" for event in (text, end, usage)) + "data: [DONE]\n\n"
-
-    def _reply(self, sock: socket.socket, status: str, kind: str, text: str) -> None:
-        body = text.encode()
-        head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
-        sock.sendall(head.encode() + body)
 
 
 def made_secrets(sandbox: Sandbox) -> tuple[str, str, list[str]]:
@@ -69,61 +23,20 @@ def made_secrets(sandbox: Sandbox) -> tuple[str, str, list[str]]:
     return key, header, ["--api-key-file", str(sandbox.folder / "key"), "--header", f"X-Gateway-Key: {header}"]
 
 
-def hostile(sandbox: Sandbox) -> FinishedRun:
-    """Run against a server that echoes secrets."""
+def other_host(sandbox: Sandbox) -> FinishedRun:
+    """Start runs in the web UI with other servers than that of the command line; the second one is allowed there."""
     key, header, words = made_secrets(sandbox)
-    server = sandbox.server(Echo(key, header))
-    file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 24, "drain_s": 20})
-    master = ["--host", server.url, "--scenario", str(file), *words]
-    fleet = sandbox.fleet("by_hand", *master, worker_arguments=words, report=True)
-    code = fleet.exit_code()
-    return FinishedRun(sandbox.run_dir, code, fleet.text, seen={"secrets": (key, header), "requests": server.requests})
-
-
-@run_cases(hostile, ())
-def test_secrets_echoed_by_a_server_are_in_no_output(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    key, header = ended.seen["secrets"]
-    assert any(key.encode() in request and header.encode() in request for request in ended.seen["requests"])
-    assert ended.summary["turns"]["by_failure"]["http_4xx"] > 0
-    assert (ended.run_dir / "report.md").is_file()
-    for name, data in {**contents(ended.run_dir), "output": ended.text.encode()}.items():
-        for secret in (key, header):
-            parts = [secret[at : at + 8].encode() for at in range(len(secret) - 7)]
-            assert not any(part in data for part in parts), f"a secret is in {name}"
-
-
-@run_cases(hostile, ())
-def test_control_characters_of_a_server_are_in_no_output(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert "turn failed (http_4xx 403)" in ended.text
-    for name in ("output", "report.md", "report.html"):
-        text = ended.text if name == "output" else (ended.run_dir / name).read_text()
-        assert "\x1b" not in text, name
-        assert "\u202e" not in text, name
-        assert name == "output" or "<img src=x" not in text.replace("\\<img", ""), name
-        # In HTML a line break is whitespace.
-        assert name == "report.html" or not any(line.startswith("[2026-01-01") for line in text.splitlines()), name
-    report = (ended.run_dir / "report.md").read_text()
-    assert "forged/ERROR" in report
-
-
-def other_host(sandbox: Sandbox, allowed: bool) -> FinishedRun:
-    """Start a run in the web UI with another server than that of the command line."""
-    key, header, words = made_secrets(sandbox)
-    named, other = sandbox.simulator(), sandbox.server(Echo("nothing", "nothing"))
+    others = [sandbox.server(Echo("nothing")) for _ in range(2)]
     file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 12, "drain_s": 20})
-    master = ["--host", named.url, "--scenario", str(file), *words]
-    master += ["--allow-target", other.url] if allowed else []
+    master = ["--host", sandbox.simulator().url, "--scenario", str(file), "--allow-target", others[1].url, *words]
     fleet = sandbox.fleet("by_hand", *master, web=True, worker_arguments=words)
     fleet.wait_for_page()
-    answers = cross_origin(fleet)
-    assert fleet.post("/swarm", user_count=4, spawn_rate=50, host=other.url)["success"]
-    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
+    seen: dict[str, Any] = {"secrets": (key, header), "answers": cross_origin(fleet), "others": others, "runs": [""]}
+    for other in others:
+        assert fleet.post("/swarm", user_count=4, spawn_rate=50, host=other.url)["success"]
+        seen["runs"].append(fleet.outcome(after=seen["runs"][-1])["run_dir"])
     fleet.signal(signal.SIGINT, whole_group=False)
-    code = fleet.exit_code()
-    seen = {"secrets": (key, header), "requests": other.requests, "url": other.url, "answers": answers}
-    return FinishedRun(sandbox.run_dir, code, fleet.text, seen=seen)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen=seen)
 
 
 def cross_origin(fleet: Fleet) -> list[int]:
@@ -151,29 +64,20 @@ def status_of(fleet: Fleet, headers: dict[str, str]) -> int:
         return connection.getresponse().status
 
 
-OTHER_HOST = ((False,), (True,))
-
-
-@run_cases(other_host, *OTHER_HOST)
-def test_only_named_servers_get_the_key(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    (allowed,) = run_case.arguments
-    requests: list[bytes] = ended.seen["requests"]
-    assert sum(b"POST /v1/chat/completions" in request for request in requests) >= 12
-    for secret in ended.seen["secrets"]:
-        carried = [secret.encode() in request for request in requests if not request.startswith(b"GET /metrics")]
-        assert all(carried) if allowed else not any(carried)
-    key = ended.seen["secrets"][0]
-    assert allowed or not any(key.encode() in request for request in requests)
-    manifest: dict[str, Any] = json.loads((ended.run_dir / "run.json").read_text())
-    assert manifest["key_withheld_from"] == ([] if allowed else [ended.seen["url"]])
-    warnings = [line for line in ended.text.splitlines() if "--allow-target" in line]
-    assert len(warnings) == (0 if allowed else 1), ended.text
-
-
-@run_cases(other_host, *OTHER_HOST)
-def test_posts_of_other_origins_are_refused(run_pool: RunPool, run_case: RunCase) -> None:
-    assert run_pool.result(run_case).seen["answers"] == [403] * 6 + [200] * 2
+@run_cases(other_host, ())
+def test_only_named_servers_get_the_key(ended: FinishedRun) -> None:
+    for allowed, other, run_dir in zip((False, True), ended.seen["others"], ended.seen["runs"][1:], strict=True):
+        requests: list[bytes] = other.requests
+        assert sum(b"POST /v1/chat/completions" in request for request in requests) >= 12
+        for secret in ended.seen["secrets"]:
+            carried = [secret.encode() in request for request in requests if not request.startswith(b"GET /metrics")]
+            assert all(carried) if allowed else not any(carried)
+        key = ended.seen["secrets"][0]
+        assert allowed or not any(key.encode() in request for request in requests)
+        manifest = json.loads(Path(run_dir, "run.json").read_text())
+        assert manifest["key_withheld_from"] == ([] if allowed else [other.url])
+    assert sum("--allow-target" in line for line in ended.text.splitlines()) == 1, ended.text
+    assert ended.seen["answers"] == [403] * 6 + [200] * 2, "posts of pages of other origins"
 
 
 LOGIN = """
@@ -181,11 +85,6 @@ import os
 from flask import Blueprint, redirect, request, url_for
 from flask_login import UserMixin, login_user
 from locust import events
-from inferload.users import ScenarioUser
-
-
-class Load(ScenarioUser):
-    pass
 
 
 class Person(UserMixin):
@@ -228,12 +127,10 @@ class Browser:
 
 def with_login(sandbox: Sandbox) -> FinishedRun:
     """Try to steer without a session, then log in and start a run."""
-    named, other = sandbox.simulator(), sandbox.server(Echo("nothing", "nothing"))
+    named, other = sandbox.simulator(), sandbox.server(Echo("nothing"))
     file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 8, "drain_s": 20})
-    locustfile = Path(sandbox.folder, "with_login.py")
-    locustfile.write_text(LOGIN)
     words = ("--host", named.url, "--scenario", str(file), "--web-login")
-    fleet = sandbox.fleet("local", *words, web=True, locustfile=locustfile)
+    fleet = sandbox.fleet("local", *words, web=True, locustfile=sandbox.locustfile(LOGIN))
     fleet.master.wait_for_line("Starting web interface")
     stranger, user = Browser(fleet), Browser(fleet)
     wait_until(lambda: listens(fleet), "the login page")
@@ -255,10 +152,9 @@ def listens(fleet: Fleet) -> bool:
 
 
 @run_cases(with_login, ())
-def test_a_start_without_the_login_has_no_effect(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_start_without_the_login_has_no_effect(ended: FinishedRun) -> None:
     assert ended.seen["paths"] == ["/login"] * 6 + ["/"]
     assert ended.seen["requests"] == []
-    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    manifest = ended.manifest
     assert (manifest["target"], manifest["model"]) == (ended.seen["url"], "simulator")
     assert ended.summary["turns"]["sent"] >= 8

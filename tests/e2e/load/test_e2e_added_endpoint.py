@@ -2,17 +2,18 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 from locust_process import turns_of
 from paths import ROOT
+from scripted_server import ScriptedServer, chunked
 
 ADDED = ROOT / "tests/support/added_endpoint"
 TOKENS = 6
@@ -39,73 +40,38 @@ class Asking(InferenceUser):
 """
 
 
-class Server(ThreadingHTTPServer):
-    """Server of /generate_stream. `bodies`: of its requests; `others`: paths of other posts."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.bodies: list[dict[str, Any]] = []
-        self.others: list[str] = []
-        Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Answers of the server."""
-
-    protocol_version = "HTTP/1.1"
-    server: Server
-
-    def do_GET(self) -> None:
-        page = json.dumps({"data": [{"id": "m"}]}).encode() if self.path == "/v1/models" else b""
-        self.send_response(200 if page else 404)
-        self.send_header("Content-Length", str(len(page)))
-        self.end_headers()
-        self.wfile.write(page)
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.path != "/generate_stream":
-            self.server.others.append(self.path)
-            self.send_response(404)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        self.server.bodies.append(body)
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        limit = (body.get("parameters") or {}).get("max_new_tokens") or 1
-        for number in range(limit):
-            event: dict[str, Any] = {"token": {"text": "word "}, "details": None}
-            if number == limit - 1:
-                event["details"] = {"finish_reason": "length", "generated_tokens": limit}
-            data = b"data:" + json.dumps(event).encode() + b"\n\n"
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
-        self.wfile.write(b"0\r\n\r\n")
-
-    def log_message(self, *_arguments: Any) -> None:
-        pass
+def answer(sock: socket.socket, request: bytes) -> None:
+    """Answer /generate_stream, and the list of models."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    if not head.startswith(b"POST /generate_stream "):
+        page = json.dumps({"data": [{"id": "m"}]}).encode() if head.startswith(b"GET /v1/models ") else b""
+        status = b"200 OK" if page else b"404 Not Found"
+        sock.sendall(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(page), page))
+        return
+    limit = (json.loads(body).get("parameters") or {}).get("max_new_tokens") or 1
+    last = {"finish_reason": "length", "generated_tokens": limit}
+    details = [*[None] * (limit - 1), last]
+    events = [json.dumps({"token": {"text": "word "}, "details": each}).encode() for each in details]
+    sock.sendall(chunked(*(b"data:" + event + b"\n\n" for event in events)))
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as running:
+def server() -> Iterator[ScriptedServer]:
+    with closing(ScriptedServer([answer])) as running:
         yield running
-        running.shutdown()
 
 
-def inferload(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a module of Python with the endpoint."""
+def bodies(server: ScriptedServer) -> list[dict[str, Any]]:
+    """Return the bodies of the requests to the endpoint."""
+    posts = [request for request in server.requests if request.startswith(b"POST /generate_stream ")]
+    return [json.loads(post.partition(b"\r\n\r\n")[2]) for post in posts]
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the endpoint."""
     environment = os.environ | {"PYTHONPATH": str(ADDED)}
     return subprocess.run(
-        [sys.executable, "-m", *arguments],
+        [sys.executable, *arguments],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -115,42 +81,43 @@ def inferload(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_endpoint_from_outside_is_planned_sent_and_reported(server: Server, tmp_path: Path) -> None:
+def ran(locustfile: Path, server: ScriptedServer, run_dir: Path, *words: str) -> str:
+    """Run a locustfile to its end; return its output."""
+    own = f"-f {locustfile} --headless --host {server.url} --run-dir {run_dir} --no-report".split()
+    done = python("-m", "locust", *own, *words, "--metrics-url", "none", "--on-invalid", "warn")
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_an_endpoint_from_outside_is_planned_sent_and_reported(server: ScriptedServer, tmp_path: Path) -> None:
     scenario, run_dir = tmp_path / "generated.yaml", tmp_path / "run"
     scenario.write_text(SCENARIO)
-    plan = inferload("inferload", "plan", str(scenario))
-    assert "sent to /generate_stream" in plan.stdout, plan.stderr
-    ran = inferload(
-        *("inferload", "run", str(scenario), "--host", server.url, "--run-dir", str(run_dir)),
-        *("--metrics-url", "none", "--on-invalid", "warn"),
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert f"requests go to {server.url}/generate_stream" in ran.stderr
-    assert set(server.others) <= {"/tokenize"}
-    assert all(set(body) == {"model", "inputs", "stream", "parameters"} for body in server.bodies)
+    output = ran(ROOT / "locustfiles" / "chat.py", server, run_dir, "--scenario", str(scenario))
+    assert f"requests go to {server.url}/generate_stream" in output
+    posts = {request.split(b" ")[1] for request in server.requests if request.startswith(b"POST ")}
+    assert posts <= {b"/generate_stream", b"/tokenize"}
+    assert all(set(body) == {"model", "inputs", "stream", "parameters"} for body in bodies(server))
     summary = json.loads((run_dir / "summary.json").read_text())
     turns = summary["turns"]
     assert (turns["ok"], turns["failed"]) == (6, 0)
     assert summary["latency"]["ttft_ms"]["count"] == 6
     assert [turn["output_tokens"] for turn in turns_of(run_dir)] == [TOKENS] * 6
     assert "endpoint: generate_stream" in (run_dir / "run.json").read_text()
+    of_vllm = ("import", "vllm bench serve --backend tgi --model m --dataset-name random")
+    commands = (("plan", str(scenario)), ("schema",), of_vllm, ("report", str(run_dir)))
+    done = python("-c", f"from inferload.cli import main\nfor words in {commands}: print('ended', main(words))")
+    plan, schema, line, _report, _end = done.stdout.split("ended 0\n")
+    assert "sent to /generate_stream" in plan, done.stderr
+    assert '"generate_stream"' in schema
+    assert "endpoint: generate_stream" in line
+    assert (run_dir / "report.md").exists()
 
 
-def test_tasks_send_turns_to_an_endpoint_from_outside(server: Server, tmp_path: Path) -> None:
+def test_tasks_send_turns_to_an_endpoint_from_outside(server: ScriptedServer, tmp_path: Path) -> None:
     locustfile, run_dir = tmp_path / "asking.py", tmp_path / "run"
     locustfile.write_text(TASK)
-    ran = inferload(
-        *("locust", "-f", str(locustfile), "--host", server.url, "--headless", "--users", "1", "--run-time", "4s"),
-        *("--run-dir", str(run_dir), "--metrics-url", "none", "--on-invalid", "warn"),
-    )
+    output = ran(locustfile, server, run_dir, "--users", "1", "--run-time", "2s")
     summary = json.loads((run_dir / "summary.json").read_text())
-    assert (summary["turns"]["failed"], summary["exceptions"]["count"]) == (0, 0), ran.stderr
+    assert (summary["turns"]["failed"], summary["exceptions"]["count"]) == (0, 0), output
     assert summary["turns"]["ok"] > 0
-    assert server.bodies[-1]["inputs"] == "Once"
-
-
-def test_an_endpoint_from_outside_is_in_the_schema_and_in_lines_of_vllm() -> None:
-    schema = inferload("inferload", "schema")
-    assert '"generate_stream"' in schema.stdout
-    line = inferload("inferload", "import", "vllm bench serve --backend tgi --model m --dataset-name random")
-    assert "endpoint: generate_stream" in line.stdout, line.stderr
+    assert bodies(server)[-1]["inputs"] == "Once"

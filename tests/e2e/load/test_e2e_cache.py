@@ -1,8 +1,7 @@
 """A server whose prefix cache has the prompts of an earlier run. Other runs: tests/unit/run/test_virtual_cache.py."""
 
-from typing import Any
-
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases, scenario
+import run_modules
+from e2e_runs import FinishedRun, Sandbox, run_cases, scenario
 
 TALK = {
     "workload__turns": 3,
@@ -13,27 +12,24 @@ TALK = {
 }
 
 
-def twice(sandbox: Sandbox, salt: str | None) -> tuple[FinishedRun, FinishedRun]:
-    """Send the same prompts twice to a server."""
+def repeated(sandbox: Sandbox) -> list[FinishedRun]:
+    """Send the same prompts twice to a server, and then others."""
     url = sandbox.simulator("--ttft-ms", "5", "--itl-ms", "2", "--num-gpu-blocks", "20000", paced=False).url
-    file = scenario(sandbox.folder, **TALK, **({} if salt is None else {"cache__salt": salt}))
     ended = []
-    for name in ("first", "second"):
-        sandbox.run_dir = sandbox.folder / name
-        fleet = sandbox.fleet("local", "--host", url, "--scenario", str(file))
+    for number, salt in enumerate(("same", "same", None)):
+        sandbox.run_dir = sandbox.folder / str(number)
+        file = scenario(sandbox.folder, **TALK, **({} if salt is None else {"cache__salt": salt}))
+        words = ("--host", url, "--scenario", str(file))
+        first = {"locustfile": run_modules.LOCUSTFILES, "env": run_modules.FRESH} if number == 0 else {}
+        fleet = sandbox.fleet("local", *words, **first)
         ended.append(FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text))
-    return ended[0], ended[1]
+    run_modules.check(sandbox.folder)
+    return ended
 
 
-def cache(ended: FinishedRun) -> dict[str, Any]:
-    block: dict[str, Any] = ended.summary["cache"]
-    return block
-
-
-@run_cases(twice, ("same",), (None,))
-def test_a_cache_filled_by_an_earlier_run_is_detected(run_pool: RunPool, run_case: RunCase) -> None:
-    first, second = run_pool.result(run_case)
-    salted = run_case.arguments[0] is not None
-    assert "warm_cache" not in first.codes
-    assert ("warm_cache" in second.codes) == salted
-    assert (cache(second)["counted"]["hits"] > cache(second)["expected"]["cached_tokens"]) == salted
+@run_cases(repeated, ())
+def test_a_cache_filled_by_an_earlier_run_is_detected(ended: FinishedRun) -> None:
+    assert ["warm_cache" in run.codes for run in ended] == [False, True, False]
+    for run, warm in zip(ended[1:], (True, False), strict=True):
+        cache = run.summary["cache"]
+        assert (cache["counted"]["hits"] > cache["expected"]["cached_tokens"]) == warm

@@ -58,18 +58,9 @@ def run_overloaded(tmp_path: Path, reader: str, url: str, own: int) -> None:
         arrivals__users=STREAMS,
         arrivals__spawn_per_s=STREAMS,
         workload__output_tokens=100,
-        phases={"warmup_s": 0, "measure_s": 8, "drain_s": 3},
+        phases={"warmup_s": 0, "measure_s": 4, "drain_s": 3},
     )
-    arguments = (
-        "--headless",
-        "--host",
-        url,
-        "--scenario",
-        str(file),
-        "--run-dir",
-        str(tmp_path / "run"),
-        "--no-report",
-    )
+    arguments = f"--headless --host {url} --scenario {file} --run-dir {tmp_path / 'run'} --no-report".split()
     run = locust_process.start(*arguments, cwd=tmp_path, env={"INFERLOAD_READER": reader})
     try:
         os.sched_setaffinity(run.process.pid, {own})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from balancer import ConnectionBalancer, RequestBalancer
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, mostly_idle, run_cases, scenario
+from e2e_runs import FinishedRun, Sandbox, check_counts, mostly_idle, run_cases, scenario
 
 TOKENS = 8
 BALANCERS: dict[str, Callable[[list[int]], RequestBalancer | ConnectionBalancer]] = {
@@ -32,8 +32,7 @@ def balanced(sandbox: Sandbox, kind: str) -> FinishedRun:
 
 
 @run_cases(balanced, ("request-without-start-times",), ("connection",), soak=[("request",)])
-def test_servers_behind_a_balancer_have_a_line_in_place_of_figures(run_pool: RunPool, run_case: RunCase) -> None:
-    ended = run_pool.result(run_case)
+def test_servers_behind_a_balancer_have_a_line_in_place_of_figures(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     check_counts(ended)
     line = f"2 servers behind {ended.seen['url']}: name each with --metrics-url; server figures are left out"
@@ -54,8 +53,7 @@ def test_servers_behind_a_balancer_have_a_line_in_place_of_figures(run_pool: Run
 
 
 @run_cases(balanced, ("request-without-start-times",), ("connection",), soak=[("request",)])
-def test_tokens_behind_a_balancer_are_those_of_the_client(run_pool: RunPool, run_case: RunCase) -> None:
-    ended = run_pool.result(run_case)
+def test_tokens_behind_a_balancer_are_those_of_the_client(ended: FinishedRun) -> None:
     turns = ended.turns
     assert {turn["output_tokens"] for turn in turns if turn["failure"] is None} == {TOKENS}
     counted = sum(turn["output_tokens"] for turn in turns if turn["failure"] is None)

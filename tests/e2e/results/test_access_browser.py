@@ -1,13 +1,10 @@
 """The web UI in a browser: what reports of other machines, and pages of other origins, get of it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import chromium
-import live_page
 import pytest
 import synthetic_run as synthetic
-from chromium import Browser
 from inferload.analysis.report import report
 from live_page import LivePage, OpenPage
 
@@ -16,7 +13,6 @@ from inferload.results.open_run import OpenRun
 
 pytestmark = pytest.mark.browser
 
-DRAWN = "return document.documentElement.dataset.drawn"
 PNG_END = b"IEND\xaeB`\x82"  # the last bytes of a complete file
 # Sets the title to what a script of a page gets of the web UI at `base`.
 TRIES = """<!doctype html><title>waiting</title><a id="link" href="%(base)sinferload/runs">runs</a><script>
@@ -38,18 +34,6 @@ addEventListener("load", async () => {
 });
 </script>
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium.running(tmp_path_factory.mktemp("profile"), 1280, 720) as started:
-        yield started
-
-
-@pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
-    with live_page.pages(browser, tmp_path) as start:
-        yield start
 
 
 def test_reports_and_pages_of_other_origins_reach_nothing(open_page: OpenPage, tmp_path: Path) -> None:
@@ -76,7 +60,7 @@ def draws_and_saves(page: LivePage, folder: Path) -> None:
     browser = page.browser
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
     browser.get(f"{page.url}inferload/runs/good/report.html")
-    page.until(lambda: browser.execute_script(DRAWN) == "all", "the charts")
+    page.until(lambda: chromium.is_drawn(browser), "the charts")
     browser.find_element("id", "theme").click()
     button = browser.find_elements("css selector", "button.png")[0]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)

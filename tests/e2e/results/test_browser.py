@@ -2,15 +2,16 @@
 
 import html
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import chromium
 import locust_process
 import pytest
 from chromium import Browser
+from e2e_runs import FILES, marks_of
+from live_page import OpenPage
 from locust_page import LocustPage
 from ports import unused_port
 from selenium.webdriver.common.by import By
@@ -19,23 +20,6 @@ from simulator_process import Simulator
 
 pytestmark = pytest.mark.browser
 
-FILES = {
-    "run.json",
-    "summary.json",
-    "counts.json",
-    "marks.jsonl",
-    "timeline.csv",
-    "report.html",
-    "report.md",
-    "diagnosis.json",
-    "reconcile.json",
-    "locust_stats.csv",
-    "locust_stats_history.csv",
-    "locust_failures.csv",
-    "locust_exceptions.csv",
-    "turns",
-    "server_metrics",
-}
 COLUMN = "return [...document.querySelectorAll(`#runs td[data-name='${arguments[0]}']`)].map(cell => cell.innerText)"
 ITL_MS = 10.3  # not an integer, so that rounding on the page is detected
 
@@ -49,36 +33,8 @@ return lines.length ? {lines: lines.length, panels: panels.size} : null;
 """
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium.running(tmp_path_factory.mktemp("profile")) as started:
-        yield started
-
-
-@pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., LocustPage]]:
-    """A function that starts Locust with options and opens its page; the console must be without errors at the end."""
-    started: list[locust_process.LocustProcess] = []
-
-    def start(*options: str) -> LocustPage:
-        port = unused_port()
-        web = ("--web-host", "127.0.0.1", "--web-port", str(port))
-        started.append(locust_process.start("--run-dir", str(tmp_path / "run"), *web, *options, cwd=tmp_path))
-        started[-1].wait_for_line("Starting web interface")
-        chromium.complaints(browser)  # discards the messages of earlier pages
-        page = LocustPage(browser, f"http://127.0.0.1:{port}/")
-        page.open()
-        return page
-
-    yield start
-    assert chromium.complaints(browser) == []
-    browser.get("about:blank")  # ends the page's polling before its server ends
-    for each in started:
-        each.kill()
-
-
 def test_the_form_has_the_scenario_first_and_errors_at_their_field(
-    open_page: Callable[..., LocustPage], simulator: Callable[..., Simulator], tmp_path: Path
+    open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path
 ) -> None:
     server, run_dir = simulator("--ttft-ms", "5", "--itl-ms", "2"), tmp_path / "run"
     page = open_page("--set", "workload.turns=1")
@@ -123,9 +79,7 @@ def test_the_form_has_the_scenario_first_and_errors_at_their_field(
     assert_complete(run_dir)
 
 
-def test_a_run_by_hand(
-    open_page: Callable[..., LocustPage], simulator: Callable[..., Simulator], tmp_path: Path
-) -> None:
+def test_a_run_by_hand(open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     server = simulator("--ttft-ms", "30", "--itl-ms", str(ITL_MS))
     page = open_page("--host", server.url, "--scenario", "smoke")
@@ -144,7 +98,7 @@ def test_a_run_by_hand(
     assert str(run_dir) in page.line()
     stop(page, run_dir)
     assert_complete(run_dir)
-    users = [mark for mark in marks(run_dir) if mark["kind"] == "users"]
+    users = [mark for mark in marks_of(run_dir) if mark["kind"] == "users"]
     assert [mark["users"] for mark in users] == [20]
     assert "5 -> 20" in users[0]["text"]
     held = [int(row["users"]) for row in locust_process.csv_rows(run_dir / "timeline.csv") if row["users"]]
@@ -219,14 +173,14 @@ def stop(page: LocustPage, run_dir: Path) -> None:
 
 def assert_complete(run_dir: Path) -> None:
     """Check that the run has exactly the expected files, all with content, and consistent counts."""
-    assert {path.name for path in run_dir.iterdir()} == FILES
+    assert {path.name for path in run_dir.iterdir()} == FILES | {"turns", "server_metrics"}
     assert all(path.is_dir() or path.stat().st_size for path in run_dir.iterdir())
     summary, turns = locust_process.summary_of(run_dir), locust_process.turns_of(run_dir)
     counts = summary["turns"]["by_phase"]["all"]
     assert len(turns) == counts["sent"] == counts["ok"] + counts["failed"] + counts["unfinished"] > 0
     assert counts["ok"] == counts["sent"]
     assert list((run_dir / "server_metrics").glob("*.parquet"))
-    assert [mark["kind"] for mark in marks(run_dir)].count("stop") == 1
+    assert [mark["kind"] for mark in marks_of(run_dir)].count("stop") == 1
 
 
 def assert_statistics_are_the_records(page: LocustPage, run_dir: Path) -> None:
@@ -246,10 +200,6 @@ def assert_statistics_are_the_records(page: LocustPage, run_dir: Path) -> None:
 
 def cell(shown: dict[str, dict[str, str]], row: str, column: str) -> float:
     return float(shown[row][column])
-
-
-def marks(run_dir: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run_dir / "marks.jsonl").read_text().splitlines()]
 
 
 def assert_needs_nothing_but_itself(browser: Browser, report: Path) -> None:

@@ -11,6 +11,7 @@ from inferload import cli
 QUICK = ["--duration", "2s", "--set", "phases.warmup_s=0"]
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_two_servers_are_compared_and_the_folder_can_be_resumed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

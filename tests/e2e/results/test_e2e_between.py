@@ -12,10 +12,12 @@ import gateways
 import pytest
 from balancer import RequestBalancer
 from delayed_link import FAR, NEAR, delayed_link
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, mostly_idle, run_cases, scenario
+from e2e_runs import FinishedRun, RunCase, Sandbox, mostly_idle, run_cases, scenario
 from gateways import Started
+from inferload.analysis.report import report
 from locust_process import ROOT
 
+from inferload.results.open_run import OpenRun
 from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN
 
@@ -61,19 +63,8 @@ def document(ended: FinishedRun, name: str) -> dict[str, Any]:
 def run(sandbox: Sandbox, host: str, pages: list[str], users: int = 6) -> FinishedRun:
     file = scenario(sandbox.folder, arrivals__users=users, **LOAD)
     words = [word for page in pages for word in ("--metrics-url", f"{page}/metrics")]
-    fleet = sandbox.fleet(
-        "local",
-        "--host",
-        host,
-        "--model",
-        "simulator",
-        "--scenario",
-        str(file),
-        *words,
-        "--on-invalid",
-        "warn",
-        report=True,
-    )
+    words += ["--host", host, "--model", "simulator", "--scenario", str(file), "--on-invalid", "warn"]
+    fleet = sandbox.fleet("local", *words, report=True)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
@@ -85,8 +76,7 @@ def behind(sandbox: Sandbox, name: str) -> FinishedRun:
 
 
 @run_cases(behind, ("a proxy that holds",), gateways=[(name,) for name in CASES if not name.startswith("a ")])
-def test_what_is_between_is_named_and_the_client_is_not_blamed(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_what_is_between_is_named_and_the_client_is_not_blamed(ended: FinishedRun, run_case: RunCase) -> None:
     assert ended.code == 0, ended.text
     (server,) = document(ended, "diagnosis.json")["servers"]
     expected = CASES[run_case.arguments[0]][1]
@@ -120,8 +110,7 @@ def routed(sandbox: Sandbox, name: str) -> FinishedRun:
 
 
 @run_cases(routed, ("a balancer",), gateways=[(name,) for name in ROUTERS if not name.startswith("a ")])
-def test_a_slow_replica_is_named_and_the_other_is_not(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_slow_replica_is_named_and_the_other_is_not(ended: FinishedRun) -> None:
     diagnosis = document(ended, "diagnosis.json")
     outlier = next(finding for finding in diagnosis["run"]["findings"] if finding["code"] == OUTLIER)
     assert outlier["sentences"][0].startswith(f"{ended.seen['slow']}: engine TTFT 1,5")
@@ -145,19 +134,20 @@ def across(sandbox: Sandbox, round_trip_ms: int) -> FinishedRun:
         try:
             assert simulator.stdout is not None
             assert b"http://" in simulator.stdout.readline()
-            locust = [sys.executable, "-m", "locust", *words, "--run-dir", str(sandbox.run_dir), "--on-invalid", "warn"]
+            words += ("--run-dir", str(sandbox.run_dir), "--on-invalid", "warn", "--no-report")
+            locust = [sys.executable, "-m", "locust", *words]
             ended = subprocess.run(
                 link.inside(locust), cwd=sandbox.folder, capture_output=True, text=True, check=False, timeout=300
             )
         finally:
             simulator.kill()
             simulator.communicate()
+    report.make(OpenRun(sandbox.run_dir))
     return FinishedRun(sandbox.run_dir, ended.returncode, ended.stdout + ended.stderr)
 
 
 @run_cases(across, (150,), gateways=[(400,)])
-def test_the_round_trip_of_the_network_is_named(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_the_round_trip_of_the_network_is_named(ended: FinishedRun, run_case: RunCase) -> None:
     (round_trip_ms,) = run_case.arguments
     (server,) = document(ended, "diagnosis.json")["servers"]
     assert "network-bound" in {finding["code"] for finding in server["findings"]}, ended.text

@@ -1,6 +1,5 @@
 """The outcome of runs on terminal, summary, report, JUnit, web page and exit code."""
 
-import itertools
 import json
 import os
 import pty
@@ -9,26 +8,14 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import forge
 import pytest
-import surfaces
-from e2e_runs import (
-    PATIENCE_S,
-    FinishedRun,
-    Fleet,
-    RunCase,
-    RunPool,
-    Sandbox,
-    mark,
-    run_cases,
-    scenario,
-    wait_for_measure_phase,
-    wait_until,
-)
-from locust_process import ROOT, start, summary_of, turns_of
-from ports import unused_port
+from e2e_runs import PATIENCE_S, FinishedRun, Fleet, RunCase, Sandbox, mark, marks_of, run_cases, scenario, wait_until
+from locust_process import ROOT, most_at_once, summary_of, turns_of
 from test_e2e_stop import GATES as HOLDING
 
 from inferload import cli
@@ -47,16 +34,6 @@ def measured_s(file: Path) -> float:
     """Return the duration of the measure phase so far, by the run's progress file."""
     lines = file.read_text().splitlines() if file.is_file() else []
     return json.loads(lines[-1])["measured_s"] or 0.0 if lines else 0.0
-
-
-def all_failed(sandbox: Sandbox) -> FinishedRun:
-    """Kill the server at the start of the measure phase."""
-    server = sandbox.simulator()
-    file = scenario(sandbox.folder, phases={"measure_s": 3, "drain_s": 30}, workload__output_tokens=400)
-    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
-    wait_for_measure_phase(sandbox.run_dir)
-    server.process.kill()
-    return ended(sandbox, fleet)
 
 
 def closed_terminal(sandbox: Sandbox) -> tuple[int, Path]:
@@ -82,22 +59,9 @@ def closed_terminal(sandbox: Sandbox) -> tuple[int, Path]:
         process.kill()
 
 
-@run_cases(all_failed, ())
-def test_a_run_whose_turns_all_failed_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    turns = ended.summary["turns"]["by_phase"]["all"]
-    assert turns["ok"] == 0
-    assert turns["failed"] > 0
-    last_lines = "\n".join(ended.text.splitlines()[-5:])
-    assert re.search(r"the server http://\S+ stopped answering at \d+\.\d s: ", last_lines)
-    assert re.search(r": first (connect|cut 200) of \S+ at \d+\.\d s on ", last_lines)
-    headline = rf"failed: {turns['failed']} of {turns['failed']} turns failed(; measurement .*)?"
-    surfaces.check(ended.run_dir, 1, ended.text, "failed", headline)
-
-
 @run_cases(closed_terminal, ())
-def test_closing_the_terminal_stops_the_run_early(run_pool: RunPool, run_case: RunCase) -> None:
-    code, run_dir = run_pool.result(run_case)
+def test_closing_the_terminal_stops_the_run_early(ended: Any) -> None:
+    code, run_dir = ended
     assert code == 143
     assert summary_of(run_dir)["outcome"]["headline"].startswith("stopped early by SIGHUP after ")
     assert (run_dir / rundir.REPORT_HTML).is_file()
@@ -106,84 +70,63 @@ def test_closing_the_terminal_stops_the_run_early(run_pool: RunPool, run_case: R
 # -- the web page
 
 
-def on_the_page(sandbox: Sandbox, outcome: str) -> FinishedRun:
-    """Start a run on the page; it ends as planned or by the page's Stop."""
-    gates = {"failed": GATES, "passed": HOLDING, "stopped": HOLDING}.get(outcome, [])
-    timed = {"run_time": "2s"} if outcome == "passed" else {}  # by the start form
-    measure_s, warmup_s = (2, 0) if outcome == "failed" else (300, 1 if timed else 0)
-    changes: dict[str, Any] = {"phases__measure_s": measure_s, "phases__warmup_s": warmup_s, "gates": gates}
-    file = scenario(sandbox.folder, **changes)
-    server = sandbox.simulator()
+def on_the_page(sandbox: Sandbox, *outcomes: str) -> FinishedRun:
+    """Make runs on the page; each ends as planned, by the start form, or in a ramp by the page's Stop."""
+    fails = outcomes == ("failed",)
+    measure_s, gates = (2, GATES) if fails else (300, HOLDING)
+    file = scenario(sandbox.folder, phases__measure_s=measure_s, phases__warmup_s=0 if fails else 1, gates=gates)
+    server, statuses = sandbox.simulator(), [{"run_dir": ""}]
     fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", web=True)
     fleet.wait_for_page()
-    assert fleet.post("/swarm", user_count=2, spawn_rate=50, **timed)["success"]
-    wait_for_measure_phase(sandbox.run_dir)
-    if outcome == "stopped":
-        wait_until(lambda: server.stats()["requests"]["finished"] > 1, "a turn of the run")  # besides the preflight's
-        assert fleet.press_stop()
-    status = wait_until(
-        lambda: (status := fleet.get_json("/inferload/status")) and "headline" in status and status, "the outcome"
-    )
+    for outcome in outcomes:
+        timed = {"run_time": "2s"} if outcome == "passed" else {}
+        assert fleet.post("/swarm", user_count=2, spawn_rate=50, **timed)["success"]
+        if outcome == "stopped":
+            wait_until(lambda: fleet.get_json("/inferload/status").get("phase") == "measure", "the measure phase")
+            finished = server.stats()["requests"]["finished"]
+            wait_until(lambda before=finished: server.stats()["requests"]["finished"] > before, "a turn")
+            fleet.steer(do="ramp", level=22, over_s=10)
+            time.sleep(1)
+            assert fleet.press_stop()
+        statuses.append(fleet.outcome(after=statuses[-1]["run_dir"]))
     script = fleet.get("/inferload/run_line.js").decode()
     fleet.signal(signal.SIGINT, whole_group=False)
-    return ended(sandbox, fleet, status=status, script=script)
+    return ended(sandbox, fleet, statuses=statuses[1:], script=script)
 
 
-@run_cases(on_the_page, ("failed",), ("passed",), ("stopped",))
-def test_the_page_shows_the_outcome_and_its_colour(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    status, stated = ended.seen["status"], ended.summary["outcome"]
-    assert (status["outcome"], status["headline"]) == (stated["state"], stated["headline"])
+@run_cases(on_the_page, ("failed",), ("passed", "stopped"))
+def test_the_page_shows_the_outcome_and_its_colour(ended: FinishedRun, run_case: RunCase) -> None:
     colours = dict(re.findall(r'"?\b([a-z ]+)"?: "(#[0-9a-f]{6})"', ended.seen["script"]))
     assert {"failed", "stopped early", "invalid", "suspect", "passed"} <= set(colours)
-    green = {state for state, colour in colours.items() if colour == colours["passed"]}
-    assert green == {"passed"}
-    assert stated["headline"] in ended.text.splitlines()
-    if run_case.arguments[0] == "failed":
-        assert status["outcome"] == "failed"
-        assert status["headline"].startswith("failed: 2 of 5 gates failed")
-        assert ended.code == 1
-        return
-    assert status["outcome"] != "stopped early", "the page's Stop is a planned end"
-    assert ended.code == 0, ended.text
-    document = rundir.read_object(ended.run_dir / rundir.MANIFEST)
+    assert {state for state, colour in colours.items() if colour == colours["passed"]} == {"passed"}
+    assert ended.code == (run_case.arguments == ("failed",)), ended.text
+    for outcome, status in zip(run_case.arguments, ended.seen["statuses"], strict=True):
+        stated = summary_of(Path(status["run_dir"]))["outcome"]
+        assert (status["outcome"], status["headline"]) == (stated["state"], stated["headline"])
+        assert stated["headline"] in ended.text.splitlines()
+        if outcome == "failed":
+            assert status["outcome"] == "failed"
+            assert status["headline"].startswith("failed: 2 of 5 gates failed")
+        else:
+            check_planned(Path(status["run_dir"]), outcome, status)
+
+
+def check_planned(run_dir: Path, outcome: str, status: dict[str, Any]) -> None:
+    """Check that the page's Stop, and its run time, were a planned end."""
+    assert status["outcome"] != "stopped early"
+    document = rundir.read_object(run_dir / rundir.MANIFEST)
     assert document["complete"]
-    if run_case.arguments[0] == "passed":  # Locust's own timer would have stopped it a warm-up earlier
+    if outcome == "passed":  # Locust's own timer would have stopped it a warm-up earlier
         (measured,) = [phase for phase in document["phases"] if phase["phase"] == "measure"]
         assert measured["end_wall_ns"] - measured["start_wall_ns"] >= 1.99e9
-
-
-# -- locustfiles
-
-
-BARE = """
-from inferload.users import InferenceUser
-
-
-class Support(InferenceUser):
-    pass
-"""
-
-
-def without_tasks(sandbox: Sandbox, mode: str) -> tuple[int, str]:
-    file = sandbox.folder / "bare.py"
-    file.write_text(BARE)
-    words = ["--host", "http://127.0.0.1:9", "-t", "2s"]
-    words += (
-        ["--web-host", "127.0.0.1", "--web-port", str(unused_port())]
-        if mode == "web"
-        else ["--headless", "--processes", "2"]
-    )
-    process = start(*words, cwd=sandbox.folder, locustfile=file)
-    return process.exit_code(), process.text
-
-
-@run_cases(without_tasks, ("processes",), ("web",))
-def test_a_user_without_tasks_is_refused(run_pool: RunPool, run_case: RunCase) -> None:
-    code, text = run_pool.result(run_case)
-    assert code == 2, text
-    (line,) = [line for line in text.splitlines() if line.startswith("inferload: ")]
-    assert line.startswith("inferload: Support: has no task")
+        return
+    begun, over = [change for change in marks_of(run_dir) if change["kind"] == "users"]
+    assert begun["text"] == "ramp by hand: 2 -> 22 users in 10 s"
+    assert over["text"] == f"ramp by hand ended with the load at {over['users']} users"
+    assert 3 <= over["users"] <= 12
+    drain = mark(run_dir, "phase", "drain")
+    assert drain is not None
+    assert 0 <= over["wall_ns"] - drain["wall_ns"] < 5e9  # the ramp would have ended 9 s later
 
 
 QUICK = [
@@ -199,8 +142,7 @@ SET = {
 def newest(sandbox: Sandbox) -> list[tuple[int, str, Path]]:
     """Run `inferload run` several times; return exit code, standard output and newest run directory of each."""
     runs, progress = sandbox.folder / "runs", sandbox.folder / "progress"
-    host = sandbox.simulator().url
-    ends = []
+    host, python, ends = sandbox.simulator().url, forge.LOCUST.proxy(), []
     for name, measure_s, words in (
         ("bare", 1, ["--no-report"]),
         ("passed", 1, QUICK),
@@ -208,7 +150,7 @@ def newest(sandbox: Sandbox) -> list[tuple[int, str, Path]]:
     ):
         (sandbox.folder / name).mkdir()
         file = scenario(sandbox.folder / name, phases={"measure_s": measure_s, "drain_s": 30})
-        command = [sys.executable, "-m", "inferload", "run", str(file), "--host", host, "--on-invalid", "warn", *words]
+        command = [python, "-m", "inferload", "run", str(file), "--host", host, "--on-invalid", "warn", *words]
         process = subprocess.Popen(
             command, cwd=sandbox.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -224,20 +166,19 @@ def newest(sandbox: Sandbox) -> list[tuple[int, str, Path]]:
 
 
 @run_cases(newest, ())
-def test_latest_links_the_newest_run_and_the_last_line_is_its_report(run_pool: RunPool, run_case: RunCase) -> None:
-    ends = run_pool.result(run_case)
-    assert [code for code, _, _ in ends] == [0, 0, 143]
-    assert len({run for _, _, run in ends}) == 3
-    for _, output, run in ends[1:]:
+def test_latest_links_the_newest_run_and_the_last_line_is_its_report(ended: Any) -> None:
+    assert [code for code, _, _ in ended] == [0, 0, 143]
+    assert len({run for _, _, run in ended}) == 3
+    for _, output, run in ended[1:]:
         assert output.splitlines()[-1] == str(run / rundir.REPORT_HTML)
         assert f"\n{rundir.read_object(run / rundir.SUMMARY)['outcome']['headline']}\n" in f"\n{output}"
         assert (run / rundir.REPORT_HTML).is_file()
-    assert ends[0][1].splitlines()[-1] == str(ends[0][2])
+    assert ended[0][1].splitlines()[-1] == str(ended[0][2])
 
 
 @run_cases(newest, ())
-def test_quick_options_are_in_the_manifest_the_digest_and_the_load(run_pool: RunPool, run_case: RunCase) -> None:
-    (_, _, plain), (_, _, quick), *_ = run_pool.result(run_case)
+def test_quick_options_are_in_the_manifest_the_digest_and_the_load(ended: Any) -> None:
+    (_, _, plain), (_, _, quick), *_ = ended
     before, after = (rundir.read_object(run / rundir.MANIFEST) for run in (plain, quick))
     assert before["scenario"]["overrides"] == {}
     assert after["scenario"]["overrides"] == SET
@@ -249,8 +190,7 @@ def test_quick_options_are_in_the_manifest_the_digest_and_the_load(run_pool: Run
     turns = turns_of(quick)
     assert {turn["output_tokens"] for turn in turns} == {6}
     assert {turn["turn_index"] for turn in turns} == {0, 1}
-    starts_ends = [(turn["sent_ns"], 1) for turn in turns] + [(turn["closed_ns"], -1) for turn in turns]
-    assert max(itertools.accumulate(step for _, step in sorted(starts_ends))) == 3
+    assert most_at_once(turns) == 3
     first = {turn["input_tokens"] for turn in turns if turn["turn_index"] == 0}
     assert len(first) == 1
     assert 40 <= min(first) < 80, "the chat template adds tokens"
@@ -296,8 +236,8 @@ def before_the_run(sandbox: Sandbox) -> tuple[int, str, Path]:
 
 
 @run_cases(before_the_run, ())
-def test_a_signal_before_the_run_ends_the_wait(run_pool: RunPool, run_case: RunCase) -> None:
-    code, text, run_dir = run_pool.result(run_case)
+def test_a_signal_before_the_run_ends_the_wait(ended: Any) -> None:
+    code, text, run_dir = ended
     assert code == 143, text
     assert "stopped early by SIGTERM before the load: nothing was measured" in text
     assert not run_dir.exists()

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from e2e_runs import PATIENCE_S, RunCase, RunPool, Sandbox, run_cases
+from e2e_runs import PATIENCE_S, RunCase, Sandbox, run_cases
 from locust_process import ROOT, summary_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -96,31 +96,29 @@ def cases(file: Path) -> dict[str | None, Any]:
 
 
 @run_cases(pipeline, *((name, "simulator") for name in JOBS))
-def test_sample_workflows_run_and_produce_their_artifacts(run_pool: RunPool, run_case: RunCase) -> None:
-    ran: Ran = run_pool.result(run_case)
-    outcome = summary_of(ran.folder / "runs" / "now")["outcome"]
-    assert ran.codes[0] == outcome["exit_code"], ran.texts[0]
-    assert ran.texts[0].rstrip().splitlines()[-1].endswith(f": {outcome['headline']}")
-    assert (ran.folder / "runs" / "now" / "report.html").is_file()
-    checks = cases(ran.folder / "results" / "load.xml")
-    assert any(case.find("failure") is not None for case in checks.values()) == (ran.codes[0] != 0)
+def test_sample_workflows_run_and_produce_their_artifacts(ended: Ran, run_case: RunCase) -> None:
+    outcome = summary_of(ended.folder / "runs" / "now")["outcome"]
+    assert ended.codes[0] == outcome["exit_code"], ended.texts[0]
+    assert ended.texts[0].rstrip().splitlines()[-1].endswith(f": {outcome['headline']}")
+    assert (ended.folder / "runs" / "now" / "report.html").is_file()
+    checks = cases(ended.folder / "results" / "load.xml")
+    assert any(case.find("failure") is not None for case in checks.values()) == (ended.codes[0] != 0)
     assert {"failed_ratio < 0.01", "p50(ttft_ms) < 5000"} < checks.keys()
-    assert outcome["headline"] in (ran.folder / "results" / "load.md").read_text()
+    assert outcome["headline"] in (ended.folder / "results" / "load.md").read_text()
     if run_case.arguments[0] == "github":
-        assert outcome["headline"] in (ran.folder / "step.md").read_text()
-    if ran.codes[0] == 0:  # the measurement may be invalid on a busy machine
-        assert ran.codes == [0] * (len(JOBS[run_case.arguments[0]]().steps) + 1), ran.texts
-        assert "not statistical: compares two values without their spread" in ran.texts[-1]
-        compared = cases(ran.folder / "results" / "compare.xml")
+        assert outcome["headline"] in (ended.folder / "step.md").read_text()
+    if ended.codes[0] == 0:  # the measurement may be invalid on a busy machine
+        assert ended.codes == [0] * (len(JOBS[run_case.arguments[0]]().steps) + 1), ended.texts
+        assert "not statistical: compares two values without their spread" in ended.texts[-1]
+        compared = cases(ended.folder / "results" / "compare.xml")
         assert compared["--max-change p50(ttft_ms) +50%"].find("failure") is None
 
 
 @run_cases(pipeline, ("github", "none"))
-def test_an_unreachable_server_is_explained_in_the_last_line_and_junit(run_pool: RunPool, run_case: RunCase) -> None:
-    ran: Ran = run_pool.result(run_case)
-    assert ran.codes == [2]
+def test_an_unreachable_server_is_explained_in_the_last_line_and_junit(ended: Ran) -> None:
+    assert ended.codes == [2]
     reason = "no connection to http://127.0.0.1:1: Connection refused; is the server started, and the host right?"
-    assert reason in "\n".join(ran.texts[0].rstrip().splitlines()[-2:])
-    (failure,) = cases(ran.folder / "results" / "load.xml")["run"].findall("failure")
+    assert reason in "\n".join(ended.texts[0].rstrip().splitlines()[-2:])
+    (failure,) = cases(ended.folder / "results" / "load.xml")["run"].findall("failure")
     assert failure.get("message") == f"not started: {reason}"
-    assert f"::error title=inferload::run: not started: {reason}" in ran.texts[0].splitlines()
+    assert f"::error title=inferload::run: not started: {reason}" in ended.texts[0].splitlines()

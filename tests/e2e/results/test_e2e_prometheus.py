@@ -10,11 +10,12 @@ from contextlib import closing, suppress
 from typing import Any
 
 import pytest
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases, scenario, wait_for_measure_phase, wait_until
+from e2e_runs import FinishedRun, Sandbox, raises, run_cases, scenario, wait_for_measure_phase, wait_until
 from inferload.deploy.render import dashboard
 from locust_process import summary_of
 from ports import unused_port
 from prometheus_process import Prometheus, check_page, prometheus
+from simulator_process import Simulator
 
 from inferload.servers.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
 
@@ -37,11 +38,16 @@ def page(port: int, headers: Mapping[str, str] = {}) -> str:
         return connection.getresponse().read().decode()
 
 
+def exported(sandbox: Sandbox, **changes: Any) -> tuple[list[str], Simulator, int]:
+    """Return the options of a run that exports its metrics, its server, and the port of the page."""
+    simulator, port, file = sandbox.simulator(), unused_port(), scenario(sandbox.folder, **changes)
+    words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port)]
+    return words, simulator, port
+
+
 def scraped(sandbox: Sandbox, measure_s: int) -> FinishedRun:
     """A headless run on two workers, with some failed turns; queries during the run and after it."""
-    simulator, port = sandbox.simulator(), unused_port()
-    file = scenario(sandbox.folder, phases__warmup_s=1, phases__measure_s=measure_s)
-    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    words, simulator, port = exported(sandbox, phases__warmup_s=1, phases__measure_s=measure_s)
     with prometheus(sandbox.folder, {"server": simulator.port, "inferload": port}) as server:
         fleet = sandbox.fleet("processes", *words)
         wait_for_measure_phase(sandbox.run_dir)
@@ -110,14 +116,14 @@ def queries(server: Prometheus, run: str) -> dict[str, float]:
 
 
 @run_cases(scraped, (12,))
-def test_prometheus_has_the_figures_of_the_summary(run_pool: RunPool, run_case: RunCase) -> None:
-    check_figures(run_pool.result(run_case))
+def test_prometheus_has_the_figures_of_the_summary(ended: Any) -> None:
+    check_figures(ended)
 
 
 @pytest.mark.soak
 @run_cases(scraped, (60,))
-def test_prometheus_has_the_figures_of_a_minute(run_pool: RunPool, run_case: RunCase) -> None:
-    check_figures(run_pool.result(run_case))
+def test_prometheus_has_the_figures_of_a_minute(ended: Any) -> None:
+    check_figures(ended)
 
 
 def check_figures(ended: FinishedRun) -> None:
@@ -150,8 +156,7 @@ def check_figures(ended: FinishedRun) -> None:
 
 
 @run_cases(scraped, (12,))
-def test_the_pages_hold_promtools_rules_and_the_dashboards_metrics(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_the_pages_hold_promtools_rules_and_the_dashboards_metrics(ended: FinishedRun) -> None:
     check_page(ended.seen["pages"]["inferload"])
     names = set()
     for text in ended.seen["pages"].values():
@@ -169,9 +174,7 @@ def figures(text: str, name: str) -> list[float]:
 
 def pages_of_short_turns(sandbox: Sandbox) -> FinishedRun:
     """A closed loop of short turns on two workers, with a page after each of several reports."""
-    simulator, port = sandbox.simulator(), unused_port()
-    file = scenario(sandbox.folder, workload__output_tokens=1, arrivals__users=40, phases__measure_s=12)
-    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    words, _, port = exported(sandbox, workload__output_tokens=1, arrivals__users=40, phases__measure_s=12)
     fleet = sandbox.fleet("processes", *words)
     wait_for_measure_phase(sandbox.run_dir)
     pages = [page(port)]
@@ -186,8 +189,7 @@ def pages_of_short_turns(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(pages_of_short_turns, ())
-def test_turns_in_flight_have_begun_and_not_ended(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_turns_in_flight_have_begun_and_not_ended(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     for text in ended.seen["pages"]:
         begun, over = (sum(figures(text, f"inferload_turns_{name}total")) for name in ("begun_", ""))
@@ -196,9 +198,7 @@ def test_turns_in_flight_have_begun_and_not_ended(run_pool: RunPool, run_case: R
 
 
 def pages_of_two_runs(sandbox: Sandbox) -> FinishedRun:
-    simulator, port = sandbox.simulator(), unused_port()
-    file = scenario(sandbox.folder)
-    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    words, simulator, port = exported(sandbox)
     fleet = sandbox.fleet("local", *words, web=True)
     fleet.wait_for_page()
     pages = [page(port)]
@@ -215,8 +215,8 @@ def pages_of_two_runs(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(pages_of_two_runs, ())
-def test_the_page_of_the_web_ui_has_the_latest_run(run_pool: RunPool, run_case: RunCase) -> None:
-    pages = run_pool.result(run_case).seen["pages"]
+def test_the_page_of_the_web_ui_has_the_latest_run(ended: FinishedRun) -> None:
+    pages = ended.seen["pages"]
     runs = [set(re.findall(r'run="([^"]+)"', text)) for text in pages]
     assert runs[0] == set()
     assert [len(names) for names in runs[1:]] == [1, 1, 1, 1]
@@ -227,12 +227,28 @@ def test_the_page_of_the_web_ui_has_the_latest_run(run_pool: RunPool, run_case: 
         check_page(pages[number])
 
 
+RAISES_AT_THE_END = """
+from locust import events
+from inferload.users import ScenarioUser
+
+
+class ChatUser(ScenarioUser):
+    pass
+
+
+@events.test_stop.add_listener
+def end(**_others):
+    raise KeyError("at test_stop")
+"""
+
+
+@raises
 def pages_of_two_passes(sandbox: Sandbox) -> FinishedRun:
-    """A cold and a warm pass, with a scraper whose interval is longer than the time between them."""
-    simulator, port = sandbox.simulator(), unused_port()
-    file = scenario(sandbox.folder, cache__arm="both", phases__measure_s=9)
-    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
-    fleet, ended, pages = sandbox.fleet("local", *words), threading.Event(), []
+    """A cold and a warm pass, with a scraper whose interval is longer than the time between them, and a listener that raises."""
+    locustfile = sandbox.folder / "mine.py"
+    locustfile.write_text(RAISES_AT_THE_END)
+    words, _, port = exported(sandbox, cache__arm="both", phases__measure_s=9)
+    fleet, ended, pages = sandbox.fleet("processes", *words, locustfile=locustfile), threading.Event(), []
 
     def scrape() -> None:
         while not ended.wait(4):
@@ -248,10 +264,11 @@ def pages_of_two_passes(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(pages_of_two_passes, ())
-def test_the_final_state_of_each_pass_is_scraped(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_the_final_state_of_each_pass_is_scraped(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
+    assert ended.text.count("KeyError: 'at test_stop'") == 3, ended.text
     passes = (ended.run_dir, ended.run_dir.with_name("run-warm"))
+    assert [summary_of(folder)["exceptions"]["by_message"] for folder in passes] == [[], []]
     final = [text for text in ended.seen["pages"] if sum(figures(text, "inferload_outcome")) == 1]
     runs = [run for text in final for run in set(re.findall(r'run="([^"]+)"', text))]
     assert list(dict.fromkeys(runs)) == [summary_of(folder)["run"]["id"] for folder in passes]
@@ -280,11 +297,9 @@ class Alternating(LoadTestShape):
 
 def pages_of_a_shape(sandbox: Sandbox, end_s: int, measure_s: int) -> FinishedRun:
     """A LoadTestShape that changes the users each second. The last scrape is 3 s after the load of 9 s."""
-    simulator, port = sandbox.simulator(), unused_port()
     locustfile = sandbox.folder / "shape.py"
     locustfile.write_text(SHAPE.format(end_s=end_s))
-    file = scenario(sandbox.folder, phases__measure_s=measure_s)
-    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    words, _, port = exported(sandbox, phases__measure_s=measure_s)
     fleet, pages = sandbox.fleet("local", *words, locustfile=locustfile), []
     wait_for_measure_phase(sandbox.run_dir)
     for pause_s in (1, 7, 4):
@@ -295,8 +310,7 @@ def pages_of_a_shape(sandbox: Sandbox, end_s: int, measure_s: int) -> FinishedRu
 
 
 @run_cases(pages_of_a_shape, (8, 300), (300, 9))
-def test_the_final_state_is_scraped_when_a_shape_ends_the_run_or_goes_on(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_the_final_state_is_scraped_when_a_shape_ends_the_run_or_goes_on(ended: FinishedRun) -> None:
     assert ended.code == 0, ended.text
     assert ended.text.count("run directory: ") == 1
     assert sum(figures(ended.seen["pages"][-1], "inferload_outcome")) == 1
@@ -304,9 +318,7 @@ def test_the_final_state_is_scraped_when_a_shape_ends_the_run_or_goes_on(run_poo
 
 def stopped_between_passes(sandbox: Sandbox) -> FinishedRun:
     """Ctrl-C while the first of two passes waits for a scraper that has ended."""
-    simulator, port = sandbox.simulator(), unused_port()
-    file = scenario(sandbox.folder, cache__arm="both", phases__measure_s=5)
-    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    words, _, port = exported(sandbox, cache__arm="both", phases__measure_s=5)
     fleet = sandbox.fleet("local", *words)
     wait_for_measure_phase(sandbox.run_dir)
     for _ in range(2):
@@ -318,28 +330,7 @@ def stopped_between_passes(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(stopped_between_passes, ())
-def test_a_signal_between_two_passes_ends_the_process(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
+def test_a_signal_between_two_passes_ends_the_process(ended: FinishedRun) -> None:
     assert ended.code == 130, ended.text
     assert ended.summary["outcome"]["exit_code"] == 0
     assert not ended.run_dir.with_name("run-warm").exists()
-
-
-def port_in_use(sandbox: Sandbox) -> FinishedRun:
-    simulator = sandbox.simulator()
-    file = scenario(sandbox.folder)
-    words = ("--host", simulator.url, "--scenario", str(file), "--export-metrics", str(simulator.port))
-    fleet = sandbox.fleet("processes", *words)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats(), {"port": simulator.port})
-
-
-@run_cases(port_in_use, ())
-def test_a_port_in_use_ends_the_process_before_the_load(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    reason = (
-        f"--export-metrics 127.0.0.1:{ended.seen['port']}: Address already in use; name a free port of this machine"
-    )
-    assert (ended.code, ended.text) == (2, f"inferload: {reason}")
-    assert ended.simulator_stats is not None
-    assert ended.simulator_stats["requests"]["started"] == 0
-    assert not ended.run_dir.exists()

@@ -8,6 +8,8 @@ from simulator_process import start, stop
 
 from inferload import cli
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 STUDY = """\
 schema: 1
 name: small
@@ -17,14 +19,13 @@ source: {title: a text, date: 2026-01-01, setting: one run}
 parts:
   only:
     title: The only part
-    sweep:
-      baseline: tiny-all
-      variants: [tiny-seqs-1]
-      scenarios: [{scenario: smoke, name: load, set: ["arrivals.users=6", "phases.warmup_s=0"]}]
-      pairs: 3
-      measure_s: 2
-      restart: once
-      reports: false
+    baseline: tiny-all
+    variants: [tiny-seqs-1]
+    scenarios: [{scenario: smoke, name: load, set: ["arrivals.users=6", "phases.warmup_s=0"]}]
+    pairs: 3
+    measure_s: 2
+    restart: once
+    reports: false
     engines:
       simulator: {sweep: {clock: virtual}}
     quick: {pairs: 1}

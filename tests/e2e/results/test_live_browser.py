@@ -1,10 +1,9 @@
 """The live view in a real browser: runs are started from the form, watched, steered, stopped, read, repeated and compared."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import chromium
 import live_page
 import locust_process
 import pytest
@@ -73,18 +72,6 @@ Promise.all(links.map(text)).then(done);
 """
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium.running(tmp_path_factory.mktemp("profile"), 1280, 720) as started:
-        yield started
-
-
-@pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
-    with live_page.pages(browser, tmp_path) as start:
-        yield start
-
-
 def test_a_run_of_two_workers_is_watched_beside_locusts_tabs(
     open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path
 ) -> None:
@@ -102,7 +89,7 @@ def test_a_run_of_two_workers_is_watched_beside_locusts_tabs(
         page.open_tab()
         assert_under_way_in_the_list(page)
 
-    live_page.walk(page, tmp_path, "chat", watched=watched)
+    live_page.walk_on(page, tmp_path, live_page.walk(page, tmp_path, "chat", watched=watched))
     assert "owned" not in page.browser.title
     first, second = tmp_path / "run", tmp_path / "run-2"
     manifests = [json.loads((path / "run.json").read_text()) for path in (first, second)]
@@ -157,6 +144,7 @@ def test_own_tasks_are_watched(open_page: OpenPage, simulator: Callable[..., Sim
         assert int(page.table("Other requests")["GET /v1/models"]["sent"]) > 0
 
     live_page.walk(page, tmp_path, "locustfile", watched=watched)
+    live_page.repeat(page, tmp_path / "run-2")
     page.open_alone()
     page.until(page.all_drawn, "the charts of the second run")
     live_page.assert_filtered(page, "talk", locust_process.summary_of(tmp_path / "run-2"))

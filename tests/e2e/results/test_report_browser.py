@@ -28,7 +28,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     made = report.make(OpenRun(synthetic.write(tmp_path_factory.mktemp("runs") / "run")))
     with chromium.running(tmp_path_factory.mktemp("profile")) as started:
         started.get(made.html.as_uri())
-        until(lambda: started.execute_script("return document.documentElement.dataset.drawn === 'all'"))
+        until(lambda: chromium.is_drawn(started))
         yield started
 
 

@@ -8,7 +8,7 @@ from inferload.client.answers.number_bounds import OutputTokens
 from inferload.client.answers.typed_events import TypedAnswer
 from inferload.client.endpoints.dialect import Dialect, Encoded
 from inferload.client.requests.call_checks import CallError
-from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.record import Failure
 from inferload.workload.content.messages import Message
 from inferload.workload.content.script import Ask

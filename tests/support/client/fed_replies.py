@@ -14,8 +14,8 @@ from fuzz_replies import ReplyCase, below, one_of
 
 from inferload.base.clock import NS_PER_S
 from inferload.client.connection import reader_choice
+from inferload.client.connection.http1 import News
 from inferload.client.connection.native_connection import NativeReply, _Slot
-from inferload.client.connection.python_parser import News
 from inferload.client.connection.reply import ConnectionLost, GatheredReply, nothing
 
 PATIENCE_S = 20.0

@@ -35,14 +35,7 @@ class Hostile:
 
 
 def replies() -> dict[str, Hostile]:
-    return {
-        **_heads(),
-        **_lengths(),
-        **_chunks(),
-        **_events(),
-        **_endless(),
-        "good": Hostile(GOOD, legal=True),
-    }
+    return {**_heads(), **_lengths(), **_chunks(), **_events(), **_endless(), "good": Hostile(GOOD, legal=True)}
 
 
 def _with_header(line: bytes, reply: bytes = GOOD) -> bytes:

@@ -7,8 +7,7 @@ from typing import Any
 
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream
-from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead
-from inferload.client.connection.python_parser import News
+from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, News, ReplyHead
 from inferload.client.connection.reply import Arrivals, HttpReply
 
 Pieces = list[bytes]

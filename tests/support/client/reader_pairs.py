@@ -28,7 +28,6 @@ from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
-from inferload.client.connection.tls import TlsLayer
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.scenario.schema.endpoints import EndpointName
@@ -121,8 +120,8 @@ class TlsPairClient(PairClient):
         super().__init__(reader, endpoint)
 
     def _watched(self, near: gevent.socket.socket) -> AnyConnection:
-        assert self._dialer._context is not None
-        layer, handshake = TlsLayer(self._dialer._context, "127.0.0.1"), Handshake(self._version)
+        assert self._dialer._layer is not None
+        layer, handshake = self._dialer._layer(), Handshake(self._version)
         layer.handshake(handshake)
         self.peer = handshake.peer
         return self._dialer._watched(near, layer)

@@ -1,6 +1,5 @@
 """Advice is given only if its preconditions hold: none that the evidence contradicts."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from inferload.analysis.diagnosis.advice import ADVICE, advice_on
 from inferload.analysis.diagnosis.diagnose import advice
 from inferload.analysis.diagnosis.server_diagnosis import Diagnosis
+from window_evidence import changed, window_evidence
 
 from inferload.servers.bottleneck.evidence import KvBlocks, Scrapes, WindowEvidence, option_of
 from inferload.servers.bottleneck.finding import HIGH_KV_USAGE
@@ -30,8 +30,8 @@ CONFIGS: tuple[dict[str, str], ...] = (
     {"enable_prefix_caching": "False", "kv_cache_memory_bytes": "1073741824", "cache_dtype": "fp8"},
 )
 _SCRAPES = Scrapes(np.arange(8.0), *(np.full(8, value) for value in (4.0, 0.0, 0.0, 0.2, np.nan)))
-CALM = WindowEvidence(0.0, 30.0, "http://x", _SCRAPES, server="vllm")
-CACHE_MISS = replace(
+CALM = window_evidence(_SCRAPES, server="vllm")
+CACHE_MISS = changed(
     CALM,
     gpus=0,
     command=("vllm", "serve", "m", "--kv-cache-dtype", "fp8", "--num-gpu-blocks-override", "100"),
@@ -49,10 +49,7 @@ def evidences(draw: st.DrawFn) -> WindowEvidence:
     }
     columns = (np.full(8, level[name]) for name in ("running", "waiting"))
     scrapes = Scrapes(np.arange(8.0), *columns, np.zeros(8), np.full(8, level["usage"]), np.full(8, level["head"]))
-    return WindowEvidence(
-        0.0,
-        30.0,
-        "http://x",
+    return window_evidence(
         scrapes,
         max_num_seqs=draw(st.none() | st.integers(1, 300)),
         engines=draw(st.integers(1, 2)),
@@ -77,18 +74,24 @@ def test_no_advice_is_given_against_the_evidence(evidence: WindowEvidence, code:
     given_advice = advice_on(code, evidence)
     assert all(precondition.holds(evidence) for entry in given_advice for precondition in entry.when)
     texts = [entry.do for entry in given_advice]
-    command, config = evidence.command or (), evidence.cache_config
+    command, config = evidence.setup.command or (), evidence.setup.cache_config
     flags = [text for text in texts if "--" in text and not text.startswith("locust")]
-    assert evidence.server == "vllm" or not flags
+    assert evidence.setup.server == "vllm" or not flags
     if (
         code in ("kv-bound", "preemption-thrash", "queue-bound")
         and (usage := evidence.scrapes.kv_usage[0]) < HIGH_KV_USAGE
     ):
         blocks = (
-            0 if evidence.kv is None or evidence.engines > 1 else evidence.kv.needed(evidence.scrapes.head_tokens)[0]
+            0
+            if evidence.setup.kv is None or evidence.setup.engines > 1
+            else evidence.setup.kv.needed(evidence.scrapes.head_tokens)[0]
         )
-        fits = evidence.kv is None or evidence.engines > 1 or blocks <= evidence.kv.free(np.array([usage]))[0]
-        if (fits or not evidence.scrapes.waits.any()) and not (evidence.preemptions or 0) > 5:
+        fits = (
+            evidence.setup.kv is None
+            or evidence.setup.engines > 1
+            or blocks <= evidence.setup.kv.free(np.array([usage]))[0]
+        )
+        if (fits or not evidence.scrapes.waits.any()) and not (evidence.served.preemptions or 0) > 5:
             assert not any(
                 name in " ".join(flags) for name in ("--gpu-memory", "--kv-cache", "--quant", "--max-model-len")
             )
@@ -96,19 +99,19 @@ def test_no_advice_is_given_against_the_evidence(evidence: WindowEvidence, code:
     assert memory not in texts or not {"--num-gpu-blocks-override", "--kv-cache-memory-bytes"} & {
         w.partition("=")[0] for w in command
     }
-    assert memory not in texts or (evidence.gpus != 0 and "kv_cache_memory_bytes" not in config)
-    assert "locust --processes N, or more workers" not in texts or not (evidence.client_cpu_share or 1) < 0.5
+    assert memory not in texts or (evidence.setup.gpus != 0 and "kv_cache_memory_bytes" not in config)
+    assert "locust --processes N, or more workers" not in texts or not (evidence.client.client_cpu_share or 1) < 0.5
     assert (
         "--enable-prefix-caching" not in texts
         or config.get("enable_prefix_caching") == "False"
         or ("--no-enable-prefix-caching" in command)
     )
-    assert "route a session to the same replica" not in texts or evidence.servers * evidence.engines > 1
+    assert "route a session to the same replica" not in texts or evidence.setup.servers * evidence.setup.engines > 1
     for text, option in (
         ("without --enforce-eager", "--enforce-eager"),
         ("without --enable-log-requests", "--enable-log-requests"),
     ):
-        assert text not in texts or evidence.command is None or option in command
+        assert text not in texts or evidence.setup.command is None or option in command
     assert not any("--quantization" in text for text in texts) or option_of(command, "--quantization") is None
 
 
@@ -126,7 +129,7 @@ def test_every_flag_has_the_precondition_that_the_server_is_vllm() -> None:
 
 
 SCRAPES = Scrapes(np.arange(8.0), *(np.full(8, value) for value in (3.0, 5.0, 0.0, 0.004, 100.0)))
-EVIDENCE = WindowEvidence(0.0, 30.0, "http://x", SCRAPES, server="vllm", kv=KvBlocks(1000, 16), client_cpu_share=0.03)
+EVIDENCE = window_evidence(SCRAPES, server="vllm", kv=KvBlocks(1000, 16), client_cpu_share=0.03)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +153,7 @@ EVIDENCE = WindowEvidence(0.0, 30.0, "http://x", SCRAPES, server="vllm", kv=KvBl
     ],
 )
 def test_cases_of_advice(code: str, changes: dict[str, Any], absent: str, present: str) -> None:
-    texts = [entry.do for entry in advice_on(code, replace(EVIDENCE, **changes))]
+    texts = [entry.do for entry in advice_on(code, changed(EVIDENCE, **changes))]
     assert absent not in texts
     assert present in texts
 
@@ -158,7 +161,7 @@ def test_cases_of_advice(code: str, changes: dict[str, Any], absent: str, presen
 @given(evidences())
 def test_a_condition_that_may_be_unknown_says_so(evidence: WindowEvidence) -> None:
     """A condition on an option that holds without a command line and without labels has "not known" in its text."""
-    unknown = replace(evidence, command=None, cache_config={}, stream_interval=None, client_cpu_share=None)
+    unknown = changed(evidence, command=None, cache_config={}, stream_interval=None, client_cpu_share=None)
     for condition in {condition for entries in ADVICE.values() for entry in entries for condition in entry.when}:
         about_options = "--" in condition.text
         assert not (about_options and condition.holds(unknown)) or "not known" in condition.text, condition.text
@@ -166,7 +169,7 @@ def test_a_condition_that_may_be_unknown_says_so(evidence: WindowEvidence) -> No
 
 @given(evidences())
 def test_a_larger_cache_is_advised_on_the_same_conditions_for_each_cause(evidence: WindowEvidence) -> None:
-    short = replace(evidence, preemptions=100, computed_tok_per_s=1e6, kv=KvBlocks(100, 16))
+    short = changed(evidence, preemptions=100, computed_tok_per_s=1e6, kv=KvBlocks(100, 16))
     of_size = {"--gpu-memory-utilization 0.95", "--kv-cache-dtype fp8", "--tensor-parallel-size N"}
     advised = [
         {entry.do for entry in advice_on(code, short)} & of_size
@@ -184,9 +187,9 @@ def test_a_fixed_cache_on_a_cpu_is_not_enlarged_by_gpu_memory_or_fp8() -> None:
 
 @pytest.mark.parametrize("missed", [(), ("p95(ttft_ms) < 100 is 674",), ("0 % of the turns met the SLO",)])
 def test_a_higher_load_is_advised_only_if_latencies_meet_their_limits(missed: tuple[str, ...]) -> None:
-    finding = judge(replace(CALM, missed=missed)).primary
+    finding = judge(changed(CALM, missed=missed)).primary
     assert finding is not None
     assert finding.code == "kept-up"
     assert all(any(limit in sentence for sentence in finding.sentences) for limit in missed)
-    advised = [entry.do.partition(" (")[0] for entry in advice_on("kept-up", replace(CALM, missed=missed))]
+    advised = [entry.do.partition(" (")[0] for entry in advice_on("kept-up", changed(CALM, missed=missed))]
     assert advised == (["lower load"] if missed else ["higher load"])

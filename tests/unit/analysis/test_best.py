@@ -16,7 +16,8 @@ from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.best import COST, BestSide, best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.page import of_comparisons
-from inferload.analysis.comparison.sides import NAMES, Run, Side, read_side
+from inferload.analysis.comparison.read_sides import read_side
+from inferload.analysis.comparison.sides import NAMES, Run, Side
 from inferload.analysis.data.figures import ALL, GOALS, figure
 from run_folders import write_run
 
@@ -171,7 +172,7 @@ def test_the_best_side_is_better_in_each_comparison(factors: list[float]) -> Non
 
 
 def test_equal_sides_are_rarely_called_the_best() -> None:
-    draws, named = 300, 0
+    draws, named = 100, 0
     for draw in range(draws):
         sides = [side(f"{draw} {name}", 100, 10, 500, jitter=0.05) for name in "abc"]
         named += results(sides)[TTFT.name].certainty == "best"

@@ -17,8 +17,8 @@ from inferload.analysis.data.frames import PhaseSpan, RunFrames, load
 from inferload.analysis.diagnosis.diagnose import Diagnoses, brief, causes, diagnose, document
 from inferload.analysis.diagnosis.measured_load import MeasuredLoad, Unmet
 
-from inferload.base.marks import Mark
 from inferload.base.numbers import time_of_day
+from inferload.base.rundir import Mark
 from inferload.figures import metric_names as names
 from inferload.results.open_run import OpenRun
 from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
@@ -62,6 +62,16 @@ def run_of(tmp_path: Path, users: np.ndarray, until_s: int = LASTS_S, **summary:
     return run, table
 
 
+@pytest.fixture(scope="module", params=list(LOADS))
+def diagnosed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[np.ndarray, RunFrames, Diagnoses]:
+    """Each load with its run and diagnosis."""
+    users = LOADS[request.param]
+    run, table = run_of(tmp_path_factory.mktemp("changing"), users)
+    return users, run, diagnose(run, table)
+
+
 def server_of(start_wall_ns: int, users: np.ndarray) -> ServerSeries:
     """One scrape per second."""
     gauges = {
@@ -82,11 +92,10 @@ def all_text(diagnoses: Diagnoses) -> str:
     return "\n".join(line for cause in causes(diagnoses) for line in cause.sentences)
 
 
-@pytest.mark.parametrize("kind", list(LOADS))
-def test_the_diagnosis_says_from_which_load_and_time_on_requests_waited(kind: str, tmp_path: Path) -> None:
-    users = LOADS[kind]
-    run, table = run_of(tmp_path, users)
-    diagnoses = diagnose(run, table)
+def test_the_diagnosis_says_from_which_load_and_time_on_requests_waited(
+    diagnosed: tuple[np.ndarray, RunFrames, Diagnoses],
+) -> None:
+    users, run, diagnoses = diagnosed
     began_s = first_queue(users)
     began = (
         f"from {users[began_s]} users on, {time_of_day(run.start_wall_ns / 1e9 + began_s)}"
@@ -106,16 +115,16 @@ def test_the_diagnosis_says_from_which_load_and_time_on_requests_waited(kind: st
     assert history[-1]["end_s"] == len(users)
 
 
-@pytest.mark.parametrize("kind", list(LOADS))
-def test_a_limit_of_the_server_is_from_a_time_at_one_load(kind: str, tmp_path: Path) -> None:
-    text = all_text(diagnose(*run_of(tmp_path, LOADS[kind])))
+def test_a_limit_of_the_server_is_from_a_time_at_one_load(diagnosed: tuple[np.ndarray, RunFrames, Diagnoses]) -> None:
+    users, _, diagnoses = diagnosed
+    text = all_text(diagnoses)
     stated = re.search(r"hroughput at (\d+) users \((\S+) turns/s, (\S+) output tok/s, from (\d+) to (\d+) s\)", text)
     if stated is None:
-        assert kind in ("ramp", "diurnal")
+        assert users is LOADS["ramp"] or users is LOADS["diurnal"]
         assert "o throughput is stated as the limit of the server" in text
         return
     at, turns, tokens, begin, end = (float(value) for value in stated.groups())
-    assert set(LOADS[kind][int(begin) : int(end)]) == {at}
+    assert set(users[int(begin) : int(end)]) == {at}
     assert (turns, tokens) == (SLOTS * TURNS_PER_S, SLOTS * TURNS_PER_S * 20)
 
 

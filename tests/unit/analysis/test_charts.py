@@ -24,7 +24,7 @@ from inferload.analysis.report import report
 from inferload.figures import server_figures
 from inferload.figures.limits import gate_grammar
 from inferload.figures.turn_figures import TTFT
-from inferload.results.documents.summary_document import Step
+from inferload.results.documents.figures_document import Step
 from inferload.results.latency_limits import IN_RANGE, LatencyLimit, latency_limits
 from inferload.results.open_run import OpenRun
 from inferload.results.tables.run_tables import TASK_ROWS

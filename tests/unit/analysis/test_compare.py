@@ -18,7 +18,8 @@ from inferload.analysis.comparison import baselines, costs, documents, max_chang
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import Comparison, compare, table_rows
 from inferload.analysis.comparison.plausible import faults
-from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_run, read_side, settings_of_load
+from inferload.analysis.comparison.read_sides import read_run, read_side, settings_of_load
+from inferload.analysis.comparison.sides import NAMES, Run, Side, priced
 from inferload.analysis.data.figures import ALL, figure
 from paths import DATA
 from run_folders import write_run
@@ -29,8 +30,8 @@ from inferload.base.numbers import NOT_KNOWN, number
 from inferload.figures.limits.gate_grammar import GateError
 from inferload.results.cost import Prices
 from inferload.results.open_run import OpenRun
+from inferload.scenario.overrides import ADDED_LATER
 from inferload.scenario.scenario import from_text
-from inferload.scenario.schema.added_later import ADDED_LATER
 
 PRIMARY = figure("mean(ttft_ms)")
 

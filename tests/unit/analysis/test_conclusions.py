@@ -26,7 +26,6 @@ from inferload.figures.table import head_of
 
 PRIMARY = figure("mean(ttft_ms)")
 PAIRS = 8
-TITLES = [entry.title for entry in ALL]
 
 
 def side(label: str, factors: Mapping[str, float], seed: int = 0, **fields: object) -> Side:

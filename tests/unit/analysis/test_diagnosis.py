@@ -19,20 +19,14 @@ from inferload.analysis.diagnosis.diagnose import Diagnoses, causes, diagnose, d
 from inferload.analysis.diagnosis.server_diagnosis import Diagnosis
 from msgspec import structs
 from paths import ROOT
+from window_evidence import changed, window_evidence
 
 from inferload import cli
 from inferload.base import rundir
 from inferload.base.deployments import Deployment
 from inferload.figures import metric_names as names
 from inferload.results.open_run import OpenRun
-from inferload.servers.bottleneck.evidence import (
-    ClientReason,
-    KvBlocks,
-    Scrapes,
-    WindowEvidence,
-    max_num_seqs,
-    stream_interval,
-)
+from inferload.servers.bottleneck.evidence import ClientReason, KvBlocks, Scrapes, max_num_seqs, stream_interval
 from inferload.servers.bottleneck.rules import RULES, judge
 from inferload.servers.series import Floats, MetricSeries
 
@@ -45,11 +39,8 @@ def scrapes(running: float, capacity: float, kv: float, head: float = np.nan, de
     )
 
 
-QUIET = WindowEvidence(
-    start_s=0.0,
-    end_s=30.0,
-    target="http://x",
-    scrapes=scrapes(4, 0, 0.2),
+QUIET = window_evidence(
+    scrapes(4, 0, 0.2),
     max_num_seqs=64,
     kv=KvBlocks(usable=625, size=16),
     server="vllm",
@@ -98,7 +89,7 @@ def test_every_rule_has_a_case_and_advice() -> None:
 
 @pytest.mark.parametrize("code", list(CASES))
 def test_each_rule_is_the_primary_cause_of_its_own_case_only(code: str) -> None:
-    window = judge(replace(QUIET, **CASES[code]))
+    window = judge(changed(QUIET, **CASES[code]))
     assert window.primary is not None
     assert window.primary.code == code
     assert all(sentence and sentence == sentence.strip() for sentence in window.primary.sentences)
@@ -175,65 +166,65 @@ THRESHOLDS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("code", "reached", "short"), THRESHOLDS)
 def test_a_rule_applies_from_its_threshold(code: str, reached: dict[str, Any], short: dict[str, Any]) -> None:
-    assert code in {finding.code for finding in judge(replace(QUIET, **reached)).findings}
-    assert code not in {finding.code for finding in judge(replace(QUIET, **short)).findings}
+    assert code in {finding.code for finding in judge(changed(QUIET, **reached)).findings}
+    assert code not in {finding.code for finding in judge(changed(QUIET, **short)).findings}
 
 
 def test_a_finding_from_an_unknown_max_num_seqs_is_probable() -> None:
-    window = judge(replace(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.4, head=300)))
+    window = judge(changed(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.4, head=300)))
     assert window.primary is not None
     assert (window.primary.code, window.primary.probable) == ("queue-bound", True)
 
 
 def test_a_finding_from_incomplete_evidence_is_probable() -> None:
     # Unknown: the maximum of running requests, and the prompt length of the first waiting request.
-    unknown = replace(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.3))
+    unknown = changed(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.3))
     moving = replace(unknown.scrapes, running=np.arange(40.0))
-    (first, *_others) = judge(replace(unknown, scrapes=moving)).findings
+    (first, *_others) = judge(changed(unknown, scrapes=moving)).findings
     assert (first.code, first.probable) == ("prefill-bound", True)
-    full = replace(unknown, scrapes=replace(moving, kv_usage=np.full(40, 0.99)))
+    full = changed(unknown, scrapes=replace(moving, kv_usage=np.full(40, 0.99)))
     (first, *_others) = judge(full).findings
     assert (first.code, first.probable) == ("kv-bound", True)
 
 
 def test_occupied_sequence_slots_are_the_cause_before_the_kv_cache() -> None:
-    full = judge(replace(QUIET, max_num_seqs=8, scrapes=scrapes(8, 3, 0.9, head=100))).findings[0]
+    full = judge(changed(QUIET, max_num_seqs=8, scrapes=scrapes(8, 3, 0.9, head=100))).findings[0]
     assert (full.code, full.probable) == ("queue-bound", True)
     running = np.where(np.arange(40) % 4 == 0, 7.0, 8.0)
     mostly = replace(scrapes(8, 3, 0.4, head=100), running=running)
-    finding = judge(replace(QUIET, max_num_seqs=8, scrapes=mostly)).findings[0]
+    finding = judge(changed(QUIET, max_num_seqs=8, scrapes=mostly)).findings[0]
     assert (finding.code, finding.probable) == ("queue-bound", True)
 
 
 def test_max_num_seqs_applies_to_each_engine() -> None:
     # Ten requests run on two engines with eight sequence slots each.
-    finding = judge(replace(QUIET, max_num_seqs=8, engines=2, scrapes=scrapes(10, 3, 0.4, head=9000))).findings[0]
+    finding = judge(changed(QUIET, max_num_seqs=8, engines=2, scrapes=scrapes(10, 3, 0.4, head=9000))).findings[0]
     assert finding.code != "queue-bound"
     assert finding.probable
 
 
 @pytest.mark.parametrize(("interval", "blamed"), [(1, True), (4, False), (None, False)])
 def test_a_configured_stream_interval_is_not_blamed_on_the_front_end(interval: int | None, blamed: bool) -> None:
-    window = judge(replace(QUIET, tokens_per_event=4.0, stream_interval=interval))
+    window = judge(changed(QUIET, tokens_per_event=4.0, stream_interval=interval))
     assert ("front-end-bound" in [finding.code for finding in window.findings]) == blamed
 
 
 def test_the_cache_is_full_at_half_usage_if_the_next_prompt_needs_more() -> None:
     # One request holds half of the cache, and the next prompt needs more than the other half.
-    window = judge(replace(QUIET, max_num_seqs=None, scrapes=scrapes(1, 5, 0.51, head=5200)))
+    window = judge(changed(QUIET, max_num_seqs=None, scrapes=scrapes(1, 5, 0.51, head=5200)))
     assert window.primary is not None
     assert window.primary.code == "kv-bound"
 
 
 def test_a_slightly_late_client_is_a_secondary_cause() -> None:
-    window = judge(replace(QUIET, client_delay_p99_ms=6.0, **CASES["queue-bound"]))
+    window = judge(changed(QUIET, client_delay_p99_ms=6.0, **CASES["queue-bound"]))
     assert [finding.code for finding in window.findings] == ["queue-bound", "client-bound"]
 
 
 @pytest.mark.parametrize(("level", "first"), [("invalid", "client-bound"), ("suspect", "queue-bound")])
 def test_a_client_reason_of_the_verdict_is_a_finding(level: str, first: str) -> None:
     late = (ClientReason("client_delay", level, "the client added up to 107 ms; use more workers"),)
-    window = judge(replace(QUIET, client_delay_p99_ms=None, client_reasons=late, **CASES["queue-bound"]))
+    window = judge(changed(QUIET, client_delay_p99_ms=None, client_reasons=late, **CASES["queue-bound"]))
     assert {finding.code for finding in window.findings} == {"queue-bound", "client-bound"}
     assert window.findings[0].code == first
     sentences = next(finding.sentences for finding in window.findings if finding.code == "client-bound")
@@ -252,7 +243,7 @@ figures = st.fixed_dictionaries(
 def test_any_figures_give_a_diagnosis_in_words(
     running: float, waiting: float, usage: float, others: dict[str, Any]
 ) -> None:
-    evidence = replace(QUIET, scrapes=scrapes(running, waiting, usage, head=100), **others)
+    evidence = changed(QUIET, scrapes=scrapes(running, waiting, usage, head=100), **others)
     window = judge(evidence)
     weights = [finding.weight for finding in window.findings]
     assert weights == sorted(weights, reverse=True)
@@ -261,7 +252,7 @@ def test_any_figures_give_a_diagnosis_in_words(
 
 @pytest.mark.parametrize("decode_ms", [0.0, 5.0])
 def test_server_times_of_zero_give_no_cause(decode_ms: float) -> None:
-    window = judge(replace(QUIET, queue_ms=0.0, prefill_ms=0.0, decode_ms=decode_ms))
+    window = judge(changed(QUIET, queue_ms=0.0, prefill_ms=0.0, decode_ms=decode_ms))
     assert "prefill-bound" not in {finding.code for finding in window.findings}
 
 
@@ -277,26 +268,26 @@ def test_server_times_of_zero_give_no_cause(decode_ms: float) -> None:
 )
 def test_an_unknown_figure_is_not_taken_as_0(code: str, unknown: dict[str, Any]) -> None:
     case = CASES[code] if code != "prefill-bound" else {"prefill_ms": 900.0, "decode_ms": 100.0}
-    known = replace(QUIET, **case)
+    known = changed(QUIET, **case)
     assert code in {finding.code for finding in judge(known).findings}
-    assert code not in {finding.code for finding in judge(replace(known, **unknown)).findings}
+    assert code not in {finding.code for finding in judge(changed(known, **unknown)).findings}
 
 
 def test_decode_is_a_probable_cause_if_the_computed_prompt_tokens_are_unknown() -> None:
     for name in ("computed_tok_per_s", "generation_tok_per_s"):
-        finding = judge(replace(QUIET, **CASES["decode-bound"], **{name: None})).findings[0]
+        finding = judge(changed(QUIET, **CASES["decode-bound"], **{name: None})).findings[0]
         assert (finding.code, finding.probable) == ("decode-bound", True)
 
 
 def test_scrapes_without_a_queue_length_are_not_scrapes_without_a_queue() -> None:
     half = np.where(np.arange(40) % 2, np.nan, np.where(np.arange(40) % 8, 0.0, 3.0))
-    evidence = replace(QUIET, scrapes=replace(scrapes(4, 0, 0.2), capacity=half))
+    evidence = changed(QUIET, scrapes=replace(scrapes(4, 0, 0.2), capacity=half))
     assert evidence.waiting_share == 0.25
 
 
 def test_unknown_running_requests_do_not_prove_free_sequence_slots() -> None:
     unknown = replace(scrapes(20, 6, 0.3, head=900), running=np.full(40, np.nan))
-    finding = judge(replace(QUIET, scrapes=unknown)).findings[0]
+    finding = judge(changed(QUIET, scrapes=unknown)).findings[0]
     assert (finding.code, finding.probable) == ("prefill-bound", True)
 
 
@@ -308,7 +299,7 @@ def test_scrapes_without_running_requests_are_not_an_idle_server(tmp_path: Path)
     metrics = dict(server.metrics) | {names.RUNNING: (replace(running, values=gaps),)}
     servers = {server.target: replace(server, metrics=metrics)}
     (diagnosis,) = diagnosed(replace(run, servers=servers)).servers
-    assert diagnosis.whole.evidence.itl_by_running is None
+    assert diagnosis.whole.evidence.itl.itl_by_running is None
 
 
 def test_an_engine_without_a_queue_length_is_not_an_engine_without_a_queue(tmp_path: Path) -> None:
@@ -331,7 +322,7 @@ def test_an_engine_without_a_queue_length_is_not_an_engine_without_a_queue(tmp_p
 
 def test_without_evidence_there_is_no_cause() -> None:
     nothing = np.array([], dtype=float)
-    window = judge(WindowEvidence(0.0, 30.0, "http://x", Scrapes(nothing, nothing, nothing, nothing, nothing, nothing)))
+    window = judge(window_evidence(Scrapes(nothing, nothing, nothing, nothing, nothing, nothing)))
     assert window.primary is None
     assert (
         sentences(Diagnosis("http://x", window))[0]
@@ -392,7 +383,7 @@ def test_the_rules_in_the_docs_are_generated_from_the_code() -> None:
 
 
 def test_with_failed_turns_the_server_did_not_keep_up() -> None:
-    window = judge(replace(QUIET, troubled=True))
+    window = judge(changed(QUIET, troubled=True))
     assert window.primary is None
     (sentence, *_others) = sentences(Diagnosis("http://x", window))
     assert sentence == "No other cause found: no rule holds."
@@ -401,7 +392,7 @@ def test_with_failed_turns_the_server_did_not_keep_up() -> None:
 def test_headroom_is_of_sequence_slots_and_kv_cache() -> None:
     busy = replace(scrapes(30, 0, 0.4), running=np.linspace(10, 48, 40))
     (finding,) = judge(
-        replace(QUIET, scrapes=busy, rates="3.20 turns/s offered, 3.19/s ended", server_itl_ms=11.0)
+        changed(QUIET, scrapes=busy, rates="3.20 turns/s offered, 3.19/s ended", server_itl_ms=11.0)
     ).findings
     assert finding.code == "kept-up"
     assert finding.sentences == (
@@ -411,14 +402,14 @@ def test_headroom_is_of_sequence_slots_and_kv_cache() -> None:
         "KV-cache usage was at most 40 %",
         "mean ITL is 11 ms, 9.8 ms in the second with the lowest ITL",
     )
-    (unknown,) = judge(replace(QUIET, max_num_seqs=None, scrapes=scrapes(8, 0, 0.4))).findings
+    (unknown,) = judge(changed(QUIET, max_num_seqs=None, scrapes=scrapes(8, 0, 0.4))).findings
     assert "at most 8 requests ran, 8 on average; max-num-seqs is not known" in unknown.sentences
 
 
 def test_an_unpublished_queue_gives_no_headroom() -> None:
     unknown = replace(scrapes(4, 0, 0.2), capacity=np.full(40, np.nan))
-    assert judge(replace(QUIET, scrapes=unknown)).primary is None
-    (finding,) = judge(replace(QUIET, scrapes=unknown, rates="1 turns/s offered, 1/s ended")).findings
+    assert judge(changed(QUIET, scrapes=unknown)).primary is None
+    (finding,) = judge(changed(QUIET, scrapes=unknown, rates="1 turns/s offered, 1/s ended")).findings
     assert not any("waited for capacity" in line for line in finding.sentences)
 
 
@@ -475,7 +466,7 @@ def test_missed_latencies_are_known_to_the_diagnosis(
     verdict = synthetic_run.SUMMARY["verdict"] | {"gates": [gate | {"value": 674.0}]}
     rates = synthetic_run.SUMMARY["rates"] | {"slo_attainment": attainment}
     (server,) = diagnosed(run_with(tmp_path / "run", verdict=verdict, rates=rates)).servers
-    assert bool(server.whole.evidence.missed) == missed
+    assert bool(server.whole.evidence.run.missed) == missed
 
 
 def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:
@@ -567,12 +558,12 @@ def test_several_servers_behind_one_address_have_no_diagnosis(tmp_path: Path) ->
 
 
 def test_a_busy_client_hides_neither_the_network_nor_a_known_proxy() -> None:
-    busy = replace(QUIET, client_reasons=(ClientReason("client_delay", "suspect", "late"),), client_ttft_ms=420.0)
-    codes = {finding.code for finding in judge(replace(busy, round_trip_ms=400.0)).findings}
+    busy = changed(QUIET, client_reasons=(ClientReason("client_delay", "suspect", "late"),), client_ttft_ms=420.0)
+    codes = {finding.code for finding in judge(changed(busy, round_trip_ms=400.0)).findings}
     assert codes == {"network-bound", "client-bound"}
-    assert "before-server" in {finding.code for finding in judge(replace(busy, behind=True)).findings}
+    assert "before-server" in {finding.code for finding in judge(changed(busy, behind=True)).findings}
     assert "before-server" not in {finding.code for finding in judge(busy).findings}
-    assert "before-server" in {finding.code for finding in judge(replace(busy, client_reasons=())).findings}
+    assert "before-server" in {finding.code for finding in judge(changed(busy, client_reasons=())).findings}
 
 
 @pytest.mark.parametrize(

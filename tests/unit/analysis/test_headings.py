@@ -6,7 +6,7 @@ import aiperf_files
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from inferload.analysis.comparison.sides import read_side
+from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.interop import imported, published, tables
 from paths import DATA
 

@@ -9,13 +9,13 @@ import pytest
 import synthetic_run as synthetic
 from inferload.analysis.comparison import text as comparison_text
 from inferload.analysis.comparison.compare import compare
-from inferload.analysis.comparison.sides import read_side
+from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.data.figures import figure
 from inferload.analysis.report import report
 from markdown_it import MarkdownIt
 
 from inferload.base.escaping import mapped
-from inferload.results import ci
+from inferload.results import ci_texts
 from inferload.results.documents.summary_document import Summary
 from inferload.results.documents.typed_documents import read
 from inferload.results.open_run import OpenRun
@@ -65,7 +65,7 @@ def test_report_md_shows_foreign_text_without_its_markup(run: Path) -> None:
 
 
 def test_markdown_for_pull_requests_shows_foreign_text_without_its_markup(run: Path) -> None:
-    check(ci.markdown({HOSTILE: read(run / "summary.json", Summary)}))
+    check(ci_texts.markdown({HOSTILE: read(run / "summary.json", Summary)}))
 
 
 def test_markdown_of_a_comparison_shows_foreign_text_without_its_markup(run: Path) -> None:

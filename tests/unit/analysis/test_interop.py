@@ -18,7 +18,7 @@ import summaries
 import synthetic_run as synthetic
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis.comparison import comparable, sides
+from inferload.analysis.comparison import comparable, read_sides
 from inferload.analysis.data import frames, timeline, vllm_log
 from inferload.analysis.interop import imported, locust_csv, vllm_bench
 from inferload.analysis.report.report import ReportOptions, make, make_of_locust, slowest
@@ -314,7 +314,7 @@ def test_the_vllm_bench_export_reads_back_the_same(run_dir: Path, tmp_path: Path
     assert read.client == "inferload report --vllm-bench"
     assert "measured by inferload" in read.notes[0]
     assert "clock" not in read.notes[0]
-    differ = comparable.differences(sides.read_side(run_dir), sides.read_side(out), ())
+    differ = comparable.differences(read_sides.read_side(run_dir), read_sides.read_side(out), ())
     assert differ.refusals[0] == (
         "client: inferload against inferload report --vllm-bench: definitions differ; compare the run directories"
     )

@@ -32,10 +32,10 @@ from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.base.numbers import NOT_KNOWN
 from inferload.cli import main
+from inferload.figures.counting import within
 from inferload.figures.server_figures import Server
 from inferload.figures.table import Table, head_of
 from inferload.figures.turn_batch import TurnBatch
-from inferload.figures.window_counts import within
 from inferload.results.documents.manifest_document import Manifest, ScenarioFile
 from inferload.results.documents.typed_documents import typed
 from inferload.results.open_run import OpenRun
@@ -44,7 +44,7 @@ from inferload.results.tables.run_tables import run_tables
 from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict import failures
 from inferload.scenario import scenario as scenarios
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.servers.scrapes_file import write_part
 from inferload.turns import turns_file
 from inferload.turns.record import PhaseWindow, TurnRecord

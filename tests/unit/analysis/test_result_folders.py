@@ -7,7 +7,7 @@ import aiperf_files
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.analysis.comparison.sides import read_side
+from inferload.analysis.comparison.read_sides import read_side
 from paths import DATA
 
 from inferload import cli

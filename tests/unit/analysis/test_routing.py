@@ -13,19 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.data.frames import load
 from inferload.analysis.diagnosis.group import group_findings
-from inferload.analysis.diagnosis.routing import (
-    LEAST_LOSS,
-    LEAST_MOVED,
-    LOSES_HITS,
-    STAYS,
-    Routing,
-    judge,
-    moved_share,
-)
+from inferload.analysis.diagnosis.routing import LEAST_LOSS, LEAST_MOVED, LOSES_HITS, STAYS, Routing, judge, moved_share
 
 from inferload.figures import metric_names as names
 from inferload.results.open_run import OpenRun
-from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
+from inferload.servers.bottleneck.evidence import ClientSide, Scrapes, WindowEvidence
 from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.series import MetricSeries, ServerSeries
 
@@ -150,7 +142,10 @@ def _findings(
     run = replace(run, servers={server.target: server for server in servers})
     run = run if turns is None else replace(run, turns=_frame(turns))
     scrapes = Scrapes(*[np.array([])] * 6)
-    group = [WindowEvidence(0.0, 10.0, server.target, scrapes, attributed=turns is not None) for server in servers]
+    group = [
+        WindowEvidence(0.0, 10.0, server.target, scrapes, client=ClientSide(attributed=turns is not None))
+        for server in servers
+    ]
     return [finding for finding in group_findings(run, group) if finding.code in (LOSES_HITS, STAYS)]
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inferload.analysis.comparison.max_change import check, parse
-from inferload.analysis.comparison.sides import read_side
+from inferload.analysis.comparison.read_sides import read_side
 from inferload.analysis.interop import imported, locust_csv
 from paths import DATA
 

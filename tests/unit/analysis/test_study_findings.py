@@ -10,8 +10,8 @@ from inferload.analysis.study import findings, page, tables
 from inferload.analysis.study.results import StudyResults, StudyRun
 from msgspec import structs
 
+from inferload.campaign.sweep.study import Study
 from inferload.results.statistics import paired_runs
-from inferload.results.study import StudyPlan
 from inferload.scenario.files import typed_yaml
 
 TTFT, TPOT = "mean(ttft_ms)", "mean(tpot_ms)"
@@ -25,7 +25,7 @@ engine: simulator
 quick: false
 command: inferload study small
 parts:
-  only: {title: The only part, variants: [a, b], scenarios: [s]}
+  only: {title: The only part, baseline: a, variants: [b], scenarios: [{scenario: s, name: s}]}
 tables:
   - key: t
     title: Table
@@ -48,8 +48,8 @@ notes: [The text has one run of each.]
 """
 
 
-def plan_of(text: str = PLAN) -> StudyPlan:
-    return typed_yaml.from_text(text, "x", StudyPlan)
+def plan_of(text: str = PLAN) -> Study:
+    return typed_yaml.from_text(text, "x", Study)
 
 
 def run(variant: str, pair: int, load: float | None = None, level: str = "valid", **values: float | None) -> StudyRun:
@@ -173,7 +173,7 @@ GRID = (
     PLAN.partition("parts:")[0]
     + """\
 parts:
-  only: {title: P, variants: [base, x-1.y-1, x-1.y-2, x-2.y-1, x-2.y-2], scenarios: [s], grid: {x: ['1', '2'], y: ['1', '2']}}
+  only: {title: P, baseline: base, scenarios: [{scenario: s, name: s}], grid: {x: [1, 2], y: [1, 2]}}
 tables:
   - {key: t, title: Grid, part: only, grid: true, figures: [mean(ttft_ms), mean(tpot_ms)]}
 """
@@ -185,7 +185,7 @@ def test_no_row_of_the_front_is_surpassed(values: list[tuple[int, int]]) -> None
     plan = plan_of(GRID)
     runs = [
         run(variant, 0, ttft=float(ttft), tpot=float(tpot))
-        for variant, (ttft, tpot) in zip(plan.parts["only"].variants, values, strict=True)
+        for variant, (ttft, tpot) in zip(plan.parts["only"].labels, values, strict=True)
     ]
     rows = findings.measured(plan.tables[0], plan, results(*runs))
     front = findings.front(rows, plan.tables[0].figures)

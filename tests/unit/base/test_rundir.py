@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -71,7 +72,11 @@ def test_runs_that_begin_at_once_have_different_directories(tmp_path: Path, exis
     names = {f"run{suffix}"} | {f"run-{number}{suffix}" for number in range(2, AT_ONCE + 1)}
     assert {one.name for one in created} == names == {one.name for one in tmp_path.iterdir()}
     assert len({rundir.read_text(one / rundir.TOKEN) for one in created}) == AT_ONCE
-    bases = {cache_passes.without_suffix(one, current).name for one in created}
+    passes = cache_passes.Passes(Mock(), (current,), path)
+    bases = set()
+    for one in created:
+        passes.ended(current, one, "salt")
+        bases.add(passes.path.name)
     assert bases == {name.removesuffix(suffix) for name in names}
 
 
@@ -80,7 +85,7 @@ def test_only_one_of_many_runs_takes_the_directory_that_they_name(tmp_path: Path
 
     def create() -> Path:
         try:
-            return cache_passes.create_folder(path, cache_passes.COLD, False)[0]
+            return cache_passes.create_folder(path, cache_passes.CachePass("cold"), False)[0]
         except rundir.Taken:
             return refused
 

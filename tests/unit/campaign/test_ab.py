@@ -94,6 +94,7 @@ def test_the_plan_states_the_detectable_change_and_what_the_verdict_holds_for(
     assert "cache.isolate is none" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_server_that_refuses_its_first_run_ends_the_comparison(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -256,7 +256,7 @@ def test_a_run_logs_the_warning_before_the_load(simulator: Callable[..., Simulat
     (tmp_path / "short.yaml").write_text(bench.scenario_text(2, ReferencePace(ttft_ms=5, gap_ms=1, tokens=5), 1.0))
     running = locust_process.start(
         *("--headless", "--scenario", "short.yaml", "--host", simulator("--ttft-ms", "5", "--itl-ms", "1").url),
-        *("--run-dir", "run", "--metrics-url", "none", "--on-invalid", "warn"),
+        *("--run-dir", "run", "--metrics-url", "none", "--on-invalid", "warn", "--no-report"),
         cwd=tmp_path,
         env={"XDG_CACHE_HOME": str(tmp_path / "cache")},
     )
@@ -304,6 +304,7 @@ def test_the_server_has_the_last_core(
     assert bench.split(cores) == (client, server)
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_run_against_the_reference_server(tmp_path: Path) -> None:
     """A real run of the smallest size has plausible figures and leaves no process behind."""
     pace = ReferencePace(tokens=20)
@@ -321,6 +322,7 @@ def test_a_run_against_the_reference_server(tmp_path: Path) -> None:
     assert set(os.sched_getaffinity(0)) == before
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_failed_run_has_its_last_line_as_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "scenario_text", lambda *_: "schema: 1\n")
     figures = bench.Bench(tmp_path, PACE, 1.0).measure(4)

@@ -344,8 +344,8 @@ def test_a_search_of_users_measures_no_decided_load_again(users: int, precision:
     looks: list[Look] = []
 
     def look(level: float, number: int) -> Look:
-        decided = {point.level for point in bracket.points_of(settings, looks) if point.verdict in ("holds", "breaks")}
-        assert level not in decided
+        here = bracket.points_of(settings, [look for look in looks if look.level == level])
+        assert not {point.verdict for point in here} & {"holds", "breaks"}
         looks.append(measure(level, number))
         return looks[-1]
 

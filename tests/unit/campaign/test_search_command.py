@@ -372,6 +372,7 @@ def test_a_second_interrupt_ends_the_run(tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_killed_rate_sweep_is_resumed(tmp_path: Path, simulator: Any) -> None:
     text = """schema: 1
 name: short-open

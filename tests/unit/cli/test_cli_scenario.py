@@ -28,7 +28,7 @@ phases: {measure_s: 60, drain_s: 0}
 @pytest.fixture
 def inferload(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Inferload:
     """Run the command without plugins; return exit code, stdout and stderr."""
-    monkeypatch.setattr(cli, "entry_points", lambda group: [])
+    monkeypatch.setattr(cli, "_satellites", lambda: [])
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = cli.main(list(arguments))

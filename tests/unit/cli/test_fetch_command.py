@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from file_server import FileServer, Reply, serving
-from inferload.deploy.study import definition
 from paths import ROOT
 
+from inferload.campaign.sweep import study as definition
 from inferload.cli import download, fetch, main
 from inferload.scenario import scenario
 from inferload.scenario.files import catalog, data_files, data_sets
@@ -56,7 +56,7 @@ def test_the_chat_scenario_and_the_study_find_the_file(
     assert main(["study", "chat", "--dry-run"]) == 0
     assert capsys.readouterr().err == ""
     study = definition.load(Path("chat"))
-    assert any("chat-sharegpt" in str(load) for load in study.sweeps("simulator", False)["burst"].scenarios)
+    assert any("chat-sharegpt" in str(load) for load in study.resolved("simulator").parts["burst"].scenarios)
 
 
 def test_the_bundled_file_names_are_those_of_the_table() -> None:

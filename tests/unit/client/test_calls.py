@@ -15,8 +15,8 @@ from inferload.client.requests.call_checks import OWN, CallError
 from inferload.client.requests.calls import call_of, check_conversation
 from inferload.run.worker.session_context import SessionContext
 from inferload.run.worker.user_turns import TaskContext, TaskSession
-from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
+from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.record import PhaseWindow
 from inferload.turns.run_windows import RunWindows
 

@@ -19,7 +19,7 @@ from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, Proof, SentTurns, prove
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
-from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.prompts import approximate
 from inferload.workload.isolation import Isolation
 from inferload.workload.plan.first_asks import PLAIN

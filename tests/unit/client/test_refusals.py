@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.client import refusals
-from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.request import RequestOptions
 
 SENT = (
     *("model", "messages", "stream", "stream_options", "max_tokens", "ignore_eos", "temperature", "seed", "min_tokens"),

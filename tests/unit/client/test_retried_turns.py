@@ -19,7 +19,7 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client import retry
 from inferload.client import turn as turns
 from inferload.client.client import Client
-from inferload.client.connection import loop_polls, reader_choice
+from inferload.client.connection import python_connection, reader_choice
 from inferload.client.connection.connect import DialError
 from inferload.client.connection.tcp_info import ConnectionEnd, tcp_info
 from inferload.client.turn import Turn
@@ -150,7 +150,7 @@ def test_a_busy_client_sends_again_what_a_close_crossed(
     case: tuple[PairClient, End], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end arrives within the limit, and is read after it. Repeated if the end itself came late."""
-    monkeypatch.setattr(loop_polls, "WAITED_NS", 3600 * NS_PER_S)  # of a poll that does not wait
+    monkeypatch.setattr(python_connection, "WAITED_NS", 3600 * NS_PER_S)  # of a poll that does not wait
     client, end = case
     if client.reader.reader == "native":
         pytest.skip("its thread is not busy")

@@ -43,6 +43,8 @@ from inferload.servers.scrape_http import MAX_PAGE_BYTES, MetricsClient, Metrics
 from inferload.servers.scraper import PROBES, Scrape, ScrapeBuffer, clients_of, line_of, readings
 from inferload.servers.series import by_target
 
+pytestmark = pytest.mark.usefixtures("forked_commands")
+
 PAGE = """\
 # HELP vllm:num_requests_running Number of requests
 vllm:num_requests_running{{engine="0",model_name="m"}} 3.0
@@ -381,7 +383,7 @@ def test_scraped_counters_equal_the_requested_tokens(tmp_path: Path, served: Sim
 def test_an_endless_page_is_refused_by_its_size() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     server = ScriptedServer([send(head + bytes(MAX_PAGE_BYTES + 65536), close=True)])
-    client = MetricsClient(MetricsUrl.parse(server.url), ssl.create_default_context(), None)
+    client = MetricsClient(MetricsUrl.parse(server.url), None, None)
     with pytest.raises(ValueError, match=r"^/metrics: the reply is longer than 33,554,432 bytes$"):
         client.get(20)
     client.close()
@@ -398,7 +400,7 @@ def test_a_slow_page_times_out(part: bytes) -> None:
             sock.sendall(b"y")
 
     server = ScriptedServer([trickle])
-    client = MetricsClient(MetricsUrl.parse(server.url), ssl.create_default_context(), None)
+    client = MetricsClient(MetricsUrl.parse(server.url), None, None)
     with pytest.raises(OSError, match=r"^no answer within 0.5 s$"):
         client.get(0.5)
     ended.set()

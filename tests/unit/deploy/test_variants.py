@@ -26,7 +26,6 @@ from inferload.deploy.render.shell_script import script
 from inferload.deploy.servers.engines import ServerSpec, command_of, line_of
 from inferload.deploy.servers.local import priced
 from inferload.deploy.simulator import flags as simulator_flags
-from inferload.deploy.sweep.plan import PlannedRun
 from inferload.deploy.variants.settings import changed
 from inferload.deploy.variants.variant import Variant, bundled, document, family_of, named
 from inferload.deploy.vllm.arguments import REFUSED, REFUSED_VALUES, faults, to_argv
@@ -34,6 +33,7 @@ from paths import ROOT
 
 from inferload import cli
 from inferload.base.errors import UsageError
+from inferload.campaign.sweep.plan import PlannedRun
 from inferload.results.cost import Prices
 
 

@@ -14,8 +14,8 @@ from turn_reference import VALUES
 from inferload.figures import measures_page
 from inferload.figures.figure import PEERS
 from inferload.figures.turn_batch import TurnBatch
-from inferload.figures.turn_figures import BY_KEY, HEADLINES, LEAST_TOKENS_PER_EVENT, TURN_FIGURES
-from inferload.turns.record import TurnRecord
+from inferload.figures.turn_figures import BY_KEY, HEADLINES, TURN_FIGURES
+from inferload.turns.record import LEAST_TOKENS_PER_EVENT, TurnRecord
 from inferload.turns.turn_columns import SCHEMA
 
 

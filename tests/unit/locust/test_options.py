@@ -45,6 +45,8 @@ def parsed(**changes: object) -> argparse.Namespace:
         "master_bind_host": options._NotGiven("*"),
         "master_bind_port": NumberNotGiven(5557),
         "user_classes": [],
+        "tags": None,
+        "exclude_tags": None,
         "reset_stats": False,
     }
     return argparse.Namespace(**{**values, **changes})
@@ -59,7 +61,7 @@ def test_valid_options_are_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"host": None}, "--host: missing"),
+        ({"host": None}, "--host: missing; name the server, as --host http://server:8000"),
         ({"reset_stats": True}, "--reset-stats: not possible"),
         ({"reset_stats": True, "worker": True}, "--reset-stats: not possible"),
         ({"host": "server:8000"}, "host 'server:8000'"),

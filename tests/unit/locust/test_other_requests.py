@@ -18,7 +18,7 @@ from locust.exception import CatchResponseError
 from inferload.base.escaping import escaped
 from inferload.base.redaction import Redaction
 from inferload.locust_adapters.tables import bound_names, listen_for_failures, only_locust_listens
-from inferload.results import ci, terminal_summary
+from inferload.results import ci, ci_texts, terminal_summary
 from inferload.results.documents.summary_document import RequestName, Summary
 from inferload.results.tables.run_tables import run_tables
 from inferload.results.verdict.failures import MOST_CHARACTERS, exception_text
@@ -198,9 +198,9 @@ def test_the_first_message_stands_wherever_the_count_stands(requests: list[tuple
     assert all(cause in brief for cause in causes[:2])
     surfaces = {
         "details": terminal_summary.details(summary),
-        "junit": ci.junit({"r": summary}),
-        "markdown": ci.markdown({"r": summary}),
-        "annotations": "".join(text for _, text in ci.annotations({"r": summary})),
+        "junit": ci_texts.junit({"r": summary}),
+        "markdown": ci_texts.markdown({"r": summary}),
+        "annotations": "".join(text for _, text in ci_texts.annotations({"r": summary})),
         "outcome": "\n".join(ci.explanation(summary, 20)),
         "live": str(live_tables.other_rows(rows)),
         "live badge": "\n".join(live_tables.badge_of(summary)["reasons"]),

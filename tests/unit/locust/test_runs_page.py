@@ -325,6 +325,7 @@ DAMAGES = (
 )
 
 
+@pytest.mark.usefixtures("forked_commands")
 @pytest.mark.parametrize(("content", "problem"), DAMAGES)
 def test_a_foreign_manifest_leaves_all_other_runs_in_the_list(
     controller: Controller, client: FlaskClient, content: bytes, problem: str | None
@@ -392,41 +393,25 @@ def test_an_archive_is_sent_in_small_pieces(controller: Controller, client: Flas
     assert max(sizes) < 200_000
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "..",
-        ".",
-        "..%2f..",
-        "%2e%2e",
-        "..%2foutside.txt",
-        "%2fetc",
-        "..%5c",
-        "missing",
-        ".hidden",
-        "link",
-        "one%00",
-        "one%2f",
-        "",
-    ],
-)
-@pytest.mark.parametrize("file", ["summary.json", "run.zip", "turns.zip", "report.html"])
-def test_only_listed_directories_are_read(
-    controller: Controller, client: FlaskClient, tmp_path: Path, name: str, file: str
-) -> None:
+def test_only_listed_directories_are_read(controller: Controller, client: FlaskClient, tmp_path: Path) -> None:
+    places = "..", ".", "..%2f..", "%2e%2e", "..%2foutside.txt", "%2fetc", "..%5c"
+    names = *places, "missing", ".hidden", "link", "one%00", "one%2f", ""
     write(controller, "one")
     write(controller, ".hidden")
     synthetic_run.write(tmp_path)
     (controller.runs_folder / "link").symlink_to(tmp_path)
-    response = client.get(f"/inferload/runs/{name}/{file}")
-    assert response.status_code in (308, 404)
-    assert "secret" not in response.text
+    for path in [
+        f"{name}/{file}" for name in names for file in ("summary.json", "run.zip", "turns.zip", "report.html")
+    ]:
+        response = client.get(f"/inferload/runs/{path}")
+        assert response.status_code in (308, 404), path
+        assert "secret" not in response.text
 
 
-@pytest.mark.parametrize("file", ["../outside.txt", "..%2foutside.txt", "run.json", "turns", "turns%2fw0-0000.parquet"])
-def test_only_named_files_are_sent(controller: Controller, client: FlaskClient, file: str) -> None:
+def test_only_named_files_are_sent(controller: Controller, client: FlaskClient) -> None:
     write(controller, "one")
-    assert client.get(f"/inferload/runs/one/{file}").status_code == 404
+    for file in ("../outside.txt", "..%2foutside.txt", "run.json", "turns", "turns%2fw0-0000.parquet"):
+        assert client.get(f"/inferload/runs/one/{file}").status_code == 404, file
 
 
 def test_a_link_in_a_run_directory_is_not_followed(controller: Controller, client: FlaskClient, tmp_path: Path) -> None:
@@ -438,6 +423,7 @@ def test_a_link_in_a_run_directory_is_not_followed(controller: Controller, clien
     assert "secret" not in response.text
 
 
+@pytest.mark.usefixtures("forked_commands")
 def test_a_missing_report_is_built(controller: Controller, client: FlaskClient) -> None:
     folder = write(controller, "one")
     response = client.get("/inferload/runs/one/report.html")
@@ -460,6 +446,7 @@ def test_an_error_of_the_report_is_one_line(
     assert "no space for &lt;script&gt;" in response.text
 
 
+@pytest.mark.usefixtures("forked_commands")
 def test_two_runs_can_be_compared(controller: Controller, client: FlaskClient) -> None:
     write(controller, "base=line")
     write(controller, "-candidate")

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from locust import HttpUser, SequentialTaskSet, TaskSet, task
+from locust import HttpUser, SequentialTaskSet, TaskSet, tag, task
+from locust.user.task import filter_tasks_by_tags
 
 from inferload.base.errors import UsageError
 from inferload.locust import user_classes
@@ -126,6 +127,35 @@ def test_a_class_without_tasks_is_refused() -> None:
         user_classes.check([Idle])
     Idle.abstract = True
     user_classes.check([Idle, Own, Smoke, Web])
+
+
+def tagged() -> type[InferenceUser]:
+    class Tagged(InferenceUser):
+        @tag("a")
+        @task
+        def first(self) -> None:
+            """A task."""
+
+        @task
+        class Nested(TaskSet):
+            @tag("b")
+            @task
+            def second(self) -> None:
+                """A task of a set."""
+
+    return Tagged
+
+
+@pytest.mark.parametrize("excluded", [None, [], ["a"], ["b"], ["a", "b"], ["c"]])
+@pytest.mark.parametrize("tags", [None, [], ["a"], ["b"], ["a", "b"], ["c"]])
+def test_a_class_whose_tasks_the_tags_leave_out_is_refused(tags: list[str] | None, excluded: list[str] | None) -> None:
+    kept = tagged()
+    filter_tasks_by_tags(kept, set(tags) if tags else None, set(excluded) if excluded else None)
+    if kept.tasks:
+        user_classes.check([tagged()], tags, excluded)
+    else:
+        with pytest.raises(UsageError, match=r"^Tagged: --tags and --exclude-tags leave it no task"):
+            user_classes.check([tagged()], tags, excluded)
 
 
 def test_async_tasks_are_refused_also_in_nested_task_sets() -> None:

@@ -1,6 +1,7 @@
 """Locustfiles whose tasks send turns, on a virtual clock: their counts, and features of Locust."""
 
 import json
+import signal
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from e2e_runs import check_files, mark
 from locust_process import ROOT, csv_rows
 
 from inferload.figures import metric_names as names
+from inferload.locust import virtual_runs
 
 FIRST = """
 from locust import between, task
@@ -49,7 +51,7 @@ def check_tokens(run: virtual.VirtualRun) -> None:
 
 def test_a_locustfile_with_one_task(tmp_path: Path) -> None:
     run = executed(tmp_path, FIRST, "-u", "4", "-r", "4", "-t", "3s", "--warmup", "1s", "--report")
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     check_files(run.run_dir)
     run.check_counts()
     check_tokens(run)
@@ -183,7 +185,7 @@ def test_locust_features_in_a_run_that_a_task_ends(tmp_path: Path) -> None:
     assert counts["elsewhere"] >= 3
     assert [row["failure"] for row in rows if row["failure"]] == ["timeout_turn"]
     assert run.text.splitlines().count("on_stop") == 3
-    assert run.exit_code == run.summary["outcome"]["exit_code"] == 7, "--exit-code-on-error"
+    assert run.code == run.summary["outcome"]["exit_code"] == 7, "--exit-code-on-error"
     received = [request for request in run.requests if "completions HTTP" in request]
     assert len(received) == len(rows) + run.manifest["targets"][0]["before_load"]["requests"]
 
@@ -208,7 +210,7 @@ class Calls(InferenceUser):
 
 def test_tasks_read_recorded_streams_of_other_endpoints(tmp_path: Path) -> None:
     run = executed(tmp_path, ENDPOINTS, "-u", "2", "-r", "2", "-t", "2s", script="recorded_server:recorded")
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     assert "Traceback" not in run.text, run.text
     run.check_counts(by_server=False)
     assert len(run.turns) > 4
@@ -249,7 +251,7 @@ def line_number(text: str, part: str) -> int:
 def test_an_invalid_call_stops_the_run_with_exit_code_2(tmp_path: Path) -> None:
     run = executed(tmp_path, INVALID_CALL, "-u", "6", "-r", "50", "-t", "300s", "--exit-code-on-error", "7")
     outcome, location = run.summary["outcome"], f"mine.py:{line_number(INVALID_CALL, 'max_token=5')}"
-    assert run.exit_code == outcome["exit_code"] == 2, run.text
+    assert run.code == outcome["exit_code"] == 2, run.text
     assert "Traceback" not in run.text
     errors = [line for line in run.text.splitlines() if f"{location}: {UNKNOWN_ARGUMENT}: the run is stopped" in line]
     assert len(errors) == 1
@@ -423,7 +425,7 @@ def test_locust_features_on_scenario_users(tmp_path: Path) -> None:
         write_scenario(tmp_path, name, {"turns": 2, "output_tokens": 2}, 1, 60)
     run = executed(tmp_path, PLAYING, "-u", "10", "-r", "50", "--exclude-tags", "left_out")
     assert "Traceback" not in run.text, run.text
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     assert run.summary["window_s"] < 20, "the end that a task asks for"
     assert run.summary["exceptions"]["count"] == 0
     run.check_counts()
@@ -556,7 +558,7 @@ class Ends(InferenceUser):
 
 def test_names_over_the_limit_are_counted_together(tmp_path: Path) -> None:
     run = executed(tmp_path, MANY_NAMES, "-u", "21", "-r", "50")
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     rows, summary = run.turns, run.summary
     stats = [row for row in csv_rows(run.run_dir / "locust_stats.csv") if row["Type"] == "TURN"]
     assert len(stats) == 201
@@ -594,10 +596,31 @@ def test_two_user_classes_run_two_scenarios(tmp_path: Path) -> None:
     for name, length in (("brief", 4), ("long", 40)):
         write_scenario(tmp_path, name, {"output_tokens": length}, 2, 3)
     run = executed(tmp_path, TWO)
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     run.check_counts()
     check_tokens(run)
     rows = run.turns
     lengths = {name: {row["output_tokens"] for row in rows if row["class"] == name} for name in ("Brief", "Long")}
     assert lengths == {"Brief": {4}, "Long": {40}}
     assert len({row["session_id"] for row in rows}) == len(rows)
+
+
+def test_without_a_run_time_a_signal_is_the_planned_end(tmp_path: Path) -> None:
+    run = executed(tmp_path, FIRST, "-u", "2", acts=[(3.0, int(signal.SIGINT))])
+    assert run.code == 0, run.text
+    assert run.summary["outcome"]["state"] != "stopped early"
+    assert run.summary["window_s"] == 3
+    run.check_counts()
+
+
+def test_a_fork_may_end_just_as_its_next_order_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses = iter([(0, 0), (5, 0)])
+
+    def kill(*_: object) -> None:
+        raise ProcessLookupError
+
+    monkeypatch.setattr(virtual_runs.os, "waitpid", lambda *_: next(statuses))
+    monkeypatch.setattr(virtual_runs.os, "kill", kill)
+    monkeypatch.setattr(virtual_runs.select, "select", lambda *_: ([0], [], []))
+    virtual_runs._await(5)
+    assert list(statuses) == []

@@ -333,8 +333,7 @@ def test_an_error_of_a_view_is_not_readable_by_other_origins() -> None:
 # -- names of the server
 
 
-@pytest.mark.parametrize("base", ["", "/load"])
-@pytest.mark.parametrize("host", FOREIGN)
+@pytest.mark.parametrize(("host", "base"), [*((host, "") for host in FOREIGN), (FOREIGN[0], "/load")])
 def test_no_route_answers_under_the_name_of_another_server(host: str, base: str) -> None:
     controller = Recorder()
     web_ui = web_ui_of(controller, base=base)

@@ -5,12 +5,12 @@ import re
 from typing import Any
 
 import pytest
-from inferload.deploy.pasted.bench_options import OPTIONS
+from inferload.analysis.interop.pasted.bench_options import OPTIONS
 from inferload.deploy.simulator import flags
-from inferload.deploy.sweep.definition import Sweep
 from inferload.deploy.vllm.arguments import REFUSED
 from paths import ROOT
 
+from inferload.campaign.sweep.definition import Sweep
 from inferload.cli import reference
 from inferload.scenario.reference import json_schema
 

@@ -1,6 +1,10 @@
 """Programs started by a fork of the test process instead of `sys.executable`."""
 
+import marshal
+import os
+import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 from forge import Forge
@@ -25,3 +29,24 @@ def test_a_module_ends_with_its_proxy(python: str) -> None:
         assert proxy.stdout is not None
         proxy.kill()
         assert proxy.stdout.read() == b""  # end of the module's output while its input is open
+
+
+@pytest.mark.parametrize("module", [None, "json.tool", "missing_module"])
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("cwd", ["/", "/missing"])
+def test_clients_that_go_away_end_no_fork_server(python: str, module: str | None, linked: bool, cwd: str) -> None:
+    order = {"module": module, "arguments": [], "env": {}, "cwd": cwd, "linked": linked}
+    links = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(8)]
+    for link in links:
+        link.connect(str(Path(python).with_name("forge")))
+    closed = os.open(os.devnull, os.O_RDWR)
+    for link in links[1:]:  # the first stays without an order
+        if module:
+            socket.send_fds(link, [marshal.dumps(order)], [closed] * 3)
+        link.close()
+    os.close(closed)
+    done = subprocess.run(
+        [python, "-m", "json.tool", "--compact"], input="{}", capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "{}\n")
+    links[0].close()

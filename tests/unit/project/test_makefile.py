@@ -1,6 +1,7 @@
 """Makefile variables, and the groups of tests in tests/side_by_side.py."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,20 +23,41 @@ def test_the_vllm_environment_is_an_absolute_path(arguments: list[str]) -> None:
     assert shown.stdout.strip() == str(ROOT / ".venv-vllm")
 
 
-def test_every_test_file_is_in_one_group() -> None:
-    run_files, *others = side_by_side.groups()
+@pytest.mark.parametrize("groups", [side_by_side.groups(), side_by_side.vllm_groups()], ids=["all", "vllm"])
+def test_every_test_file_is_in_one_group(groups: side_by_side.Groups) -> None:
     every = sorted(side_by_side.TESTS.rglob("test_*.py"))
-    assert sorted([*run_files, *(file for group in others for file in group)]) == every
-    with_run_cases = {file for group in others for file in group if "(run_pool: RunPool" in file.read_text()}
-    assert with_run_cases <= {Path(__file__)}
-    assert sorted(file for group in side_by_side.vllm_groups() for file in group) == every
-    with_server = {file for file in side_by_side.vllm_groups()[1] if "(vllm_server" in file.read_text()}
-    assert with_server <= {Path(__file__)}
+    assert sorted([*groups.together, *groups.starting, *groups.others]) == every
+    outside = {file: file.read_text() for file in (*groups.starting, *groups.others) if file != Path(__file__)}
+    needs = "(vllm_server" if groups == side_by_side.vllm_groups() else "(ended: "
+    assert [file for file, text in outside.items() if needs in text] == []
 
 
-@pytest.mark.parametrize(
-    ("codes", "expected"),
-    [([0, 0, 0], 0), ([5, 0, 5], 0), ([5, 5, 5], 5), ([0, 0, 1], 1), ([1, 0, 0], 1), ([5, 2, 5], 2)],
-)
-def test_the_exit_code_is_the_first_failure_of_a_group(codes: list[int], expected: int) -> None:
-    assert side_by_side.exit_code(codes) == expected
+TESTS = {
+    "test_a.py": "def test_good(tmp_path): print('text')\ndef test_bad(capfd): assert 1 == 2",
+    "test_b.py": "import os\ndef test_ends(): os._exit(7)\ndef test_not_begun(): pass",
+    "test_c.py": "import os\ndef test_priority(): assert os.nice(0) >= 10\n",
+    "test_e.py": "import os\ndef test_ends_well(): os._exit(0)\ndef test_lost(): pass",
+    "test_d.py": "import pytest\n@pytest.mark.skip\ndef test_left_out(): pass\n",
+}
+
+
+def test_results_of_all_processes_are_reported(tmp_path: Path) -> None:
+    for name, text in TESTS.items():
+        (tmp_path / name).write_text(text)
+    a, b, c, e, d = (tmp_path / name for name in TESTS)
+    program = (
+        "import pytest, sys\nfrom pathlib import Path\nimport side_by_side\n"
+        "together, *starting, others = map(Path, sys.argv[1:])\n"
+        "groups = side_by_side.Groups([together], starting, [others])\n"
+        "side_by_side.SideBySide.pytest_collection = lambda self: None\n"
+        "sys.exit(pytest.main(['-q', '-rA', '-p', 'no:cacheprovider', *sys.argv[1:]], [side_by_side.SideBySide(groups)]))"
+    )
+    words = [sys.executable, "-c", program, *map(str, (a, b, d, e, c))]
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(side_by_side.TESTS)}
+    )
+    assert done.returncode == 1, done.stderr
+    assert "5 failed, 2 passed, 1 skipped" in done.stdout, done.stdout
+    assert done.stdout.count("no result: the process of this test has ended") >= 3  # test_not_begun, those of test_e.py
+    assert "the process of this test ended with exit code 7" in done.stdout
+    assert "assert 1 == 2" in done.stdout

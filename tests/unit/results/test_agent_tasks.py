@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from records import MS, S, turn
 
 from inferload.base.clock import Anchor
-from inferload.results.agent_tasks import classes, facts, tasks_by_class
+from inferload.results.agent_tasks import facts, tasks_by_class
+from inferload.results.summarise.turns import agent_classes
 from inferload.turns.record import Failure, TurnRecord
 from inferload.turns.turn_columns import TurnColumns, to_table
 
@@ -35,7 +36,7 @@ def tasks(*records: TurnRecord) -> dict[str, Any]:
     for record in records:
         columns.append(record)
     table = to_table(columns, Anchor(0, 0), "w0")
-    blocks: dict[str, Any] = msgspec.to_builtins(tasks_by_class([facts(table)], classes([table])))
+    blocks: dict[str, Any] = msgspec.to_builtins(tasks_by_class([facts(table)], agent_classes([table])))
     return blocks
 
 

@@ -15,9 +15,9 @@ from inferload import cli
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
-from inferload.results import ci
-from inferload.results.documents.summary_document import GateResult
+from inferload.results import ci, ci_texts
 from inferload.results.documents.typed_documents import document_of
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.verdict import outcome
 from inferload.results.verdict.gate_text import interval_text
 
@@ -90,15 +90,15 @@ def test_the_junit_case_fails_with_the_exit_code(
     arguments: tuple[Any, ...], failure: str | None, level: str | None
 ) -> None:
     document = summary(*arguments)
-    (suite,) = ElementTree.fromstring(ci.junit({"r": summaries.summary(document)}))
+    (suite,) = ElementTree.fromstring(ci_texts.junit({"r": summaries.summary(document)}))
     case = suite.find("testcase[@name='run']")
     assert case is not None
     assert (failure is None) == (document["outcome"]["exit_code"] == 0)
     assert [element.get("type") for element in case.findall("failure")] == ([] if failure is None else [failure])
     assert ("the client was late" in "".join(case.itertext())) == (len(arguments) > 1 and arguments[1] != "valid")
-    assert [annotation_level for annotation_level, _ in ci.annotations({"r": summaries.summary(document)})][:1] == (
-        [] if level is None else [level]
-    )
+    assert [annotation_level for annotation_level, _ in ci_texts.annotations({"r": summaries.summary(document)})][
+        :1
+    ] == ([] if level is None else [level])
 
 
 TEXTS = st.text()
@@ -117,7 +117,7 @@ def test_junit_has_one_failure_for_each_failed_gate(
     """Any texts, controls and lone surrogates included, are read back by an XML parser."""
     document = summary(gates, measurement) | {"window_s": window_s}
     document["run"] |= {"started_at": started_at, "scenario": name}
-    root = ElementTree.fromstring(ci.junit({name: summaries.summary(document)}))
+    root = ElementTree.fromstring(ci_texts.junit({name: summaries.summary(document)}))
     (suite,) = root
     failures = {case.get("name"): len(case.findall("failure")) for case in suite.iter("testcase")}
     broken = [gate for gate in gates if not gate["passed"]]
@@ -214,25 +214,25 @@ def test_intervals_with_open_ends_in_words(low: float | None, high: float | None
 
 
 def test_workflow_commands_escape_line_breaks_and_percent_signs() -> None:
-    assert ci.workflow_command("error", "100 %\nworse") == "::error title=inferload::100 %25%0Aworse"
+    assert ci_texts.workflow_command("error", "100 %\nworse") == "::error title=inferload::100 %25%0Aworse"
 
 
 def test_annotate_appends_to_the_step_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "page.md"))
-    ci.annotate([("notice", "x")], "# A\n")
-    ci.annotate([], "# B\n")
+    ci_texts.annotate([("notice", "x")], "# A\n")
+    ci_texts.annotate([], "# B\n")
     assert (tmp_path / "page.md").read_text() == "# A\n# B\n"
 
 
 def test_outputs_can_contain_lone_surrogates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     half, page = "\ud83d", tmp_path / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
-    ci.annotate([], half)
+    ci_texts.annotate([], half)
     ci.write_file("--junit", tmp_path / "junit.xml", half)
     assert page.read_text("utf-8") == (tmp_path / "junit.xml").read_text("utf-8") == "\\ud83d"
 
 
 def test_a_run_that_never_started_has_no_measurement() -> None:
     nothing = ci.without_load("failed", "not started: no server", outcome.USAGE)
-    root = ElementTree.fromstring(ci.junit({"run": nothing}))
+    root = ElementTree.fromstring(ci_texts.junit({"run": nothing}))
     assert [entry.get("name") for entry in root.iter("property")] == ["outcome", "state", "exit_code"]

@@ -118,6 +118,11 @@ def codes(tallies: TallySet) -> set[str]:
     return {reason.code for reason in judged.reasons if reason.phase == "measure"}
 
 
+def test_a_run_without_turns_has_no_warning_on_receive_timestamps() -> None:
+    assert phase_evidence._stamps(HealthSet()) is None
+    assert codes(TallySet()).isdisjoint({"user_stamps", "stamps_missing"})
+
+
 @given(st.lists(sessions(), min_size=1, max_size=30, unique_by=lambda records: records[0].session_id))
 def test_rates_of_random_runs_are_consistent(runs: list[list[TurnRecord]]) -> None:
     tallies, columns = counted(runs), TurnColumns()

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from records import turns
 
 from inferload.results.documents.summary_document import FirstExample
 from inferload.results.verdict.failures import first_lines
 from inferload.results.verdict.first_errors import MOST_KINDS, FirstError, FirstErrors
-from inferload.turns.record import Failure
+from inferload.turns.record import Failure, TurnRecord
 from inferload.turns.remarks import Remark
 
 WORKERS = ("w0", "w1", "w2")
@@ -126,3 +127,13 @@ def test_remarks_are_no_errors() -> None:
     errors = stored([FirstError(Remark.OPEN_BODY, None, "", "went on", 5, "w0")])
     assert (errors.document(0), errors.texts) == ([], {})
     assert errors.remarks(0) == {"open_body": FirstExample(text="went on", at_s=0.0, worker="w0")}
+
+
+@given(st.lists(turns(), max_size=6))
+def test_turns_that_failed_are_errors_and_no_others(records: list[TurnRecord]) -> None:
+    errors = FirstErrors()
+    for record in records:
+        errors.add_ended(record, "text", {})
+    failed = [record for record in records if record.failure is not None and record.failure is not Failure.UNFINISHED]
+    kinds = {(error.failure, error.status, error.turn_class) for error in errors.errors}
+    assert kinds == {(str(record.failure), record.status, record.class_name) for record in failed}

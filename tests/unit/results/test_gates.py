@@ -27,7 +27,7 @@ from inferload.figures.limits.gate_grammar import (
 )
 from inferload.figures.rate_figures import rates
 from inferload.figures.server_figures import SERVER_FIGURES
-from inferload.results.documents.summary_document import GateResult
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.statistics.intervals import SLICES, Interval, mean_interval, quantile_interval
 from inferload.results.summary import exact_block
 from inferload.results.verdict import gates as gating

@@ -20,7 +20,7 @@ from simulator_process import Simulator
 
 from inferload.figures.rate_figures import OUTPUT
 from inferload.figures.turn_figures import ITL, TTFT
-from inferload.results.documents.summary_document import GateResult
+from inferload.results.documents.verdict_document import GateResult
 from inferload.results.live_display import SPAN, Course, frame, sparkline
 from inferload.results.progress_lines import Snapshot
 from inferload.results.rolling_stats import Recent
@@ -170,6 +170,7 @@ def test_a_run_on_a_terminal_shows_frames_and_restores_it(tmp_path: Path, simula
     assert all(re.match(r"(\x1b\[1A|\x1b\[2K|\r|\^C)*\[\d{4}-", line) for line in records), records
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_without_a_terminal_there_is_a_notice(tmp_path: Path, simulator: Callable[..., Simulator]) -> None:
     url = simulator("--ttft-ms", "5", "--itl-ms", "2").url
     file = scenario(tmp_path, phases={"measure_s": 1, "drain_s": 5})
@@ -179,6 +180,7 @@ def test_without_a_terminal_there_is_a_notice(tmp_path: Path, simulator: Callabl
     assert (tmp_path / "run" / "summary.json").is_file()
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_the_web_ui_refuses_live(tmp_path: Path) -> None:
     command = [word for word in locust("http://127.0.0.1:1", Path("smoke"), tmp_path / "run") if word != "--headless"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,8 +14,7 @@ from inferload.results.live_display import Course, frame
 from inferload.results.progress_lines import Snapshot, lines
 from inferload.results.rolling_stats import Recent
 from inferload.results.verdict.evidence import Evidence
-from inferload.results.verdict.measure_so_far import MeasureSoFar
-from inferload.results.verdict.phase_evidence import RunFacts, evidence_by_phase
+from inferload.results.verdict.phase_evidence import MeasureSoFar, RunFacts, evidence_by_phase
 from inferload.results.verdict.reasons import RULES
 from inferload.results.verdict.validity import SoFar, judge, judge_so_far
 from inferload.run.live.tables import SoFar as CountsSoFar
@@ -70,8 +70,7 @@ def counted(report: Report) -> tuple[TallySet, HealthSet]:
     tallies.session_dropped(phase, "chat", dropped)
     for beat in beats:
         health.at(worker, phase).beat(beat, 2)
-    for delay_ms in delays_ms:
-        health.at(worker, phase).delay_ms.add(delay_ms)
+    health.at(worker, phase).delay_ms.add_many(np.array(delays_ms, dtype=float))
     return tallies, health
 
 

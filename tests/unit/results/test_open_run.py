@@ -22,7 +22,7 @@ from inferload.results.summarise import turns as turns_module
 from inferload.results.summarise.summarise import refresh
 from inferload.turns import open_files
 
-SIZE = LongRun(3000, workers=3)
+SIZE = LongRun(600, workers=3, sessions_per_s=8.0)
 TURNS = tuple(f"{rundir.TURNS}/w{worker}-all.parquet" for worker in range(SIZE.workers))
 SCRAPES = f"{rundir.SERVER_METRICS}/all.parquet"
 SOURCES = (rundir.COUNTS, rundir.MANIFEST, SCRAPES, *TURNS)
@@ -62,9 +62,9 @@ def test_the_summary_of_a_warm_run_and_the_run_before_it(runs: Path) -> None:
 
 
 def test_the_summary_in_many_passes(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns_module, "MOST_TURNS", 1000)
-    monkeypatch.setattr(turns_module, "PART_TURNS", 700)
-    monkeypatch.setattr(cache_figures, "_MOST_TURNS", 1000)
+    monkeypatch.setattr(turns_module, "MOST_TURNS", 200)
+    monkeypatch.setattr(turns_module, "PART_TURNS", 140)
+    monkeypatch.setattr(cache_figures, "_MOST_TURNS", 200)
     with opened_files.counted(runs / "cold") as opens:
         assert summaries.summarised(runs / "cold")["percentiles_from"] == "sketches"
     assert opens == once(*SOURCES)

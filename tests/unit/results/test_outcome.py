@@ -7,18 +7,10 @@ import summaries
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.results.documents.summary_document import Outcome, State
+from inferload.results.documents.verdict_document import Outcome, State
 from inferload.results.verdict import failures as failed_turns
-from inferload.results.verdict.outcome import (
-    INVALID_CALL,
-    SIGNAL_CODES,
-    Early,
-    Policy,
-    gravest,
-)
-from inferload.results.verdict.outcome import (
-    judge as judge_results,
-)
+from inferload.results.verdict.outcome import INVALID_CALL, SIGNAL_CODES, Early, Policy, gravest
+from inferload.results.verdict.outcome import judge as judge_results
 
 STOPPED = Early("SIGTERM", "measure", 5.2, 15)
 WARMUP = Early("Ctrl-C", "warmup", 1.2, 15)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from e2e_runs import scenario
 from hypothesis import given
@@ -89,7 +90,7 @@ def test_recent_figures_are_of_the_last_complete_seconds(reports: list[tuple[flo
         delta = TallySet()
         delta.session_planned("measure", "chat", sessions)
         delta.at("measure", "chat").window_turns = sessions
-        delta.at("measure", "chat").sketch("ttft_ms").add(at_s)
+        delta.at("measure", "chat").sketch("ttft_ms").add_many(np.array([at_s]))
         recent.add(at_s, delta)
     figures = recent.figures(now_s)
     reports = [report for report in reports if report[0] <= now_s]

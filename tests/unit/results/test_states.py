@@ -23,10 +23,11 @@ from inferload.figures.limits import gate_grammar
 from inferload.figures.limits.slo import LIMITS, Slo
 from inferload.figures.table import Table, head_of
 from inferload.figures.turn_batch import TurnBatch
-from inferload.results import ci, terminal_summary
+from inferload.results import ci_texts, terminal_summary
 from inferload.results import summary as summary_of
-from inferload.results.documents.summary_document import Run, Summary, Verdict
-from inferload.results.summary import SummaryInput
+from inferload.results.documents.summary_document import Run, Summary
+from inferload.results.documents.verdict_document import Verdict
+from inferload.results.summary_input import Counted, SummaryInput, Surroundings
 from inferload.results.tables.run_tables import run_tables
 from inferload.results.verdict import gates, outcome
 from inferload.run.exporter import metrics
@@ -98,13 +99,11 @@ def tallies_of(counts: Counts) -> TallySet:
 
 def summary(counts: Counts) -> Summary:
     data = SummaryInput(
-        msgspec.convert({"id": "r", "scenario": "chat", "seed": 0, "target": "t", "model": "m"}, Run),
-        tallies_of(counts),
-        HealthSet(),
-        {"measure": 100.0, "drain": 1.0},
+        Surroundings(
+            msgspec.convert({"id": "r", "scenario": "chat", "seed": 0, "target": "t", "model": "m"}, Run), "kernel"
+        ),
+        Counted(tallies_of(counts), HealthSet(), {"measure": 100.0, "drain": 1.0}, lambda _name: {"ttft_ms": 500.0}),
         Verdict(measurement="valid"),
-        "kernel",
-        slo_of=lambda _name: {"ttft_ms": 500.0},
     )
     known = summary_of.build(data)
     return Summary.of(known, outcome.judge(known))
@@ -153,7 +152,7 @@ def test_the_number_under_a_word_is_the_count_of_that_state_in_outcome_tile_gate
     assert ratio == (counts.failed / ended if ended else None)
     headline = outcome.judge(shown).headline
     assert ("turns failed" in headline) == bool(counts.failed)
-    assert ("turns failed" in ci.junit({"r": shown})) == bool(counts.failed)
+    assert ("turns failed" in ci_texts.junit({"r": shown})) == bool(counts.failed)
     so_far = SoFar(tallies_of(counts), HealthSet(), "measure", 100.0).results()
     for part in (shown, so_far):
         row = class_row(None, part)

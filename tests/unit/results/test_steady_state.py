@@ -2,6 +2,8 @@
 
 from random import Random
 
+import numpy as np
+
 from inferload.results.statistics.steady_state import BLOCK_S, BLOCKS, LEAST, Steadiness
 from inferload.turns.tally import TallySet
 
@@ -14,7 +16,7 @@ def fed(ttft_ms: list[float], in_flight: list[float], per_s: int = PER_S) -> Ste
     for second, (level, turns) in enumerate(zip(ttft_ms, in_flight, strict=True)):
         delta = TallySet()
         for _ in range(per_s):
-            delta.at("warmup", "chat").sketch("ttft_ms").add(level * rng.uniform(0.97, 1.03))
+            delta.at("warmup", "chat").sketch("ttft_ms").add_many(np.array([level * rng.uniform(0.97, 1.03)]))
         steadiness.add(second + 0.5, delta, round(turns))
     return steadiness
 

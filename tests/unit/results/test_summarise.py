@@ -79,8 +79,8 @@ def counts(turns: list[TurnRecord], **changes: Any) -> Counts:
     count_all(tallies, turns, windows, None)
     worker = EndedWorker("w0", turns=len(turns), at_hand=len(turns), written=len(turns))
     scenario = scenarios.from_text(SCENARIO, "small.yaml")
-    ended = ended_counts.ended({"id": RUN, "scenario": "small"}, scenario, tallies, windows, (worker,))
-    return replace(ended, **changes)
+    known = {"run": {"id": RUN, "scenario": "small"}, "windows": windows, "workers": (worker,)}
+    return ended_counts.ended(scenario=scenario, tallies=tallies, **(known | changes))
 
 
 def run_of(folder: Path, turns: list[TurnRecord], **changes: Any) -> Path:
@@ -228,13 +228,13 @@ def test_the_first_error_of_a_request_survives_the_counts_of_the_run_directory(t
     errors = FirstErrors()
     errors.add(FirstError.of_request(("GET", "/a"), "no id", 5, "w1"))
     rows = [RequestName(type="GET", name=name, sent=2, failed=int(name == "/a")) for name in ("/a", "/b")]
-    written = replace(counts(records(3), others=Others(4, 1, by_name=rows)), errors_wire=errors.to_wire())
+    written = counts(records(3), others=Others(4, 1, by_name=rows), errors_wire=errors.to_wire())
     rundir.write_json(tmp_path / rundir.COUNTS, written.to_wire())
-    run = OpenRun(tmp_path).counts
-    first, other = run.others.requests(run.errors, 0).by_name
+    totals = OpenRun(tmp_path).counts.totals
+    first, other = totals.others.requests(totals.errors, 0).by_name
     assert first.first_error == FirstExample(text="no id", at_s=0.0, worker="w1")
     assert other.first_error is None
-    assert run.errors.document(0) == []
+    assert totals.errors.document(0) == []
 
 
 def test_a_summary_is_rewritten_only_if_missing_or_outdated(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,9 +27,21 @@ from inferload.figures.turn_figures import BY_KEY, HEADLINES, TURN_FIGURES
 from inferload.figures.turn_values import ExactValues
 from inferload.results import summary as summaries_of
 from inferload.results import terminal_summary
-from inferload.results.documents.summary_document import QUANTILES, Distribution, FirstExample, Run, Verdict, steady
+from inferload.results.documents.figures_document import QUANTILES, Distribution, steady
+from inferload.results.documents.summary_document import FirstExample, Run
 from inferload.results.documents.typed_documents import document_of
-from inferload.results.summary import SummaryInput, Values, exact_block
+from inferload.results.documents.verdict_document import Verdict
+from inferload.results.summary import exact_block
+from inferload.results.summary_input import (
+    Counted,
+    Gating,
+    Steps,
+    SummaryInput,
+    Surroundings,
+    Troubles,
+    TurnValues,
+    Values,
+)
 from inferload.results.tables import run_tables as of_run
 from inferload.results.verdict.phase_evidence import RunFacts, evidence_by_phase
 from inferload.results.verdict.validity import judge
@@ -109,7 +121,15 @@ def sixty_seconds(count: int = 1200) -> list[TurnRecord]:
     return minute
 
 
-def given_by(records: list[TurnRecord], slo: Slo | None = None, **changes: Any) -> SummaryInput:
+def given_by(
+    records: list[TurnRecord],
+    slo: Slo | None = None,
+    gates: Sequence[str] = (),
+    *,
+    run: Mapping[str, Any] = RUN,
+    servers: Sequence[Mapping[str, Any]] = (SERVER,),
+    **changes: Any,
+) -> SummaryInput:
     tallies, health = TallySet(), HealthSet()
     for record in records:
         if record.turn_index == 0:
@@ -120,10 +140,16 @@ def given_by(records: list[TurnRecord], slo: Slo | None = None, **changes: Any) 
     count_delays(health, records, [0] * len(records))
     health.at("w1", "measure").beat(Beat([0.1, 0.2], [], 15.0, 60.0, 0.0))
     health.at("w2", "measure").beat(Beat([0.1, 0.4], [], 18.0, 60.0, 0.0))
-    plain = SummaryInput(
-        msgspec.convert(RUN, Run), tallies, health, SECONDS, VALID, "kernel", servers=[msgspec.convert(SERVER, Server)]
+    return SummaryInput(
+        Surroundings(msgspec.convert(run, Run), "kernel", servers=msgspec.convert(servers, list[Server])),
+        Counted(tallies, health, SECONDS),
+        VALID,
+        gating=Gating(gates),
+        **changes,
     )
-    return dataclasses.replace(plain, **changes)
+
+
+EMPTY = SummaryInput(Surroundings(msgspec.convert(RUN, Run), "user"), Counted(TallySet(), HealthSet(), {}), VALID)
 
 
 def exact_of(records: list[TurnRecord]) -> Values:
@@ -217,7 +243,7 @@ def test_every_rate_is_a_count_divided_by_its_window() -> None:
 def test_percentiles_are_exact_from_records_and_approximate_from_sketches() -> None:
     records = sixty_seconds()
     near = build(given_by(records))
-    exact = build(given_by(records, exact=exact_of(records)))
+    exact = build(given_by(records, values=TurnValues(exact_of(records))))
     assert (near["percentiles_from"], exact["percentiles_from"]) == ("sketches", "records")
     ttft = exact["latency"]["ttft_ms"]
     assert ttft == {
@@ -243,7 +269,7 @@ def test_percentiles_are_exact_from_records_and_approximate_from_sketches() -> N
 
 def test_percentiles_of_incomplete_records_are_not_exact() -> None:
     records = sixty_seconds()
-    assert build(given_by(records, exact=exact_of(records[:-1])))["percentiles_from"] == "sketches"
+    assert build(given_by(records, values=TurnValues(exact_of(records[:-1]))))["percentiles_from"] == "sketches"
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=300))
@@ -309,14 +335,14 @@ def test_a_gate_on_a_class_is_of_the_turns_of_that_class() -> None:
         "turns_per_s{agent} > 7",
     ]
     exact = exact_of(records)
-    document = given_by(records, gates=texts, exact=exact, batches=batches)
+    document = given_by(records, gates=texts, values=TurnValues(exact, batches))
     gates = build(document)["verdict"]["gates"]
     assert [gate["gate"] for gate in gates] == texts
     assert gates[0]["value"] == np.sort(exact("ttft_ms", "agent"))[rank(0.97, 400) - 1]
     assert gates[1]["value"] == pytest.approx(np.mean(exact("ttft_ms", "chat")))
     assert [gate["value"] for gate in gates[2:]] == [0, 400 / 60]
     assert queries == [("ttft_ms", "agent"), ("ttft_ms", "chat")]
-    near = build(dataclasses.replace(document, exact=None))["verdict"]["gates"]
+    near = build(dataclasses.replace(document, values=TurnValues(batches=batches)))["verdict"]["gates"]
     assert near[0]["value"] == pytest.approx(gates[0]["value"], rel=0.0025)
 
 
@@ -364,7 +390,7 @@ def test_remarks_are_counted_and_their_first_example_is_in_a_note() -> None:
     records[0] = replace(records[0], remarks=(Remark.ODD_EVENT,))
     records[4] = replace(records[4], remarks=(Remark.ODD_EVENT, Remark.LOW_USAGE))
     first = {"text": "usage: null", "at_s": 1.0, "worker": "w0"}
-    summary = build(given_by(records, remarks={"odd_event": FirstExample(**first)}))
+    summary = build(given_by(records, troubles=Troubles(remarks={"odd_event": FirstExample(**first)})))
     assert summary["turns"]["remarks"] == {
         "odd_event": {"turns": 2, "first": first},
         "low_usage": {"turns": 1, "first": None},
@@ -400,8 +426,8 @@ def test_failed_unfinished_and_dropped_turns_lower_goodput() -> None:
     records[0] = replace(records[0], failure=Failure.CUT)
     records[1] = replace(records[1], failure=Failure.UNFINISHED)
     document = given_by(records, Slo({"ttft_ms": 1000}))
-    document.tallies.session_planned("measure", "chat", 2)
-    document.tallies.session_dropped("measure", "chat", 2)
+    document.counted.tallies.session_planned("measure", "chat", 2)
+    document.counted.tallies.session_dropped("measure", "chat", 2)
     rates = build(document)["rates"]
     assert (rates["slo_attainment"], rates["goodput_turns_per_s"]) == (0.6, 0.1)
 
@@ -413,9 +439,7 @@ def test_steps_have_the_keys_of_the_document() -> None:
         tallies.turn_begun("measure", record.class_name, record.step)
         count_turn(tallies, record, stepped(WINDOWS, (0, 2.5)), None)
     summary = build(
-        SummaryInput(
-            msgspec.convert(RUN, Run), tallies, HealthSet(), SECONDS, VALID, "kernel", step_windows={0: 2.5, 1: 57.5}
-        )
+        dataclasses.replace(EMPTY, counted=Counted(tallies, HealthSet(), SECONDS), steps=Steps({0: 2.5, 1: 57.5}))
     )
     assert [(step["step"], step["window_s"], step["turns"]["ok"]) for step in summary["steps"]] == [
         (0, 2.5, 50),
@@ -428,7 +452,7 @@ def test_steps_have_the_keys_of_the_document() -> None:
 
 def test_an_empty_run_has_no_figures() -> None:
     verdict = judge(evidence_by_phase(TallySet(), HealthSet(), {}, RunFacts("kernel")))
-    summary = build(SummaryInput(msgspec.convert(RUN, Run), TallySet(), HealthSet(), {}, verdict, "user"))
+    summary = build(dataclasses.replace(EMPTY, verdict=verdict))
     assert summary["verdict"]["measurement"] == "invalid"
     assert set(summary["rates"].values()) == {None}
     assert {block["count"] for block in summary["latency"].values()} == {0}
@@ -441,7 +465,7 @@ def test_tables_of_a_valid_run(golden: Callable[[str, str], None]) -> None:
     records[7] = replace(records[7], failure=Failure.HTTP_5XX, status=503)
     records[9] = replace(records[9], event_ns=array("q", [40 * MS, 340 * MS]), delay_ns=array("q", [30_000, 50_000]))
     gates = ["p99(ttft_ms) < 2000", "failed_ratio < 0.0001", "p999(ttft_ms) < 50", "mean(connect_ms) < 5"]
-    document = given_by(records, Slo({"ttft_ms": 41}), gates=gates, exact=exact_of(records))
+    document = given_by(records, Slo({"ttft_ms": 41}), gates=gates, values=TurnValues(exact_of(records)))
     golden("console-valid.txt", details(build(document)))
     golden("brief-valid.txt", brief(build(document), "5 users") + "\n")
 
@@ -452,7 +476,7 @@ def table_of(summary: dict[str, Any], key: str) -> Table:
 
 def test_tables_of_several_classes_have_a_row_for_each() -> None:
     records = sixty_seconds()
-    summary = build(given_by(records, exact=exact_of(records)))
+    summary = build(given_by(records, values=TurnValues(exact_of(records))))
     table = table_of(summary, "classes")
     chat = summary["by_class"]["chat"]
     rows = [row for row in table.rows if row[1] == "chat"]
@@ -513,10 +537,9 @@ def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
 def test_the_slo_has_the_limits_of_the_classes_and_the_turns_that_missed_each() -> None:
     limits = {"chat": {"ttft_ms": 41.0, "e2e_ms": 1.0}, "agent": {"ttft_ms": 41.0, "e2e_ms": 2.0}}
     records = [replace(record, class_name=("chat", "agent")[i % 2]) for i, record in enumerate(sixty_seconds(20))]
-    document = dataclasses.replace(
-        given_by(records, Slo({"ttft_ms": 41, "e2e_ms": 1})), slo_of=lambda name: limits[name]
-    )
-    summary = build(document)
+    document = given_by(records, Slo({"ttft_ms": 41, "e2e_ms": 1}))
+    counted = dataclasses.replace(document.counted, slo_of=lambda name: limits[name])
+    summary = build(dataclasses.replace(document, counted=counted))
     assert summary["slo"]["limits"] == {"ttft_ms": 41.0, "e2e_ms": None}
     assert {name: block["slo"]["limits"] for name, block in summary["by_class"].items()} == limits
     assert summary["slo"]["missed"]["e2e_ms"] == summary["slo"]["turns"] == 20, "in spite of a missed TTFT"
@@ -661,11 +684,12 @@ def test_the_short_summary_has_a_maximum_length_and_a_line_for_each_gate() -> No
 
 
 def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], None]) -> None:
-    document = given_by(sixty_seconds(30), run=msgspec.convert(RUN | {"engine": "simulator"}, Run), servers=[])
-    document.health.at("w1", "measure").beat(Beat([80.0] * 60, [12.0], 59.5, 60.0, None))
-    document.health.at("w1", "warmup").beat(Beat([20.0] * 60, [], 1.0, 10.0, None))
+    document = given_by(sixty_seconds(30), run=RUN | {"engine": "simulator"}, servers=())
+    counted = document.counted
+    counted.health.at("w1", "measure").beat(Beat([80.0] * 60, [12.0], 59.5, 60.0, None))
+    counted.health.at("w1", "warmup").beat(Beat([20.0] * 60, [], 1.0, 10.0, None))
     evidence = evidence_by_phase(
-        document.tallies, document.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1)
+        counted.tallies, counted.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1)
     )
     summary = build(dataclasses.replace(document, verdict=judge(evidence)))
     text = details(summary)
@@ -684,7 +708,7 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
 def test_several_servers_behind_one_address_have_a_line_in_place_of_figures() -> None:
     several = "2 servers behind http://h:8000: name each with --metrics-url; server figures are left out"
     left_out = {"target": "http://h:8000", "scrapes": 240, "window_s": 60.0, "replicas": 2}
-    document = build(SummaryInput(msgspec.convert(RUN, Run), TallySet(), HealthSet(), {}, VALID, "user"))
+    document = build(EMPTY)
     document |= {"servers": [left_out]}
     assert f"server  {several}" in brief(document).splitlines()
     assert several in " ".join(details(document).split())
@@ -697,7 +721,7 @@ def test_several_servers_behind_one_address_have_a_line_in_place_of_figures() ->
 
 
 def test_a_server_with_speculation_has_a_line_of_its_drafts() -> None:
-    document = build(SummaryInput(msgspec.convert(RUN, Run), TallySet(), HealthSet(), {}, VALID, "user"))
+    document = build(EMPTY)
     drafts = {"accepted_tok_per_s": 219.0, "acceptance_rate": 0.327, "acceptance_by_position": [0.6, 0.25]}
     document |= {
         "servers": [{"target": "http://h:8000", "requests_waiting": {"mean": 1, "max": 2}, "spec_decode": drafts}]

@@ -66,7 +66,7 @@ def test_rates_are_over_the_time_between_the_scrapes_that_were_answered() -> Non
         diagnosis.add(101.0 + second, {}, CALM)  # no answer
     diagnosis.add(100.0 + WINDOW_S, IDLE | {names.GENERATION_TOKENS: 50.0 * WINDOW_S}, CALM)
     answered = [number for number, scrape in enumerate(diagnosis._scrapes) if scrape[1]]
-    assert diagnosis._evidence(answered, CALM).generation_tok_per_s == pytest.approx(50.0)
+    assert diagnosis._evidence(answered, CALM).served.generation_tok_per_s == pytest.approx(50.0)
 
 
 def test_without_waiting_requests_or_fresh_scrapes_there_is_no_bottleneck() -> None:

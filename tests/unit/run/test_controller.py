@@ -14,6 +14,7 @@ from locust.env import Environment
 from locust.runners import MasterRunner, Runner
 
 from inferload.base.errors import UsageError
+from inferload.run.master.lifecycle.phases import LoadStage
 
 
 class Process(FakeProcess):
@@ -179,7 +180,7 @@ def test_a_start_during_the_drain_logs_a_warning(
     run = process.await_load() if awaited else process.begin_load()
     process.locust.clear()
     process.runner.target_user_count = 4
-    run.state.end.over = True  # of a run that awaits its load: it was stopped before its first users
+    run.state.end.enter(LoadStage.DRAINING)  # of a run that awaits its load: it was stopped before its first users
     caplog.clear()
     process.controller.start(users, 1.0)
     assert [record.message for record in caplog.records] == warnings * [
@@ -191,7 +192,7 @@ def test_a_start_during_the_drain_logs_a_warning(
 def test_a_shape_changes_no_users_after_the_load(process: Process, caplog: pytest.LogCaptureFixture) -> None:
     run = process.begin_load()
     process.locust.clear()
-    run.state.end.over = True
+    run.state.end.enter(LoadStage.DRAINING)
     process.runner.shape_greenlet = gevent.getcurrent()
     caplog.clear()
     process.controller.start(7, 1.0)
@@ -208,7 +209,7 @@ def test_the_load_can_be_changed_from_its_beginning_to_its_end(process: Process)
         controller.steered_run()
     run.start_users(4, 1.0)
     assert controller.steered_run() is run  # type: ignore[comparison-overlap]
-    run.state.end.over = True
+    run.state.end.enter(LoadStage.DRAINING)
     with pytest.raises(UsageError, match="draining"):
         controller.steered_run()
     process.end()

@@ -6,85 +6,24 @@ from typing import Any
 
 import gevent
 import pytest
-from fake_runs import FakeProcess, FakeRun
+from fake_runs import STEP_S, ActingProcess
 
 from inferload.locust.web import live
-from inferload.results.verdict.outcome import FAILED, SIGNAL_CODES
 from inferload.run.master.controller import Controller
 
-_STEP_S = 0.02
-
-
-class Passes(FakeProcess):
-    """A process whose passes take time. `at`: the instant at which `act` is called, as "warm drains"."""
-
-    def __init__(
-        self, at: str, act: Callable[[Controller], None], *, arm: str = "both", cold_code: int = 0, **options: Any
-    ) -> None:
-        self.at, self.act = at, act
-        self.acting: list[gevent.Greenlet] = []  # greenlet of `act`
-        self.instants: list[str] = []
-        self.started: list[int] = []  # users
-        self.cold_code = cold_code
-        super().__init__(arm=arm, **options)
-
-    def reach(self, instant: str) -> None:
-        self.instants.append(instant)
-        if instant == self.at and self.instants.count(instant) == 1:
-            self.acting.append(gevent.spawn(self.act, self.controller))
-        gevent.sleep(_STEP_S)
-
-    def start_users(self, users: int, spawn_rate: float, *, wait: bool, user_classes: Any) -> None:
-        self.started.append(users)
-
-    def exit_code(self, run: FakeRun) -> int:
-        early_by = run.state.end.early_by
-        if early_by is not None:
-            return SIGNAL_CODES.get(early_by, FAILED)
-        return self.cold_code if run.arm == "cold" else 0
-
-    def execute(self) -> int | None:
-        """Execute all passes; return the exit code."""
-        self.controller.start(4, 1.0)
-        with gevent.Timeout(5):
-            while self.controller.under_way:
-                gevent.sleep(_STEP_S)
-        gevent.joinall(self.acting, 5)
-        gevent.sleep(3 * _STEP_S)  # a headless process waits for the last scrape
-        return self.environment.process_exit_code  # type: ignore[no-any-return]
-
-
-PassesOf = Callable[..., Passes]
+PassesOf = Callable[..., ActingProcess]
 
 
 @pytest.fixture
 def passes_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PassesOf:
     """Return a function that makes a process, given instant, act and options."""
-    return lambda at, act, **options: Passes(at, act, monkeypatch=monkeypatch, folder=tmp_path, **options)
+    return lambda at, act, **options: ActingProcess(
+        at, act, monkeypatch=monkeypatch, folder=tmp_path, **{"arm": "both"} | options
+    )
 
 
 def _sigterm(controller: Controller) -> None:
     controller.interrupt("SIGTERM")
-
-
-@pytest.mark.parametrize(("headless", "code"), [(True, 143), (False, None)])
-def test_no_run_begins_after_a_signal(headless: bool, code: int | None, passes_of: PassesOf) -> None:
-    passes = passes_of("", _sigterm, headless=headless)
-    controller = passes.controller
-    for _ in range(2):
-        controller.interrupt("SIGTERM")
-    controller.start(4, 1.0)
-    assert not controller.under_way
-    assert passes.environment.process_exit_code == code
-    assert list(passes.summaries) == (["run"] if headless else [])
-
-
-def test_a_signal_after_the_run_does_not_change_its_outcome(passes_of: PassesOf) -> None:
-    passes = passes_of("", _sigterm, arm="cold", cold_code=1)
-    passes.execute()
-    passes.controller.interrupt("SIGTERM")
-    assert passes.environment.process_exit_code == 1
-    assert list(passes.summaries) == ["chat"]
 
 
 def _web_stop(controller: Controller) -> None:
@@ -177,14 +116,6 @@ def test_both_passes_run_without_a_stop(passes_of: PassesOf) -> None:
     assert [instant for instant in passes.instants if "loads" in instant] == ["cold loads", "warm loads"]
 
 
-def test_no_run_begins_while_a_headless_process_waits_for_the_last_scrape(passes_of: PassesOf) -> None:
-    """Locust's users still run, so that a LoadTestShape and a worker that joins start users."""
-    passes = passes_of("last scrape", lambda controller: controller.start(5, 1.0), arm="cold")
-    passes.execute()
-    assert "last scrape" in passes.instants
-    assert (passes.instants.count("cold prepared"), passes.controller.under_way) == (1, False)
-
-
 @pytest.mark.parametrize("at", ["cold loads", "last scrape"])
 def test_a_process_that_locust_ends_waits_once_for_the_last_scrape(at: str, passes_of: PassesOf) -> None:
     """As after `runner.quit()` by a LoadTestShape or a task."""
@@ -198,17 +129,18 @@ def test_a_process_that_locust_ends_waits_once_for_the_last_scrape(at: str, pass
         passes.instants.append("scraped")
 
     passes = passes_of(at, quit_locust, arm="cold")
-    passes.controller.await_scrape = await_scrape
+    passes.controller.process.await_scrape = await_scrape
     passes.execute()
     gevent.joinall(passes.acting, 5)
-    assert passes.instants[-3:] == ["last scrape", "scraped", "quit"]
+    instants = [instant for instant in passes.instants if instant != "process ends"]
+    assert instants[-3:] == ["last scrape", "scraped", "quit"]
     assert passes.instants.count("last scrape") == 1
 
 
 def test_a_signal_ends_the_wait_for_the_last_scrape(passes_of: PassesOf) -> None:
     def quit_and_interrupt(controller: Controller) -> None:
         quitting = gevent.spawn(controller.quitting, None)
-        gevent.sleep(_STEP_S)
+        gevent.sleep(STEP_S)
         waited.append(not quitting.dead)
         controller.interrupt("SIGTERM")
         quitting.join(1)
@@ -216,7 +148,7 @@ def test_a_signal_ends_the_wait_for_the_last_scrape(passes_of: PassesOf) -> None
 
     waited: list[bool] = []
     passes = passes_of("last scrape", quit_and_interrupt, arm="cold")
-    passes.controller.await_scrape = lambda: (passes.reach("last scrape"), gevent.sleep(60))[0]
+    passes.controller.process.await_scrape = lambda: (passes.reach("last scrape"), gevent.sleep(60))[0]
     passes.execute()
     gevent.joinall(passes.acting, 5)
     assert waited == [True, False]

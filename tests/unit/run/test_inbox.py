@@ -9,7 +9,7 @@ import pytest
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.run.master.lifecycle import inbox as inboxes
 from inferload.run.master.lifecycle.inbox import Inbox
-from inferload.run.master.lifecycle.phases import RunEnd, RunPhases, RunState
+from inferload.run.master.lifecycle.phases import LoadStage, RunEnd, RunPhases, RunState
 from inferload.run.master.lifecycle.workers import Roster
 from inferload.scenario import scenario as scenarios
 
@@ -23,7 +23,8 @@ class Drains:
         marks: Any = SimpleNamespace(add=lambda kind, text, at_ns=None, **_facts: self.marks.append((kind, at_ns)))
         self.roster, phases, self.end = Roster(["a", "b"]), RunPhases(()), RunEnd(marks)
         phases.set(self._at_ns(-60), self._at_ns(-50), None if load_end_s is None else self._at_ns(load_end_s))
-        self.end.over = over
+        if over:
+            self.end.enter(LoadStage.DRAINING)
         if stopped:
             self.end.stop.set()
         state = RunState("r", self.roster, marks, phases, self.end)
@@ -77,7 +78,8 @@ def test_a_worker_that_has_just_closed_its_load_has_left_if_the_run_goes_on(
         clock.setattr(inboxes, "now_ns", lambda: drains.now_ns)
         drains.drained("w0", 0)
     assert drains.left == []
-    drains.end.over = over
+    if over:
+        drains.end.enter(LoadStage.DRAINING)
     if not over:
         drains.inbox.state.phases.set(0, drains._at_ns(-50), None)
     gevent.sleep(0.4)

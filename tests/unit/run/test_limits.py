@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.run.worker.limits import InFlightLimiter
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import from_text
 from inferload.workload.arrivals import share
 from inferload.workload.quota import Quota

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from inferload.base.marks import Mark
-from inferload.run.live.recorder import Instant, Recorder
+from inferload.base.rundir import Mark
+from inferload.run.live.live_recorder import Instant
+from inferload.run.live.recorder import Recorder
 from inferload.run.live.series import RECENT
 from inferload.run.master import live as live_run
 from inferload.run.master.live import LiveRun
@@ -20,12 +21,12 @@ class Roster(list[Any]):
     gone = ()
 
 
-def ended_run(recorder: Recorder) -> Any:
+def ended_run() -> Any:
     return SimpleNamespace(
         run_id="r",
         spec=resolve(RunOptions("smoke", "http://127.0.0.1:1")),
         preflight=SimpleNamespace(engine=None, metrics_urls=(), facts=SimpleNamespace(model="m")),
-        recorder=recorder,
+        recorder=Recorder(),
         directory=SimpleNamespace(path=Path("runs/r")),
         windows=[],
         stop=SimpleNamespace(is_set=lambda: True),
@@ -35,34 +36,32 @@ def ended_run(recorder: Recorder) -> Any:
 
 
 def test_the_elapsed_time_of_an_ended_run_includes_a_pause_of_the_master(tmp_path: Path) -> None:
-    recorder = Recorder()
+    live = LiveRun(ended_run())
     for at_s in (1.0, 2.0, 73.0, 73.4):  # no points in the pause
-        recorder.close_second(at_s, Instant(0, 0, 0))
-    live = LiveRun(ended_run(recorder))
+        live.recorder.close_second(at_s, Instant(0, 0, 0))
     live.close()
     live.ended(SimpleNamespace(run_dir=tmp_path))  # type: ignore[arg-type]
     assert live._about()["elapsed_s"] == 73.4
 
 
 def test_a_document_of_the_whole_run_has_all_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder()
-    for second in range(1, RECENT + 200):
-        recorder.close_second(float(second), Instant(0, 0, 0))
-    run = ended_run(recorder)
+    run = ended_run()
     run.elapsed_s, run.phase = lambda: 0.0, lambda: "drain"
     run.marks = SimpleNamespace(entries=[Mark(wall_ns=number, kind="stop", text="x") for number in range(5)])
     monkeypatch.setattr(live_run, "counts_so_far", lambda run: None)
     monkeypatch.setattr(live_run, "left_s", lambda run: None)
     live = LiveRun(run)
+    for second in range(1, RECENT + 200):
+        live.recorder.close_second(float(second), Instant(0, 0, 0))
     live.close()
-    newest = live.document(after=recorder.series.sequence - 1, marks_after=3)
+    newest = live.document(after=live.recorder.series.sequence - 1, marks_after=3)
     assert (newest["series"]["whole"], len(newest["marks"]), newest["marks_to"]) == (False, 2, 5)
     whole = live.document(after=0, marks_after=3)
     assert (whole["series"]["whole"], len(whole["marks"]), whole["marks_to"]) == (True, 5, 5)
 
 
 def test_the_document_has_the_limits_of_slo_and_gates_for_the_charts() -> None:
-    run = ended_run(Recorder())
+    run = ended_run()
     scenario = run.spec.scenario.changed({"gates": ["p95(itl_ms) < 30"], "slo.ttft_ms": 900})
     run.spec = SimpleNamespace(scenario=scenario, targets=())
     live = LiveRun(run)

@@ -22,7 +22,7 @@ from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
-from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
 

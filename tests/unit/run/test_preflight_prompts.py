@@ -289,9 +289,15 @@ def test_nothing_is_said_of_a_length_without_a_plan(
 LENGTHS = {"short": 100, "middle": 700, "long": 4000}
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(LENGTHS)))
-@pytest.mark.parametrize("endpoint", ["chat", "messages"])
-@pytest.mark.parametrize("factor", [2.3, 0.4])
+@pytest.mark.parametrize(
+    ("order", "endpoint", "factor"),
+    [
+        (order, *other)
+        for order, other in zip(
+            itertools.permutations(LENGTHS), itertools.cycle(itertools.product(("chat", "messages"), (2.3, 0.4)))
+        )
+    ],
+)
 def test_classes_of_one_form_are_checked_by_the_longest_in_any_order(
     check: Check, order: tuple[str, ...], endpoint: str, factor: float
 ) -> None:
@@ -372,16 +378,22 @@ def test_a_first_turn_without_an_answer_has_no_checked_length(check: Check) -> N
 ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/..."
 
 
+RECORDED = {"history": "recorded"}
+
+
 def has_history(body: Json) -> bool:
     context = body.get("messages", body.get("input", []))
     return any(item.get("role") == "assistant" or item.get("type") == "function_call" for item in context)
 
 
 @pytest.mark.parametrize(
-    "workload", [chat(turns=3), chat(turns=3, history="recorded"), AGENT, AGENT | {"history": "recorded"}]
+    ("workload", "endpoint", "status"),
+    [
+        (workload, endpoint, (400, 422, 500)[(row + column) % 3])
+        for row, workload in enumerate(each | more for each in (chat(turns=3), AGENT) for more in ({}, RECORDED))
+        for column, endpoint in enumerate(("chat", "responses", "messages"))
+    ],
 )
-@pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
-@pytest.mark.parametrize("status", [400, 422, 500])
 def test_a_refused_history_ends_the_run(check: Check, workload: Json, endpoint: str, status: int) -> None:
     server = Server(refuse=lambda body: (status, ALTERNATE) if has_history(body) else None, tokenize=of_key("prompt"))
     with pytest.raises(

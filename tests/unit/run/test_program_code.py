@@ -23,7 +23,7 @@ from inferload.run.master.lifecycle import worker_setup
 from inferload.run.master.lifecycle.workers import Member
 from inferload.run.process.program_code import BUNDLED, LoadedCode, ProgramCode
 from inferload.run.process.user_scenarios import Program
-from inferload.workload.live_agent import FILE_MODULE
+from inferload.scenario.schema.agent import FILE_MODULE
 
 MAIN = "support.py"
 NAMES = st.lists(
@@ -59,8 +59,12 @@ def write(folder: Path, files: dict[str, bytes]) -> list[Path]:
     return [folder / name for name in files]
 
 
+STANDARD = {name: module for name, module in sys.modules.items() if name in sys.stdlib_module_names}
+
+
 def code(folder: Path, files: dict[str, bytes], *others: Path) -> ProgramCode:
-    with imported(*write(folder, files), *others):
+    """Return the code of a process that has imported these files and the standard library."""
+    with patch.dict(sys.modules, STANDARD, clear=True), imported(*write(folder, files), *others):
         return LoadedCode([folder / MAIN]).of_run()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import gevent
 import pytest
+import trustme
 import virtual
 from e2e_runs import scenario
 from ports import unused_port
@@ -59,6 +60,10 @@ OPTIONS: dict[str, tuple[Callable[[Path], str | dict[str, Any] | list[str]], tup
         lambda _: ["--run-dir", "/proc/run"],
         ("run directory /proc/run", "cannot be written", "--run-dir"),
     ),
+    "more users than open files": (
+        lambda _: {"arrivals": {"kind": "closed", "users": 10_000_000, "spawn_per_s": 50}},
+        ("users in one process", "ulimit -n"),
+    ),
     "negative users": (lambda _: ["-u", "-3"], ("users", "-3")),
     "file cut off": (file_cut_off, ("talks.json:1: ", "the file ends within a conversation", "is it whole?")),
 }
@@ -75,7 +80,7 @@ def test_invalid_input_is_refused_in_one_line(name: str, tmp_path: Path) -> None
     for part in parts:
         assert part in complaints[0]
     assert "Traceback" not in run.text, run.text
-    assert run.exit_code == 2, run.text
+    assert run.code == 2, run.text
     files = [path.name for path in run.run_dir.iterdir()] if run.run_dir.is_dir() else []
     assert files == (["precious.txt"] if name == "run directory with files" else [])
 
@@ -117,6 +122,10 @@ class Servers:
     def scripted(self, script: Callable[[socket.socket, bytes], None]) -> str:
         return self._stack.enter_context(closing(ScriptedServer([script]))).url
 
+    def with_certificate(self) -> str:
+        with trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.tempfile() as certificate:
+            return self.simulator("--tls-cert", certificate).url
+
     def with_html(self) -> str:
         simulator = self.simulator()
         simulator.chaos(kind="html", count=1)
@@ -132,6 +141,11 @@ def servers(simulator: Callable[..., Simulator]) -> Iterator[Servers]:
 DEEP = b'{"data": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 SERVERS: dict[str, tuple[Callable[[Servers], Asked], tuple[str, ...]]] = {
     "unknown host": (lambda _: Asked("http://nowhere.invalid:8000"), ("nowhere.invalid", "host right?")),
+    "refused connection": (
+        lambda _: Asked(f"http://127.0.0.1:{unused_port()}"),
+        ("127.0.0.1:", "refused", "is the server started"),
+    ),
+    "untrusted certificate": (lambda s: Asked(s.with_certificate()), ("https://127.0.0.1:", "certificate")),
     "key missing": (
         lambda s: Asked(s.simulator("--api-key", "sk-right").url),
         ("/v1/models", "401", "requires a key", "--api-key-file", "OPENAI_API_KEY"),

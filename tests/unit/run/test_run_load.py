@@ -8,7 +8,7 @@ import gevent
 import pytest
 
 from inferload.run.master.lifecycle import load_steps
-from inferload.run.master.lifecycle.phases import RunEnd
+from inferload.run.master.lifecycle.phases import GivenUp, RunEnd
 from inferload.run.master.lifecycle.run_load import RunLoad
 from inferload.run.process import protocol
 from inferload.turns.record import PhaseWindow
@@ -44,6 +44,27 @@ def test_a_step_of_the_load_ends_the_ramp_in_progress(monkeypatch: pytest.Monkey
     assert (planned, begun, killed, ended) == ([10, 20], [5, 10, 20], [5, 10], [20])
 
 
+def test_an_error_between_two_phases_ends_the_load() -> None:
+    sent: list[str] = []
+    marks: Any = SimpleNamespace(add=lambda *_words, **_facts: None)
+    end = RunEnd(marks)
+    load = RunLoad(
+        SimpleNamespace(),  # type: ignore[arg-type]
+        SimpleNamespace(end=end),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        SimpleNamespace(announce=sent.append),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        user_counts=dict,
+    )
+    with load:
+        pass
+    assert sent == []
+    with pytest.raises(RuntimeError), load:
+        raise RuntimeError("no")
+    assert sent == [protocol.DRAIN, protocol.ABORT]
+    assert end.stop.is_set()
+
+
 @pytest.mark.parametrize(
     ("aborting", "drained", "announced"),
     [
@@ -58,7 +79,7 @@ def test_an_abort_before_the_end_of_the_load_is_announced_again_after_it(
     sent: list[tuple[str, float]] = []
     marks: Any = SimpleNamespace(add=lambda *_words, **_facts: None)
     end = RunEnd(marks)
-    end.aborting = aborting
+    end.given_up = GivenUp.TURNS if aborting else GivenUp.NOTHING
     phases = SimpleNamespace(mark=lambda _marks: None)
     state: Any = SimpleNamespace(marks=marks, phases=phases, end=end, roster=SimpleNamespace(awaited=[]))
     spec: Any = SimpleNamespace(scenario=SimpleNamespace(phases=SimpleNamespace(drain_s=0.5)))
@@ -70,7 +91,7 @@ def test_an_abort_before_the_end_of_the_load_is_announced_again_after_it(
 
     steering: Any = SimpleNamespace(end_load=lambda: None)
     load = RunLoad(spec, state, None, SimpleNamespace(announce=announce), steering, user_counts=dict)  # type: ignore[arg-type]
-    load._drain(0)
+    load.drain(0)
     assert [kind for kind, _ in sent] == announced
     if aborting and not drained:
         assert sent[1][1] - sent[0][1] < 0.5

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
-from inferload.base.marks import Mark
 from inferload.base.numbers import number
+from inferload.base.rundir import Mark
 from inferload.run.master.lifecycle import steering
 from inferload.run.master.lifecycle.steering import Ramp, Steering
 from inferload.run.process.run_spec import RunOptions, resolve

@@ -96,18 +96,18 @@ def both(sandbox: Sandbox, name: str) -> Both:
 every = run_cases(both, *((name,) for name in (*BUNDLED, "README")))
 
 
-def rows_of(run: FinishedRun | virtual.VirtualRun) -> list[dict[str, Any]]:
+def rows_of(run: FinishedRun) -> list[dict[str, Any]]:
     """Return the turns; of live agents the first of each session, since later prompts may tell the time."""
     return [row for row in run.turns if row["class"] != "live_agent" or row["turn_index"] == 0]
 
 
-def tokens(run: FinishedRun | virtual.VirtualRun) -> dict[str, tuple[Any, ...]]:
+def tokens(run: FinishedRun) -> dict[str, tuple[Any, ...]]:
     """Return the tokens of each turn, by its name."""
     keys = ("class", "input_tokens", "output_tokens", "max_tokens", "finish_reason", "pause", "final", "failure")
     return {row["turn_id"]: tuple(row[key] for key in keys) for row in rows_of(run)}
 
 
-def cached(run: FinishedRun | virtual.VirtualRun) -> dict[Any, list[int]]:
+def cached(run: FinishedRun) -> dict[Any, list[int]]:
     """Return the cached tokens of turns. Sub-agents that begin together may reach the server in either order."""
     found = defaultdict(list)
     for row in rows_of(run):
@@ -129,13 +129,13 @@ def test_turns_and_tokens_of_both_clocks_are_equal(run_pool: RunPool, run_case: 
     assert real.summary["sessions"]["planned"] == rehearsed.summary["sessions"]["planned"]
 
 
-def ttft_ms(run: FinishedRun | virtual.VirtualRun) -> float:
+def ttft_ms(run: FinishedRun) -> float:
     """Return the shortest TTFT, of short prompts: the simulator takes real time to read long ones."""
     short = [row for row in rows_of(run) if row["input_tokens"] < 500]
     return min((row["first_ns"] - row["sent_ns"] for row in short), default=0) / 1e6
 
 
-def streams_ms(run: FinishedRun | virtual.VirtualRun) -> dict[str, float]:
+def streams_ms(run: FinishedRun) -> dict[str, float]:
     """Return the time from the first to the last event of each turn."""
     return {row["turn_id"]: (row["last_ns"] - row["first_ns"]) / 1e6 for row in rows_of(run)}
 

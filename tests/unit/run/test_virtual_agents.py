@@ -29,17 +29,17 @@ class Parrot(LiveAgent):
 """
 
 
-def executed(folder: Path, **workload: Any) -> virtual.VirtualRun:
+def executed(folder: Path, *options: str, **workload: Any) -> virtual.VirtualRun:
     request, phases = {"continuous_usage": True}, {"sessions": 8, "drain_s": 60}
     file = scenario(folder, workload=AGENT | workload, request=request, phases=phases)
-    run = virtual.run(folder, file, "--details", "--report")
-    assert run.exit_code == 0, run.text
+    run = virtual.run(folder, file, "--details", *options)
+    assert run.code == 0, run.text
     run.check_counts()
     return run
 
 
 def test_agents_call_tools_and_are_summarised_as_tasks(tmp_path: Path) -> None:
-    run = executed(tmp_path, parallel_calls=0.5)
+    run = executed(tmp_path, "--report", parallel_calls=0.5)
     (block,) = run.summary["tasks"].values()
     by_session = defaultdict(list)
     for row in sorted(run.turns, key=lambda row: row["turn_index"]):
@@ -121,7 +121,7 @@ def live(folder: Path, agent: str, *, workload: dict[str, Any] | None = None, **
 
 def test_a_run_of_a_live_agent_calls_its_tools(tmp_path: Path) -> None:
     run = live(tmp_path, LIVE, script="tool_server:model_with_tools")
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     rows = [row for row in run.turns if row["failure"] is None]
     assert {(row["turn_index"], row["pause"], row["final"]) for row in rows} == {(0, None, False), (1, "tool", True)}
     bodies = [json.loads(request.partition("\r\n\r\n")[2]) for request in run.requests if '"tools"' in request]
@@ -136,7 +136,7 @@ def test_a_live_agent_continues_after_tool_calls_of_the_simulator(tmp_path: Path
     """Replies of the simulator call tools at random with valid arguments."""
     simulator = f"{virtual.PACED} --enable-auto-tool-choice --tool-call-parser hermes --tool-call-share 0.8"
     run = live(tmp_path, LIVE, workload={"output_tokens": 60, "max_steps": 3}, simulator=simulator)
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     later_turns = [row for row in run.turns if row["turn_index"]]
     assert later_turns
     assert {row["pause"] for row in later_turns} == {"tool"}
@@ -156,4 +156,4 @@ def test_an_exception_of_agent_code_ends_its_session_and_is_logged_once(tmp_path
     assert run.text.count("turn failed (client_error): RuntimeError: no more") == 1
     assert run.summary["sessions"]["completed"] == 0
     assert run.summary["turns"]["by_phase"]["all"]["by_failure"] == {"client_error": count}
-    assert run.exit_code == 1
+    assert run.code == 1

@@ -1,7 +1,6 @@
 """Runs on a virtual clock: load shapes, a steady warm-up, steps, ends by count, a limit of sessions in flight, and replays."""
 
 import json
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import virtual
 from arrival_times import unit_process
 from burst_arrivals import registered
 from e2e_runs import check_files, expected_exit_code, mark, marks_of, scenario
+from locust_process import most_at_once
 from paths import DATA, ROOT, SUPPORT
 
 from inferload.scenario.schema.rate_curves import FOREVER, RateCurve, flat
@@ -24,12 +24,6 @@ def executed(folder: Path, *options: str, **changes: Any) -> virtual.VirtualRun:
     run = virtual.run(folder, scenario(folder, **changes), "--details", *options)
     run.check_counts()
     return run
-
-
-def in_flight(rows: list[dict[str, Any]]) -> int:
-    """Return the most turns in flight at any time."""
-    changes = sorted([(row["sent_ns"], 1) for row in rows] + [(row["closed_ns"], -1) for row in rows])
-    return max(accumulate(change for _, change in changes), default=0)
 
 
 SHAPE = """
@@ -58,7 +52,7 @@ def test_a_load_shape_scales_the_arrival_rate_and_its_end_is_that_of_the_run(tmp
     locustfile.write_text(SHAPE)
     arrivals = {"kind": "constant", "sessions_per_s": 10}
     file = scenario(tmp_path, arrivals=arrivals, workload__output_tokens=2, phases__measure_s=300)
-    run = virtual.run(tmp_path, file, "--report", locustfile=locustfile)
+    run = virtual.run(tmp_path, file, locustfile=locustfile)
     run.check_counts()
     check_files(run.run_dir)
     begun, drained = (mark(run.run_dir, "phase", phase) for phase in ("measure", "drain"))
@@ -73,7 +67,7 @@ def test_a_load_shape_scales_the_arrival_rate_and_its_end_is_that_of_the_run(tmp
     before_s, after_s = changed["t_s"] - begun["t_s"], drained["t_s"] - changed["t_s"]
     assert before_s + after_s == pytest.approx(8, abs=1.1)  # Locust asks a shape once a second
     assert run.summary["sessions"]["planned"] == pytest.approx(10 * before_s + 30 * after_s, abs=1)
-    assert run.exit_code == expected_exit_code(run) == 0, run.text
+    assert run.code == expected_exit_code(run) == 0, run.text
 
 
 def test_the_measure_phase_begins_when_ttft_is_steady(tmp_path: Path) -> None:
@@ -144,7 +138,7 @@ def test_users_start_and_stop_as_planned(tmp_path: Path) -> None:
     for step in steps:
         # After the first turn of a step surplus users have stopped.
         later = [row for row in run.turns if row["step"] == step["step"]][step["users"] :]
-        assert in_flight(later) == step["users"]
+        assert most_at_once(later) == step["users"]
     # Each turn lasts for 50 ms.
     assert [step["turns"]["ok"] for step in steps] == pytest.approx([30, 120, 60], abs=4)
     assert summary["turns"]["unfinished"] == summary["turns"]["failed"] == 0
@@ -187,7 +181,7 @@ def test_sessions_delayed_or_dropped_by_max_in_flight_are_counted(when_full: str
     )
     run.check_counts()
     sessions = run.summary["sessions"]
-    assert in_flight(run.turns) == 2
+    assert most_at_once(run.turns) == 2
     assert sessions["planned"] == 60 == sessions["started"] + sessions["dropped"]
     assert sessions["at_limit"] == sessions["dropped"] > 10
     assert run.codes == {"at_limit"}
@@ -225,7 +219,6 @@ def test_a_replay_sends_recorded_requests_at_recorded_times(tmp_path: Path) -> N
     """Replay 30 s of the bundled trace in 3 s."""
     run = executed(
         tmp_path,
-        "--report",
         workload={"kind": "replay", "path": str(SAMPLE), "format": "mooncake"},
         arrivals={"kind": "trace", "speed": 10},
         phases={"measure_s": None, "drain_s": 30},

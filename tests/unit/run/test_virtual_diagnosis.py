@@ -40,13 +40,7 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         },
     ),
     "speculation": (
-        (
-            "--speculative-config",
-            '{"method": "ngram", "num_speculative_tokens": 4}',
-            "--spec-acceptance",
-            "0.05",
-            *T4,
-        ),
+        ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}', "--spec-acceptance", "0.05", *T4),
         {"arrivals__users": 2, "workload__output_tokens": 100},
     ),
     "kept-up": (T4, {"arrivals__users": 1, "workload__output_tokens": 60}),
@@ -115,7 +109,7 @@ def open_loop(folder: Path, sessions_per_s: float) -> tuple[virtual.VirtualRun, 
         arrivals={"kind": "constant", "sessions_per_s": sessions_per_s},
         workload__output_tokens=25,
     )
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     return run, document, page.partition("\n## Diagnosis")[2].partition("\n## ")[0], "\n".join(document["lines"])
 
 

@@ -1,5 +1,6 @@
 """Rejection of all turns, and conditions that end a run, on a virtual clock."""
 
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -42,7 +43,21 @@ def test_rejection_of_all_turns_is_the_first_finding(tmp_path: Path) -> None:
     for junit in (tmp_path / "again.xml", tmp_path / "junit.xml"):
         (case,) = ElementTree.parse(junit).findall(".//failure")
         assert first["text"] in str(case.text)
-    assert run.exit_code == 1, run.text
+    assert run.code == 1, run.text
+
+
+def test_a_server_that_stops_answering_is_named(tmp_path: Path) -> None:
+    file = scenario(tmp_path, arrivals={"kind": "constant", "sessions_per_s": 8}, phases=MEASURED)
+    cut = {"kind": "cut", "after_events": 0, "count": 100_000}
+    run = virtual.run(tmp_path, file, "--report", *surfaces.OUTPUTS, acts=[(0.0, cut)])
+    turns = run.summary["turns"]["by_phase"]["all"]
+    assert turns["ok"] == 0
+    assert turns["failed"] > 0
+    last_lines = "\n".join(run.text.splitlines()[-5:])
+    assert re.search(r"the server http://\S+ stopped answering at \d+\.\d s: ", last_lines)
+    assert re.search(r": first cut 200 of \S+ at \d+\.\d s on ", last_lines)
+    headline = rf"failed: {turns['failed']} of {turns['failed']} turns failed.*"
+    surfaces.check(run.run_dir, 1, run.text, "failed", headline)
 
 
 def test_a_run_ends_when_its_abort_condition_holds(tmp_path: Path) -> None:
@@ -56,7 +71,7 @@ def test_a_run_ends_when_its_abort_condition_holds(tmp_path: Path) -> None:
     (gate,) = run.summary["verdict"]["gates"]
     assert (gate["gate"], gate["passed"]) == (f"abort_on: {CONDITION}", False)
     assert f"abort_on: {CONDITION}" in run.text
-    assert run.exit_code == 1, run.text
+    assert run.code == 1, run.text
     run.check_counts()
 
 
@@ -65,4 +80,4 @@ def test_an_abort_condition_that_never_holds_changes_nothing(tmp_path: Path) -> 
     run = virtual.run(tmp_path, scenario(tmp_path, arrivals=arrivals, phases=MEASURED, abort_on=[CONDITION]))
     assert mark(run.run_dir, "abort_on") is None
     assert run.summary["verdict"]["gates"] == []
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text

@@ -14,7 +14,7 @@ from locust_process import csv_rows
 
 from inferload import cli
 from inferload.base import rundir
-from inferload.results import ci
+from inferload.results import ci_texts
 
 CLOSED = {"kind": "closed", "users": 3, "spawn_per_s": 3}
 OPEN = {"kind": "constant", "sessions_per_s": 4}
@@ -28,8 +28,9 @@ def made(folder: Path, arrivals: dict[str, Any], drain_s: float) -> virtual.Virt
     return virtual.run(folder, load | {"phases": {"measure_s": 2, "drain_s": drain_s}}, variant="t4-baseline")
 
 
-@pytest.mark.parametrize("arrivals", [CLOSED, OPEN, POISSON], ids=["closed", "constant", "poisson"])
-@pytest.mark.parametrize("drain_s", [0.1, 0.2, 60])
+@pytest.mark.parametrize(
+    ("arrivals", "drain_s"), [(CLOSED, 0.1), (OPEN, 0.2), (POISSON, 0.1), (CLOSED, 60), (OPEN, 60), (POISSON, 60)]
+)
 def test_unfinished_turns_are_recorded_and_no_record_is_missing(
     arrivals: dict[str, Any], drain_s: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,7 +103,7 @@ def test_a_run_with_failed_gates_is_failed(tmp_path: Path) -> None:
     summary = run.summary
     (probe,) = summary["other_requests"]["by_name"]
     headline = f"failed: 4 of 9 gates failed; {probe['failed']} of {probe['sent']} other requests failed{SIMULATED}"
-    assert run.exit_code == 1
+    assert run.code == 1
     surfaces.check(run.run_dir, 1, run.text, "failed", headline)
     (row,) = [row for row in csv_rows(run.run_dir / "locust_stats.csv") if row["Type"] == "GET"]
     assert (probe["type"], probe["name"]) == (row["Type"], row["Name"])
@@ -116,7 +117,7 @@ def test_a_run_with_failed_gates_is_failed(tmp_path: Path) -> None:
     assert gates["preemptions == 0"]["value"] == server["preemptions"] == 0
     assert gates["mean(kv_cache_usage) > 0.999"]["value"] == server["kv_cache_usage"]["mean"]
     assert gates["failed_ratio{GET /health} < 0.01"]["value"] == probe["failed"] / probe["sent"]
-    (suite,) = ElementTree.fromstring(ci.junit({"run": summaries.summary(summary)}))
+    (suite,) = ElementTree.fromstring(ci_texts.junit({"run": summaries.summary(summary)}))
     failed = {case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None}
     assert failed >= set(GATES[3:] + ADDED[2:])
     page = (run.run_dir / rundir.REPORT_MD).read_text().replace("\\", "")
@@ -144,7 +145,7 @@ class ChatUser(ScenarioUser):
 def test_a_task_that_raises_fails_the_run(tmp_path: Path) -> None:
     run = programmed(tmp_path, RAISING)
     headline = rf"failed: tasks raised \d+ exceptions?, the first: .*no such prompt.*{SIMULATED}"
-    assert run.exit_code == 1
+    assert run.code == 1
     surfaces.check(run.run_dir, 1, run.text, "failed", headline, raised=True)
 
 
@@ -160,7 +161,7 @@ class Support(InferenceUser):
 def test_a_user_without_tasks_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bare.py").write_text(BARE)
     run = virtual.run(tmp_path, "smoke", "-t", "2s", locustfile=tmp_path / "bare.py")
-    assert run.exit_code == 2
+    assert run.code == 2
     (line,) = [line for line in run.text.splitlines() if line.startswith("inferload: ")]
     assert line.startswith("inferload: Support: has no task")
 
@@ -173,7 +174,7 @@ KEY = "sk-canary-5ecret"
 )
 def test_locust_refuses_keys_and_abbreviations(words: tuple[str, ...], tmp_path: Path) -> None:
     run = virtual.run(tmp_path, "smoke", *words)
-    assert run.exit_code == 2, run.text
+    assert run.code == 2, run.text
     assert KEY not in run.text
     if words[0].partition("=")[0] == "--api-key":
         assert run.text.splitlines()[-1].startswith("inferload: --api-key: ")
@@ -186,6 +187,7 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
     "gates hold": ({"gates": ["p50(ttft_ms) < 60000", "failed_ratio < 0.01"]}, (), 0),
     "a gate on an unknown value": ({"gates": ["p50(tpot_ms) < 60000"], "workload__output_tokens": 1}, (), 1),
     "invalid with a failed gate": ({"gates": ["p50(ttft_ms) < 0.001"], "workload__output_tokens": LONG}, (), 3),
+    "invalid without turns": ({"arrivals": {"kind": "poisson", "sessions_per_s": 1e-6}}, (), 3),
     "invalid with --on-invalid warn": ({"workload__output_tokens": LONG}, ("--on-invalid", "warn"), 0),
 }
 
@@ -196,12 +198,15 @@ def test_the_exit_code_reflects_gates_and_validity(name: str, tmp_path: Path) ->
     phases = {"measure_s": 3, "drain_s": 0.5}
     run = virtual.run(tmp_path, scenario(tmp_path, phases=phases, **changes), *words)
     verdict = run.summary["verdict"]
-    assert run.exit_code == code, run.text
+    assert run.code == code, run.text
     assert [gate["gate"] for gate in verdict["gates"]] == changes.get("gates", [])
     if "invalid" in name:
         assert verdict["measurement"] == "invalid"
-        assert "unfinished_drain" in run.codes
-        assert "measurement INVALID" in run.text
+        code, text = (
+            ("no_turns", "no turn was sent") if "without" in name else ("unfinished_drain", "measurement INVALID")
+        )
+        assert code in run.codes
+        assert text in run.text
     else:
         assert verdict["passed"] == (code == 0)
         assert run.codes == set()
@@ -222,15 +227,15 @@ TIMES = 3
 
 def test_faults_during_a_run_are_counted_by_class(tmp_path: Path) -> None:
     acts = [
-        (5.0 * at, {"kind": kind, "count": TIMES, **values}) for at, (kind, (values, _)) in enumerate(FAULTS.items())
+        (3.0 * at, {"kind": kind, "count": TIMES, **values}) for at, (kind, (values, _)) in enumerate(FAULTS.items())
     ]
-    file = scenario(tmp_path, request={"timeouts": {"between_events_s": 2.0}}, phases={"measure_s": 35})
+    file = scenario(tmp_path, request={"timeouts": {"between_events_s": 2.0}}, phases={"measure_s": 20})
     run = virtual.run(tmp_path, file, acts=acts)
     expected = {failure: TIMES for _, failure in FAULTS.values()}
     assert "Traceback" not in run.text, run.text
     assert run.summary["turns"]["by_failure"] == expected
     assert run.summary["turns"]["failed"] == TIMES * len(FAULTS)
-    assert run.exit_code == 1, run.text
+    assert run.code == 1, run.text
     run.check_counts()
     table = csv_rows(run.run_dir / "locust_failures.csv")
     assert sum(int(row["Occurrences"]) for row in table) == TIMES * len(FAULTS)

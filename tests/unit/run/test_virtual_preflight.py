@@ -15,7 +15,7 @@ def executed(folder: Path, server: str, path: str = "") -> virtual.VirtualRun:
 
 def target_of(run: virtual.VirtualRun) -> dict[str, Any]:
     """Check the run, and return its server."""
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     assert run.summary["turns"]["ok"] > 0
     assert run.summary["turns"]["failed"] == 0
     run.check_counts(by_server=False)  # which has no page of metrics
@@ -63,7 +63,7 @@ def test_a_model_that_no_list_names_is_loaded_if_it_answers(tmp_path: Path) -> N
 
 def test_a_strict_server_refuses_before_the_load(tmp_path: Path) -> None:
     run = executed(tmp_path, "strict")
-    assert run.exit_code == 2, run.text
+    assert run.code == 2, run.text
     (complaint,) = [line for line in run.text.splitlines() if "/ERROR/" in line or line.startswith("inferload: ")]
     assert "HTTP 400: Unrecognized request argument supplied: ignore_eos" in complaint
     assert "set request.ignore_eos: false" in complaint

@@ -37,7 +37,7 @@ def test_agents_are_replayed_as_recorded(tmp_path: Path) -> None:
     workload = {"kind": "replay", "path": str(path), "format": "weka", "speed": 20, "max_idle_s": 10}
     phases = {"warmup_s": 0, "sessions": 2, "drain_s": 60}
     run = virtual.run(tmp_path, scenario(tmp_path, workload=workload, phases=phases, arrivals__users=2))
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     run.check_counts()
     by_agent: dict[str, list[dict[str, Any]]] = {}
     for row in sorted(run.turns, key=lambda row: row["sent_ns"]):

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import virtual
 from e2e_runs import scenario
-from inferload.deploy.pasted import kinds
-from inferload.deploy.pasted.bench import translate
-from inferload.deploy.pasted.shell import commands
+from inferload.analysis.interop.pasted import kinds
+from inferload.analysis.interop.pasted.bench import translate
+from inferload.analysis.interop.pasted.shell import commands
 
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS
@@ -28,7 +28,7 @@ def executed(folder: Path, *, simulator: str = virtual.PACED, script: str | None
 def test_a_run_on_another_endpoint(name: str, tmp_path: Path) -> None:
     script = None if name == "completions" else "recorded_server:recorded"
     run = executed(tmp_path, script=script, workload=CHAT, request={"endpoint": name})
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     run.check_counts(by_server=script is None)
     rows = run.turns
     assert len(rows) > 4
@@ -56,7 +56,7 @@ def test_a_translated_vllm_bench_command_sends_its_number_of_prompts(tmp_path: P
     file = tmp_path / "bench.yaml"
     file.write_text(bench.text(str(file)))
     run = virtual.run(tmp_path, file)
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     run.check_counts()
     assert len(run.turns) == 12
     assert {row["failure"] for row in run.turns} == {None}
@@ -67,7 +67,7 @@ def test_a_translated_vllm_bench_command_sends_its_number_of_prompts(tmp_path: P
 def test_an_unknown_model_is_refused_before_the_load(tmp_path: Path) -> None:
     models = [{"name": "simulator", "share": 0.5}, {"name": "adapter", "share": 0.5}]
     run = executed(tmp_path, request={"models": models})
-    assert run.exit_code == 2
+    assert run.code == 2
     assert "no streamed answer from model adapter: HTTP 404: " in run.text
     assert "the server lists simulator: name another model" in run.text
     assert not (run.run_dir / "run.json").exists()
@@ -77,7 +77,7 @@ def test_each_session_uses_its_sampled_model(tmp_path: Path) -> None:
     models = [{"name": "base", "share": 0.5}, {"name": "adapter", "share": 0.5}]
     simulator = f"{virtual.PACED} --served-model-name base adapter"
     run = executed(tmp_path, simulator=simulator, request={"models": models})
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     resolved = load(str(tmp_path / "scenario.yaml"))
     used = {int(row["session_id"].removeprefix("s")): row["model"] for row in run.turns}
     assert {row["failure"] for row in run.turns} == {None}

@@ -19,7 +19,7 @@ from inferload.workload.sessions import Sessions
 
 def executed(folder: Path, file: Path, **server: Any) -> virtual.VirtualRun:
     run = virtual.run(folder, file, env={"XDG_CACHE_HOME": str(folder / "cache")}, **server)
-    assert run.exit_code == 0, run.text
+    assert run.code == 0, run.text
     run.check_counts()
     return run
 

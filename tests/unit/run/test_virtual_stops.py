@@ -7,15 +7,9 @@ from typing import Any
 import pytest
 import surfaces
 import virtual
-from e2e_runs import check_files, check_keys, check_turns_across_drain, mark, scenario
+from e2e_runs import check_files, check_turns_across_drain, mark, scenario
 
-from inferload.base import rundir
-
-SIGNALS = {
-    "Ctrl-C": (signal.SIGINT, 130),
-    "SIGTERM": (signal.SIGTERM, 143),
-    "SIGHUP": (signal.SIGHUP, 143),
-}
+SIGNALS = {"Ctrl-C": (signal.SIGINT, 130), "SIGTERM": (signal.SIGTERM, 143), "SIGHUP": (signal.SIGHUP, 143)}
 USERS, AT_S = 4, 2.4
 GATES = ["failed_ratio < 0.5", "p50(ttft_ms) < 60000", "p50(e2e_ms) < 60000"]  # all pass
 LENGTHS = {"dist": "uniform", "min": 100, "max": 300}  # so that some turns end before the stop
@@ -39,26 +33,25 @@ def test_turns_in_flight_complete_at_each_kind_of_stop(by: str, tmp_path: Path) 
     if by in SIGNALS:
         run = stopped(tmp_path, "--report", *surfaces.OUTPUTS, by=by)
         headline = rf"stopped early by {by} after {AT_S} of 300 s{SIMULATED}"
-        surfaces.check(run.run_dir, run.exit_code, run.text, "stopped early", headline)
+        surfaces.check(run.run_dir, run.code, run.text, "stopped early", headline)
         assert (run.manifest["stop_reason"], run.manifest["complete"]) == (by, False)
     elif by == "run_time":
         run = stopped(tmp_path, "-t", "2s")
     else:
         run = stopped(tmp_path, phases__measure_s=2)
     summary = run.summary
-    check_keys(summary)
     check_turns_across_drain(run, USERS)
     assert summary["window_s"] == (AT_S if by in SIGNALS else 2)
     assert summary["turns"]["by_phase"]["all"]["unfinished"] == 0
     assert summary["turns"]["by_phase"]["all"]["failed"] == 0
     assert summary["verdict"]["reasons"] == []
-    assert run.exit_code == (SIGNALS[by][1] if by in SIGNALS else 0)
+    assert run.code == (SIGNALS[by][1] if by in SIGNALS else 0)
     assert (mark(run.run_dir, "stop") is None) == (by not in SIGNALS)
 
 
 def test_on_stop_pass_ends_a_stopped_run_with_code_0(tmp_path: Path) -> None:
     run = stopped(tmp_path, "--on-stop", "pass", by="SIGTERM")
-    assert (run.exit_code, run.summary["outcome"]["state"]) == (0, "stopped early")
+    assert (run.code, run.summary["outcome"]["state"]) == (0, "stopped early")
 
 
 def test_a_second_ctrl_c_aborts_the_turns_in_flight(tmp_path: Path) -> None:
@@ -67,7 +60,7 @@ def test_a_second_ctrl_c_aborts_the_turns_in_flight(tmp_path: Path) -> None:
     assert [turns[name] for name in ("sent", "ok", "failed", "unfinished")] == [USERS, 0, 0, USERS]
     assert run.codes == {"unfinished_drain", "no_turns"}
     assert run.summary["verdict"]["measurement"] == "invalid"
-    assert run.exit_code == 3
+    assert run.code == 3
     assert mark(run.run_dir, "abort") is not None
     assert {(bool(row["event_ns"]), row["failure"]) for row in run.turns} == {(True, "unfinished")}
     assert [run.after_start_s(row["closed_ns"]) for row in run.turns] == [AT_S + 0.5] * USERS
@@ -87,7 +80,7 @@ def test_an_unfinished_drain_is_reported(tmp_path: Path) -> None:
     reason = next(reason for reason in run.summary["verdict"]["reasons"] if reason["code"] == "unfinished_drain")
     assert reason["value"] == 1.0
     assert f"{USERS} of {USERS} turns" in reason["text"]
-    assert run.exit_code == 3
+    assert run.code == 3
     assert mark(run.run_dir, "unfinished_drain") is not None
 
 
@@ -98,8 +91,8 @@ def test_a_run_stopped_in_its_warmup_measured_nothing(by: str, words: list[str],
     run = virtual.run(tmp_path, file, *words, "--report", *surfaces.OUTPUTS, acts=acts)
     headline = rf"stopped early by {by} after {AT_S} s of warm-up: nothing was measured{SIMULATED}"
     surfaces.check(run.run_dir, code, run.text, "stopped early", headline)
-    assert run.exit_code == code
-    phases = [phase["phase"] for phase in rundir.read_object(run.run_dir / rundir.MANIFEST)["phases"]]
+    assert run.code == code
+    phases = [phase["phase"] for phase in run.manifest["phases"]]
     assert phases == ["warmup", "drain"]
     assert mark(run.run_dir, "phase", "measure") is None
 
@@ -138,7 +131,15 @@ def test_the_drain_does_not_wait_for_a_listener_that_ends_the_process(tmp_path: 
     assert mark(run.run_dir, "unfinished_drain") is None
     assert run.summary["turns"]["by_phase"]["all"]["unfinished"] == 0
     assert run.codes == set()
-    assert run.exit_code == run.summary["outcome"]["exit_code"] == 0
+    assert run.code == run.summary["outcome"]["exit_code"] == 0
+
+
+def test_a_signal_ends_a_preflight_without_an_answer(tmp_path: Path) -> None:
+    run = virtual.run(tmp_path, scenario(tmp_path), script="changed_servers:interrupting")
+    assert "Traceback" not in run.text, run.text
+    assert "stopped early by Ctrl-C before the load" in run.text
+    assert run.code == 130
+    assert not run.run_dir.exists()
 
 
 # A locustfile whose listener delays the start of the run, and sends a signal.
@@ -179,6 +180,6 @@ def test_a_signal_before_the_start_of_a_run_sets_the_exit_code(by: str, shape: b
     run = virtual.run(tmp_path, scenario(tmp_path), "--junit", "junit.xml", locustfile=program)
     assert "Traceback" not in run.text, run.text
     assert run.text.count(f"stopped early by {by} before the load: nothing was measured") == 1
-    assert run.exit_code == code
+    assert run.code == code
     assert (tmp_path / "junit.xml").exists()
     assert not run.run_dir.exists()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from inferload import __version__
 from inferload.base import clock
 from inferload.base.errors import UsageError
+from inferload.locust_adapters.process import WorkerCount
 from inferload.results import readers
 from inferload.results.documents.manifest_document import Anchor
 from inferload.run.master.lifecycle import worker_setup, worker_watchdog
@@ -151,7 +152,7 @@ def test_a_reporting_worker_is_not_lost_if_locust_misses_it() -> None:
     run = LossDetection("a")
     run.roster.members[0].heard()
     run.mark_lost({"a": SimpleNamespace(state="missing")}, 60)
-    assert (run.roster.lost, run.kinds) == ([], [])
+    assert (run.roster.members[0].lost, run.kinds) == (False, [])
 
 
 @pytest.mark.parametrize(("silent_s", "lost"), [(6, False), (14, False), (16, True)])
@@ -191,6 +192,14 @@ def test_assignments_wait_until_locust_sees_all_workers() -> None:
         assert not waiting.ready()
         clients["b"].state = "ready"
         waiting.get()
+
+
+def test_missing_workers_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_setup, "WORKERS_S", 0.2)
+    runner = SimpleNamespace(clients=SimpleNamespace(ready=["a"]))
+    message = "workers: 1 of 2 connected within 0.2 s; start the missing ones with --worker"
+    with pytest.raises(UsageError, match=message):
+        worker_setup.wait_for_workers(runner, WorkerCount(2, 2), lambda: False)
 
 
 @pytest.mark.parametrize("stopped", [False, True])

@@ -13,7 +13,7 @@ from inferload.campaign import search_plan
 from inferload.run.master.lifecycle import load_steps
 from inferload.run.process.run_spec import RunOptions, resolve
 from inferload.scenario import overrides, reference, scenario
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema import arrival_kind, arrivals, load_profiles, rate_profiles, trace_times, user_profiles
 from inferload.scenario.schema.arrival_kind import OpenArrivals
@@ -126,7 +126,8 @@ def test_callers_ask_arrivals_and_not_for_their_type() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for folder in ("inferload", "analysis", "deploy", "locustfiles", "benchmarks")
         for path in sorted((ROOT / folder).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        if any(kind in (text := path.read_text()) for kind in kinds) and "isinstance" in text
+        for node in ast.walk(ast.parse(text))
         if _checks_type(node) and kinds & {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
     ]
     assert not checks

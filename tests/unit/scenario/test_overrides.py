@@ -20,8 +20,7 @@ from inferload.cli import quick_options
 from inferload.cli import run as run_command
 from inferload.scenario import overrides
 from inferload.scenario.files import catalog
-from inferload.scenario.files.mistakes import ScenarioError
-from inferload.scenario.files.yaml_text import dotted
+from inferload.scenario.files.yaml_text import ScenarioError, dotted
 from inferload.scenario.overrides import parse_settings
 from inferload.scenario.scenario import Scenario, from_text, load
 

@@ -9,7 +9,7 @@ from arrival_times import unit_process
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema.arrivals import Closed, Rated
 from inferload.scenario.schema.rate_curves import FOREVER, Linear, RateCurve, flat

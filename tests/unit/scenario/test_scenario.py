@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from inferload.base.errors import UsageError
 from inferload.scenario.files import catalog
-from inferload.scenario.files.mistakes import ScenarioError
-from inferload.scenario.files.yaml_text import parse, scalar
+from inferload.scenario.files.yaml_text import ScenarioError, parse, scalar
 from inferload.scenario.reference import json_schema
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.scenario.schema.arrivals import Closed

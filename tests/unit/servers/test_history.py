@@ -5,10 +5,11 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from window_evidence import window_evidence
 
 from inferload.figures import metric_names as names
 from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
-from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
+from inferload.servers.bottleneck.evidence import Scrapes
 from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.bottleneck.history import LEAST_S, WINDOW_S, Span, spans_of, window_ends
 from inferload.servers.bottleneck.queue_phases import phases_of
@@ -31,7 +32,7 @@ def causes(waiting: np.ndarray, end_s: float | None = None) -> list[Span]:
     def cause(low: float, high: float, _until: float) -> Finding | None:
         inside = (scrapes.at_s >= low) & (scrapes.at_s < high)
         window = Scrapes(*(getattr(scrapes, name)[inside] for name in Scrapes.__slots__))
-        return judge(WindowEvidence(0.0, WINDOW_S, "http://x", window, max_num_seqs=CAP)).primary
+        return judge(window_evidence(window, WINDOW_S, max_num_seqs=CAP)).primary
 
     return spans_of(cause, scrapes, len(waiting) if end_s is None else end_s, 5.0)
 

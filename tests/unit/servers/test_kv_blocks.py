@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from window_evidence import window_evidence
 
 from inferload.figures import metric_names as names
 from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
-from inferload.servers.bottleneck.evidence import KvBlocks, Scrapes, WindowEvidence
+from inferload.servers.bottleneck.evidence import KvBlocks, Scrapes
 from inferload.servers.bottleneck.rules import WindowDiagnosis, judge
 
 
@@ -18,7 +19,7 @@ def queued(pool: int, size: int, used: int, prompt: int) -> WindowDiagnosis:
     usage = used / (pool - 1)
     columns = (np.full(20, float(value)) for value in (3, 5, 0, usage, prompt))
     kv = KvBlocks.of(pool * size, size, pool)
-    return judge(WindowEvidence(0.0, 30.0, "http://x", Scrapes(np.arange(20.0), *columns), max_num_seqs=64, kv=kv))
+    return judge(window_evidence(Scrapes(np.arange(20.0), *columns), max_num_seqs=64, kv=kv))
 
 
 @given(st.integers(3, 5000), st.integers(1, 512), st.integers(0, 5000), st.integers(1, 50_000))

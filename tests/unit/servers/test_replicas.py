@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from summaries import server_documents as servers_block
 
 from inferload.figures import metric_names as names
+from inferload.servers.prefix_counts import prefix_cache
 from inferload.servers.replicas import COUNTERS
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import ServerSeries, by_target
-from inferload.servers.window_figures import prefix_cache
 
 S = 1_000_000_000
 SERVER = "http://server:8000"

@@ -15,9 +15,10 @@ from inferload.figures import metric_names as names
 from inferload.figures.metric_names import names_on_pages
 from inferload.figures.server_figure import GPU
 from inferload.figures.server_figures import BY_KEY, SERVER_FIGURES
+from inferload.servers.prefix_counts import prefix_cache
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target, growth
-from inferload.servers.window_figures import USED, ServerWindow, prefix_cache
+from inferload.servers.window_figures import USED, ServerWindow
 
 S = 1_000_000_000
 SERVER = "http://server:8000"

@@ -78,19 +78,15 @@ def test_delays_of_a_turn_belong_to_its_worker_and_phase() -> None:
     count_delays(health, [turn(delay_ns=array("q", [MS, 3 * MS, 2 * MS]))], [1])
     count_delays(health, [turn(delay_ns=None, phase="warmup")], [4])
     observed = health.at("w1", "measure")
-    assert (observed.delay_ms.count, observed.delay_ms.max, observed.stamped_share) == (3, 3.0, 0.75)
-    assert health.at("w1", "warmup").stamped_share == 0
+    assert (observed.delay_ms.count, observed.delay_ms.max) == (3, 3.0)
+    assert (observed.reads_stamped, observed.reads_unstamped) == (3, 1)
+    assert health.at("w1", "warmup").reads_stamped == 0
     assert health.total().reads_unstamped == 5
 
 
 def test_without_observations_values_are_none() -> None:
     empty = ClientHealth()
-    assert (empty.cpu_share, empty.steal_share, empty.stamped_share, empty.longest_pause_ms) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    assert (empty.cpu_share, empty.steal_share, empty.longest_pause_ms) == (None, None, None)
 
 
 def test_a_clock_step_is_noticed_once_and_slewing_is_not(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferload.scenario import scenario as scenarios
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.schema.agent import Agent
 from inferload.turns.record import CANCELLED
 from inferload.workload.agent import agent

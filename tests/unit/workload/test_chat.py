@@ -17,12 +17,11 @@ from inferload.base.errors import UsageError
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.scenario.schema.chat import ContextLimit, Documents
+from inferload.workload.chat import DocumentPool, NextRequest, fit
 from inferload.workload.content.images import picture_url, png
 from inferload.workload.content.messages import Message, Piece, ToolCall, text_message
 from inferload.workload.content.prompts import calibrate
 from inferload.workload.content.script import Ask, PlannedTurn, TurnReply, outline
-from inferload.workload.context_limit import NextRequest, fit
-from inferload.workload.document_pool import DocumentPool
 from inferload.workload.isolation import Isolation
 from inferload.workload.plan.describe import describe
 from inferload.workload.sessions import Sessions

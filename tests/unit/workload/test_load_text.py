@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from inferload.base.marks import Mark
+from inferload.base.rundir import Mark
 from inferload.scenario.files import catalog
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.workload.content.data import DataContext

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inferload.base.errors import UsageError
 from inferload.run.process.run_spec import RunOptions, only_class, resolve
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.workload.arrivals import schedule_of
 from inferload.workload.sessions import Sessions

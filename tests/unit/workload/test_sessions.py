@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.run.worker.turn_dispatcher import server_of
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.workload.content.prompts import Vocabulary, calibrate
 from inferload.workload.content.script import Ask, PlannedTurn, Sent, TurnReply, outline

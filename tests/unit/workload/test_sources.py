@@ -392,9 +392,8 @@ def test_an_index_is_cached_until_the_file_changes(tmp_path: Path, monkeypatch: 
         read.append(path)
         return file_records.json_array(path)
 
-    monkeypatch.setitem(
-        registry.READERS, "sharegpt", registry.files(loaders.FileForm(counted, loaders.JSON_ARRAY.decoder))
-    )
+    form = loaders.FileForm(counted, loaders.JSON_ARRAY.decoder)
+    monkeypatch.setattr(registry, "READERS", {"sharegpt": loaders.files(form)})
 
     def opened() -> dict[str, Any]:
         monkeypatch.setattr(loaders, "_cached", {})

@@ -13,7 +13,7 @@ from paths import DATA
 
 from inferload.base.errors import UsageError
 from inferload.client.requests.bodies import Texts
-from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.scenario.schema.replay import UNTIMED, Replay
 from inferload.workload.arrivals import schedule_of

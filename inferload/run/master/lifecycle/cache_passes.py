@@ -8,6 +8,7 @@ from pathlib import Path
 
 from inferload.base import rundir
 from inferload.results.summarise.counts import Arm
+from inferload.run.process.run_spec import RunSpec
 from inferload.scenario.scenario import Cache
 
 
@@ -29,7 +30,19 @@ class Previous:
     salt: str
 
 
-COLD = CachePass("cold")
+@dataclass(slots=True)
+class Passes:
+    """The runs of a specification, in order. `path`: the run directory, without suffix. `earlier`: the pass that has ended last."""
+
+    spec: RunSpec
+    todo: Sequence[CachePass]
+    path: Path
+    earlier: Previous | None = None
+
+    def ended(self, current: CachePass, run_dir: Path, salt: str) -> None:
+        """Take the directory's number and the salt of a pass over to the next one."""
+        self.path = run_dir.with_name(run_dir.name.removesuffix(current.suffix))
+        self.earlier = Previous(current.arm, run_dir, salt)
 
 
 def passes(cache: Cache) -> Sequence[CachePass]:
@@ -42,17 +55,12 @@ def passes(cache: Cache) -> Sequence[CachePass]:
             if cache.twice
             else (CachePass("warm"),)
         )
-    return (COLD,)
+    return (CachePass("cold"),)
 
 
 def folder(path: Path, current: CachePass) -> Path:
     """Return the directory of a pass, given the run directory."""
     return path.with_name(path.name + current.suffix)
-
-
-def without_suffix(created: Path, current: CachePass) -> Path:
-    """Return the run directory, given that of a pass."""
-    return created.with_name(created.name.removesuffix(current.suffix))
 
 
 def create_folder(path: Path, current: CachePass, numbered: bool) -> tuple[Path, str]:

@@ -24,10 +24,10 @@ logger = logging.getLogger(__name__)
 STALL_S = 30.0
 
 
-def finish(roster: Roster, receiver: TurnReceiver, folder: Path, marks: Marks, hurried: Callable[[], bool]) -> None:
+def finish(roster: Roster, receiver: TurnReceiver, folder: Path, marks: Marks, hurried: Callable[[], bool]) -> bool:
     """Wait for the records that workers still write or send, and set the number of each worker's records in the run directory.
 
-    `hurried`: True once missing records are to be given up.
+    `hurried`: True once missing records are to be given up. Return True if every worker that is not lost has drained.
     """
     _wait(roster, receiver, hurried)
     receiver.close()
@@ -39,6 +39,10 @@ def finish(roster: Roster, receiver: TurnReceiver, folder: Path, marks: Marks, h
         with logged_wait(logger, partial("joining the turn records of worker {} in {}".format, member.name, folder)):
             _count(member, folder, received=member.name in receiver.names)
         _mark(member.ended(), marks)
+    late = [member.name for member in roster.awaited if not member.drained]
+    if late:
+        marks.add("not_drained", f"workers {', '.join(late)} did not report the end of their drain")
+    return not late
 
 
 def _mark(worker: EndedWorker, marks: Marks) -> None:

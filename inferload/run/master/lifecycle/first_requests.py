@@ -17,8 +17,8 @@ from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import TurnResult
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
-from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.chat_template import ChatTemplate
 from inferload.workload.content.prompts import Vocabulary, approximate
 from inferload.workload.content.script import Ask

@@ -15,8 +15,8 @@ from inferload.results.abort_conditions import AbortWatch
 from inferload.results.statistics.steady_state import Steadiness
 from inferload.results.verdict.failures import add_message
 from inferload.results.verdict.first_errors import FirstErrors
-from inferload.results.verdict.measure_so_far import MeasureSoFar
 from inferload.results.verdict.outcome import INVALID_CALL, WORKERS_ENDED
+from inferload.results.verdict.phase_evidence import MeasureSoFar
 from inferload.run.live.recorder import Recorder
 from inferload.run.master.lifecycle.phases import RunState
 from inferload.run.master.lifecycle.turn_receiver import TurnReceiver
@@ -50,7 +50,7 @@ class Inbox:
     def __init__(self, state: RunState, scenario: Scenario, classes: Collection[str], records: TurnReceiver) -> None:
         self.state = state
         self.totals = ReportTotals()
-        self.recorder = Recorder(scenario.slo.model_dump(exclude_none=True))
+        self.recorder = Recorder()
         self.steadiness = Steadiness()
         self.measured = MeasureSoFar()
         self.notes = Notes()  # counted problems of the workers' sessions

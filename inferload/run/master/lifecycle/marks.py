@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
-from inferload.base.marks import Mark
 from inferload.base.redaction import Redaction
-from inferload.base.rundir import reason
+from inferload.base.rundir import Mark, reason
 from inferload.base.threads import AppendedFile
 
 logger = logging.getLogger(__name__)

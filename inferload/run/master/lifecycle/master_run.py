@@ -18,7 +18,7 @@ from inferload.run.master.lifecycle import delivery, load_steps, other_requests,
 from inferload.run.master.lifecycle.cache_passes import Previous
 from inferload.run.master.lifecycle.inbox import Inbox
 from inferload.run.master.lifecycle.marks import Marks
-from inferload.run.master.lifecycle.phases import RunEnd, RunPhases, RunState
+from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunEnd, RunPhases, RunState
 from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.master.lifecycle.run_load import RunLoad
 from inferload.run.master.lifecycle.scraper_process import Scraping
@@ -58,7 +58,7 @@ class RunSetup:
 
 
 class MasterRun:
-    """One run, after the preflight. `conduct` blocks until the last worker has drained."""
+    """One run, after the preflight."""
 
     def __init__(self, setup: RunSetup, runner: Any) -> None:
         self.setup = setup
@@ -180,11 +180,16 @@ class MasterRun:
             self.scraping = self._scraping(folder, interval_s)
             self.scraping.wait_for_first(len(self.preflight.metrics_urls))
 
-    def conduct(self, start_users: Callable[[int, float], None]) -> None:
-        """Run the phases to the end of the drain. `start_users` starts Locust's users and may block while they ramp."""
+    def gather(self) -> None:
+        """After the drain, wait until the turn records of all workers are written in the run directory."""
         end, folder = self.state.end, self.directory.path / rundir.TURNS
-        deliver = partial(delivery.finish, self.roster, self._records, folder, self.marks, lambda: end.hurried)
-        self.load.conduct(start_users, deliver)
+        end.enter(LoadStage.DELIVERING)
+        end.complete = delivery.finish(
+            self.roster, self._records, folder, self.marks, lambda: end.given_up is GivenUp.RECORDS
+        )
+
+    def end(self) -> None:
+        """Mark messages to the master that were ignored, and end the scrapes."""
         ignored = messages.ignored_messages.counts - self._ignored_before
         if ignored:
             text = ", ".join(f"{reason}: {count}" for reason, count in sorted(ignored.items()))
@@ -201,7 +206,7 @@ class MasterRun:
         return VirtualScraping(folder, urls, interval_s, virtual.server.simulated, self.anchor)
 
     def close(self) -> None:
-        """Release the resources of a run that was not conducted."""
+        """Release the resources of a run without load."""
         self._records.close()
         if self.scraping is not None:
             self.scraping.stop()

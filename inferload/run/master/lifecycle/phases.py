@@ -6,6 +6,7 @@ same for all.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from gevent.event import Event
 
@@ -56,29 +57,43 @@ class RunPhases:
         return next((window.phase for window in self.windows if window.holds(at_ns)), None)
 
 
+class LoadStage(Enum):
+    """Stage of a run's load; each follows the one before."""
+
+    LOADING = 1  # from its announcement on
+    DRAINING = 2  # no new turns
+    DELIVERING = 3  # the turns are over; turn records are written and sent
+
+
+class GivenUp(Enum):
+    """What an abort gives up."""
+
+    NOTHING = 0
+    TURNS = 1  # turns in flight are ended
+    RECORDS = 2  # turn records that workers still write or send are not awaited
+
+
 class RunEnd:
-    """End of a run's load: requests to stop it, and its state."""
+    """End of a run's load: its stage, and requests to stop it."""
 
     def __init__(self, marks: Marks) -> None:
+        self.stage = LoadStage.LOADING
+        self.given_up = GivenUp.NOTHING
         self.stop = Event()
         self.reason = "the scenario's end"
         self.early_by: str | None = None  # the signal or event that ended the load before its planned end
         self.aborted: AbortReached | None = None  # by the scenario's `abort_on`
         self.invalid_call = False  # the load was ended by an invalid call of a task
         self.spent_ns: int | None = None  # end of the last session of a load that ends by itself
-        self.over = False  # the load has ended as planned
         self.users: Mapping[str, int] = {}  # by class, when the load ended
-        self.aborting = False  # turns in flight are ended
-        self.delivering = False  # the turns are over; turn records are written and sent
-        self.hurried = False  # turn records that workers still write or send are given up
         self.drained = Event()  # the turns of every worker that is not lost are over
         self.complete = False  # and its records are written
         self._marks = marks
 
     @property
-    def stopped(self) -> bool:
-        """True if the load was stopped before its end."""
-        return self.stop.is_set() and self.spent_ns is None
+    def over(self) -> bool:
+        """True once the load has ended."""
+        return self.stage is not LoadStage.LOADING
 
     def request_stop(self, reason: str, *, early: bool = False) -> None:
         """Begin the drain; the first reason counts. `early`: not a planned end, unless the load has ended already."""
@@ -92,10 +107,15 @@ class RunEnd:
     def request_abort(self) -> None:
         """Begin the drain, and mark that turns in flight are ended; after their end, give up the records that are awaited."""
         self.request_stop("abort")
-        self.hurried = self.delivering
-        if not self.aborting:
-            self.aborting = True
+        if self.given_up is GivenUp.NOTHING:
             self._marks.add("abort", "turns in flight ended")
+        self.given_up = GivenUp.RECORDS if self.stage is LoadStage.DELIVERING else GivenUp.TURNS
+
+    def enter(self, stage: LoadStage) -> None:
+        """Begin the next stage."""
+        if stage.value != self.stage.value + 1:
+            raise RuntimeError(f"{stage.name} does not follow {self.stage.name}")
+        self.stage = stage
 
 
 @dataclass(frozen=True, slots=True)

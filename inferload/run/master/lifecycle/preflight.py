@@ -16,8 +16,8 @@ from inferload.figures import metric_names
 from inferload.run.master.lifecycle.first_requests import Prompts, prove_all
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
-from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content import token_estimate
 from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
 from inferload.workload.content.data import DataContext, DataFindings, Opened

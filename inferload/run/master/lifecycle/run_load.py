@@ -1,6 +1,7 @@
 """Load of one run on the master, from its announcement to the end of the drain."""
 
 from collections.abc import Callable, Mapping
+from typing import Self
 
 import gevent
 
@@ -8,7 +9,7 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.run.master.lifecycle import load_steps, worker_watchdog
 from inferload.run.master.lifecycle.adaptive_warmup import AdaptiveWarmup
 from inferload.run.master.lifecycle.inbox import Inbox
-from inferload.run.master.lifecycle.phases import RunState
+from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunState
 from inferload.run.master.lifecycle.steering import Steering
 from inferload.run.master.lifecycle.workers import LEAD_NS, WorkerChannel
 from inferload.run.process import protocol
@@ -21,8 +22,14 @@ _SHORT_DRAIN_S = 1.0  # after an invalid call
 _LATE_TURNS_S = 0.2  # after the end of the load, until the last turns have begun
 
 
+StartUsers = Callable[[int, float], None]  # starts Locust's users at a rate per second; it may block while they ramp
+
+
 class RunLoad:
-    """Load of one run. `user_counts`: returns the number of Locust's running users by class."""
+    """Load of one run. `user_counts`: returns the number of Locust's running users by class.
+
+    Within its context, lost workers are detected, and phases are marked when they begin.
+    """
 
     def __init__(
         self,
@@ -41,46 +48,78 @@ class RunLoad:
         self._steering = steering
         self._user_counts = user_counts
         self._marking: list[gevent.Greenlet] = []
+        self._background: list[gevent.Greenlet] = []
         self._starter: gevent.Greenlet | None = None  # starts the first users, or those of a step
 
-    def conduct(self, start_users: Callable[[int, float], None], deliver: Callable[[], None]) -> None:
-        """Run the phases to the end of the drain, then call `deliver`, while lost workers are still detected.
+    def __enter__(self) -> Self:
+        return self
 
-        `start_users` starts Locust's users and may block while they ramp.
-        """
-        phases, state = self._spec.scenario.phases, self._state
-        stop = state.end.stop
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if kind is not None:  # an error between two phases: nothing else ends the load
+            self._channel.announce(protocol.DRAIN)
+            self.abort()
+        gevent.killall(self._marking, block=False)
+        self.end_start()
+        gevent.killall(self._background, block=False)
+
+    # -- the phases, in order
+
+    def begin(self, start_users: StartUsers) -> int:
+        """Announce the load, and start the first users at its start, which is returned."""
         start_ns = now_ns() + LEAD_NS
-        measure_ns: int | None = None if phases.adaptive else start_ns + round(phases.warmup_s * NS_PER_S)
+        measure_ns = None if self._spec.scenario.phases.adaptive else self._latest_measure_ns(start_ns)
         self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
         lead_s = max(0.0, (start_ns - now_ns()) / NS_PER_S)
         self._starter = gevent.spawn_later(lead_s, start_users, self._spec.users, self._spec.spawn_per_s)
-        watcher = gevent.spawn(
-            worker_watchdog.watch, state.roster, self._channel.clients, state.marks, self._inbox.on_lost
-        )
-        stepper = gevent.Greenlet(self._follow_steps, start_users)
-        try:
-            if measure_ns is None:
-                warmup = AdaptiveWarmup(phases, self._inbox.totals.tallies, self._inbox.steadiness, state.marks, stop)
-                measure_ns = warmup.wait(start_ns, LEAD_NS)
-                if not stop.is_set():
-                    self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
-            stepper.start()
-            end_ns = self._planned_end_ns(measure_ns)
-            stop.wait(None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S))
-            stepper.kill()
-            self.end_start()
-            end_ns = self._end_ns(end_ns)
-            self._announce(start_ns, min(measure_ns, end_ns), end_ns)
-            self._drain(end_ns)
-            self._state.end.delivering = True
-            deliver()
-            self._close()
-        finally:
-            gevent.killall(self._marking, block=False)
-            self.end_start()
-            stepper.kill(block=False)
-            watcher.kill(block=False)
+        roster, clients, marks = self._state.roster, self._channel.clients, self._state.marks
+        self._background = [gevent.spawn(worker_watchdog.watch, roster, clients, marks, self._inbox.on_lost)]
+        return start_ns
+
+    def warm_up(self, start_ns: int) -> int:
+        """Return the start of the measure phase; an adaptive warm-up is awaited first, and its end announced."""
+        phases, marks, stop = self._spec.scenario.phases, self._state.marks, self._state.end.stop
+        if not phases.adaptive:
+            return self._latest_measure_ns(start_ns)
+        warmup = AdaptiveWarmup(phases, self._inbox.totals.tallies, self._inbox.steadiness, marks, stop)
+        measure_ns = warmup.wait(start_ns, LEAD_NS)
+        if not stop.is_set():
+            self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
+        return measure_ns
+
+    def measure(self, start_ns: int, measure_ns: int, start_users: StartUsers) -> int:
+        """Apply the planned changes of the load; after its time or a stop, announce and return the end of the load."""
+        stepper = gevent.spawn(self._follow_steps, start_users)
+        self._background.append(stepper)
+        planned_ns = self._planned_end_ns(measure_ns)
+        self._state.end.stop.wait(None if planned_ns is None else max(0.0, (planned_ns - now_ns()) / NS_PER_S))
+        stepper.kill()
+        self.end_start()
+        end_ns = self._end_ns(planned_ns)
+        self._announce(start_ns, min(measure_ns, end_ns), end_ns)
+        return end_ns
+
+    def drain(self, end_ns: int) -> None:
+        """End the load, and wait until the turns of all workers are over."""
+        end, roster, marks = self._state.end, self._state.roster, self._state.marks
+        sleep_until(end_ns)
+        self._state.phases.mark(marks)
+        end.enter(LoadStage.DRAINING)
+        self._steering.end_load()
+        end.users = dict(self._user_counts())
+        drain_s = self._spec.scenario.phases.drain_s
+        if end.invalid_call:
+            drain_s = min(drain_s, _SHORT_DRAIN_S)
+        self._channel.announce(protocol.DRAIN)
+        if end.given_up is GivenUp.TURNS and not end.drained.wait(_LATE_TURNS_S):
+            self._channel.announce(protocol.ABORT)  # for turns that began between the first announcement and the end
+        if not end.drained.wait(drain_s):
+            in_flight = sum(member.in_flight for member in roster.awaited)
+            text = f"{in_flight} turns were still in flight {drain_s:g} s after the last was sent"
+            marks.add("unfinished_drain", text)
+            self.abort()
+            end.drained.wait(_ABORT_S)
+
+    # -- from other greenlets
 
     def end_start(self) -> None:
         """End a planned ramp of users that is in progress: an older start would overwrite the users of a newer one."""
@@ -92,7 +131,7 @@ class RunLoad:
         self._state.end.request_abort()
         self._channel.announce(protocol.ABORT)
 
-    def _follow_steps(self, start_users: Callable[[int, float], None]) -> None:
+    def _follow_steps(self, start_users: StartUsers) -> None:
         """Apply the planned changes of the load. The measure phase has been announced."""
 
         def set_users(users: int) -> None:
@@ -102,6 +141,9 @@ class RunLoad:
 
         measure_ns = next(window.start_ns for window in self._state.phases.windows if window.phase == "measure")
         load_steps.follow(self._spec.scenario, measure_ns, self._state.marks, set_users)
+
+    def _latest_measure_ns(self, start_ns: int) -> int:
+        return start_ns + round(self._spec.scenario.phases.warmup_s * NS_PER_S)
 
     def _planned_end_ns(self, measure_ns: int | None) -> int | None:
         measure_s = self._spec.scenario.phases.measure_s
@@ -129,30 +171,3 @@ class RunLoad:
         """Wait for an instant, and mark the phases that have begun."""
         sleep_until(at_ns)
         self._state.phases.mark(self._state.marks)
-
-    def _drain(self, begin_ns: int) -> None:
-        """End the load, and wait until the turns of all workers are over."""
-        end, roster, marks = self._state.end, self._state.roster, self._state.marks
-        sleep_until(begin_ns)
-        self._state.phases.mark(marks)
-        end.over = True
-        self._steering.end_load()
-        end.users = dict(self._user_counts())
-        drain_s = self._spec.scenario.phases.drain_s
-        if end.invalid_call:
-            drain_s = min(drain_s, _SHORT_DRAIN_S)
-        self._channel.announce(protocol.DRAIN)
-        if end.aborting and not end.drained.wait(_LATE_TURNS_S):
-            self._channel.announce(protocol.ABORT)  # for turns that began between the first announcement and the end
-        if not end.drained.wait(drain_s):
-            in_flight = sum(member.in_flight for member in roster.awaited)
-            text = f"{in_flight} turns were still in flight {drain_s:g} s after the last was sent"
-            marks.add("unfinished_drain", text)
-            self.abort()
-            end.drained.wait(_ABORT_S)
-
-    def _close(self) -> None:
-        late = [member.name for member in self._state.roster.awaited if not member.drained]
-        self._state.end.complete = not late
-        if late:
-            self._state.marks.add("not_drained", f"workers {', '.join(late)} did not report the end of their drain")

@@ -11,12 +11,11 @@ from typing import Any
 import gevent
 
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
-from inferload.base.run_options import API_KEY_VARIABLE
+from inferload.base.run_options import API_KEY_VARIABLE, REDACTED_HEADERS
 from inferload.client.connection.target import Target
 from inferload.run.process.greenlets import logged_wait
 from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
-from inferload.servers.scraper import REDACTED_HEADERS
 
 logger = logging.getLogger(__name__)
 

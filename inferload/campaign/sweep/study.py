@@ -1,0 +1,339 @@
+"""Study file: the sweeps that answer a question, on each engine; tables of figures beside published ones, and claims.
+
+`inferload study` writes the study as it runs to `study.yaml` in its folder; its page is made from that file and the runs.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from inferload.base.numbers import listed
+from inferload.campaign.sweep import definition
+from inferload.campaign.sweep.definition import Clock, Engine, Sweep, SweepScenario
+from inferload.deploy.variants.variant import label
+from inferload.figures.limits import gate_grammar
+from inferload.scenario.files import catalog, typed_yaml
+from inferload.scenario.schema.base import Flag, ScenarioPart, distinct
+from inferload.scenario.schema.fields import Name
+
+STUDY = "study.yaml"  # in the folder of a study
+RESULTS = "results.json"  # figures of all its runs
+Hosts = Mapping[str, str]  # URLs of running servers by variant, for the engine `running`
+_NO_HOSTS: Hosts = MappingProxyType({})
+
+
+def _term(text: str) -> str:
+    """Return a figure as in a gate; ValueError if it is none."""
+    gate_grammar.parse(f"{text} < 0")
+    return text
+
+
+def _condition(text: str) -> str:
+    gate_grammar.parse(text)
+    return text
+
+
+Term = Annotated[str, AfterValidator(_term)]
+
+
+class Source(ScenarioPart):
+    """The text whose experiment is repeated."""
+
+    title: str = Field(description="title of the text")
+    date: str = Field(description="date of the text, or when it was read")
+    setting: str = Field(description="model, card, version and number of runs behind its figures")
+
+
+class Row(ScenarioPart):
+    """Row of a table: the runs of a variant on a scenario."""
+
+    label: str = Field(description="name in the table")
+    variant: str | None = Field(default=None, description="variant; null: the baseline of the part")
+    scenario: Name | None = Field(default=None, description="scenario of the part; null: its first one")
+    load: float | None = Field(default=None, description="step of the load: users or sessions/s; null: the whole run")
+    published: Annotated[tuple[float | None, ...], Field(strict=False)] = Field(
+        default=(), description="published values, one for each figure; null: not published"
+    )
+
+
+class StudyTable(ScenarioPart):
+    """Table of figures, of one part of the study."""
+
+    key: Name = Field(description="name, which claims refer to")
+    title: str = Field(description="heading")
+    part: Name = Field(description="part of the study")
+    figures: Annotated[tuple[Term, ...], Field(strict=False, min_length=1)] = Field(description="figures, as in gates")
+    rows: Annotated[tuple[Row, ...], Field(strict=False)] = Field(
+        default=(), description="rows; empty: one for each variant, scenario and step of the load"
+    )
+    base: str | None = Field(default=None, description="label of the row that changes refer to; null: no changes")
+    against_baseline: Flag = Field(
+        default=False,
+        description="true: changes refer to the row of the baseline on the same scenario and step, not to base",
+    )
+    grid: Flag = Field(default=False, description="true: matrices over the grid of the part, and its Pareto front")
+    highest: Annotated[str, AfterValidator(_condition)] | None = Field(
+        default=None, description="condition, as a gate; the highest step of each variant up to which it holds is named"
+    )
+    note: str = Field(default="", description="remark under the heading")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "StudyTable":
+        labels = [row.label for row in self.rows]
+        distinct("row", labels, "rename one")
+        if self.base is not None and self.against_baseline:
+            raise ValueError(f"table {self.key}: base and against_baseline are both given; remove one")
+        if self.base is not None and self.base not in labels:
+            raise ValueError(f"table {self.key}: base {self.base} is no row; name one of {', '.join(labels)}")
+        for row in self.rows:
+            if row.published and len(row.published) != len(self.figures):
+                raise ValueError(
+                    f"table {self.key}, row {row.label}: {len(row.published)} published values for "
+                    f"{len(self.figures)} figures; give one each, null if it is not published"
+                )
+        return self
+
+    @property
+    def has_changes(self) -> bool:
+        """True if the table has changes."""
+        return self.base is not None or self.against_baseline
+
+    def base_of(self, row: Row, rows: Sequence[Row], baseline: str) -> Row | None:
+        """Return the row of `rows` that the changes of a row refer to; None for a base itself. `baseline`: its variant."""
+        if self.base is not None:
+            found = next((each for each in rows if each.label == self.base), None)
+        else:
+            place = (baseline, row.scenario, row.load)
+            found = next((each for each in rows if (each.variant, each.scenario, each.load) == place), None)
+        return None if found is row or not self.has_changes else found
+
+
+class Claim(ScenarioPart):
+    """Claim of the source, checked on one figure of a table's row: its change against the base, or a condition."""
+
+    text: str = Field(description="the claim in one sentence")
+    table: Name = Field(description="key of the table")
+    row: str = Field(description="label of the row")
+    figure: Term = Field(description="figure of the table")
+    expect: Literal["lower", "higher", "no change"] | None = Field(
+        default=None, description="claimed direction of the change against the base; null: `holds` is the claim"
+    )
+    holds: Annotated[str, AfterValidator(_condition)] | None = Field(
+        default=None, description="claimed condition on the mean of the row, as a gate"
+    )
+    least: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="smallest change that supports the claim: 0.5 is 50 %; null: any"
+    )
+    why: str = Field(description="what explains the result, and where it cannot be told")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Claim":
+        if (self.expect is None) == (self.holds is None):
+            raise ValueError(f"claim {self.text!r}: give exactly one of expect and holds")
+        return self
+
+
+class WithFile(ScenarioPart):
+    """Changes to a part if a data file exists."""
+
+    path: str = Field(description="the file, below the current folder")
+    sweep: Mapping[str, Any] = Field(description="keys that replace those of the part")
+
+    def is_there(self) -> bool:
+        """Return True if the file exists."""
+        return Path(self.path).is_file()
+
+
+class OnEngine(ScenarioPart):
+    """Changes to a part on one engine."""
+
+    rename: Mapping[str, str] = Field(default={}, description="variants of the part by the names that replace them")
+    sweep: Mapping[str, Any] = Field(default={}, description="keys that replace those of the part")
+    quick: Mapping[str, Any] = Field(default={}, description="keys that --quick replaces further")
+    left_out: str = Field(default="", description="reason why the part does not run on the engine; empty: it runs")
+
+
+class StudyPart(Sweep):
+    """A sweep of a study: keys of a sweep file, and changes to them, which are not stored once they are made."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema", description="version of the format of sweeps: 1")
+    title: str = Field(description="heading")
+    name: Name = Field(default="part", description="given by the study")
+    engine: Engine = Field(default="simulator", description="given by the command line")
+    quick: Mapping[str, Any] = Field(default={}, exclude=True, description="keys that --quick replaces")
+    with_file: WithFile | None = Field(
+        default=None, exclude=True, description="changes if a data file exists; null: none"
+    )
+    engines: Mapping[Engine, OnEngine] = Field(default={}, exclude=True, description="changes by engine")
+
+    @property
+    def sweep(self) -> Sweep:
+        """The part as a sweep."""
+        return Sweep.model_validate(self.model_dump(by_alias=True, exclude={"title"}))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of the variants, the baseline first."""
+        return tuple(map(label, self.all_variants))
+
+    @property
+    def scenario_names(self) -> tuple[str, ...]:
+        """Names of the scenarios of a part that runs."""
+        return tuple(each.name or each.scenario for each in self.scenarios if isinstance(each, SweepScenario))
+
+    @property
+    def grid_words(self) -> dict[str, tuple[str, ...]]:
+        """Values of the arguments of the grid, as in the names of its combinations."""
+        return {flag: tuple(map(definition.grid_value, values)) for flag, values in self.grid.items()}
+
+    def on(self, engine: Engine) -> OnEngine:
+        """Return the changes on an engine."""
+        return self.engines.get(engine, OnEngine())
+
+    def left_out(self, engine: Engine, hosts: Hosts) -> str:
+        """Return why the part does not run on an engine; empty if it runs."""
+        if engine != "running":
+            return self.on(engine).left_out
+        if self.grid:
+            return "each combination of its grid is a server of its own"
+        return "" if self.baseline in hosts else f"no --host of its baseline, {self.baseline}"
+
+    def replaced(self, engine: Engine, quick: bool) -> dict[str, Any]:
+        """Return the keys that an engine and `--quick` replace."""
+        changes = self.on(engine)
+        return {**changes.sweep, **({**self.quick, **changes.quick} if quick else {})}
+
+    def missing_file(self, engine: Engine, quick: bool) -> str:
+        """Return the data file that does not exist, and that the part would read on an engine; empty if there is none."""
+        file = self.with_file
+        unread = file is None or file.is_there() or file.sweep.keys() <= self.replaced(engine, quick).keys()
+        return "" if file is None or unread else file.path
+
+    def resolved(self, where: str, fixed: Mapping[str, Any], quick: bool, hosts: Hosts) -> "StudyPart":
+        """Return the part as it runs, with named scenarios. `fixed`: name, engine, clock. UsageError if it is invalid."""
+        engine: Engine = fixed["engine"]
+        rename = self.on(engine).rename
+        found = self.with_file.sweep if self.with_file is not None and self.with_file.is_there() else {}
+        keys = {**self.model_dump(by_alias=True, exclude_unset=True), **found, **self.replaced(engine, quick), **fixed}
+        keys["baseline"] = rename.get(keys["baseline"], keys["baseline"])
+        keys["variants"] = [rename.get(variant, variant) for variant in keys.get("variants", ())]
+        if engine == "running":
+            keys["variants"] = [variant for variant in keys["variants"] if variant in hosts]
+            keys |= {"restart": "once", "hosts": {name: hosts[name] for name in (keys["baseline"], *keys["variants"])}}
+        part = typed_yaml.validated(keys, where, StudyPart)
+        definition.check(part, where)
+        loads = part.loads().items()
+        named = tuple(SweepScenario(scenario=load.source, name=name, set=load.settings) for name, load in loads)
+        return part.with_digests().model_copy(update={"scenarios": named})
+
+
+class Study(ScenarioPart):
+    """Content of a study file; that of a study in its folder has the variants and scenarios of each part and row."""
+
+    schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
+    name: Name = Field(description="short name, also used for the folder")
+    title: str = Field(description="heading of the page")
+    question: str = Field(description="the question in one or two sentences")
+    source: Source = Field(description="the text whose experiment is repeated")
+    tables: Annotated[tuple[StudyTable, ...], Field(strict=False, min_length=1)] = Field(description="tables")
+    claims: Annotated[tuple[Claim, ...], Field(strict=False)] = Field(default=(), description="claims of the source")
+    notes: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), description="what limits a comparison with the source, a sentence each"
+    )
+    engine: Engine = Field(default="simulator", description="engine of the servers")
+    quick: Flag = Field(default=False, description="true: shortened by --quick")
+    command: str = Field(default="", description="command line that repeats the study")
+    parts: Mapping[Name, StudyPart] = Field(description="sweeps by name, which is the folder of their runs")
+    left_out: Mapping[str, str] = Field(default={}, description="parts that the engine cannot run, and why")
+
+    @model_validator(mode="after")
+    def _known(self) -> "Study":
+        distinct("table", [table.key for table in self.tables], "rename one")
+        for each in self.tables:
+            if each.part not in {**self.parts, **self.left_out}:
+                raise ValueError(f"table {each.key}: no part {each.part}; the study has {', '.join(self.parts)}")
+        for claim in self.claims:
+            table = next((table for table in self.tables if table.key == claim.table), None)
+            if table is None:
+                raise ValueError(f"claim {claim.text!r}: no table {claim.table}")
+            if claim.row not in [row.label for row in table.rows] or claim.figure not in table.figures:
+                raise ValueError(f"claim {claim.text!r}: {claim.row}, {claim.figure} is not in table {claim.table}")
+            if claim.expect is not None and not table.has_changes:
+                raise ValueError(f"claim {claim.text!r}: table {claim.table} has no base; set base, or use holds")
+        return self
+
+    def table(self, key: str) -> StudyTable:
+        """Return a table by its key."""
+        return next(table for table in self.tables if table.key == key)
+
+    def only(self, names: Collection[str]) -> "Study":
+        """Return the study with these parts, and the tables and claims of them."""
+        tables = tuple(table for table in self.tables if table.part in names)
+        keys = [table.key for table in tables]
+        return self.model_copy(
+            update={
+                "parts": {name: part for name, part in self.parts.items() if name in names},
+                "tables": tables,
+                "claims": tuple(claim for claim in self.claims if claim.table in keys),
+            }
+        )
+
+    def resolved(
+        self,
+        engine: Engine,
+        quick: bool = False,
+        command: str = "",
+        hosts: Hosts = _NO_HOSTS,
+        clock: Clock | None = None,
+    ) -> "Study":
+        """Return the study as it runs on an engine. Raise UsageError for an invalid part. `clock`: None for that of each part."""
+        left_out = {name: reason for name, part in self.parts.items() if (reason := part.left_out(engine, hosts))}
+        left_out |= self.left_out
+        fixed = {"engine": engine} | ({} if clock is None else {"clock": clock})
+        parts = {
+            name: part.resolved(
+                f"study {self.name}, part {name}", {**fixed, "name": f"{self.name}-{name}"}, quick, hosts
+            )
+            for name, part in self.parts.items()
+            if name not in left_out
+        }
+        tables = tuple(self._table(table, engine, parts.get(table.part)) for table in self.tables)
+        changes = {"engine": engine, "quick": quick, "command": command}
+        return self.model_copy(update={**changes, "parts": parts, "tables": tables, "left_out": left_out})
+
+    def missing_files(self, engine: Engine, quick: bool, hosts: Hosts = _NO_HOSTS) -> list[str]:
+        """Return the data files that do not exist, and that parts which run on an engine would read."""
+        running = [part for part in self.parts.values() if not part.left_out(engine, hosts)]
+        return [file for part in running if (file := part.missing_file(engine, quick))]
+
+    def _table(self, table: StudyTable, engine: Engine, part: StudyPart | None) -> StudyTable:
+        """Return the table with the variant and the scenario of each row. `part`: as it runs; None: it does not."""
+        if part is None:
+            return table
+        before, rename = self.parts[table.part], self.parts[table.part].on(engine).rename
+
+        def resolved(row: Row) -> Row:
+            variant = part.labels[0] if row.variant is None else label(rename.get(row.variant, row.variant))
+            return row.model_copy(update={"variant": variant, "scenario": row.scenario or part.scenario_names[0]})
+
+        instead = [
+            f"{old} is {rename[old]}"
+            for old in (before.baseline, *before.variants)
+            if label(rename.get(old, old)) in part.labels and old in rename
+        ]
+        here = f"On this engine, {listed(instead)}." if instead else ""
+        note = " ".join(filter(None, (table.note, here)))
+        return table.model_copy(update={"rows": tuple(map(resolved, table.rows)), "note": note})
+
+
+def load(path: Path) -> Study:
+    """Read a study file, or the bundled study of that name. Raise UsageError with the mistakes."""
+    return typed_yaml.from_text(catalog.read(catalog.file_of("studies", path), "study "), str(path), Study)
+
+
+def read(path: Path) -> Study:
+    """Read a study as it runs, STUDY in its folder. Raise UsageError if it is invalid."""
+    return typed_yaml.from_text(catalog.read(path, "study ", "name the folder of a study"), str(path), Study)

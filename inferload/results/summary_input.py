@@ -1,0 +1,130 @@
+"""Input of a summary, by who makes each part and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.figures.server_figures import Server
+from inferload.figures.turn_values import BatchSums
+from inferload.results.documents.summary_document import (
+    Exceptions,
+    FirstError,
+    FirstExample,
+    OtherRequests,
+    ReaderUse,
+    Run,
+    Stopped,
+)
+from inferload.results.documents.verdict_document import GateResult, Verdict
+from inferload.results.statistics.overload import Growth
+from inferload.results.verdict import gates as gating
+from inferload.results.verdict.evidence import Stamps
+from inferload.turns.client_health import HealthSet
+from inferload.turns.record import Phase
+from inferload.turns.tally import TallySet
+
+Floats = npt.NDArray[np.float64]
+# (measure, class, None for all) -> all values of the measure phase.
+Values = Callable[[str, str | None], Floats]
+# The same in batches by time, for the intervals of gates.
+Batches = Callable[[str, str | None], Sequence[Floats]]
+# (measure, class, limit) -> sums over these batches, of a run with too many values.
+Sums = Callable[[str, str | None, float], BatchSums]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What the workers reported. `windows`: duration of each phase in seconds. `slo_of`: limits of one turn, by class."""
+
+    tallies: TallySet
+    health: HealthSet
+    windows: Mapping[Phase, float]
+    slo_of: Callable[[str], Mapping[str, float]] = lambda _class: {}
+
+    @property
+    def window_s(self) -> float | None:
+        """Duration of the measure phase; None without one."""
+        return self.windows.get("measure")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnValues:
+    """Values of the turn records of the measure phase; None: not known, or too many.
+
+    `exact`: used only if it has as many values of each measure as the tallies; otherwise turn records are missing, and
+    percentiles come from the sketches. `sums`: of a run with too many values.
+    """
+
+    exact: Values | None = None
+    batches: Batches | None = None
+    sums: Sums | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of the load: duration in seconds, and planned level (users or sessions_per_s)."""
+
+    windows: Mapping[int, float] = field(default_factory=dict)
+    levels: Sequence[Mapping[str, float]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """Growth of the turns in flight of an open loop, and of each step; `not_judged`: reason why it has none."""
+
+    growth: Growth | None = None
+    by_step: Mapping[int, Growth] = field(default_factory=dict)
+    not_judged: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gating:
+    """Gates of a run. `aborted`: the condition of `abort_on` that stopped it."""
+
+    gates: Sequence[str] = ()
+    inconclusive: gating.Policy = "warn"
+    aborted: GateResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Troubles:
+    """Failures and oddities of all phases, the first of each kind, and requests that are no turns.
+
+    `stopped_answering`: None: turn records are missing.
+    """
+
+    first_errors: Sequence[FirstError] = ()
+    remarks: Mapping[str, FirstExample] = field(default_factory=dict)
+    stopped_answering: list[Stopped] | None = None
+    other_requests: OtherRequests = field(default_factory=lambda: OtherRequests(sent=0, failed=0))
+    exceptions: Exceptions = field(default_factory=lambda: Exceptions(count=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a run was measured with and against: its block, the client's stamps and readers, Locust's users, the servers."""
+
+    run: Run
+    stamps: Stamps | None
+    readers: Sequence[ReaderUse] = ()
+    users: Mapping[str, int] = field(default_factory=dict)  # by class
+    servers: Sequence[Server] = ()
+    servers_together: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryInput:
+    """Input of a summary."""
+
+    about: Surroundings
+    counted: Counted
+    verdict: Verdict
+    values: TurnValues = TurnValues()
+    steps: Steps = Steps()
+    overload: Overload = Overload()
+    gating: Gating = Gating()
+    troubles: Troubles = field(default_factory=Troubles)

@@ -1,0 +1,136 @@
+"""Requests of a scenario: endpoint, options and timeouts."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from inferload.scenario.schema.base import Flag, ScenarioPart, Share, add_up, distinct
+from inferload.scenario.schema.distributions import Positive
+from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName, MaxTokensField, names_of
+from inferload.scenario.schema.fields import HeaderName, Headers, Json, TokenHeader
+
+_UNFORCED = names_of(lambda row: not row.ignore_eos)
+_COUNTING = names_of(lambda row: row.token_counts_option)
+_WITH_TWO_LIMITS = names_of(lambda row: row.max_completion_tokens)
+
+
+class Timeouts(ScenarioPart):
+    """Timeouts of a turn, in seconds. On an idle client a turn fails at `connect_s`, or 0.25 to 0.75 s after another limit."""
+
+    connect_s: Positive = Field(default=10.0, description="DNS, TCP and TLS together")
+    first_event_s: Positive = Field(default=600.0, description="request to first event of the answer")
+    between_events_s: Positive = Field(default=120.0, description="interval between two events of the answer")
+    turn_s: Positive = Field(default=3600.0, description="the whole turn")
+
+
+class ModelShare(ScenarioPart):
+    """One of several models of a run."""
+
+    name: Annotated[str, Field(min_length=1)] = Field(description="model or LoRA adapter, as the server lists it")
+    share: Share = Field(description="fraction of the sessions; the shares of all models sum to 1")
+
+
+class RequestOptions(ScenarioPart):
+    """Endpoint and options of each request."""
+
+    endpoint: EndpointName = Field(
+        default="chat",
+        description=f"API endpoint: {', '.join(f'{row.name} ({row.path})' for row in ENDPOINTS.values())}",
+    )
+    ignore_eos: Flag = Field(
+        default=True,
+        description="force every answer to its planned length (option of vLLM); the default is false for endpoint "
+        f"{', '.join(_UNFORCED)} and the workloads live_agent and tasks",
+    )
+    continuous_usage: Flag = Field(
+        default=False,
+        description="request token counts in every event: exact tokens per event, at some cost to the server",
+    )
+    usage: Flag = Field(
+        default=True,
+        description="request the token counts of each answer (stream_options); false for a server that refuses it and "
+        "reports none, or reports them unasked",
+    )
+    max_tokens_field: Literal["auto", MaxTokensField] = Field(
+        default="auto",
+        description=f"key of the limit of an answer on endpoint {', '.join(_WITH_TWO_LIMITS)}: auto "
+        "(max_completion_tokens if the server refuses max_tokens), max_tokens or max_completion_tokens",
+    )
+    models: Annotated[tuple[ModelShare, ...], Field(strict=False)] = Field(
+        default=(), description="models or LoRA adapters by share: list of {name, share}; empty: --model"
+    )
+    extra_body: Json = Field(
+        default={}, validate_default=True, description="additional keys of the request body, such as temperature"
+    )
+    headers: Headers = Field(
+        default={}, validate_default=True, description="additional HTTP headers, without credentials"
+    )
+    affinity_header: HeaderName | None = Field(
+        default=None,
+        description="header that carries the session's id, such as X-Session-ID, for routers with session affinity; "
+        "null: none",
+    )
+    server_header: HeaderName | None = Field(
+        default=None,
+        description="header of an answer that names the server which gave it, as HOST:PORT or URL of its metrics page, set by a "
+        "proxy or router: the figures of its turns are compared with this server; null: none",
+    )
+    session_token_header: TokenHeader | None = Field(
+        default=None,
+        description="header of an answer that the next turns of the session send back, such as x-session-token, for routers that "
+        "keep a session on its server by it; null: none",
+    )
+    wrong_length: Literal["stop", "warn"] = Field(
+        default="stop",
+        description="if the server counts more than twice or less than half of the planned tokens of a first prompt, and "
+        "over 256 apart, or refuses it in full and takes a short one: stop (no load is sent) or warn",
+    )
+    timeouts: Timeouts = Field(default=Timeouts(), description="timeouts of a turn, in seconds")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_of_endpoint(cls, data: Any) -> Any:
+        """Set `ignore_eos` to False by default if the endpoint does not support it."""
+        if isinstance(data, dict) and data.get("endpoint") in _UNFORCED and "ignore_eos" not in data:
+            return {**data, "ignore_eos": False}
+        return data
+
+    @field_validator("models", mode="after")
+    @classmethod
+    def _models_add_up(cls, models: tuple[ModelShare, ...]) -> tuple[ModelShare, ...]:
+        if models:
+            add_up([model.share for model in models])
+        distinct("model", [model.name for model in models], "give it one share")
+        return models
+
+    @field_validator("ignore_eos", "continuous_usage", mode="after")
+    @classmethod
+    def _endpoint_can(cls, value: bool, info: ValidationInfo) -> bool:
+        endpoint = info.data.get("endpoint", "chat")
+        if value and info.field_name == "ignore_eos" and endpoint in _UNFORCED:
+            raise ValueError(
+                f"endpoint {endpoint} does not support it; remove it: answers end when the model ends them"
+            )
+        if value and info.field_name == "continuous_usage" and endpoint not in _COUNTING:
+            raise ValueError(f"endpoint {endpoint} does not support it; use {' or '.join(_COUNTING)}, or remove it")
+        return value
+
+    @field_validator("usage", mode="after")
+    @classmethod
+    def _usage_is_an_option(cls, value: bool, info: ValidationInfo) -> bool:
+        endpoint = info.data.get("endpoint", "chat")
+        if not value and endpoint not in _COUNTING:
+            raise ValueError(f"endpoint {endpoint} always reports token counts; remove it")
+        if not value and info.data.get("continuous_usage"):
+            raise ValueError("continuous_usage: true requests token counts; remove one of them")
+        return value
+
+    @field_validator("max_tokens_field", mode="after")
+    @classmethod
+    def _limit_is_an_option(cls, value: str, info: ValidationInfo) -> str:
+        endpoint = info.data.get("endpoint", "chat")
+        if value == "max_completion_tokens" and endpoint not in _WITH_TWO_LIMITS:
+            raise ValueError(
+                f"endpoint {endpoint} does not support it; use {' or '.join(_WITH_TWO_LIMITS)}, or remove it"
+            )
+        return value

@@ -1,0 +1,80 @@
+"""Counts of the prefix caches of all servers over a whole run, from scrapes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferload.base.clock import NS_PER_S
+from inferload.figures import metric_names as names
+from inferload.servers.series import ServerSeries
+
+_MOST_DIGITS = 18
+_SURE_S = 0.05  # uncertainty of the clocks of several machines
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCache:
+    """Prefix caches of all servers over a whole run. None: not reported, or different between servers."""
+
+    queries: int | None  # tokens
+    hits: int | None  # tokens
+    block_size: int | None
+    enabled: bool | None
+    between_wall_ns: tuple[int, int] | None = None  # first and last scrape of the counts, of all targets
+    servers: int = 0  # that count tokens
+
+    def missed(self, first_wall_ns: int, last_wall_ns: int) -> list[str]:
+        """Describe the parts of a load between these instants that the counts lack; empty if none."""
+        if self.between_wall_ns is None:
+            return []
+        late_s, early_s = (
+            (self.between_wall_ns[0] - first_wall_ns) / NS_PER_S,
+            (last_wall_ns - self.between_wall_ns[1]) / NS_PER_S,
+        )
+        gaps = []
+        if late_s > _SURE_S:
+            gaps.append(f"begins {late_s:.1f} s after the first turn was sent, with the first successful scrape")
+        if early_s > _SURE_S:
+            gaps.append(f"ends {early_s:.1f} s before the last turn ended, with the last successful scrape")
+        return gaps
+
+
+def prefix_cache(servers: Sequence[ServerSeries]) -> PrefixCache:
+    """Sum over all targets, from the first scrape to the last. Tokens are counted at admission."""
+    configs = [series.labels for server in servers for series in server.series(names.CACHE_CONFIG)]
+    sizes = {labels.get("block_size", "") for labels in configs}
+    switches = {labels.get("enable_prefix_caching", "") for labels in configs}
+    size, switch = (sizes.pop() if len(sizes) == 1 else "", switches.pop() if len(switches) == 1 else "")
+    return PrefixCache(
+        _grown(servers, names.PREFIX_QUERIES),
+        _grown(servers, names.PREFIX_HITS),
+        whole_number(size),
+        {"True": True, "False": False}.get(switch),
+        _between(servers),
+        sum(server.grown(names.PREFIX_QUERIES) is not None for server in servers),
+    )
+
+
+def _between(servers: Sequence[ServerSeries]) -> tuple[int, int] | None:
+    at = [
+        server.wall_ns[~np.isnan(sums)]
+        for server in servers
+        if (sums := server.summed(names.PREFIX_QUERIES)) is not None
+    ]
+    scraped = [instants for instants in at if len(instants)]
+    if not scraped:
+        return None
+    return max(int(instants[0]) for instants in scraped), min(int(instants[-1]) for instants in scraped)
+
+
+def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
+    grown = [server.grown(metric) for server in servers]
+    counted = [values for values in grown if values is not None and len(values)]
+    total = sum(float(values[-1] - values[0]) for values in counted)
+    return round(total) if counted and len(counted) == len(grown) else None
+
+
+def whole_number(text: str) -> int | None:
+    """Parse a whole number of at most 18 digits from a label; None for other text."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None

@@ -1,0 +1,26 @@
+"""Limits of what a headless chat run imports of inferload, up to its end."""
+
+import json
+from pathlib import Path
+
+from locust_process import ROOT
+from paths import SUPPORT
+
+MOST_MODULES, MOST_LINES = 300, 40_000
+NAMED = 12
+LOCUSTFILES = Path(f"{ROOT / 'locustfiles' / 'chat.py'},{SUPPORT / 'writes_modules.py'}")
+FRESH = {"INFERLOAD_FRESH": "1"}  # a fork of the tests has imported more than the run needs
+
+
+def check(folder: Path) -> None:
+    """Check the modules of the run of LOCUSTFILES in `folder`. The simulator does not count: it stands for another process."""
+    written: dict[str, int] = json.loads((folder / "modules.json").read_text())
+    lines = {name: count for name, count in written.items() if not name.startswith("inferload.deploy")}
+    assert "inferload.run.master.finish" in lines
+    biggest = sorted(lines.items(), key=lambda module: -module[1])[:NAMED]
+    text = (
+        f"{len(lines)} modules with {sum(lines.values())} lines; the biggest: {dict(biggest)}; "
+        f"imported last: {dict([*lines.items()][-NAMED:])}; import what a chat run does not need where it is used"
+    )
+    assert len(lines) <= MOST_MODULES, text
+    assert sum(lines.values()) <= MOST_LINES, text

@@ -1,0 +1,21 @@
+"""Evidence of windows, by the names of fields of any of its parts."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
+
+
+def window_evidence(scrapes: Scrapes, lasts_s: float = 30.0, **figures: Any) -> WindowEvidence:
+    """Return the evidence of a window of a server of which only these figures are known."""
+    return changed(WindowEvidence(0.0, lasts_s, "http://x", scrapes), **figures)
+
+
+def changed(evidence: WindowEvidence, **figures: Any) -> WindowEvidence:
+    """Return the evidence with other figures."""
+    own = {}
+    for part in fields(evidence):
+        known = getattr(evidence, part.name)
+        inner = {name: figures.pop(name) for name in getattr(known, "__slots__", ()) if name in figures}
+        own |= {part.name: replace(known, **inner)} if inner else {}
+    return replace(evidence, **own, **figures)

@@ -1,0 +1,52 @@
+"""What becomes of the command lines, results and tables of published articles (tests/data/articles)."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from inferload.analysis.comparison.read_sides import expanded, read_side
+from inferload.deploy.variants import variant
+from paths import ROOT
+
+from inferload import cli
+from inferload.campaign.sweep import study as definition
+from inferload.scenario.files import catalog
+
+ARTICLES = ROOT / "tests/data/articles"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in ARTICLES.glob("*-commands.txt")))
+def test_every_command_of_an_article_is_translated_or_named(
+    name: str, golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["import", str(ARTICLES / f"{name}.txt")]) == 0
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    assert "token-abc123" not in captured.out + captured.err
+    golden(f"article-{name}.txt", f"{captured.out}\n{captured.err}")
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in ARTICLES.iterdir() if not path.name.endswith("-commands.txt"))
+)
+def test_every_result_of_an_article_is_a_side(name: str, golden: Callable[[str, str], None]) -> None:
+    path = ARTICLES / name
+    runs = [read_side(Path(side)).runs[0] for side in expanded(str(path))]
+    lines = [
+        f"{run.label}: {', '.join(f'{figure} {value:g}' for figure, value in run.figures.items() if value is not None)}; "
+        f"{'; '.join(run.notes)}"
+        for run in runs
+    ]
+    golden(f"article-{name}.txt", "\n".join(lines) + "\n")
+
+
+def test_the_page_of_the_articles_names_existing_variants_scenarios_studies_and_parts() -> None:
+    text = (ROOT / "docs/background/articles.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:t4|tiny|qwen\d+|llama\d+b?)-[\w-]+)`", text))
+    assert len(named) > 30
+    assert named <= set(variant.bundled())
+    studies = {path.stem: definition.load(path) for path in (catalog.folder() / "studies").glob("*.yaml")}
+    assert set(re.findall(r"`(?:inferload )?study (\w+)`", text)) == set(studies)
+    scenarios = set(re.findall(r"`((?:agent|chat)-[\w-]+)`", text))
+    assert scenarios <= set(catalog.names())

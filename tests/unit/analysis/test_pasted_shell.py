@@ -1,0 +1,133 @@
+"""Pasted command lines: the same options in any order and notation are the same command."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.analysis.interop.pasted.kinds import BENCH, SERVE, THROUGHPUT, recognised
+from inferload.analysis.interop.pasted.serve import translated
+from inferload.analysis.interop.pasted.shell import commands
+from inferload.deploy.variants.variant import bundled
+
+from inferload import cli
+
+OPTIONS = {"max-num-seqs": 8, "dtype": "float16", "max-model-len": 4096, "served-model-name": "a model # 1"}
+STARTS = (
+    "vllm serve M",
+    "python3 -m vllm.entrypoints.openai.api_server --model M",
+    "nohup ./.venv/bin/python -m vllm.entrypoints.cli.main serve M",
+    "docker run --gpus all -e A=1 -p 8000:8000 vllm/vllm-openai:latest --model M",
+    "podman run docker.io/vllm/vllm-openai M",
+)
+PREFIXES = ("", "A=1 ", "export A=1\n", "root@2f77:/dir# ", "$ ", "(venv) $ ")
+
+
+@given(
+    st.sampled_from(STARTS),
+    st.sampled_from(PREFIXES),
+    st.permutations(sorted(OPTIONS)),
+    st.sampled_from(("--", "\u2013", "\u2014", "\u2014\u2014")),
+    st.sampled_from((" ", " \\\n  ", " \\ # a comment\n  ", " # a comment\n  ")),
+    st.sampled_from(("", " &", " > log 2>&1 &", " 2>&1 | tee log", "  # the end")),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_server_is_the_same_in_any_notation(  # noqa: PLR0917
+    start: str, prefix: str, order: list[str], dash: str, between: str, end: str, underscores: bool, equals: bool
+) -> None:
+    names = [name.replace("-", "_") if underscores else name for name in order]
+    options = [
+        f"{dash}{name}{'=' if equals else ' '}{shlex.quote(str(OPTIONS[key]))}"
+        for name, key in zip(names, order, strict=True)
+    ]
+    (command,) = commands(prefix + between.join([start, *options]) + end)[:1]
+    found = recognised(command)
+    assert found is not None
+    assert found.kind == SERVE
+    document = translated(found.words, found.environment).document
+    assert document["model"] == "M"
+    assert document["variants"]["m"]["args"] == OPTIONS
+
+
+@pytest.mark.parametrize("word", ["", "True", "true", "False", "FALSE"])
+@pytest.mark.parametrize("negative", ["", "no-"])
+@pytest.mark.parametrize("equals", [True, False])
+def test_a_flag_has_its_boolean_in_any_notation(word: str, negative: str, equals: bool) -> None:
+    flag = f"--{negative}enable-prefix-caching"
+    words = [f"{flag}={word}"] if equals and word else [flag, *filter(None, [word])]
+    document = translated(["M", *words, "-tp", "2", "--max-model-len", "8192"], {}).document
+    wanted = (word.lower() != "false") != bool(negative)
+    assert document["variants"]["m"]["args"] == {
+        "enable-prefix-caching": wanted,
+        "tensor-parallel-size": 2,
+        "max-model-len": 8192,
+    }
+    assert document["hardware"]["gpus"] == 2
+
+
+def args_of(line: str) -> dict[str, Any]:
+    (command,) = commands(line)
+    found = recognised(command)
+    assert found is not None
+    (variant,) = translated(found.words, found.environment).document["variants"].values()
+    return dict(variant.get("args", {}))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, variant in bundled().items() if "VLLM_USE_V1=0" in (variant.old or "")]
+)
+def test_a_line_of_the_v0_engine_has_its_defaults_as_the_variants_have(name: str) -> None:
+    variant = bundled()[name]
+    assert args_of(variant.old) == {key: value for key, value in variant.args.items() if value is not None}
+
+
+BATCH = "max-num-batched-tokens"
+OFF = {"enable-prefix-caching": False, "enable-chunked-prefill": False}
+
+
+@pytest.mark.parametrize(
+    ("line", "args"),
+    [
+        ("VLLM_USE_V1=0 vllm serve M", {"enable-prefix-caching": False}),  # chunked for long contexts: not known
+        ("VLLM_USE_V1=1 vllm serve M", {}),
+        ("vllm serve M --swap-space 4", {}),
+        ("vllm serve M --num-scheduler-steps 8 --max-model-len 900", {**OFF, "max-model-len": 900, BATCH: 2048}),
+        (
+            "vllm serve M --preemption-mode swap --max-model-len 65536",
+            {**OFF, "enable-chunked-prefill": True, "max-model-len": 65536, BATCH: 2048},
+        ),
+        ("vllm serve M --disable-prefix-caching --disable-chunked-prefill", OFF),
+        ("vllm serve M --disable-mm-preprocessor-cache --disable-async-output-proc", {"mm-processor-cache-gb": 0}),
+    ],
+)
+def test_arguments_with_the_effect_that_they_had(line: str, args: Mapping[str, Any]) -> None:
+    assert args_of(line) == args
+
+
+def test_an_assumed_value_is_marked() -> None:
+    words = ["M", "--speculative-model", "D"]
+    assert any("5 is assumed" in line for line in translated(words, {}).lines)
+    assert not any("assumed" in line for line in translated([*words, "--num-speculative-tokens", "3"], {}).lines)
+    lines = translated(["M"], {"VLLM_USE_V1": "0"}).lines
+    assert [line for line in lines if "--max-model-len" in line and "enable-chunked-prefill" in line]
+
+
+@given(st.text(alphabet="ab -'\"\\#|&;<>=\n$\u2013{}", max_size=60))
+def test_any_text_is_read(text: str) -> None:
+    for command in commands(text):
+        assert command.words
+        found = recognised(command)
+        assert found is None or found.kind in (BENCH, SERVE, THROUGHPUT)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# a comment", "pip install vllm", "curl http://a/v1/chat/completions -d '{}'", "'"]
+)
+def test_nothing_to_translate_is_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["import", text]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1

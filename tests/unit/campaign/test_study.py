@@ -1,0 +1,253 @@
+"""Studies: bundled files, plans, command line, and the stored pages of docs/studies."""
+
+import re
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import pytest
+from inferload.analysis.study import page
+from inferload.analysis.study.results import read_results
+from paths import DATA, ROOT
+
+from inferload import cli
+from inferload.base.errors import UsageError
+from inferload.campaign.sweep import study as definition
+from inferload.campaign.sweep.definition import Engine, grid_point
+from inferload.campaign.sweep.study import STUDY, Study
+from inferload.scenario.files import catalog, typed_yaml
+
+BUNDLED = sorted((catalog.folder() / "studies").glob("*.yaml"))
+ENGINES: tuple[Engine, ...] = ("simulator", "vllm", "vllm-cpu")
+NAMES = {"agents", "chat", "features", "matrix", "pressure", "riddle", "speculation", "throughput", "triangle", "users"}
+ARTICLES = DATA / "articles"
+STORED = sorted((ROOT / "docs" / "studies").glob("*.json"))
+SMALL = """\
+schema: 1
+name: small
+title: A small study
+question: Is it faster?
+source: {title: a text, date: 2026-01-01, setting: one run}
+parts:
+  only:
+    title: The only part
+    baseline: tiny-baseline
+    variants: [tiny-all]
+    scenarios: [smoke]
+    pairs: 1
+    measure_s: 2
+    reports: false
+    engines: {vllm-cpu: {left_out: it is too slow}}
+tables:
+  - key: t
+    title: Table
+    part: only
+    base: old
+    figures: [mean(ttft_ms)]
+    rows: [{label: old, published: [2]}, {label: new, variant: tiny-all, published: [1]}]
+claims:
+  - {text: It is faster, table: t, row: new, figure: mean(ttft_ms), expect: lower, why: no reason}
+"""
+
+
+loaded = cache(definition.load)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
+def test_each_row_of_a_bundled_study_has_runs(path: Path, quick: bool, engine: Engine) -> None:
+    study = loaded(path)
+    plan = study.resolved(engine, quick)
+    assert set(plan.parts) | set(plan.left_out) == set(study.parts)
+    for table in plan.tables:
+        if table.part in plan.left_out:
+            continue
+        part = plan.parts[table.part]
+        assert {row.scenario for row in table.rows} <= set(part.scenario_names)
+        if not quick:  # which may leave out variants
+            rows = {row.variant for row in table.rows} - set(part.labels)
+            assert not rows or engine == "vllm-cpu", rows
+        assert table.base is None or {row.label: row.variant for row in table.rows}[table.base] in part.labels
+        assert not table.grid or len(part.grid) == 2
+    for name, part in plan.parts.items():
+        assert part.engine == engine
+        assert part.pairs == 1 or not quick, name
+    stored = typed_yaml.from_text(typed_yaml.to_text(plan, defaults=False), "x", Study)
+    assert typed_yaml.to_text(stored) == typed_yaml.to_text(plan)
+
+
+def test_all_studies_are_bundled() -> None:
+    assert {path.stem for path in BUNDLED} == NAMES
+    assert {definition.load(path).name for path in BUNDLED} == NAMES
+
+
+def test_the_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["study", "list"]) == 0
+    assert {line.partition(" ")[0] for line in capsys.readouterr().out.splitlines()} == NAMES
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ("part: only", "part: other", "no part other; the study has only"),
+        ("base: old", "base: none", "base none is no row; name one of old, new"),
+        ("published: [1]", "published: [1, 2]", "2 published values for 1 figures"),
+        ("row: new", "row: newer", "newer, mean(ttft_ms) is not in table t"),
+        ("expect: lower, ", "", "give exactly one of expect and holds"),
+        ("    base: old\n", "", "table t has no base"),
+        ("[mean(ttft_ms)]", "[mean(ttft)]", "ttft"),
+        ("baseline: tiny-baseline", "baseline: tiny-basline", "did you mean tiny-baseline?"),
+        ("pairs: 1", "pairs: 0", "parts.only.pairs"),
+    ],
+)
+def test_mistakes_in_a_study_are_named(
+    before: str, after: str, problem: str, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert before in SMALL
+    small.write_text(SMALL.replace(before, after))
+    assert cli.main(["study", str(small), "--dry-run"]) == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "study: needs NAME or --resume DIR"),
+        (["no-such"], "no-such: no such file, and none of the bundled studies: agents, "),
+        (["{small}", "--engine", "vllm-cpu"], "--engine vllm-cpu: runs no part of small: only: it is too slow"),
+        (["{small}", "--part", "x"], "--part x: small has the parts only"),
+        (["--resume", "{folder}"], "contains no study; give the folder of a study"),
+        (["x", "--resume", "{folder}"], "the folder has its own plan; remove NAME"),
+        (["--quick", "--resume", "{folder}"], "the folder has its own plan; remove --quick"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(
+    arguments: list[str], problem: str, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word.format(small=small, folder=small.parent) for word in arguments]
+    assert cli.main(["study", *words]) == 2
+    error = capsys.readouterr().err
+    assert problem in error
+    assert error.count("\n") == 1
+
+
+def test_running_servers_replace_those_that_a_study_starts(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = ["--host", "tiny-baseline=http://a:1", "tiny-all=http://b:1"]
+    assert cli.main(["study", str(small), *hosts, "--dry-run"]) == 0
+    assert "only: 2 runs on 2 running servers, about" in capsys.readouterr().out
+    for words, problem in (
+        (["--host", "tiny-all=http://b:1"], "runs no part of small: only: no --host of its baseline, tiny-baseline"),
+        ([*hosts, "x=http://c:1"], "--host x: no variant of a part with its baseline; small has only: tiny-baseline, "),
+        ([*hosts, "--engine", "vllm"], "--host: the servers run already; remove --engine"),
+        (["--host", "http://a"], "http://a: write a side as NAME=URL"),
+    ):
+        assert cli.main(["study", str(small), *words, "--dry-run"]) == 2
+        assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
+def test_each_part_without_a_grid_runs_on_running_servers(path: Path) -> None:
+    study = definition.load(path)
+    names = {name for part in study.parts.values() for name in (part.baseline, *part.variants)}
+    plan = study.resolved("running", hosts=dict.fromkeys(names, "http://a:1"))
+    assert set(plan.left_out) == {name for name, part in study.parts.items() if part.grid}
+
+
+def test_a_dry_run_shows_runs_and_duration_of_each_part(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["study", str(small), "--dry-run", "--into", str(small.parent / "out")]) == 0
+    output = capsys.readouterr().out
+    assert "only: 2 runs on 2 starts of simulator, about" in output
+    assert not (small.parent / "out").exists()
+
+
+def stored(small: Path) -> Path:
+    """Return the folder of a study without a run."""
+    folder = small.parent / "out"
+    folder.mkdir()
+    study = definition.load(small).resolved("simulator", quick=True)
+    (folder / STUDY).write_text(typed_yaml.to_text(study, defaults=False))
+    return folder
+
+
+def test_the_clock_of_a_study_can_be_chosen(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = definition.load(Path("riddle"))
+    for chosen, clock in ((None, "virtual"), ("real", "real"), ("virtual", "virtual")):
+        assert {part.clock for part in study.resolved("simulator", clock=chosen).parts.values()} == {clock}
+    assert cli.main(["study", str(small), "--engine", "vllm", "--clock", "virtual", "--dry-run"]) == 2
+    assert "clock virtual needs engine simulator, not vllm" in capsys.readouterr().err
+
+
+def test_a_study_with_a_plan_is_resumed_with_its_own(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = stored(small)
+    small.unlink()
+    assert cli.main(["study", "--resume", str(folder), "--dry-run"]) == 0
+    assert "only: 2 runs on 2 starts" in capsys.readouterr().out
+    assert cli.main(["study", "agents", "--into", str(folder)]) == 2
+    assert f"already contains a study; use --resume {folder}" in capsys.readouterr().err
+
+
+def test_a_data_file_replaces_the_stand_in(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = SMALL.replace("    engines:", "    with_file: {path: data.json, sweep: {scenarios: [demo]}}\n    engines:")
+    study: Study = typed_yaml.from_text(text, "x", Study)
+    monkeypatch.chdir(small.parent)
+    assert study.resolved("simulator").parts["only"].scenario_names == ("smoke",)
+    (small.parent / "data.json").write_text("[]")
+    assert study.resolved("simulator").parts["only"].scenario_names == ("demo",)
+
+
+def test_a_part_alone_has_its_tables_and_claims() -> None:
+    study = definition.load(Path("riddle")).only(["off"])
+    assert [table.part for table in study.tables] == ["off"]
+    assert {claim.table for claim in study.claims} == {"off"}
+
+
+def test_a_folder_without_runs_has_no_page(small: Path) -> None:
+    folder = stored(small)
+    with pytest.raises(UsageError, match="no finished run; continue with: inferload study --resume"):
+        page.make_study(folder)
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_the_page_of_a_study_follows_from_its_results(path: Path) -> None:
+    command_line = "python -m inferload.analysis.study.page docs/studies"
+    assert page.stored(path) == path.with_suffix(".md").read_text(encoding="utf-8"), f"run: {command_line}"
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_no_run_behind_a_published_page_is_invalid(path: Path) -> None:
+    assert {run.level for run in read_results(path).runs} <= {"valid", "suspect"}
+
+
+# Data of the sources; the two of the blog post have one file.
+SOURCES = {"agents": "000", "chat": "000", "matrix": "001", "throughput": "001", "riddle": "004"}
+
+
+@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
+def test_published_values_stand_in_the_source(path: Path) -> None:
+    rows = [row for table in definition.load(path).tables for row in table.rows]
+    values = {value for row in rows for value in row.published if value is not None}
+    assert bool(values) == (path.stem in SOURCES)
+    if values:
+        texts = [file.read_text(encoding="utf-8") for file in ARTICLES.glob(f"{SOURCES[path.stem]}-*")]
+        printed = {float(number) for text in texts for number in re.findall(r"\d+(?:\.\d+)?", text)}
+        assert values <= printed
+
+
+def test_the_values_of_a_grid_name_its_variants() -> None:
+    text = SMALL.replace("variants: [tiny-all]", "grid: {enforce-eager: [true, false], max-num-seqs: [1, 2]}").replace(
+        "variant: tiny-all", "variant: enforce-eager-true.max-num-seqs-2"
+    )
+    study: Study = typed_yaml.from_text(text, "x", Study)
+    part = study.resolved("simulator").parts["only"]
+    points = {
+        grid_point({"enforce-eager": eager, "max-num-seqs": seqs}) for eager, seqs in product(*part.grid_words.values())
+    }
+    assert points == set(part.labels[1:])

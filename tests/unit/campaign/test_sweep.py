@@ -1,0 +1,611 @@
+"""Sweeps: plan, journal, and sweeps on the simulator that are killed and resumed."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_runs import alive, wait_until
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.deploy.launcher import launch, paths, probe, server_state
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import Command, ServerSpec
+from ports import unused_port
+from simulator_process import Simulator
+
+from inferload import cli
+from inferload.base import clock
+from inferload.base.errors import UsageError
+from inferload.campaign import process
+from inferload.campaign.commands import sweep as sweep_command
+from inferload.campaign.commands.sweep import _open_journal
+from inferload.campaign.journal import Journal, PortChosen, RunEnded, RunRetried, ServerReady, ServerStarting, alone
+from inferload.campaign.sweep import definition
+from inferload.campaign.sweep import plan as sweep_plan
+from inferload.campaign.sweep.definition import Sweep
+from inferload.campaign.sweep.runner import SweepRunner, clear_up, port_for
+from inferload.scenario.files import catalog, typed_yaml
+from inferload.scenario.files.yaml_text import ScenarioError
+
+SWEEPS = sorted((catalog.folder() / "sweeps").glob("*.yaml"))
+TEXT = """\
+schema: 1
+name: small
+engine: simulator
+baseline: tiny-baseline
+variants: [tiny-prefix-caching, tiny-all]
+scenarios: [smoke]
+pairs: 4
+"""
+
+
+def small(**changes: object) -> Sweep:
+    return Sweep.model_validate({**typed_yaml.from_text(TEXT, "x", Sweep).model_dump(by_alias=True), **changes})
+
+
+@given(st.integers(1, 9), st.integers(0, 1000), st.sampled_from(["each", "once"]))
+def test_every_variant_runs_every_pair_with_the_same_seed(pairs: int, seed: int, restart: str) -> None:
+    sweep = small(pairs=pairs, seed=seed, restart=restart, scenarios=("smoke", "demo"))
+    plan = sweep_plan.starts(sweep, ["smoke", "demo"])
+    runs = [run for start in plan for run in start.runs]
+    assert len({run.folder for run in runs}) == len(runs) == 3 * 2 * pairs
+    assert len(plan) == (3 * pairs if restart == "each" else 3)
+    for pair in range(pairs):
+        assert len({run.seed for run in runs if run.pair == pair}) == 1
+    assert len({run.seed for run in runs}) == pairs
+    assert all({run.variant for run in start.runs} == {start.variant} for start in plan)
+    assert plan == sweep_plan.starts(sweep, ["smoke", "demo"])
+
+
+def test_the_order_within_a_pair_is_random() -> None:
+    plan = sweep_plan.starts(small(pairs=40), ["smoke"])
+    firsts = [plan[index].variant for index in range(0, len(plan), 3)]
+    assert {firsts.count(name) > 4 for name in ("tiny-baseline", "tiny-prefix-caching", "tiny-all")} == {True}
+
+
+def test_the_detectable_change_is_printed_before_the_sweep() -> None:
+    assert "8 pairs detect a change of" in sweep_plan.outlook(small(pairs=8))
+    assert "cannot reject with fewer than 6" in sweep_plan.outlook(small(pairs=4))
+    assert "show differences without a verdict" in sweep_plan.outlook(small(pairs=2))
+    assert "one start per variant: verdicts hold for these server starts" in sweep_plan.outlook(small(restart="once"))
+
+
+def test_a_grid_is_a_variant_per_combination() -> None:
+    sweep = small(variants=(), grid={"max-num-seqs": [1, 2], "enforce-eager": [True, False]}, set=["dtype=float16"])
+    assert len(sweep.others) == 4
+    found = {name: sweep.variant(name).args for name in sweep.others}
+    assert {(args["max-num-seqs"], args["enforce-eager"]) for args in found.values()} == {
+        (seqs, eager) for seqs in (1, 2) for eager in (True, False)
+    }
+    assert {args["dtype"] for args in found.values()} == {"float16"}
+    assert sweep.variant(sweep.others[0]).factor == "max-num-seqs=1, enforce-eager=true"
+    assert typed_yaml.from_text(typed_yaml.to_text(sweep), "x", Sweep) == sweep
+
+
+def test_the_words_and_the_size_of_a_grid_are_limited() -> None:
+    for grid, problem in [({"a": ["b/c"]}, "b/c: use letters"), ({"a": list(range(101))}, "101 combinations")]:
+        with pytest.raises(ValueError, match=problem):
+            small(grid=grid)
+
+
+def test_a_scenario_can_occur_several_times_with_changed_keys() -> None:
+    twice = small(scenarios=["smoke", {"scenario": "smoke", "name": "long", "set": ["workload.turns=9"]}])
+    loads = twice.loads()
+    assert list(loads) == ["smoke", "long"]
+    assert loads["long"].scenario.as_data()["workload"]["turns"] == 9
+    with pytest.raises(UsageError, match="duplicate name smoke; set name"):
+        small(scenarios=["smoke", {"scenario": "smoke", "set": ["workload.turns=9"]}]).loads()
+
+
+def test_engine_and_arguments_can_be_changed_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "tiny", "--dry-run", "--engine", "vllm-cpu", "--set", "max-num-seqs=3"]) == 0
+    output = capsys.readouterr().out
+    assert "of vllm-cpu" in output
+    assert "max-num-seqs" not in output  # the same on all variants
+    assert cli.main(["sweep", "tiny", "--dry-run", "--set", "no-such"]) == 2
+
+
+def test_a_sweep_is_read_back_equal() -> None:
+    sweep = small(sd_log=0.08)
+    for stored in (sweep, sweep.with_digests()):
+        assert typed_yaml.from_text(typed_yaml.to_text(stored), "x", Sweep) == stored
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_bundled_sweeps_are_valid(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", path.stem, "--dry-run"]) == 0
+    output = capsys.readouterr().out
+    assert f"sweep {path.stem}: " in output
+    assert "the same as the baseline" not in output
+
+
+@pytest.mark.parametrize(
+    ("line", "output"),
+    [
+        ("pairs: 0", "x:7: pairs: must be at least 1, is 0"),
+        ("engine: simulatr", "x:3: engine: is 'simulatr'; did you mean simulator?"),
+        ("variants: [tiny-all, tiny-all]", "variant tiny-all is listed twice"),
+        ("cost: {gpu_hour_price: .inf}", "cost.gpu_hour_price: must be finite, is inf"),
+        ("cost: {gpu_hour_price: .nan}", "cost.gpu_hour_price: "),
+        ("pears: 3", "x:8: pears: unknown key; did you mean pairs?"),
+    ],
+)
+def test_each_mistake_has_one_line(line: str, output: str) -> None:
+    key = line.partition(":")[0]
+    lines = [line if old.startswith(f"{key}:") else old for old in TEXT.splitlines()]
+    with pytest.raises(ScenarioError) as caught:
+        typed_yaml.from_text("\n".join(lines if line in lines else [*lines, line]), "x", Sweep)
+    assert output in str(caught.value)
+
+
+def test_missing_variants_and_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(TEXT.replace("tiny-all", "tiny-al"))
+    assert cli.main(["sweep", str(file), "--dry-run"]) == 2
+    assert "variant tiny-al: unknown; did you mean tiny-all?" in capsys.readouterr().err
+    assert cli.main(["sweep", "no-such", "--dry-run"]) == 2
+    assert "bundled sweeps:" in capsys.readouterr().err
+    assert cli.main(["sweep", "--resume", str(tmp_path)]) == 2
+    assert "contains no sweep" in capsys.readouterr().err
+    assert cli.main(["sweep", "tiny", "--into", f"{file}/out"]) == 2
+    assert f"--into {file}/out: Not a directory; choose a writable folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pairs", ["0", "-1", "1001"])
+def test_invalid_pairs_are_refused(pairs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "tiny", "--dry-run", "--pairs", pairs]) == 2
+    assert capsys.readouterr().err == f"inferload: --pairs {pairs}: must be 1 to 1000\n"
+    assert cli.main(["sweep", "tiny", "--dry-run", "--pairs", "7"]) == 0
+    output = capsys.readouterr().out
+    assert "70 runs on 35 starts" in output
+    assert max(map(len, output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["--pairs", "12"], ["--into", "x"], ["--engine", "vllm"], ["--clock", "real"], ["--set", "max-num-seqs=1"]],
+)
+def test_a_resumed_sweep_keeps_its_pairs_and_folder(
+    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sweep.yaml").write_text(TEXT)
+    assert cli.main(["sweep", "--resume", str(tmp_path), "--dry-run"]) == 0
+    capsys.readouterr()
+    assert cli.main(["sweep", "--resume", str(tmp_path), "--dry-run", *option]) == 2
+    assert capsys.readouterr().err == f"inferload: {option[0]}: not with --resume; remove it\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["3", "[]", "{}", '{"kind": "other"}', '{"kind": "run"}', '{"kind": "port", "port": "x"}']
+)
+def test_lines_of_a_journal_that_are_no_entries_are_left_out(line: str, tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_text(f'{line}\n{{"kind": "run", "folder": "a", "wall_ns": 1}}\n')
+    journal = Journal(tmp_path)
+    assert ([run.folder for run in journal.runs], journal.port) == (["a"], None)
+
+
+def test_a_truncated_journal_is_read_up_to_the_last_complete_line(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    run = sweep_plan.starts(small(), ["smoke"])[0].runs[0]
+    journal.write(ServerStarting(start_id="a", port=1, variant="x"))
+    journal.write(RunEnded(folder=run.folder, exit_code=0))
+    with (tmp_path / "journal.jsonl").open("a") as file:
+        file.write('{"kind": "run", "fol')
+    again = Journal(tmp_path)
+    assert again.outcome(run.folder) is not None
+    assert again.servers == {"a"}
+    assert again.failures == []
+
+
+SCENARIO = """\
+schema: 1
+name: quick
+workload: {kind: chat, prompt_tokens: 40, output_tokens: 8, turns: 2}
+arrivals: {kind: closed, users: 4, spawn_per_s: 50}
+phases: {measure_s: 1, drain_s: 10}
+"""
+
+
+COUNTED = "arrivals: {kind: constant, sessions_per_s: 5}\nphases: {sessions: 100"
+
+
+def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change: str = "", *more: str) -> str:
+    """The planned time of a sweep of a scenario with `parts`, and with one changed line of the sweep file."""
+    workload = "workload: {kind: chat, prompt_tokens: 40, output_tokens: 8, turns: 1}"
+    (folder / "quick.yaml").write_text(f"schema: 1\nname: quick\n{workload}\n{parts}\n")
+    lines = [
+        line for line in TEXT.splitlines() if line.partition(":")[0] not in ("scenarios", change.partition(":")[0])
+    ]
+    (folder / "sweep.yaml").write_text("\n".join([*lines, f"scenarios: [{folder}/quick.yaml]", change, ""]))
+    assert cli.main(["sweep", *(more or [f"{folder}/sweep.yaml"]), "--dry-run"]) == 0
+    text = capsys.readouterr().out.split(" runs on ")[1]
+    text = text.split("\n  4 pairs")[0].split("\n  one start")[0]
+    return " ".join(text.split())
+
+
+# 12 runs, each with a server start of 2 s and 8 s besides its phases.
+@pytest.mark.parametrize(
+    ("parts", "change", "output"),
+    [
+        (
+            "arrivals: {kind: constant, sessions_per_s: 5}\nphases: {warmup_s: 2, measure_s: 18, drain_s: 600}",
+            "",
+            "about 6 min",
+        ),
+        (f"{COUNTED}, warmup_s: 10}}", "", "about 7 min 59 s"),  # the last of 100 sessions is due after 29.9 s
+        (f"{COUNTED}, measure_s: 10}}", "", "about 3 min 59 s"),
+        (f"{COUNTED}, measure_s: 3600}}", "", "about 5 min 59 s"),
+        (f"{COUNTED}}}", "measure_s: 10", "about 3 min 59 s"),
+        (f"{COUNTED}}}", "reports: false", "about 5 min 23 s"),
+        (f"{COUNTED}}}", "restart: once", "about 5 min 41 s"),
+        (f"{COUNTED}}}", "engine: vllm", "about 29 min 35 s"),
+        ("arrivals: {kind: constant, sessions_per_s: 5}\nphases: {turns: 100}", "", "about 5 min 59 s"),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100}",
+            "",
+            "at least about 2 min: the duration of a run of quick is unknown",
+        ),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100, measure_s: 30, drain_s: 10}",
+            "",
+            "at most about 10 min: a run of quick may end before its time limit",
+        ),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100, drain_s: 10}",
+            "measure_s: 30",
+            "at most about 10 min: a run of quick may end before its time limit",
+        ),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\n"
+            "phases: {warmup_until: steady, warmup_s: 20, measure_s: 20, drain_s: 0}",
+            "",
+            "at most about 10 min: a run of quick may end before its time limit",
+        ),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {measure_s: 20}\ncache: {arm: both}",
+            "",
+            "about 10 min",
+        ),
+    ],
+)
+def test_the_planned_time_follows_from_phases_and_counts(
+    parts: str, change: str, output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert planned(tmp_path, capsys, parts, change).partition(", ")[2] == output
+
+
+def test_the_planned_time_of_a_resumed_sweep_uses_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    by_count = "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100}"
+    assert "at least about 2 min" in planned(tmp_path, capsys, by_count)
+    (tmp_path / "sweep.yaml").rename(tmp_path / "plan.yaml")
+    sweep = definition.load(tmp_path / "plan.yaml")
+    runs = [run for start in sweep_plan.starts(sweep, ["quick"]) for run in start.runs]
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "sweep.yaml").write_text(typed_yaml.to_text(sweep))
+    journal = Journal(out)
+    journal.write(ServerReady(port=1, took_s=4.0))
+    journal.write(ServerReady(port=1, took_s=6.0))
+    journal.write(RunEnded(folder=runs[0].folder, exit_code=0, took_s=10.0))
+    journal.write(RunEnded(folder=runs[1].folder, exit_code=1, took_s=20.0))
+    journal.write(RunEnded(folder=runs[2].folder, exit_code=2, took_s=1.0, cause="x"))
+    assert (
+        planned(tmp_path, capsys, by_count, "", "--resume", str(out)) == "12 starts of simulator, about 3 min 20 s left"
+    )
+    more = ("--resume", str(out), "--no-retry")
+    assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min left"
+    journal.write(RunRetried(folder=runs[2].folder))
+    assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min 20 s left"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        ("max-num-seqs: 8", "max-num-seqs: 9", True),
+        ("model: m", "model: n", True),
+        ("purpose: small batches", "purpose: few sequences", False),
+        ("max-num-seqs: 8", "max-num-seqs: 8  # comment", False),
+    ],
+)
+def test_a_sweep_with_a_changed_variant_is_not_resumed(
+    before: str, after: str, changed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    family = tmp_path / "family.yaml"
+    family.write_text(
+        "source: s\nmodel: m\nhardware: {gpu: none, gpus: 0, memory_gib: 0}\nsimulated_as: tiny\n"
+        "variants:\n  a: {purpose: base}\n"
+        "  b:\n    purpose: small batches\n    base: a\n    factor: sequences\n    args:\n      max-num-seqs: 8\n"
+    )
+    plan = TEXT.replace("tiny-baseline", f"{family}:a").replace("[tiny-prefix-caching, tiny-all]", f"['{family}:b']")
+    sweep = typed_yaml.from_text(plan, "x", Sweep)
+    out = tmp_path / "out"
+    out.mkdir()
+    _open_journal(sweep, out, [], retry=False)
+    resume = ["sweep", "--resume", str(out), "--dry-run"]
+    assert cli.main(resume) == 0
+    family.write_text(family.read_text().replace(before, after))
+    capsys.readouterr()
+    assert cli.main(resume) == (2 if changed else 0)
+    named = "a" if before.startswith("model") else "b"
+    error = (
+        f"inferload: --resume {out}: variant {family}:{named} has changed since the sweep started; "
+        "undo the change, or start a new sweep\n"
+    )
+    assert capsys.readouterr().err == (error if changed else "")
+
+
+def test_an_endless_scenario_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    endless = SCENARIO.replace("measure_s: 1", "measure_s: null")
+    (tmp_path / "quick.yaml").write_text(endless)
+    (tmp_path / "sweep.yaml").write_text(TEXT.replace("smoke", f"{tmp_path}/quick.yaml"))
+    assert cli.main(["sweep", f"{tmp_path}/sweep.yaml", "--dry-run"]) == 2
+    assert "quick.yaml has no end; set measure_s" in capsys.readouterr().err
+
+
+def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start `inferload sweep ARGUMENTS` in its own process group."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    return subprocess.Popen(
+        [sys.executable, "-m", "inferload", "sweep", *arguments],
+        cwd=folder, env=environment, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def run_under_way(out: Path) -> int:
+    """Wait until a run has started; return its process id."""
+    return wait_until(
+        lambda: out.is_dir() and [run_process.pid for run_process in Journal(out).under_way.values()], "a run"
+    )[0]
+
+
+def entries(out: Path, kind: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_scenarios_that_end_by_count_can_be_swept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "quick.yaml").write_text(SCENARIO.replace("measure_s: 1", "sessions: 7"))
+    text = TEXT.replace("smoke", f"{tmp_path}/quick.yaml").replace(", tiny-all", "").replace("pairs: 4", "pairs: 1")
+    (tmp_path / "sweep.yaml").write_text(f"{text}reports: false\n")
+    swept = begin(tmp_path, "sweep.yaml", "--into", "out")
+    output = swept.communicate(timeout=200)[0]
+    out = tmp_path / "out"
+    assert Journal(out).failures == [], output
+    assert "at least about 14 s: the duration of a run of quick is unknown" in " ".join(output.split())
+    for summary in (out / f"quick/{name}/000/summary.json" for name in ("tiny-baseline", "tiny-prefix-caching")):
+        assert json.loads(summary.read_text())["sessions"]["completed"] == 7
+    assert len(entries(out, "server_ready")) == len(entries(out, "run")) == 2
+    longest_s = max(entry["took_s"] for entry in entries(out, "run"))
+    wall_ns = [entry["wall_ns"] for kind in ("server_starting", "run") for entry in entries(out, kind)]
+    assert 0 < longest_s <= (max(wall_ns) - min(wall_ns)) / clock.NS_PER_S
+    assert cli.main(["sweep", "--resume", str(out), "--dry-run"]) == 0
+    assert "about 0 s left" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
+    (tmp_path / "quick.yaml").write_text(SCENARIO)
+    variants = {
+        "source": "test",
+        "model": "tiny",
+        "hardware": {"gpu": "none", "gpus": 0, "memory_gib": 1},
+        "simulated_as": "cpu-tiny",
+        "variants": {
+            "base": {"purpose": "p", "args": {"enable-prefix-caching": False}},
+            "cached": {"base": "base", "factor": "f", "purpose": "p", "args": {"enable-prefix-caching": True}},
+            "broken": {"base": "base", "factor": "f", "purpose": "p", "args": {"max-num-seqs": -1}},
+        },
+    }
+    (tmp_path / "v.yaml").write_text(json.dumps(variants))
+    text = TEXT.replace("tiny-baseline", "v.yaml:base").replace(
+        "tiny-prefix-caching, tiny-all", "v.yaml:cached, v.yaml:broken"
+    )
+    text = text.replace("smoke", "quick.yaml").replace(
+        "pairs: 4", "pairs: 1\nreports: false\ncost: {gpu_hour_price: 2.5}"
+    )
+    (tmp_path / "sweep.yaml").write_text(text)
+    out = tmp_path / "out"
+
+    terminated = begin(tmp_path, "sweep.yaml", "--into", "out")
+    interrupted = run_under_way(out)
+    terminated.send_signal(signal.SIGTERM)
+    output = terminated.communicate(timeout=60)[0]
+    assert terminated.returncode == 128 + signal.SIGTERM, output
+    assert "interrupted; continue with: inferload sweep --resume out" in output
+    assert not alive(interrupted)
+    assert servers_of(out) == []
+
+    killed = begin(tmp_path, "--resume", "out")
+    orphan = run_under_way(out)
+    with pytest.raises(UsageError, match="under way in another process"), alone(out):
+        pass
+    killed.kill()
+    killed.communicate()
+    assert alive(orphan)
+    (left_behind,) = servers_of(out)
+
+    resumed = begin(tmp_path, "--resume", "out")
+    output = resumed.communicate(timeout=200)[0]
+    assert resumed.returncode == 1, output
+    assert not alive(orphan)
+    assert server_state.group(left_behind) == []
+    assert servers_of(out) == []
+    summaries = {str(path.relative_to(out).parent) for path in out.glob("quick/*/[0-9]*/summary.json")}
+    assert summaries == {f"quick/{name}/{pair:03d}" for name in ("base", "cached") for pair in range(1)}
+    assert len({entry["port"] for entry in entries(out, "server_starting")}) == 1
+    index = (out / "index.md").read_text()
+    assert "| quick/broken/000 | the server did not start" in index
+    assert "cached against base" in index, index
+    assert "million output tok" in index
+    variant = json.loads((out / "quick/cached/000/run.json").read_text())["variant"]
+    assert variant["name"] == "cached"
+    assert variant["hardware"] == {"gpu": "none", "gpus": 0, "memory_gib": 1}
+    assert variant["prices"] == {"gpu_hour": 2.5, "gpus": 1}
+    assert variant["memory_mb"] > 1
+    assert variant["startup_s"] > 0
+    assert Journal(out).servers == set()
+    assert Journal(out).under_way == {}
+
+
+def test_the_prefix_cache_is_reset_between_runs(
+    tmp_path: Path, simulator: Callable[..., Simulator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = simulator("--ttft-ms", "1", "--itl-ms", "1").port
+    body = {"model": "simulator", "prompt": "one two three four five six seven eight " * 40, "max_tokens": 1}
+    cached: list[int] = []
+
+    def ask(_self: SweepRunner, run: sweep_plan.PlannedRun, *_server: object) -> None:
+        usage = [probe.ask("127.0.0.1", port, "/v1/completions", body)["usage"] for _ in range(2)]
+        cached.extend(each_usage["prompt_tokens_details"]["cached_tokens"] for each_usage in usage)
+
+    server = server_state.LocalServer("simulator", "tiny", "127.0.0.1", port, 0, "", (), tmp_path / "log")
+    monkeypatch.setattr(SweepRunner, "_run", ask)
+    monkeypatch.setattr(SweepRunner, "_up", lambda *_: server)
+    monkeypatch.setattr(launch, "stop", lambda _server: True)
+    start = sweep_plan.starts(small(scenarios=("smoke", "demo")), ["smoke", "demo"])[0]
+    SweepRunner(small(), tmp_path, {}, Journal(tmp_path), print).perform([start])
+    assert len(cached) == 4
+    assert cached[0] == cached[2] == 0
+    assert cached[1] == cached[3] > 0
+    assert not probe.empty_prefix_cache("127.0.0.1", unused_port())
+
+
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [
+        ({}, [1, 3]),
+        ({"keep_cache": True}, [0, 1, 2, 3]),
+        (
+            {"keep_cache": True, "engine": "running", "hosts": {"tiny-baseline": "http://a", "tiny-all": "http://b"}},
+            [1, 3],
+        ),
+    ],
+)
+def test_runs_that_depend_on_earlier_ones_of_their_start_are_resumed_with_them(
+    changes: dict[str, Any], again: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run of a start was not made, the last one failed and is retried."""
+    made: list[sweep_plan.PlannedRun] = []
+    monkeypatch.setattr(SweepRunner, "_run_on_server", lambda _self, _start, runs: made.extend(runs))
+    planned = small(restart="once", variants=("tiny-all",), **changes)
+    start = sweep_plan.starts(planned, ["smoke"])[0]
+    journal = Journal(tmp_path)
+    for number in (0, 2, 3):
+        journal.write(RunEnded(folder=start.runs[number].folder, exit_code=0, cause="failed" if number == 3 else None))
+    journal.retry()
+    SweepRunner(planned, tmp_path, {}, journal, print).perform([start])
+    assert [start.runs.index(run) for run in made] == again
+    assert [entry.folder for entry in Journal(tmp_path).runs] == [
+        start.runs[number].folder for number in (0, 2) if number not in again
+    ]
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_a_running_server_that_refuses_its_first_run_ends_the_sweep(tmp_path: Path) -> None:
+    hosts = dict.fromkeys(("tiny-baseline", "tiny-all"), "http://127.0.0.1:9")
+    planned = small(restart="once", variants=("tiny-all",), engine="running", hosts=hosts, reports=False)
+    loads, journal = planned.loads(), Journal(tmp_path)
+    with pytest.raises(UsageError, match=r"no connection to http://127\.0\.0\.1:9"):
+        SweepRunner(planned, tmp_path, loads, journal, print).perform(sweep_plan.starts(planned, list(loads)))
+    assert len(journal.runs) == len(journal.failures) == 1
+
+
+def test_another_engine_does_not_use_the_running_servers_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.yaml"
+    hosts = "{tiny-baseline: http://127.0.0.1:9, tiny-prefix-caching: http://127.0.0.1:9, tiny-all: http://127.0.0.1:9}"
+    file.write_text(f"{TEXT}restart: once\nengine: running\nhosts: {hosts}\n".replace("engine: simulator\n", ""))
+    plain = argparse.Namespace(
+        resume=None, no_retry=False, file=file, pairs=None, engine=None, clock=None, set=[], into=tmp_path / "out"
+    )
+    assert sweep_command._sweep_and_folder(plain)[0].hosts
+    plain.engine = "simulator"
+    assert sweep_command._sweep_and_folder(plain)[0].hosts == {}
+    plain.file.write_text(f"{TEXT}restart: once\n")
+    plain.engine = "running"
+    with pytest.raises(UsageError, match="engine running: hosts has no URL of"):
+        sweep_command._sweep_and_folder(plain)
+
+
+def servers_of(out: Path) -> list[server_state.LocalServer]:
+    """Return the known servers at the port of the sweep."""
+    return [server for server in server_state.remembered() if server.port == Journal(out).port]
+
+
+def test_failed_runs_are_retried_once_and_orphaned_servers_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "deploy")
+    journal = Journal(tmp_path)
+    good, bad = (run for start in sweep_plan.starts(small(), ["smoke"])[:2] for run in start.runs)
+    port = unused_port()
+    journal.write(PortChosen(port=port))
+    journal.write(RunEnded(folder=good.folder, exit_code=1))
+    journal.write(RunEnded(folder=bad.folder, cause="the server did not start"))
+    assert Journal(tmp_path).retry() == 1
+    assert Journal(tmp_path).retry() == 0
+    assert Journal(tmp_path).outcome(good.folder) is not None
+    assert Journal(tmp_path).outcome(bad.folder) is None
+    journal.write(ServerStarting(start_id="a", port=port, variant="x"))
+    sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
+    other = local.start(ServerSpec(port=unused_port()), sleeper, "b")
+    server = local.start(ServerSpec(port=port), sleeper, "a")
+    # A start time in whole seconds can be before the entry of the start.
+    server_state.remember(replace(server, started_at="2026-01-01T00:00:00Z"))
+    try:
+        clear_up(Journal(tmp_path))
+        assert server_state.group(server) == []
+        assert server_state.group(other) == [other.pid]
+        assert Journal(tmp_path).servers == set()
+        assert port_for(Journal(tmp_path)) == port
+    finally:
+        launch.stop(server)
+        launch.stop(other)
+
+
+def test_an_orphaned_run_is_identified_by_pid_and_start_time(tmp_path: Path) -> None:
+    child, run_process = process.begin([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log")
+    try:
+        assert not process.RunProcess(run_process.pid, run_process.started_s - 100).end()
+        assert run_process.alive()
+        assert run_process.end()
+        assert not run_process.alive()
+        assert not run_process.end()
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_the_bundled_study_is_complete_after_a_kill(tmp_path: Path) -> None:
+    """Five variants, two scenarios, two pairs; killed in the sixth run and resumed."""
+    out = tmp_path / "out"
+    assert cli.main(["sweep", "tiny", "--dry-run"]) == 0
+    began_ns = clock.now_ns()
+    killed = begin(tmp_path, "tiny", "--into", "out")
+    wait_until(lambda: (out / "journal.jsonl").is_file() and len(entries(out, "run")) >= 5, "five runs", 900)
+    orphan = run_under_way(out)
+    killed.kill()
+    killed.communicate()
+    resumed = begin(tmp_path, "--resume", "out")
+    output = resumed.communicate(timeout=900)[0]
+    print(f"with a kill in the middle: {(clock.now_ns() - began_ns) / 1e9:.0f} s")
+    assert resumed.returncode == 0, output
+    assert not alive(orphan)
+    assert servers_of(out) == []
+    summaries = [path for path in out.glob("*/*/[0-9]*/summary.json") if "comparison" not in path.parts]
+    assert len(summaries) == 5 * 2 * 2
+    assert len({entry["folder"] for entry in entries(out, "run")}) == len(entries(out, "run")) == 20
+    assert Journal(out).failures == []
+    assert {path.parent.name for path in out.glob("comparison/*/*.md")} == {"smoke", "demo"}

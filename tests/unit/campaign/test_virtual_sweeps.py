@@ -1,0 +1,119 @@
+"""Sweeps on a virtual clock."""
+
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from locust_process import summary_of
+
+from inferload.base import rundir
+from inferload.base.errors import UsageError
+from inferload.base.virtual_orders import Order, Ordered
+from inferload.campaign.journal import Entry, Journal, RunEnded
+from inferload.campaign.sweep import definition
+from inferload.campaign.sweep.definition import Sweep
+from inferload.campaign.sweep.plan import starts
+from inferload.campaign.sweep.runner import SweepRunner
+from inferload.campaign.virtual_runs import Performer
+
+
+def sweep(**changes: Any) -> Sweep:
+    document = {
+        "schema": 1,
+        "name": "tiny",
+        "engine": "simulator",
+        "baseline": "t4-baseline",
+        "scenarios": [{"scenario": "smoke", "set": ["phases={measure_s: 3}", "gates=[]"]}],
+        "pairs": 2,
+        "reports": False,
+    }
+    return Sweep.model_validate({**document, **changes})
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm-cpu"])
+def test_the_clock_is_virtual_on_the_simulator_only(engine: str) -> None:
+    with pytest.raises(UsageError, match=f"clock virtual needs engine simulator, not {engine}"):
+        definition.check(sweep(engine=engine, clock="virtual"), "x")
+
+
+def performed(planned: Sweep, folder: Path) -> Journal:
+    folder.mkdir()
+    loads, journal = planned.loads(), Journal(folder)
+    SweepRunner(planned, folder, loads, journal, lambda text: None).perform(starts(planned, list(loads)))
+    return journal
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_a_sweep_on_a_virtual_clock_has_the_runs_of_its_plan(tmp_path: Path) -> None:
+    journal = performed(sweep(clock="virtual"), tmp_path / "sweep")
+    assert [entry.cause for entry in journal.runs] == [None, None]
+    runs = [summary_of(tmp_path / "sweep" / entry.folder) for entry in journal.runs]
+    assert len({run["run"]["seed"] for run in runs}) == 2
+    assert all(run["window_s"] == 3 and run["turns"]["failed"] == 0 for run in runs)
+    report = [sys.executable, "-m", "inferload", "report", str(tmp_path / "sweep" / journal.runs[0].folder)]
+    assert subprocess.run(report, capture_output=True, check=False).returncode == 0
+    assert "(virtual clock)" in (tmp_path / "sweep" / journal.runs[0].folder / rundir.REPORT_HTML).read_text()
+
+
+@pytest.mark.usefixtures("forked_programs")
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_sweep_that_was_interrupted_has_the_results_of_one_that_was_not(keep: bool, tmp_path: Path) -> None:
+    """The second run of a start depends on the first one by the prefix cache, which starts anew with the server."""
+    same = {"scenario": "smoke", "set": ["phases={measure_s: 3}", "gates=[]", "cache.isolate=none"]}
+    planned = sweep(clock="virtual", scenarios=[same], restart="once", keep_cache=keep)
+    whole = performed(planned, tmp_path / "whole")
+    folder = tmp_path / "interrupted"
+    folder.mkdir()
+    loads, journal = planned.loads(), InterruptedJournal(folder)
+    runner = SweepRunner(planned, folder, loads, journal, lambda text: None)
+    with pytest.raises(KeyboardInterrupt):
+        runner.perform(starts(planned, list(loads)))
+    again = Journal(folder)
+    assert len(again.runs) == 1
+    SweepRunner(planned, folder, loads, again, lambda text: None).perform(starts(planned, list(loads)))
+    assert [entry.folder for entry in again.runs] == [entry.folder for entry in whole.runs]
+    for entry in whole.runs:
+        one, other = (summary_of(tmp_path / name / entry.folder) for name in ("whole", "interrupted"))
+        assert (one["latency"], one["servers"]) == (other["latency"], other["servers"])
+
+
+class InterruptedJournal(Journal):
+    """Journal of a sweep that the user interrupts after its first run."""
+
+    def write(self, entry: Entry) -> None:
+        super().write(entry)
+        if isinstance(entry, RunEnded):
+            raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_arguments_that_the_simulator_refuses_are_the_cause_of_each_run(tmp_path: Path) -> None:
+    journal = performed(sweep(clock="virtual", set=["max-model-len=9999999"]), tmp_path / "sweep")
+    assert len(journal.failures) == 2
+    assert all("max-model-len" in str(entry.cause) for entry in journal.failures)
+
+
+@pytest.mark.parametrize("how", ["interrupted", "killed"])
+def test_an_interrupted_sweep_leaves_no_process(how: str, tmp_path: Path) -> None:
+    words = ["--headless", "--scenario", "smoke", "--clock", "virtual", "--set", "phases.measure_s=1000000"]
+    run = Ordered(argv=[*words, "--no-report", "--run-dir", str(tmp_path / "run")], log=str(tmp_path / "run.log"))
+    order = Order(options=["--itl-ms", "5"], facts={}, seed=0, runs=[run])
+    left: list[psutil.Process] = []
+    with suppress(KeyboardInterrupt), Performer() as performer:
+        threading.Thread(target=lambda: list(performer.perform(order)), daemon=True).start()
+        while len(left) < 2:  # the program and its fork
+            time.sleep(0.02)
+            if performer._process is not None:
+                program = psutil.Process(performer._process.pid)
+                left = [program, *program.children()]
+        if how == "interrupted":
+            raise KeyboardInterrupt
+        performer._process.stdin.close()  # as when the sweep is killed
+        assert psutil.wait_procs(left, timeout=60)[1] == []
+    assert psutil.wait_procs(left, timeout=60)[1] == []
