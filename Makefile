@@ -167,7 +167,7 @@ sanitized: $(ASAN)/inferload.client.connection._parser.so $(ASAN)/inferload.clie
 soak-fuzz: sanitized  ## fuzz the readers and parsers with the sanitizers, ten minutes per test
 	rm -f $(ASAN)/report.*
 	$(SANITIZED) $(BIN)/python -m pytest -s -m "not vllm and not soak" tests/unit/client/connection/test_native_scan.py tests/unit/client/connection/test_native_stress.py \
-		tests/unit/client/test_turn.py tests/unit/client/connection/test_reader_differential.py || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
+		tests/unit/client/connection/test_native_tls.py tests/unit/client/test_turn.py tests/unit/client/connection/test_reader_differential.py || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 	$(SANITIZED) $(BIN)/python -m pytest -s -m fuzz || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 
 soak-vllm: $(READY) setup-vllm  ## run each CPU variant on vLLM

@@ -3,21 +3,23 @@
 import array
 import fcntl
 import gc
+import random
 import select
 import socket
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import pytest
 import tls_peer
+from fuzz_replies import FORMS, Budget, below, cut, mutated, one_of
 from hypothesis import given
 from hypothesis import strategies as st
 from test_tls_layer import BROKEN, ORDERLY, SILENT, TEXTS, client_context, outcome, split, wire_of
 from tls_peer import VERSIONS, Handshake, Peer
 
-from inferload.client.connection.reply import nothing
-from inferload.client.connection.tls import NO_CLOSE_NOTIFY, TlsLayer
+from inferload.client.connection.reply import NO_CLOSE_NOTIFY, nothing
+from inferload.client.connection.tls import TlsLayer
 
 native = pytest.importorskip("inferload.client.connection._transport", reason="the compiled reader was not built")
 
@@ -26,6 +28,7 @@ from inferload.client.connection.native_connection import NativeReply, _Slot  # 
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 PATIENCE_S = 20.0
+RANDOM_WIRES = 20  # per round
 assert native_tls.why_not() == ""
 
 
@@ -42,7 +45,7 @@ class Connection:
 
     def taken_over(self) -> int:
         """Let the thread read the connection; return its id."""
-        self.number: int = self.reader.add(self.near.fileno(), *native_tls.raw(self.layer.connection))
+        self.number: int = self.reader.add(self.near.fileno(), *self.layer.raw)
         return self.number
 
     def send(self, piece: bytes) -> None:
@@ -73,15 +76,33 @@ def connected(version: str = "TLSv1.3") -> Iterator[Connection]:
 
 def received(connection: Connection) -> tuple[bytes, str | None]:
     """Return the body of a reply that ends with its connection, and the end in the words of `test_tls_layer.outcome`."""
-    reply = NativeReply(nothing, nothing, _Slot(connection.reader, connection.number))
-    for ending in connection.endings():
-        reply.ended(ending, 0)
-    body = b""
-    while reply.fetch_waiting():
-        body += reply.body(1 << 20).data
-    if not reply.done:
-        return body, None
+    reply, body = NativeReply(nothing, nothing, _Slot(connection.reader, connection.number)), b""
+    while not reply.done:
+        for ending in connection.endings():
+            reply.ended(ending, 0)
+        while reply.fetch_waiting():
+            body += reply.body(1 << 20).data
     return body, "close_notify" if reply.error is None else str(reply.error)
+
+
+def by_thread(version: str, reader: native.Reader, reads_of: Callable[[Peer], list[bytes]]) -> tuple[bytes, str | None]:
+    """Return body and end of a reply that the thread decrypts; it is closed without close_notify behind the reads."""
+    with closing(Connection(version, reader)) as connection:
+        connection.taken_over()
+        connection.reader.expect(connection.number)
+        for read in reads_of(connection.peer):
+            connection.send(read)
+        connection.far.close()
+        return received(connection)
+
+
+def by_layer(version: str, reads_of: Callable[[Peer], list[bytes]]) -> tuple[bytes, str | None]:
+    """Return the same of the layer in Python."""
+    layer, handshake = TlsLayer(client_context(), "127.0.0.1"), Handshake(version)
+    layer.handshake(handshake)
+    assert handshake.peer is not None
+    decrypted = outcome(layer, [*reads_of(handshake.peer), b""])
+    return decrypted.data.removeprefix(HEAD), decrypted.end
 
 
 @given(
@@ -96,20 +117,38 @@ def test_the_thread_decrypts_what_the_layer_does(
 ) -> None:
     if version == "TLSv1.2":
         records = [name for name in records if name not in SILENT]
-    with connected(version) as connection:
-        connection.reader.expect(connection.number)
-        reads = split(connection.peer.data(HEAD) + wire_of(connection.peer, records, end), cuts)
-        reads[-1] += behind if end != "cut" else b""
-        for read in reads:
-            connection.send(read)
-        connection.far.close()
-        got = received(connection)
-    python, handshake = TlsLayer(client_context(), "127.0.0.1"), Handshake(version)
-    python.handshake(handshake)
-    assert handshake.peer is not None
-    reads = split(handshake.peer.data(HEAD) + wire_of(handshake.peer, records, end), cuts)
-    expected = outcome(python, [*reads, b""])
-    assert got == (expected.data.removeprefix(HEAD), expected.end)
+
+    def reads(peer: Peer) -> list[bytes]:
+        wire = peer.data(HEAD) + wire_of(peer, records, end)
+        return split(wire + (behind if end != "cut" else b""), cuts)
+
+    with closing(native.Reader()) as reader:
+        assert by_thread(version, reader, reads) == by_layer(version, reads)
+
+
+@pytest.mark.parametrize("rounds", FORMS)
+def test_changed_records_end_alike(rounds: int | None) -> None:
+    """Records with bytes that are changed, inserted or missing, in any split: the same text and the same end."""
+    budget = Budget("tls", rounds)
+    with closing(native.Reader()) as reader:
+        for rng in budget.rounds():
+            for _ in range(RANDOM_WIRES):
+                version, seed = one_of(rng, VERSIONS), rng.random()
+                got, expected = by_thread(version, reader, changed(seed)), by_layer(version, changed(seed))
+                assert got == expected, f"{budget}: {version}, {seed}"
+                budget.inputs += 1
+
+
+def changed(seed: float) -> Callable[[Peer], list[bytes]]:
+    """Return the function that makes the reads of a seed, which differ between connections by their keys only."""
+
+    def reads(peer: Peer) -> list[bytes]:
+        rng = random.Random(seed)
+        records = [peer.data(rng.randbytes(one_of(rng, [1, 40, 300, 17_000]))) for _ in range(below(rng, 6))]
+        wire = peer.data(HEAD) + mutated(rng, b"".join(records), below(rng, 4))
+        return cut(rng, wire + (peer.close_notify() if rng.random() < 0.5 else b""))
+
+    return reads
 
 
 @pytest.mark.parametrize("record", SILENT)
@@ -135,7 +174,7 @@ def test_the_server_decrypts_the_request(version: str, size: int) -> None:
     layer.handshake(handshake)
     near, far = socket.socketpair()
     with closing(native.Reader()) as reader, near, far:
-        number = reader.add(near.fileno(), *native_tls.raw(layer.connection))
+        number = reader.add(near.fileno(), *layer.raw)
         records = reader.encrypt(number, b"x" * size)
         handshake._incoming.write(records)
         assert handshake._object.read(200_000) == b"x" * min(size, 16_384) if size else records == b""
