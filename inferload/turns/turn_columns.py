@@ -299,8 +299,8 @@ not fail a turn, an end beyond the limit counts as in time if it may have waited
 - A close in order (FIN, TLS's close_notify) was in time by the kernel's clock, in its ticks of 1 to 10 ms.
 - A reset has no time in the kernel. The server's kernel had not acknowledged the request, as it does within 40 ms.
 
-The client looks at the connection in each iteration of the event loop (TLS, or no compiled reader). Plain connections are read by
-a thread of their own, which is late only in a pause of 50 ms or more.
+Without the compiled reader the client looks at the connection in each iteration of the event loop. Else a thread of its own
+reads, which is late only in a pause of 50 ms or more.
 
 A connection whose end has arrived before the request is not used: the turn takes another one, without a retry, and `attempts`
 does not count it. The same holds for a request that the server's kernel rejected because it had closed the connection: a reset

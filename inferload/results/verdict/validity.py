@@ -143,8 +143,8 @@ _READERS = """
 ## The reader of the sockets
 
 A compiled thread (`native`) reads the sockets of the client, or Python code in the event loop (`python`), where each
-token costs more. The Python reader is used for every https target, whose TLS it decrypts; where the extension is not
-compiled; and with `INFERLOAD_READER=python`. Both readers give the same records, apart from the instants. Neither uses
+token costs more. The Python reader is used where the extension is not compiled; with `INFERLOAD_READER=python`; and for
+https targets where the thread cannot decrypt: with `SSLKEYLOGFILE`, or if the `ssl` module is not that of CPython. Both readers give the same records, apart from the instants. Neither uses
 the processor while a server is silent: a stream that stops within its last event is parsed once, and again 20 ms after
 more of it has arrived.
 
