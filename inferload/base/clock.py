@@ -1,7 +1,8 @@
-"""Clocks: a monotonic clock for all durations, and an anchor that maps it to the wall clock.
+"""Clocks: a monotonic clock for all durations, and an anchor that maps it to the wall clock; random identifiers.
 
 No other module reads a clock (tests/unit/project/test_layers.py lists the exceptions). All instants come from one `Clock`, which is
-read at each call and can be replaced: by a virtual one (`run/virtual`), or by a test.
+read at each call and can be replaced: by a virtual one (`run/virtual`), or by a test. A run on a virtual clock replaces the
+source of identifiers as well, so that its repetitions make the same.
 """
 
 import os
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random, SystemRandom
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -29,6 +31,7 @@ class Clock:
 
 SYSTEM = Clock(time.monotonic_ns, time.time_ns, time.process_time_ns)
 current = SYSTEM  # assign another clock here to replace the source of all instants
+identifiers: Random = SystemRandom()  # assign another source here to replace that of all identifiers
 
 
 def now_ns() -> int:
@@ -54,6 +57,16 @@ def is_virtual() -> bool:
 def calendar_now() -> datetime:
     """Return the date and time of this machine in UTC, whatever the clock of a run: for names and dates of documents."""
     return datetime.fromtimestamp(SYSTEM.wall_ns() / NS_PER_S, UTC)
+
+
+def token_hex(size: int) -> str:
+    """Return `size` random bytes for an identifier, as hexadecimal digits."""
+    return token_bytes(size).hex()
+
+
+def token_bytes(size: int) -> bytes:
+    """Return random bytes for an identifier. Secrets must not come from here: see the module `secrets`."""
+    return identifiers.getrandbits(8 * size).to_bytes(size, "big")
 
 
 @dataclass(frozen=True, slots=True)

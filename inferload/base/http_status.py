@@ -15,6 +15,11 @@ _HTTPS_PORT = re.compile(
     r"plain HTTP request was sent to HTTPS|HTTP request to an HTTPS|speaking plain HTTP|requires TLS|only speaks HTTPS",
     re.IGNORECASE,
 )
+# A server that asks for a certificate ends the handshake with one of these alerts (RFC 8446, 6.2; older versions have no alert of
+# their own for a missing one).
+_CERTIFICATE_ALERT = re.compile(
+    r"ALERT_(CERTIFICATE_REQUIRED|BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|CERTIFICATE_\w+|UNKNOWN_CA|ACCESS_DENIED|HANDSHAKE_FAILURE)"
+)
 _HIDDEN = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^>]*>?")
 
@@ -42,11 +47,25 @@ def is_no_tls(error: ssl.SSLError) -> bool:
     return error.reason == "WRONG_VERSION_NUMBER"
 
 
+def asks_for_certificate(reason: str | None) -> bool:
+    """Return True if a TLS server refused the client's certificate, or that there was none. `reason`: of OpenSSL."""
+    return reason is not None and _CERTIFICATE_ALERT.search(reason) is not None
+
+
 def tls_reason(error: ssl.SSLError) -> str:
     """Return why a TLS handshake failed."""
     if is_no_tls(error):
         return "the port does not speak TLS"
-    return getattr(error, "verify_message", None) or error.reason or str(error)
+    return getattr(error, "verify_message", None) or (alert_text(error.reason) if error.reason else str(error))
+
+
+def alert_text(reason: str) -> str:
+    """Return what OpenSSL's reason says about the server, with the reason."""
+    return (
+        f"the server asks for a client certificate, or refused it ({reason})"
+        if asks_for_certificate(reason)
+        else reason
+    )
 
 
 def failure_text(error: Exception, timeout_s: float) -> str:

@@ -1,6 +1,6 @@
 """Table of the options of a run, for Locust's command line and start form and for `inferload run`."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ REDACTED_HEADERS = (
     "INFERLOAD_REDACTED_HEADERS"  # variable of a scraper: headers of its parent, a `NAME: VALUE` per line
 )
 DEFAULT_MAX_TURNS_MB = 1000
+TLS_OPTIONS = ("--ca-file", "--client-cert", "--client-key", "--insecure")
 KEY_ON_COMMAND_LINE = (
     f"--api-key: a key on a command line is in the process list; use --api-key-file FILE or {API_KEY_VARIABLE}"
 )
@@ -178,6 +179,10 @@ RUN_OPTIONS = (
         private=True,
     ),
     RunOption("--ca-file", "PEM file of trusted certificate authorities", "FILE", private=True),
+    RunOption("--client-cert", "PEM file with the certificate that servers ask for, and its key", "FILE", private=True),
+    RunOption(
+        "--client-key", "PEM file with the key of --client-cert, if it is not in that file", "FILE", private=True
+    ),
     RunOption("--insecure", "accept any certificate; every report notes it", switch=True, private=True),
     RunOption("--junit", "write the outcome and the gates as JUnit XML", "FILE", private=True),
     RunOption("--markdown", "write the outcome and the gates as Markdown for a pull request", "FILE", private=True),
@@ -221,6 +226,13 @@ RUN_OPTIONS = (
         private=True,
     ),
 )
+
+
+def add_options(parser: Any, flags: Collection[str]) -> None:
+    """Add the options of these flags to a parser of argparse."""
+    for option in RUN_OPTIONS:
+        if option.flag in flags:
+            parser.add_argument(option.flag, **option.keywords())
 
 
 def words(values: Mapping[str, Any]) -> list[str]:

@@ -4,23 +4,22 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
-from inferload.base.run_options import API_KEY_VARIABLE, RUN_OPTIONS
+from inferload.base.run_options import API_KEY_VARIABLE, TLS_OPTIONS, add_options
+from inferload.base.tls import TlsSettings
 from inferload.campaign.machine import server_evidence
 from inferload.campaign.machine.checks import MACHINE, METRICS, SERVER, CheckResult, results
 from inferload.campaign.machine.machine_evidence import MachineEvidence
 from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnTimeouts
 from inferload.servers import metrics_targets
 
-_OPTIONS = ("--model", "--api-key-file", "--header", "--ca-file", "--insecure")
+_OPTIONS = ("--model", "--api-key-file", "--header", *TLS_OPTIONS)
 _TIMEOUTS = TurnTimeouts(connect_s=10, first_event_s=60, between_events_s=30, turn_s=120)
 
 
@@ -37,9 +36,7 @@ def register(commands: Any) -> None:
         metavar="URL",
         help="the server's Prometheus page, or those of a file or of dns://NAME:PORT, as for a run (default: HOST/metrics)",
     )
-    for option in RUN_OPTIONS:
-        if option.flag in _OPTIONS:
-            parser.add_argument(option.flag, **option.keywords())
+    add_options(parser, _OPTIONS)
     parser.add_argument("--json", action="store_true", help="print the checks as JSON")
     parser.set_defaults(run=run)
 
@@ -68,7 +65,7 @@ def _settings(arguments: argparse.Namespace) -> ClientSettings:
         model=arguments.model,
         worker="doctor",
         timeouts=_TIMEOUTS,
-        tls=TlsSettings(Path(arguments.ca_file) if arguments.ca_file else None, arguments.insecure),
+        tls=TlsSettings.of(arguments),
         credentials=Credentials(credentials.api_key(arguments.api_key_file, API_KEY_VARIABLE)),
         headers=tuple(credentials.header(text) for text in arguments.header),
     )

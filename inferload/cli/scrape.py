@@ -13,13 +13,13 @@ from typing import Any
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.numbers import clock
-from inferload.base.run_options import API_KEY_VARIABLE, RUN_OPTIONS
+from inferload.base.run_options import API_KEY_VARIABLE, TLS_OPTIONS, add_options
 from inferload.servers import metrics_targets, replicas
 
 EXIT_INCOMPLETE = 1
 PROGRESS_S = 1.0
 
-_OPTIONS = ("--api-key-file", "--ca-file", "--insecure")
+_OPTIONS = ("--api-key-file", *TLS_OPTIONS)
 _EPILOG = """\
 Ctrl-C, SIGTERM and the end of --duration have the same effect: one last scrape, then all parts are joined into DIR/all.parquet.
 Example: inferload scrape http://server:8000 --out metrics --duration 600
@@ -55,9 +55,7 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--duration", metavar="S", type=_duration_s, help="seconds until the end (default: until Ctrl-C)"
     )
-    for option in RUN_OPTIONS:
-        if option.flag in _OPTIONS:
-            parser.add_argument(option.flag, **option.keywords())
+    add_options(parser, _OPTIONS)
     parser.set_defaults(run=run)
 
 
@@ -83,14 +81,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Scrape until the end; return the exit code."""
     from inferload.base.clock import Anchor
     from inferload.base.redaction import Redaction
+    from inferload.base.tls import TlsSettings
     from inferload.client.connection import credentials
     from inferload.servers import scraper as scrape  # imports pyarrow
 
     _check_free(arguments.out)
     key = credentials.api_key(arguments.api_key_file, API_KEY_VARIABLE)
-    ca_file = Path(arguments.ca_file) if arguments.ca_file else None
     urls = metrics_targets.urls_of(arguments.urls)
-    clients = scrape.clients_of(urls, ca_file, arguments.insecure, key)
+    clients = scrape.clients_of(urls, TlsSettings.of(arguments), key)
     job = scrape.ScrapeJob(clients, arguments.interval, arguments.out, Anchor.take())
     progress = ScrapeProgress([client.url.target for client in clients])
     buffer = scrape.ScrapeBuffer(

@@ -11,9 +11,10 @@ import msgspec
 
 from inferload.base.clock import now_ns
 from inferload.base.redaction import Redaction
+from inferload.base.tls import TlsSettings
 from inferload.client.answers.event_stream import scanner
 from inferload.client.connection import in_memory
-from inferload.client.connection.connect import Dialer, TlsSettings, reader_thread
+from inferload.client.connection.connect import Dialer, reader_thread
 from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.connection.http1 import request_head, with_body

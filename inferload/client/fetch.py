@@ -9,10 +9,11 @@ from gevent.event import Event
 
 from inferload.base.http_status import expects_tls, status_text
 from inferload.base.redaction import without_userinfo
+from inferload.base.tls import TlsSettings
 from inferload.client.client import ClientSettings, standing_headers
-from inferload.client.connection.connect import Dialer, DialError, TlsSettings
+from inferload.client.connection.connect import USE_CLIENT_CERT, Dialer, DialError
 from inferload.client.connection.http1 import Http1Error, request_bytes
-from inferload.client.connection.reply import HttpReply
+from inferload.client.connection.reply import CertificateRefused, HttpReply
 from inferload.turns.record import Failure
 
 MAX_PAGE_BYTES = 32 * 1024 * 1024
@@ -108,8 +109,10 @@ class Fetcher:
         if reply.head is None and self._expects_tls():
             raise self._tls_error()
         if reply.head is None or not reply.complete:
-            failure = Failure.BAD_HTTP if isinstance(reply.error, Http1Error) else Failure.CUT
-            raise FetchError(failure, f"{self._settings.target.origin}: {reply.error}")
+            why = f"{self._settings.target.origin}: {reply.error}"
+            if isinstance(reply.error, CertificateRefused):
+                raise FetchError(Failure.TLS, why, USE_CLIENT_CERT)
+            raise FetchError(Failure.BAD_HTTP if isinstance(reply.error, Http1Error) else Failure.CUT, why)
         parts: list[bytes] = []
         while waiting := reply.fetch_waiting():
             parts.append(reply.unframe(reply.body(waiting).data))

@@ -22,7 +22,7 @@ from inferload.client.connection.connect import DialError
 from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.connection.http1 import Http1Error
-from inferload.client.connection.reply import AnyConnection, ConnectionLost, HttpReply
+from inferload.client.connection.reply import AnyConnection, CertificateRefused, ConnectionLost, HttpReply
 from inferload.client.connection.target import Target
 from inferload.client.connection.tcp_info import ConnectionEnd
 from inferload.client.retry import RequestInFlight, crossed_by_close
@@ -255,7 +255,7 @@ class Turn:
         try:
             rest = connection.offer(request)
         except OSError as error:  # an error reply that has arrived already takes precedence
-            reply.finish(complete=False, error=error)
+            reply.finish(complete=False, error=connection.cause_of(error))
             return
         self._taken = True
         self._attempts += 1
@@ -461,6 +461,8 @@ def _failure_of(error: Exception) -> tuple[Failure, str]:
         return Failure.BAD_HTTP, str(error)
     if isinstance(error, SseError):
         return Failure.BAD_EVENT, str(error)
+    if isinstance(error, CertificateRefused):
+        return Failure.TLS, str(error)
     if isinstance(error, ConnectionLost | OSError):
         return Failure.CUT, str(error)
     return Failure.CLIENT_ERROR, f"{type(error).__name__}: {error}"

@@ -14,9 +14,9 @@ from locust.util.timespan import parse_timespan
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.run_options import API_KEY_VARIABLE, DEFAULT_MAX_TURNS_MB, KEY_ON_COMMAND_LINE, RUN_OPTIONS
+from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
 from inferload.client.connection import credentials
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.figures.limits import abort_condition, gate_grammar
 from inferload.locust_adapters import process
@@ -199,7 +199,7 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
     if own.progress_file is not None:
         _appendable(own.progress_file)
     listen_address.check_free(_listening(options, own))
-    if own.tls.ca_file is not None:
+    if own.tls.names_files:
         own.tls.context()
     own.outputs.prepare()
     Sessions(scenario, DataContext(options.scenario)).open()
@@ -219,7 +219,7 @@ def own_settings(options: Any) -> ProcessSettings:
         credentials=Credentials(credentials.api_key(options.api_key_file, API_KEY_VARIABLE)),
         headers=tuple(credentials.header(text) for text in options.header or ()),
         token=credentials.run_token(options.token_file),
-        tls=TlsSettings(Path(options.ca_file) if options.ca_file else None, bool(options.insecure)),
+        tls=TlsSettings.of(options),
         run_dir=Path(options.run_dir).absolute() if options.run_dir else None,
         report=not options.no_report,
         details=options.details,

@@ -19,7 +19,9 @@ _REFUSED = {
     "metrics_url": "the page is that of the simulated server; leave it out",
     "export_metrics": "nobody could scrape a clock that jumps; leave it out",
     **dict.fromkeys(("export_traces", "otel"), "a collector would get spans of another time; leave it out"),
-    **dict.fromkeys(("ca_file", "insecure"), "nothing is sent to the simulated server; leave it out"),
+    **dict.fromkeys(
+        ("ca_file", "client_cert", "client_key", "insecure"), "nothing is sent to the simulated server; leave it out"
+    ),
     **dict.fromkeys(("master", "worker", "processes", "expect_workers", "expect_workers_max_wait"), _ALONE),
     **dict.fromkeys(("master_host", "master_port", "master_bind_host", "master_bind_port"), _ALONE),
     **dict.fromkeys(("enable_rebalancing", "token_file"), _ALONE),

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -58,18 +57,6 @@ class MetricsUrl:
         path += f"?{parts.query}" if parts.query else ""
         target = without_userinfo(f"{parts.scheme}://{parts.netloc}{path}").removesuffix("/metrics")
         return cls(parts.scheme, parts.hostname, port, path, target)
-
-
-def tls_context(ca_file: Path | None, insecure: bool) -> ssl.SSLContext:
-    """Return a TLS context with the authorities of the system or of a file. `insecure`: accept any certificate."""
-    try:
-        context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
-    except OSError as error:  # ssl.SSLError is a subclass
-        raise UsageError(f"--ca-file {ca_file}: {error.strerror or error}; name a PEM file") from error
-    if insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 class PageClient(Protocol):

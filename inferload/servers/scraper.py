@@ -32,15 +32,16 @@ from inferload.base.clock import NS_PER_S, Anchor, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.redaction import Redaction
-from inferload.base.run_options import REDACTED_HEADERS
+from inferload.base.run_options import REDACTED_HEADERS, TLS_OPTIONS, add_options
 from inferload.base.rundir import reason
+from inferload.base.tls import TlsSettings
 from inferload.figures import metric_names as names
 from inferload.figures.server_figures import KEPT_PREFIXES, READINGS
 from inferload.figures.server_formulas import Reading
 from inferload.servers import parts, scrapes_file
 from inferload.servers.exposition import TOO_LARGE, Labels, PromParser, Sample
 from inferload.servers.replicas import READ, Replicas
-from inferload.servers.scrape_http import MetricsClient, MetricsUrl, PageClient, tls_context
+from inferload.servers.scrape_http import MetricsClient, MetricsUrl, PageClient
 
 # Interval between parts; a kill -9 loses no scrape that is older than twice that.
 PART_S = 4.0
@@ -301,15 +302,13 @@ def scrape_all(job: ScrapeJob, buffer: ScrapeBuffer, ended: Callable[[float], bo
 
 
 def clients_of(
-    urls: Sequence[str], ca_file: Path | None, insecure: bool, api_key: str | None, without_key: Collection[str] = ()
+    urls: Sequence[str], tls: TlsSettings, api_key: str | None, without_key: Collection[str] = ()
 ) -> list[MetricsClient]:
-    """Return one client per distinct page; those in `without_key` send no key. Raise UsageError for a bad URL or CA file."""
+    """Return one client per distinct page; those in `without_key` send no key. Raise UsageError for a bad URL or TLS file."""
     keyless = {MetricsUrl.parse(url) for url in without_key}
     pages = [MetricsUrl.parse(url) for url in dict.fromkeys(urls)]
-    uses_tls = ca_file is not None or any(
-        page.scheme == "https" for page in pages
-    )  # a wrong file is an error at any page
-    context = tls_context(ca_file, insecure) if uses_tls else None
+    uses_tls = tls.names_files or any(page.scheme == "https" for page in pages)  # a wrong file is an error at any page
+    context = tls.context() if uses_tls else None
     return [MetricsClient(page, context, None if page in keyless else api_key) for page in pages]
 
 
@@ -326,7 +325,7 @@ def parent_ended(woken: int) -> Callable[[float], bool]:
 def job_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> ScrapeJob:
     """Return the job of a command line."""
     key = environment.get("OPENAI_API_KEY") or None
-    clients = clients_of(arguments.target, arguments.ca_file, arguments.insecure, key, arguments.no_key)
+    clients = clients_of(arguments.target, TlsSettings.of(arguments), key, arguments.no_key)
     return ScrapeJob(clients, arguments.interval_s, arguments.out, arguments.anchor or Anchor.take())
 
 
@@ -369,8 +368,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--interval-s", type=parse_interval, default=0.25, help="seconds between scrapes (0.05 to 3600)"
     )
     parser.add_argument("--anchor", type=parse_anchor, metavar="WALL_NS:MONO_NS", help="the parent's clock anchor")
-    parser.add_argument("--ca-file", type=Path, help="PEM file of trusted certificate authorities")
-    parser.add_argument("--insecure", action="store_true", help="accept any certificate")
+    add_options(parser, TLS_OPTIONS)
     return parser
 
 

@@ -6,17 +6,15 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
 import gevent.socket
 
-from inferload.base.errors import UsageError
-from inferload.base.http_status import is_no_tls, tls_reason
+from inferload.base.http_status import asks_for_certificate, is_no_tls, tls_reason
 from inferload.base.on_use import OnUse
+from inferload.base.tls import TlsSettings
 from inferload.client.connection import descriptors, in_memory
 from inferload.client.connection.http1 import Http1Error, parse_head, request_head
 from inferload.client.connection.proxies import Proxy, bracketed
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     from inferload.client.connection.tls import TlsLayer
 
 _LAYER = OnUse["type[TlsLayer]"]({"tls": "inferload.client.connection.tls:TlsLayer"})
+
+USE_CLIENT_CERT = "use --client-cert"
 
 # Errors of this machine, not of the server.
 _LOCAL_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -45,28 +45,9 @@ class DialError(Exception):
         self.remedy = remedy
 
 
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
-    """Verification of server certificates. `insecure`: accept any certificate, which every report notes."""
-
-    ca_file: Path | None = None
-    insecure: bool = False
-
-    def context(self) -> ssl.SSLContext:
-        """Return a TLS context. Create one per process: loading the authorities takes tens of milliseconds."""
-        try:
-            context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
-        except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"--ca-file {self.ca_file}: {error.strerror or error}; name a PEM file") from error
-        context.set_alpn_protocols(["http/1.1"])
-        if self.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
-
-    def layers(self, host: str) -> "Callable[[], TlsLayer]":
-        """Return the function that makes the TLS layer of a connection to a host; create one per process, as of a context."""
-        return partial(_LAYER["tls"], self.context(), host)
+def tls_layers(settings: TlsSettings, host: str) -> "Callable[[], TlsLayer]":
+    """Return the function that makes the TLS layer of a connection to a host; create one per process, as of a context."""
+    return partial(_LAYER["tls"], settings.context(["http/1.1"]), host)
 
 
 class Dialer:
@@ -85,7 +66,7 @@ class Dialer:
     ) -> None:
         self.target = target
         self.proxy = Proxy.for_target(target) if in_memory.server is None else None
-        self._layer = tls.layers(target.host) if target.scheme == "https" else None
+        self._layer = tls_layers(tls, target.host) if target.scheme == "https" else None
         self._timeout_s = timeout_s
         self._thread = thread
         self._marks = marks
@@ -119,8 +100,9 @@ class Dialer:
                 Failure.TIMEOUT_CONNECT, f"no connection to {self.target.origin} within {self._timeout_s:g} s"
             )
         except ssl.SSLError as problem:
-            remedy = f"use {self.target.other_scheme.url}" if is_no_tls(problem) else "use --ca-file or --insecure"
-            error = DialError(Failure.TLS, f"TLS with {self.target.origin}: {tls_reason(problem)}", remedy)
+            error = DialError(
+                Failure.TLS, f"TLS with {self.target.origin}: {tls_reason(problem)}", self._remedy(problem)
+            )
         except OSError as problem:
             local = problem.errno in _LOCAL_ERRORS or not descriptors.is_one_left()  # name resolution reports neither
             why = descriptors.why_none() if local else problem.strerror or problem
@@ -134,6 +116,11 @@ class Dialer:
         if sock is not None:
             sock.close()
         raise error
+
+    def _remedy(self, error: ssl.SSLError) -> str:
+        if is_no_tls(error):
+            return f"use {self.target.other_scheme.url}"
+        return USE_CLIENT_CERT if asks_for_certificate(error.reason) else "use --ca-file or --insecure"
 
     @property
     def _peer(self) -> str:

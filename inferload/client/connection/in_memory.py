@@ -74,6 +74,10 @@ class MemoryConnection:
     def send_rest(self, rest: bytes | memoryview) -> None:
         """Do nothing: `offer` leaves no rest."""
 
+    def cause_of(self, error: OSError) -> OSError:
+        """Return the error: nothing else explains it."""
+        return error
+
     def end_by_peer(self) -> None:
         """Return None: no close crosses a request, since both arrive at the instant at which they are sent."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from inferload.client.connection import _transport
 from inferload.client.connection.http1 import News
 from inferload.client.connection.python_connection import offered
-from inferload.client.connection.reply import NO_CLOSE_NOTIFY, ConnectionLost, ParsedReply, nothing
+from inferload.client.connection.reply import NO_CLOSE_NOTIFY, ConnectionLost, ParsedReply, nothing, tls_failure
 from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, is_rejected, tcp_info
 
 if TYPE_CHECKING:
@@ -126,6 +126,11 @@ class NativeConnection:
         """See PythonConnection.send_rest."""
         self._sock.sendall(rest)
 
+    def cause_of(self, error: OSError) -> Exception:
+        """See PythonConnection.cause_of."""
+        reason = "" if self._tls is None else self._reader.raw.tls_error(self._number)
+        return tls_failure(reason) if reason else error
+
     def end_by_peer(self) -> ConnectionEnd | None:
         """See PythonConnection.end_by_peer."""
         seen_ns = 0 if self._closed else self._reader.raw.lost_at(self._number)
@@ -201,7 +206,7 @@ class NativeReply(ParsedReply):
         elif ending == _TLS_CUT:
             self.end(ConnectionLost(NO_CLOSE_NOTIFY))
         elif ending == _TLS_FAILED:
-            self.end(ConnectionLost(f"TLS: {self._slot.tls_error()}"))
+            self.end(tls_failure(self._slot.tls_error()))
         elif ending in (_PEER_CLOSED, _STRAY):
             self.end(None)
         else:

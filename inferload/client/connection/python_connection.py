@@ -142,6 +142,12 @@ class PythonConnection:
         """Send the rest of a request. Blocks this greenlet. Raise OSError if the connection is lost."""
         self._sock.sendall(rest)
 
+    def cause_of(self, error: OSError) -> Exception:
+        """Return why a request could not be sent: `error`, or the alert with which the server ended TLS before."""
+        if self._tls is not None and not self.closed:
+            self._on_readable()  # the alert ends the reply
+        return error
+
     def end_by_peer(self) -> ConnectionEnd | None:
         """Return when and how the server ended the connection during the reply; None if its end was not read."""
         return self._end

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from inferload.base.clock import NS_PER_S
+from inferload.base.http_status import alert_text, asks_for_certificate
 from inferload.base.on_use import OnUse
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, News, ReplyHead, parse_head
@@ -25,6 +26,16 @@ _FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}  # `enum f
 
 class ConnectionLost(Exception):
     """The peer closed or reset the connection."""
+
+
+class CertificateRefused(ConnectionLost):
+    """The peer ended TLS for the client's certificate, or for want of one. With TLS 1.3 this follows the handshake."""
+
+
+def tls_failure(reason: str) -> ConnectionLost:
+    """Return the error of a connection that TLS ended. `reason`: of OpenSSL."""
+    kind = CertificateRefused if asks_for_certificate(reason) else ConnectionLost
+    return kind(f"TLS: {alert_text(reason)}")
 
 
 class Arrivals(NamedTuple):
@@ -147,6 +158,7 @@ class AnyConnection(Protocol):
     def refresh(self) -> bool: ...
     def offer(self, data: bytes) -> bytes | memoryview: ...
     def send_rest(self, rest: bytes | memoryview) -> None: ...
+    def cause_of(self, error: OSError) -> Exception: ...
     def end_by_peer(self) -> ConnectionEnd | None: ...
     def is_rejected(self) -> bool: ...
     def release(self) -> None: ...

@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from inferload.client.connection.reply import NO_CLOSE_NOTIFY, ConnectionLost
+from inferload.client.connection.reply import NO_CLOSE_NOTIFY, ConnectionLost, tls_failure
 
 _READ_BYTES = 2_048
 _HEADER_BYTES = 5  # of a record; its last two are the length of the rest
@@ -75,7 +75,7 @@ class TlsLayer:
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            return Decrypted(b"".join(pieces), True, ConnectionLost(f"TLS: {error.reason}"))
+            return Decrypted(b"".join(pieces), True, tls_failure(error.reason or str(error)))
         return Decrypted(b"".join(pieces), False, None)
 
 

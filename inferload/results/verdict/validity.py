@@ -144,9 +144,9 @@ _READERS = """
 
 A compiled thread (`native`) reads the sockets of the client, or Python code in the event loop (`python`), where each
 token costs more. The Python reader is used where the extension is not compiled; with `INFERLOAD_READER=python`; and for
-https targets where the thread cannot decrypt: with `SSLKEYLOGFILE`, or if the `ssl` module is not that of CPython. Both readers give the same records, apart from the instants. Neither uses
-the processor while a server is silent: a stream that stops within its last event is parsed once, and again 20 ms after
-more of it has arrived.
+https targets where the thread cannot decrypt: with `SSLKEYLOGFILE`, or if the `ssl` module is not that of CPython.
+Both readers give the same records, apart from the instants. Neither uses the processor while a server is silent: a
+stream that stops within its last event is parsed once, and again 20 ms after more of it has arrived.
 
 The reader and its reason are in the log at the start of a run, in the line `client` of the terminal, below the table
 *Load generator* of `--details` and the report, in `summary.json` (`client.readers`) and for each worker in `run.json`.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from inferload.base.redaction import Redaction
 from inferload.base.run_options import DEFAULT_MAX_TURNS_MB
+from inferload.base.tls import TlsSettings
 from inferload.client.client import ClientSettings, Credentials
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnTimeouts
 from inferload.results.ci import Outputs

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from inferload.base import clock, ids
+from inferload.base import clock
 from inferload.base.clock import NS_PER_S, Clock
 from inferload.client.connection import in_memory
 from inferload.locust_adapters import process
@@ -60,7 +60,7 @@ def use_seed(identity: str) -> None:
     """
     number = next(_runs)
     random.seed(f"{identity} {number}")
-    ids.source = Random(f"{identity} {number}")
+    clock.identifiers = Random(f"{identity} {number}")
 
 
 def _replace_in_process(now_ns: Callable[[], int], wall_ns: Callable[[], int]) -> None:

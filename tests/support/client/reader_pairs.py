@@ -23,9 +23,9 @@ from scripted_server import chunked
 from tls_peer import Handshake, Peer, garbage
 
 from inferload.base.clock import now_ns
+from inferload.base.tls import TlsSettings
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
 from inferload.client.turn import Turn

@@ -40,7 +40,13 @@ class ScriptedServer:
 
     def _serve(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError), sock:
-            stream = self._tls.wrap_socket(sock, server_side=True) if self._tls else sock
+            stream = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False) if self._tls else sock
+            if isinstance(stream, ssl.SSLSocket):
+                try:
+                    stream.do_handshake()
+                except ssl.SSLError:  # a close with unread bytes would overtake the alert
+                    while socket.socket.recv(stream, 4096):
+                        pass
             while (request := read_request(stream)) is not None:
                 number = len(self.requests)
                 self.requests.append(request)

@@ -17,12 +17,12 @@ from scripted_server import ScriptedServer
 
 from inferload.base.clock import now_ns
 from inferload.base.errors import UsageError
+from inferload.base.tls import TlsSettings
 from inferload.client import probe
 from inferload.client.client import Client, ClientSettings
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.servers.scrape_http import MetricsClient, MetricsUrl, tls_context
+from inferload.servers.scrape_http import MetricsClient, MetricsUrl
 
 pytestmark = pytest.mark.gateways
 
@@ -73,7 +73,7 @@ def turn(url: str) -> TurnResult:
 
 
 def scrape_error(url: str) -> str:
-    page = MetricsClient(MetricsUrl.parse(url), tls_context(None, insecure=True), None)
+    page = MetricsClient(MetricsUrl.parse(url), TlsSettings(insecure=True).context(), None)
     with pytest.raises((OSError, ValueError)) as raised:
         page.get(5.0)
     page.close()

@@ -31,8 +31,9 @@ from summaries import server_documents as servers_block
 from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.base.rundir import SERVER_METRICS
+from inferload.base.tls import TlsSettings
 from inferload.cli.scrape import ScrapeProgress, _duration_s, _interval_s
-from inferload.client.client import Credentials, TlsSettings
+from inferload.client.client import Credentials
 from inferload.figures import metric_names as names
 from inferload.figures.metric_names import SCRAPE_DURATION
 from inferload.run.master.lifecycle.scraper_process import Scraping
@@ -506,7 +507,7 @@ def test_gpu_use_of_the_live_display_is_the_highest_as_in_the_summary() -> None:
 def test_a_new_connection_shows_the_servers_behind_a_balancer_per_connection(
     page: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (client,) = clients_of([f"http://127.0.0.1:{page.port}"], None, False, None)
+    (client,) = clients_of([f"http://127.0.0.1:{page.port}"], TlsSettings(), None)
     for _ in range(3):
         client.get(5)
     assert len(page.connections) == 1

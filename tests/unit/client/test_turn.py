@@ -17,11 +17,11 @@ from ports import unused_port
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
 from inferload.base.clock import NS_PER_S, now_ns
+from inferload.base.tls import TlsSettings
 from inferload.client import retry
 from inferload.client.answers.event_stream import EventStream
 from inferload.client.client import Client, ClientSettings, Credentials
 from inferload.client.connection import reader_choice
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
@@ -573,6 +573,29 @@ def test_unverifiable_tls_is_a_tls_failure(authority: trustme.CA, tmp_path: Path
 def test_insecure_tls_is_not_verified(authority: trustme.CA) -> None:
     result = run_tls(server_context(authority, "other.example"), TlsSettings(insecure=True))
     assert result.record.failure is None, result.detail
+
+
+@pytest.fixture
+def identity(authority: trustme.CA, tmp_path: Path) -> TlsSettings:
+    """Settings with a client's certificate and key in two files."""
+    issued = authority.issue_cert("client.example")
+    issued.private_key_pem.write_to_path(tmp_path / "client.key")
+    (tmp_path / "client.pem").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    return TlsSettings(client_cert=tmp_path / "client.pem", client_key=tmp_path / "client.key", insecure=True)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_server_that_asks_for_a_certificate(
+    authority: trustme.CA, identity: TlsSettings, version: ssl.TLSVersion, shown: bool
+) -> None:
+    context = server_context(authority, "127.0.0.1")
+    context.minimum_version = context.maximum_version = version
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(context)
+    result = run_tls(context, identity if shown else TlsSettings(insecure=True))
+    assert result.record.failure is (None if shown else Failure.TLS)
+    assert ("the server asks for a client certificate" in result.detail) is not shown
 
 
 def run_tls(context: ssl.SSLContext, settings: TlsSettings) -> TurnResult:

@@ -12,9 +12,9 @@ import pytest
 from scripted_server import ScriptedServer, chunked
 
 from inferload.base.errors import UsageError
+from inferload.base.tls import TlsSettings
 from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import reader_choice
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, SentTurns, prove
 from inferload.run.master.lifecycle import preflight

@@ -12,9 +12,9 @@ import pytest
 from scripted_server import ScriptedServer, chunked
 
 from inferload.base.errors import UsageError
+from inferload.base.tls import TlsSettings
 from inferload.client import first_turn
 from inferload.client.client import Credentials
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.run.master.lifecycle import preflight
 from inferload.run.master.lifecycle.preflight import Preflight

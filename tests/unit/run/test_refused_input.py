@@ -16,8 +16,8 @@ from scripted_server import ScriptedServer, chunk
 from simulator_process import Simulator
 
 from inferload.base.errors import UsageError
+from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.run.master.lifecycle.preflight import preflight
 from inferload.run.process.run_spec import RunSpec

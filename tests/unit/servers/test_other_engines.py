@@ -11,8 +11,8 @@ from inferload.analysis.data import timeline
 from paths import DATA
 from summaries import server_documents as servers_block
 
+from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.figures import metric_names as names
 from inferload.figures.server_figures import KEPT_PREFIXES

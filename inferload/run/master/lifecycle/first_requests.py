@@ -5,8 +5,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from inferload.base import ids
-from inferload.base.clock import NS_PER_S
+from inferload.base.clock import NS_PER_S, token_bytes, token_hex
 from inferload.base.errors import UsageError
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
@@ -112,7 +111,7 @@ class _FirstRequests:
     own: ProcessSettings
     prompts: Prompts
     salts: bool
-    mark: str = field(default_factory=lambda: ids.token_hex(4))
+    mark: str = field(default_factory=lambda: token_hex(4))
     sessions: int = 0
     proofs: dict[tuple[Target, bytes, bool, bool], Proof] = field(default_factory=dict)
     followed: set[tuple[Target, bytes]] = field(default_factory=set)
@@ -230,7 +229,7 @@ class _FirstRequests:
         settings = replace(BodySettings.of(self.spec.scenario, job.model), request=request)
         texts = Texts(approximate(), 0)
         if isolated is not None:
-            texts = Texts(self.prompts.vocabulary, int.from_bytes(ids.token_bytes(_SEED_BYTES)))
+            texts = Texts(self.prompts.vocabulary, int.from_bytes(token_bytes(_SEED_BYTES)))
         body = BodyWriter(texts, settings, isolated or Isolation()).body(ask)
         session = "preflight" if isolated is None else isolated.value
         affinity = ((request.affinity_header, session),) if request.affinity_header else ()

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferload.base import ids, rundir
-from inferload.base.clock import Anchor, calendar_now
+from inferload.base import rundir
+from inferload.base.clock import Anchor, calendar_now, token_hex
 from inferload.locust_adapters import adaptations, compat, messages, runners
 from inferload.locust_adapters.compat import Adaptation
 from inferload.locust_adapters.logs import first_of_each
@@ -67,7 +67,7 @@ class MasterRun:
         self.redaction = run_redaction.of_run(setup.own.redaction, spec)
         self.anchor = Anchor.take()
         self.started = calendar_now()
-        self.run_id = run_id = f"{self.anchor.utc.strftime('%Y%m%dT%H%M%SZ')}-{ids.token_hex(4)}"
+        self.run_id = run_id = f"{self.anchor.utc.strftime('%Y%m%dT%H%M%SZ')}-{token_hex(4)}"
         self.summary: Summary | None = None  # at the end
         self.program = ProgramCode()  # once the workers are ready
         self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, self.redaction)

@@ -50,10 +50,7 @@ class Scraping:
         for url in urls:
             if not own.may_send_to(Target.of_page(url)):
                 command += ["--no-key", url]
-        if own.tls.ca_file is not None:
-            command += ["--ca-file", str(own.tls.ca_file)]
-        if own.tls.insecure:
-            command.append("--insecure")
+        command += own.tls.words
         environment = dict(os.environ)
         environment.pop(API_KEY_VARIABLE, None)
         if own.credentials.api_key is not None:

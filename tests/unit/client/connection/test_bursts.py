@@ -11,9 +11,9 @@ import pytest
 import trustme
 
 from inferload.base.clock import now_ns
+from inferload.base.tls import TlsSettings
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnRequest, TurnResult
 

@@ -11,8 +11,9 @@ import gevent
 import pytest
 
 from inferload.base.errors import UsageError
+from inferload.base.tls import TlsSettings
 from inferload.client.connection import descriptors
-from inferload.client.connection.connect import Dialer, DialError, TlsSettings
+from inferload.client.connection.connect import Dialer, DialError
 from inferload.client.connection.target import Target
 from inferload.run.worker.run_part import check_descriptors
 from inferload.scenario import scenario as scenarios

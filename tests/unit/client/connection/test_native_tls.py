@@ -197,6 +197,16 @@ def test_why_a_connection_failed_is_kept() -> None:
         assert connection.reader.tls_error(connection.number) == "DECRYPTION_FAILED_OR_BAD_RECORD_MAC"
 
 
+def test_a_failed_connection_does_not_encrypt_and_says_why() -> None:
+    with connected() as connection:
+        connection.send(connection.peer.fatal_alert())
+        with pytest.raises(ConnectionError):
+            connection.reader.encrypt(connection.number, b"request")
+        assert connection.endings() == [512]  # STRAY
+        connection.reader.expect(connection.number)
+        assert received(connection) == (b"", "TLS: TLSV1_ALERT_INTERNAL_ERROR")
+
+
 def test_a_connection_without_its_close_is_cut() -> None:
     with connected() as connection:
         connection.reader.expect(connection.number)

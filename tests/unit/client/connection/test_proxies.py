@@ -17,9 +17,9 @@ from tls_peer import server_context
 
 from inferload.base.clock import now_ns
 from inferload.base.errors import UsageError
+from inferload.base.tls import TlsSettings
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.proxies import Proxy, is_excluded
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher

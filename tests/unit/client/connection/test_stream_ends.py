@@ -15,10 +15,10 @@ from scripted_server import HEAD, chunk
 from tls_peer import VERSIONS, server_context
 
 from inferload.base.clock import NS_PER_S, now_ns
+from inferload.base.tls import TlsSettings
 from inferload.client import retry
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
-from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.reply import ConnectionLost, GatheredReply, nothing
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher

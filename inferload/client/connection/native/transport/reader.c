@@ -154,7 +154,7 @@ static PyObject *expect(struct reader *r, PyObject *id) {
     s->serial++;
     if (s->lost) {
         s->state = ENDED;
-        notify(r, s, PEER_CLOSED, 0);
+        notify(r, s, s->tls && *tls_why(s->tls) ? TLS_FAILED : PEER_CLOSED, 0);
     }
     return unlocked(s, PyLong_FromUnsignedLong(s->serial));
 }

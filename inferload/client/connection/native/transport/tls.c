@@ -136,8 +136,9 @@ struct tls *tls_open(PyObject *object, PyObject *context) {
     return tls;
 }
 
-/* Keep the reason of the latest error, in the form of Python's `SSLError.reason`. */
+/* Keep the reason of the first error, in the form of Python's `SSLError.reason`: later ones only follow from it. */
 static void keep_reason(struct tls *tls) {
+    if (*tls->why) return;
     const char *reason = lib.ERR_reason_error_string(lib.ERR_peek_last_error());
     if (!reason) reason = "unknown error";
     size_t n = 0;
