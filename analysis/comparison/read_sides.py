@@ -258,6 +258,11 @@ def path_label(path: Path) -> str:
 
 
 def named_path(argument: str) -> tuple[str | None, Path]:
-    """Split `[NAME=]PATH` into the name, if any, and the path; an existing path may contain an equals sign."""
+    """Split `[NAME=]PATH` into the name, if any, and the path; an existing path may contain an equals sign.
+
+    UsageError without a path: an empty one would be the working directory.
+    """
     label, sign, rest = argument.partition("=")
+    if not (rest if sign else argument):
+        raise UsageError(f"side {argument!r}: no path; write it as NAME=FOLDER")
     return (label, Path(rest)) if sign and not Path(argument).exists() else (None, Path(argument))

@@ -107,6 +107,17 @@ class Sample:
 _ALL_COUNTED, _FEW_TURNS = 0.8, 5
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Documents of a run directory. `marks`: events of the run; `others`: of imported results, which have no summary."""
+
+    path: Path
+    manifest: Manifest
+    summary: Summary | None
+    marks: tuple[Mark, ...] = ()
+    others: OtherRequests | None = None
+
+
 @dataclass(frozen=True)
 class RunFrames:
     """Frames of one run. `turns`: one row per turn with INSTANTS as `<name>_s` and MEASURES; `events`: in time order.
@@ -129,6 +140,11 @@ class RunFrames:
     log: VllmLog | None = None
     sample: Sample | None = None
     others: OtherRequests | None = None  # of imported results, which have no summary
+
+    @property
+    def recorded(self) -> Recorded:
+        """Its documents."""
+        return Recorded(self.path, self.manifest, self.summary, tuple(self.marks), self.others)
 
     def batches(self, *columns: str) -> Iterator[pd.DataFrame]:
         """Yield frames of all turns, none of them empty: one with all columns if they are in memory, else many with these."""

@@ -17,7 +17,7 @@ from inferload.figures.rate_figures import GOODPUT, OUTPUT
 from inferload.figures.table import Cell, Table
 from inferload.results.cost import UNPRICED, Prices, per_million, prompt_price_share
 from inferload.results.documents.manifest_document import Manifest
-from inferload.results.documents.summary_document import OtherRequests, Results, Run, Summary, Turns
+from inferload.results.documents.summary_document import Results, Run, Summary, Turns
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.documents.verdict_document import Reason
 from inferload.results.tables.run_tables import run_tables
@@ -25,6 +25,7 @@ from inferload.scenario.scenario import from_text
 from inferload.workload.plan.load_text import LoadText, load_text
 
 from ..comparison.best import COST
+from ..data.frames import Recorded
 from ..data.partial_run import Notes
 from ..data.recorded_prices import recorded_prices, with_gpus
 from ..diagnosis.advice import Cause
@@ -73,20 +74,18 @@ class ReportModel:
 
 
 def build(
-    path: Path,
-    manifest: Manifest,
-    summary: Summary | None,
+    recorded: Recorded,
     notes: Sequence[str] = (),
     causes: Sequence[Cause] = (),
     *,
     cause: str = "",
-    marks: Sequence[Mark] = (),
-    others: OtherRequests | None = None,
     prices: Prices = UNPRICED,
 ) -> ReportModel:
-    """Build the model of a run directory. `notes`: data that could not be read; `cause`: in a sentence;
-    `marks`: events of the run; `others`: of imported results, which have no summary; `prices`: override those of the run.
+    """Build the model of a run.
+
+    `notes`: data that could not be read; `cause`: in a sentence; `prices`: override those of the run.
     """
+    path, manifest, summary, others = recorded.path, recorded.manifest, recorded.summary, recorded.others
     run = manifest.run if summary is None else manifest.known_of(summary.run)
     level = _level(summary) if others is None else "foreign"
     name = run.scenario or path.name
@@ -101,7 +100,7 @@ def build(
     headline = INCOMPLETE if outcome is None else outcome.headline
     headline = headline if others is None else LIMITATION
     shown = summary if others is None else Results(turns=_NO_TURNS, other_requests=others)
-    load = readable("the load", lambda: recorded_load(manifest, marks))
+    load = readable("the load", lambda: recorded_load(manifest, recorded.marks))
     parts: dict[str, Any] = {
         "facts": readable("the configuration", lambda: _facts(run, manifest, summary)) or (),
         "load": load,

@@ -20,7 +20,7 @@ from ..data.breakdown import PARTS
 from ..data.data_quality import warnings
 from ..data.frames import RunFrames
 from ..data.partial_run import Notes
-from ..diagnosis.diagnose import Diagnoses, causes, diagnose, document, json_text
+from ..diagnosis.diagnose import Diagnoses, brief, causes, diagnose, json_text
 from ..interop import locust_csv
 from ..interop import vllm_bench as vllmbench
 from ..pages import shell
@@ -91,17 +91,7 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
         log_table.table(run.log),
     )
     drawn = pictures(run, table, reconciled.parts, notes, options.minute)
-    model = build(
-        run.path,
-        run.manifest,
-        run.summary,
-        notes.all(),
-        causes(diagnoses),
-        cause=document(diagnoses)["brief"],
-        marks=run.marks,
-        others=run.others,
-        prices=options.prices,
-    )
+    model = build(run.recorded, notes.all(), causes(diagnoses), cause=brief(diagnoses), prices=options.prices)
     model = replace(model, tables=(*tables, *model.tables, *(table for table in more if table is not None)))
     report = ReportFiles(
         model.announced, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE

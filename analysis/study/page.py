@@ -43,8 +43,9 @@ def make_study(folder: Path) -> tuple[str, Path, Path]:
 def headline(plan: Study, results: StudyResults) -> str:
     """Return the answers to the claims in one line."""
     answers = [found.answer for found in _findings(plan, results)]
-    counts = [f"{answers.count(answer)} {answer}" for answer in dict.fromkeys(answers)]
-    return f"{plan.title}: {plural(len(answers), 'claim')}: {', '.join(counts)}" if answers else plan.title
+    counts = [f"{answer}: {answers.count(answer)}" for answer in dict.fromkeys(answers)]
+    title = plan.title if plan.title.endswith("?") else f"{plan.title}:"
+    return "; ".join([f"{title} {plural(len(answers), 'claim')}", *counts]) if answers else plan.title
 
 
 def markdown(plan: Study, results: StudyResults) -> str:

@@ -45,7 +45,7 @@ def test_a_study_runs_shows_its_claims_and_continues(tmp_path: Path, capfd: pyte
     file, folder = tmp_path / "small.yaml", tmp_path / "out"
     file.write_text(STUDY)
     assert cli.main(["study", str(file), "--into", str(folder)]) == 0
-    assert "A small study: 1 claim: 1 holds here" in capfd.readouterr().out
+    assert "A small study: 1 claim; holds here: 1" in capfd.readouterr().out
     page = (folder / "index.md").read_text()
     assert "**Simulated server: stands for " in page
     assert "| It does | +100 % |" in page
@@ -68,7 +68,7 @@ def test_a_study_of_running_servers(tmp_path: Path, capfd: pytest.CaptureFixture
     finally:
         for server in servers:
             stop(server)
-    assert "A small study: 1 claim: 1 not tested" in capfd.readouterr().out
+    assert "A small study: 1 claim; not tested: 1" in capfd.readouterr().out
     page = (folder / "index.md").read_text()
     assert "stands for no model: its TTFT and ITL are set" in page
     assert f"inferload study {file} --host {hosts[0]} --host {hosts[1]} --quick" in page

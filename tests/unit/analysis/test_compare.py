@@ -18,7 +18,7 @@ from inferload.analysis.comparison import baselines, costs, documents, max_chang
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import Comparison, compare, table_rows
 from inferload.analysis.comparison.plausible import faults
-from inferload.analysis.comparison.read_sides import read_run, read_side, settings_of_load
+from inferload.analysis.comparison.read_sides import expanded, read_run, read_side, settings_of_load
 from inferload.analysis.comparison.sides import NAMES, Run, Side, priced
 from inferload.analysis.data.figures import ALL, figure
 from paths import DATA
@@ -493,6 +493,12 @@ def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
     mixed = Side("mixed", (*priced(plain, prices).runs, *cached.runs))
     with pytest.raises(UsageError, match="mixed: its runs have different prices"):
         costs.of_side(mixed)
+
+
+@pytest.mark.parametrize("argument", ["", "base="])
+def test_a_side_without_a_path_is_not_the_working_directory(argument: str) -> None:
+    with pytest.raises(UsageError, match="no path"):
+        expanded(argument)
 
 
 @pytest.mark.parametrize(

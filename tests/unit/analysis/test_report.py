@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.charts.charts import pictures
 from inferload.analysis.data import breakdown, frames, timeline
+from inferload.analysis.data.frames import Recorded
 from inferload.analysis.data.partial_run import Notes
 from inferload.analysis.report import first_screen, report
 from inferload.analysis.report.model import build, recorded_load
@@ -179,7 +180,7 @@ def test_quantiles_by_second_are_nearest_rank(samples: list[tuple[float, float]]
 
 def test_the_report_of_a_known_run(run_dir: Path, golden: Golden) -> None:
     run = frames.load(OpenRun(run_dir))
-    model = build(run_dir, run.manifest, run.summary, run.notes)
+    model = build(Recorded(run_dir, run.manifest, run.summary), run.notes)
     model_without_manifest = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"manifest": ""})
     drawn = pictures(run, timeline.build(run), breakdown.parts(run.turns), Notes())
     golden("report.md", report.markdown(model, run.marks))
@@ -485,9 +486,12 @@ def test_cancelled_turns_are_a_row_of_the_counts() -> None:
     ],
 )
 def test_the_report_names_what_a_simulated_server_stands_for(targets: list[dict[str, str]], sentence: str) -> None:
-    model = build(Path("x"), typed({"engine": "simulator", "targets": targets}, Manifest), None)
+    model = build(Recorded(Path("x"), typed({"engine": "simulator", "targets": targets}, Manifest), None))
     assert model.announced.startswith(sentence)
-    assert sentence not in build(Path("x"), typed({"engine": "vllm", "targets": targets}, Manifest), None).announced
+    assert (
+        sentence
+        not in build(Recorded(Path("x"), typed({"engine": "vllm", "targets": targets}, Manifest), None)).announced
+    )
 
 
 @pytest.mark.parametrize(
@@ -501,10 +505,9 @@ def test_the_report_names_what_a_simulated_server_stands_for(targets: list[dict[
 )
 def test_an_unknown_cause_states_why(changes: dict[str, Any] | None, why: str) -> None:
     summary = None if changes is None else summaries.summary(synthetic.SUMMARY | changes)
-    assert build(Path("x"), typed(synthetic.MANIFEST, Manifest), summary).first.cause == f"not known: {why}"
-    assert (
-        build(Path("x"), typed(synthetic.MANIFEST, Manifest), summary, cause="queue-bound").first.cause == "queue-bound"
-    )
+    recorded = Recorded(Path("x"), typed(synthetic.MANIFEST, Manifest), summary)
+    assert build(recorded).first.cause == f"not known: {why}"
+    assert build(recorded, cause="queue-bound").first.cause == "queue-bound"
 
 
 def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:

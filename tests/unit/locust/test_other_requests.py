@@ -10,6 +10,7 @@ import pytest
 import summaries
 from hypothesis import example, given
 from hypothesis import strategies as st
+from inferload.analysis.data.frames import Recorded
 from inferload.analysis.data.manifest import Manifest
 from inferload.analysis.report import model as report_model
 from locust.env import Environment
@@ -213,5 +214,5 @@ def test_the_report_has_the_first_message_on_its_first_screen_and_in_its_table()
     errors = FirstErrors()
     errors.add(FirstError.of_request(("GET", "/a"), "cause <of> it", 0, "w0"))
     summary = with_others(errors.with_first([RequestName(type="GET", name="/a", sent=4, failed=3)], 0))
-    model = report_model.build(Path("r"), Manifest(), summary)
+    model = report_model.build(Recorded(Path("r"), Manifest(), summary))
     assert model.first.failed == ("3 of 4 GET /a failed, first at 0.0 s on w0: cause <of> it",)

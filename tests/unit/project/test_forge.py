@@ -39,12 +39,12 @@ def test_clients_that_go_away_end_no_fork_server(python: str, module: str | None
     links = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(8)]
     for link in links:
         link.connect(str(Path(python).with_name("forge")))
-    closed = os.open(os.devnull, os.O_RDWR)
+    nothing = os.open(os.devnull, os.O_RDWR)
     for link in links[1:]:  # the first stays without an order
         if module:
-            socket.send_fds(link, [marshal.dumps(order)], [closed] * 3)
+            socket.send_fds(link, [marshal.dumps(order)], [nothing] * 3)
         link.close()
-    os.close(closed)
+    os.close(nothing)
     done = subprocess.run(
         [python, "-m", "json.tool", "--compact"], input="{}", capture_output=True, text=True, check=False
     )

@@ -114,8 +114,11 @@ def test_the_power_of_both_tests_is_that_of_simulated_pairs(pairs: int) -> None:
 def test_invalid_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match="are no pairs"):
         effect([1.0], [])
-    with pytest.raises(ValueError, match="positive"):
-        effect([1.0], [0.0])
+    for value in (0.0, -1.0):
+        with pytest.raises(ValueError, match="positive"):
+            effect([1.0], [value])
+        with pytest.raises(ValueError, match="positive"):
+            effect([value], [1.0])
 
 
 def simulated(rng: np.random.Generator, pairs: int, change: float, jitter: float) -> tuple[list[float], list[float]]:

@@ -16,12 +16,12 @@ from inferload.figures.limits.slo import Slo
 from inferload.figures.server_figures import HIT_RATE, KV_CACHE_USAGE, PREEMPTIONS, RUNNING, WAITING
 from inferload.results.documents.summary_document import Run
 from inferload.results.documents.verdict_document import Verdict
-from inferload.results.rolling_stats import Recent
+from inferload.results.rolling_stats import SPAN_S, Recent
 from inferload.results.summary import build
 from inferload.results.summary_input import Counted, Gating, SummaryInput, Surroundings
 from inferload.run.live import tables
 from inferload.run.live.live_recorder import MOST_TARGETS, Instant, LiveRecorder
-from inferload.run.live.recorder import MOST_CLASSES, Recorder
+from inferload.run.live.recorder import MOST_CLASSES, RecentHealth, Recorder
 from inferload.run.live.tables import SoFar
 from inferload.turns.client_health import Beat, HealthSet
 from inferload.turns.record import Failure, PhaseWindow, TurnRecord
@@ -219,6 +219,21 @@ def scraped(second: int, ttft_ms: float) -> dict[str, float]:
         names.RUNNING: 2,
         names.WAITING: 0,
     }
+
+
+@given(st.lists(st.tuples(st.floats(0, 3 * SPAN_S), st.integers(1, 4)), max_size=30), st.floats(0, 4 * SPAN_S))
+def test_the_load_of_the_client_is_that_of_the_whole_seconds_before(
+    beats: list[tuple[float, int]], later_s: float
+) -> None:
+    recent = RecentHealth()
+    at_s = max([0.0, *(begun_s for begun_s, _ in beats)]) + later_s
+    for begun_s, cpu_s in sorted(beats):
+        health = HealthSet()
+        health.at("w0", "measure").beat(Beat([], [], float(cpu_s), 4.0, None))
+        recent.add(begun_s, health)
+    within = [cpu_s for begun_s, cpu_s in beats if int(at_s) - SPAN_S <= int(begun_s) < int(at_s)]
+    expected = sum(within) / (4 * len(within)) if within else None
+    assert recent.figures(at_s)[1] == expected
 
 
 def test_a_server_that_differs_from_its_peers_is_named_during_the_run() -> None:

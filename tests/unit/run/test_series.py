@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferload.run.live.document import HISTORY, NEWEST, series_document
-from inferload.run.live.panels import CLIENT, LOAD, SERVER
+from inferload.run.live.panels import CLIENT, LOAD, SERVER, view
 from inferload.run.live.series import BUCKETS, RECENT, Series
 
 VALUES = st.one_of(st.none(), st.floats(-1e9, 1e9), st.just(math.nan), st.integers(0, 10**6))
@@ -137,3 +137,8 @@ def test_a_document_has_only_columns_of_its_class_and_target() -> None:
         "users": [3],
         "kv_cache_usage": [0.1],
     }
+
+
+def test_charts_of_failures_of_a_gpu_and_of_drafts_are_hidden_without_them() -> None:
+    hidden = {chart["title"] for chart in view()["charts"] if chart.get("optional")}
+    assert hidden == {"draft tokens, tok/s", "GPU, %", "GPU power, W", "failed turns, /s"}

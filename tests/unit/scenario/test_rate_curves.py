@@ -1,7 +1,7 @@
 """Changing rates: curves and their inverses, profiles in scenarios, and arrivals that follow them."""
 
 import math
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,6 @@ from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema.arrivals import Closed, Rated
 from inferload.scenario.schema.rate_curves import FOREVER, Linear, RateCurve, flat
-from inferload.turns.record import PhaseWindow, stepped
 from inferload.workload.arrivals import Schedule
 from inferload.workload.plan.describe import describe
 
@@ -281,26 +280,3 @@ def test_users_can_change() -> None:
     crowd = changes("{kind: linear, from_users: 40, to_users: 10, end_s: 10}")
     assert len(crowd) == 11
     assert (crowd[0], crowd[-1]) == ((0, 40), (10, 10))
-
-
-bounds = st.lists(st.floats(0.1, 20), max_size=6).map(
-    lambda gaps: tuple(sum(gaps[:place]) for place in range(len(gaps) + 1)) if gaps else ()
-)
-
-
-@given(bounds, st.one_of(st.none(), st.integers(1, 100)))
-def test_steps_divide_the_measure_phase_without_gaps(bounds_s: tuple[float, ...], length_s: int | None) -> None:
-    second = 10**9
-    end_ns = None if length_s is None else (10 + length_s) * second
-    windows = [PhaseWindow("warmup", 0, 10 * second), PhaseWindow("measure", 10 * second, end_ns)]
-    if end_ns is not None:
-        windows.append(PhaseWindow("drain", end_ns))
-    cut = stepped(windows, bounds_s)
-    assert [window.phase for window in cut] == sorted(
-        (window.phase for window in cut), key=["warmup", "measure", "drain"].index
-    )
-    assert all(one.end_ns == other.start_ns for one, other in pairwise(cut))
-    assert (cut[0], cut[-1].end_ns) == (windows[0], windows[-1].end_ns)
-    assert [window.step for window in cut if window.phase == "measure"] == (
-        list(range(sum(length_s is None or bound_s < length_s for bound_s in bounds_s))) if bounds_s else [None]
-    )
