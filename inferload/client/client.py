@@ -12,7 +12,7 @@ import msgspec
 from inferload.base.clock import now_ns
 from inferload.base.redaction import Redaction
 from inferload.base.tls import TlsSettings
-from inferload.client.answers.event_stream import scanner
+from inferload.client.answers.event_stream import Frames, scanner
 from inferload.client.connection import in_memory
 from inferload.client.connection.connect import Dialer, reader_thread
 from inferload.client.connection.deferred_parser import ParseQueue
@@ -91,7 +91,7 @@ class Client:
         self._redact = settings.redaction
         self._detail_chars = settings.detail_chars
         self._on_turn = on_turn
-        self.scan = scanner()
+        self.frames = Frames(scanner())
         self.finish_reasons = settings.finish_reasons
         self.server_header, self.session_token_header = (
             None if name is None else name.lower() for name in (settings.server_header, settings.session_token_header)

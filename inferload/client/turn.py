@@ -16,7 +16,7 @@ from gevent.event import Event
 
 from inferload.base.clock import NS_PER_S
 from inferload.client.answers.answer import Answer
-from inferload.client.answers.event_stream import ReplyParser, Scan
+from inferload.client.answers.event_stream import Frames, ReplyParser
 from inferload.client.answers.sse import SseError
 from inferload.client.connection.connect import DialError
 from inferload.client.connection.deferred_parser import ParseQueue
@@ -71,7 +71,7 @@ class TurnHost(Protocol):
     @property
     def without_secrets(self) -> Callable[[str], str]: ...
     @property
-    def scan(self) -> Scan | None: ...
+    def frames(self) -> Frames: ...
     def idle_connection(self) -> AnyConnection | None: ...
     def dial(self) -> AnyConnection: ...
     def keep(self, connection: AnyConnection) -> None: ...
@@ -214,7 +214,7 @@ class Turn:
     def _begin_attempt(self, *, on_new_connection: bool = False) -> None:
         self.state = TurnState.CONNECTING
         self._reply = HttpReply(self._on_reply_done)
-        self._parser = ReplyParser(self._client.new_answer(), self._client.scan)
+        self._parser = ReplyParser(self._client.new_answer(), self._client.frames)
         self._taken = False  # the kernel has taken a byte of the request
         self._in_pieces = False
         self._written_ns: int | None = None

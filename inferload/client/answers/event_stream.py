@@ -2,7 +2,8 @@
 
 There are two equivalent paths. The Python path handles every input. The native path (`native/parser/scan.c`) handles whole chunks
 of whole events; of consecutive events that differ in one text only (nearly all events of a completion) it returns the texts
-joined. Their frame, the common bytes, comes from the Python path: `ChatAnswer.frame_of` derives it and verifies it by decoding.
+joined. Their frame, the common bytes, comes from the Python path: `ChatAnswer.frame_of` derives it from an event and verifies it by
+decoding. Further streams of the client have the same frames.
 """
 
 import contextlib
@@ -27,6 +28,7 @@ from inferload.turns.remarks import Remark
 _DETAIL_BYTES = 4096  # stored bytes of an error body: the client redacts them before it cuts them to a line
 _ERROR_BYTES = 1 << 20  # size of an error body after which the connection is closed
 _MAX_FRAMES = 8  # attempts to derive a frame in one stream
+_KEPT_FRAMES = 4  # FRAMES of scan.c
 _START_BYTES = 1024  # of an event, which contain its type
 _MISMATCHES = 3  # consecutive events without a match after which another frame is derived
 _SLICE, _FIRST_SLICE, _QUICK_SLICE = 64, 160, 1_000
@@ -36,15 +38,29 @@ _USUAL_START = re.compile(
     rb"(?:[0-9A-Fa-f]{1,8}\r\n)?(?:data|event|id|retry)?:"
 )  # of nearly every body, with its chunk framing
 _LAST_CHUNK = b"0\r\n\r\n"
-_NO_FRAME = EventFrame(b"", b"", visible=True)
 
-Scan = Callable[..., tuple[list[tuple[bytes, Any]], int, int]]
+Scan = Callable[..., tuple[list[tuple[Any, ...]], int, int]]
 
 
 def scanner() -> Scan | None:
     """Return the native path; None if the compiled parser is not available."""
     compiled = reader_choice.parser()
     return None if compiled is None else compiled.scan
+
+
+class Frames:
+    """Frames of the streams of one client, the newest first. `scan`: the native path; None if there is none."""
+
+    __slots__ = ("known", "scan")
+
+    def __init__(self, scan: Scan | None) -> None:
+        self.scan = scan
+        self.known: tuple[EventFrame, ...] = ()
+
+    def add(self, frame: EventFrame) -> None:
+        """Add a frame, in place of the oldest one."""
+        if frame not in self.known:
+            self.known = (frame, *self.known[: _KEPT_FRAMES - 1])
 
 
 class ReplyParser:
@@ -73,9 +89,9 @@ class ReplyParser:
         "unstamped",
     )
 
-    def __init__(self, answer: Answer, scan: Scan | None) -> None:
+    def __init__(self, answer: Answer, frames: Frames) -> None:
         self.answer = answer
-        self.stream = EventStream(answer, scan)
+        self.stream = EventStream(answer, frames)
         self.delays = array("q")
         self.unstamped = 0  # reads without a plausible kernel timestamp
         self.arrived_ns: int | None = None  # time of the last parsed read
@@ -252,13 +268,13 @@ class ReplyParser:
 class EventStream:
     """Parser of the body of one reply: `feed` the reads in order, `finish` at the end."""
 
-    __slots__ = ("_answer", "_frame", "_frames_left", "_scan", "_sse")
+    __slots__ = ("_answer", "_frames", "_frames_left", "_scan", "_sse")
 
-    def __init__(self, answer: Answer, scan: Scan | None) -> None:
+    def __init__(self, answer: Answer, frames: Frames) -> None:
         self._answer = answer
-        self._scan = scan
+        self._frames = frames
+        self._scan = frames.scan
         self._sse = SseParser()
-        self._frame = _NO_FRAME
         self._frames_left = _MAX_FRAMES
 
     @property
@@ -266,7 +282,7 @@ class EventStream:
         """Number of reads that take about 0.1 ms to parse."""
         if self._scan is None:
             return _SLICE
-        return _QUICK_SLICE if self._frame.before else _FIRST_SLICE
+        return _QUICK_SLICE if self._frames.known else _FIRST_SLICE
 
     def feed(self, reply: HttpReply, reads: Arrivals) -> None:
         """Parse reads and pass the completed events to the answer.
@@ -316,30 +332,33 @@ class EventStream:
 
     def _scanned(self, scan: Scan, reply: HttpReply, reads: Arrivals, at: int, read: int) -> tuple[int, int]:
         """Pass on the events up to the first bytes that the native path does not handle; return their position and read."""
-        frame = self._frame
-        limit = _ALL if not self._frames_left else _MISMATCHES if frame.before else 1
+        answer = self._answer
+        # The first event has the id of the stream.
+        frames = () if answer.request_id is None else self._frames.known
+        limit = _ALL if not self._frames_left else _MISMATCHES if frames else 1
         chunked = reply.chunks is not None
-        items, at, read = scan(reads.data, reads.ends, reads.at_ns, at, read, chunked, frame.before, frame.after, limit)
-        others: list[bytes] = []  # events that do not match the frame
+        items, at, read = scan(reads.data, reads.ends, reads.at_ns, at, read, chunked, frames, limit)
+        others: list[bytes] = []  # events without a frame
         instants: list[int] = []
-        for data, when in items:
-            if isinstance(when, int):
-                others.append(data)
-                instants.append(when)
+        for item in items:
+            if len(item) == 2:
+                others.append(item[0])
+                instants.append(item[1])
                 continue
-            self._answer.events(others, instants)
+            answer.events(others, instants)
             others, instants = [], []
-            if not self._answer.closed:
-                self._answer.add_texts(frame, data, when)
-        self._answer.events(others, instants)
-        if self._frames_left and len(others) >= limit and not self._answer.closed:
+            if not answer.closed:
+                texts, at_ns, number = item
+                answer.add_texts(frames[number], texts, at_ns)
+        answer.events(others, instants)
+        if self._frames_left and len(others) >= limit and not answer.closed:
             self._derive_frame(others[-1])
         return at, read
 
     def _derive_frame(self, event: bytes) -> None:
         frame = self._answer.frame_of(event)
         if frame is not None:
-            self._frame = frame
+            self._frames.add(frame)
         self._frames_left -= 1
 
     def _part(self, reply: HttpReply, data: bytes, at_ns: int) -> None:
