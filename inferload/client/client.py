@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _SWEEP_S = 0.25
 _WAKES = 4
+_MOST_CLEAN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,12 @@ class Client:
         self.new_answer = DIALECTS[settings.endpoint].answer
         marks = self.new_answer.marks
         self.reader = in_memory.reader_of(settings.target)
-        self._thread = reader_thread(gevent.get_hub().loop, marks) if self.reader.reader == "native" else None
+        loop, is_native = gevent.get_hub().loop, self.reader.reader == "native"
         self.parser_errors = ErrorLog(logger)
-        self.parse_queue = ParseQueue(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)
+        self.parse_queue = ParseQueue(loop, wakes=_WAKES if is_native else 1)
+        self._thread = reader_thread(loop, marks, self.parse_queue) if is_native else None
         self._redact = settings.redaction
+        self._clean: set[str] = set()  # names that repeat, and contain no secret
         self._detail_chars = settings.detail_chars
         self._on_turn = on_turn
         self.frames = Frames(scanner())
@@ -132,6 +135,8 @@ class Client:
 
     def without_secrets(self, detail: str) -> str:
         """Redact a text, then cut it to the length of a failure's text."""
+        if not detail:
+            return detail
         return self._redact(detail)[: self._detail_chars]
 
     @property
@@ -203,9 +208,13 @@ class Client:
         record, changes = result.record, {}
         for name in ("model", "finish_reason", "request_id"):
             text = getattr(record, name)
+            if not text or text in self._clean:
+                continue
             redact = self._redact.value if name == "model" else self._redact
-            if text and (clean := redact(text)) != text:
+            if (clean := redact(text)) != text:
                 changes[name] = clean
+            elif name != "request_id" and len(self._clean) < _MOST_CLEAN:
+                self._clean.add(text)
         if not changes:
             return result
         return msgspec.structs.replace(result, record=msgspec.structs.replace(record, **changes))

@@ -213,7 +213,6 @@ class Turn:
 
     def _begin_attempt(self, *, on_new_connection: bool = False) -> None:
         self.state = TurnState.CONNECTING
-        self._reply = HttpReply(self._on_reply_done)
         self._parser = ReplyParser(self._client.new_answer(), self._client.frames)
         self._taken = False  # the kernel has taken a byte of the request
         self._in_pieces = False
@@ -222,6 +221,7 @@ class Turn:
             self._sent_ns = None
         connection = None if on_new_connection else self._client.idle_connection()
         if connection is None:
+            self._reply = HttpReply(self._on_reply_done)
             self._sender = gevent.spawn(self._dial, self._reply)
         else:
             self._send(connection)

@@ -106,11 +106,14 @@ class ReplyParser:
         self._start: Callable[[bytes], bytes] | None = None  # removes the framing of the first bytes
         self._encoded: list[Inflater] = []  # removes the content encoding
         self._is_unreadable = False  # the content encoding is unknown
-        self._decoded = HttpReply(nothing)  # body without framing and content encoding
+        self._decoded: HttpReply | None = None  # body without framing and content encoding
 
     def feed(self, reply: HttpReply, reads: Arrivals) -> None:
         """Parse reads. Raise Http1Error for broken framing and SseError for an event that is too long."""
-        self.delays.extend(reads.delay_ns)
+        if self.delays:
+            self.delays.extend(reads.delay_ns)
+        else:  # nearly always the only reads
+            self.delays = reads.delay_ns
         self.unstamped += reads.unstamped
         self.arrived_ns = reads.at_ns[-1]
         self.check_head(reply)
@@ -193,9 +196,8 @@ class ReplyParser:
             for encoded in self._encoded:
                 data = encoded.feed(data)
             if data:
-                self._feed_body(
-                    self._decoded, Arrivals(data, array("q", [len(data)]), array("q", [at_ns]), array("q"), 0)
-                )
+                decoded = Arrivals(data, array("q", [len(data)]), array("q", [at_ns]), array("q"), 0)
+                self._feed_body(self._without_framing(), decoded)
             if broken is not None:
                 raise broken
             begin = end
@@ -249,7 +251,13 @@ class ReplyParser:
             self.fail(Failure.NOT_SSE, f"200, but {self._media_type or 'no content type'} instead of {_EVENT_STREAM}")
         held, self._held = self._held, []
         for reads in held:
-            self._feed_body(self._decoded, reads)
+            self._feed_body(self._without_framing(), reads)
+
+    def _without_framing(self) -> HttpReply:
+        """Return the reply of decoded reads."""
+        if self._decoded is None:
+            self._decoded = HttpReply(nothing)
+        return self._decoded
 
     def _feed_error(self, reply: HttpReply, data: bytes) -> None:
         """Store the beginning of an error body."""
