@@ -79,6 +79,7 @@ class Client:
 
     def __init__(self, settings: ClientSettings, on_turn: Callable[[TurnResult], None]) -> None:
         self.target = settings.target
+        self.url = settings.target.url
         self.model = settings.model
         self.worker = settings.worker
         self.timeouts = settings.timeouts
@@ -124,7 +125,7 @@ class Client:
             planned_ns=request.planned_ns,
             closed_ns=now_ns(),
             attempts=0,
-            target=self.target.url,
+            target=self.url,
             model=request.model or self.model,
             max_tokens=request.max_tokens,
             step=request.step,

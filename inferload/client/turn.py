@@ -23,7 +23,6 @@ from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.connection.http1 import Http1Error
 from inferload.client.connection.reply import AnyConnection, CertificateRefused, ConnectionLost, HttpReply
-from inferload.client.connection.target import Target
 from inferload.client.connection.tcp_info import ConnectionEnd
 from inferload.client.retry import RequestInFlight, crossed_by_close
 from inferload.client.turn_record import Attempt, TurnRequest, TurnResult, turn_record
@@ -57,7 +56,7 @@ class TurnHost(Protocol):
     """The client as seen by its turns."""
 
     @property
-    def target(self) -> Target: ...
+    def url(self) -> str: ...
     @property
     def model(self) -> str: ...
     @property
@@ -441,7 +440,7 @@ class Turn:
                 attempt,
                 answer,
                 worker=client.worker,
-                target=client.target.url,
+                target=client.url,
                 model=client.model,
             ),
             "".join(answer.text),

@@ -341,9 +341,10 @@ class EventStream:
     def _scanned(self, scan: Scan, reply: HttpReply, reads: Arrivals, at: int, read: int) -> tuple[int, int]:
         """Pass on the events up to the first bytes that the native path does not handle; return their position and read."""
         answer = self._answer
-        # The first event has the id of the stream.
-        frames = () if answer.request_id is None else self._frames.known
-        limit = _ALL if not self._frames_left else _MISMATCHES if frames else 1
+        frames, derives = self._frames.known, self._frames_left > 0
+        limit = _ALL if not derives else _MISMATCHES if frames else 1
+        if frames and answer.request_id is None:  # the first event has it
+            frames, derives, limit = (), False, 1
         chunked = reply.chunks is not None
         items, at, read = scan(reads.data, reads.ends, reads.at_ns, at, read, chunked, frames, limit)
         others: list[bytes] = []  # events without a frame
@@ -359,7 +360,7 @@ class EventStream:
                 texts, at_ns, number = item
                 answer.add_texts(frames[number], texts, at_ns)
         answer.events(others, instants)
-        if self._frames_left and len(others) >= limit and not answer.closed:
+        if derives and len(others) >= limit and not answer.closed:
             self._derive_frame(others[-1])
         return at, read
 

@@ -139,16 +139,14 @@ class PlannedTurn(msgspec.Struct, frozen=True):
         return None if tokens is None else tokens + json_tokens(self.ask.tools)
 
 
-@dataclass(frozen=True, slots=True)
-class EffectResult(Generic[At]):
+class EffectResult(msgspec.Struct, Generic[At], frozen=True):
     """Time and result of one effect. `sent` None: the script ends here, incomplete."""
 
     at: At
     sent: TurnReply | Worked | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptEnd(Generic[At]):
+class ScriptEnd(msgspec.Struct, Generic[At], frozen=True):
     """End of a script: time, whether it ran to its end, and its last reply if it did."""
 
     at: At
