@@ -37,6 +37,7 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run Locust in this process; its end raises SystemExit."""
+    import inferload.base.collection  # noqa: F401 - none until `inferload.users` has been imported
     from inferload.locust_adapters import program  # Locust comes first: other modules use what gevent patches
 
     arguments.set = quick_options.settings(arguments)

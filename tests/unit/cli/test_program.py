@@ -93,4 +93,4 @@ def test_the_end_of_a_headless_process_does_all_but_the_clean_up(
     assert ("clean-up" in ended.stdout) == cleans_up
     if not cleans_up:  # with its references, a file may outlive the interpreter
         assert (tmp_path / "text").read_text() == "written"
-        assert gzip.open(tmp_path / "packed", "rt").read() == "packed"
+        assert gzip.decompress((tmp_path / "packed").read_bytes()) == b"packed"
