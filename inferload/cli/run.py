@@ -1,6 +1,12 @@
 """`inferload run`: run a scenario without a locustfile, by Locust with the equivalent command line, in this process."""
 
 import argparse
+import contextlib
+import gc
+import os
+import runpy
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +42,15 @@ def register(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run Locust in this process; its end raises SystemExit."""
-    import inferload.base.collection  # noqa: F401 - none until `inferload.users` has been imported
-    from inferload.locust_adapters import program  # Locust comes first: other modules use what gevent patches
-
+    """Run Locust in this process, as `python -m locust` does; its end raises SystemExit."""
+    gc.disable()  # until `inferload.users` has been imported
+    import_module("locust")  # first: other modules must not use what gevent replaces
     arguments.set = quick_options.settings(arguments)
-    program.start(locust_words(arguments, locustfile()))
+    sys.argv[1:] = locust_words(arguments, locustfile())
+    if not sys.flags.safe_path:
+        sys.path[0] = os.getcwd()
+    with contextlib.redirect_stdout(sys.__stdout__):
+        runpy.run_module("locust", run_name="__main__", alter_sys=True)
     return 0
 
 

@@ -25,7 +25,7 @@ from inferload.locust import options, user_classes
 from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
-from inferload.locust_adapters import adaptations, logs, membership, messages, process, program
+from inferload.locust_adapters import adaptations, logs, membership, messages, process
 from inferload.results.verdict.outcome import USAGE
 from inferload.run.master.controller import CTRL_C, Controller
 from inferload.run.process.listen_address import ListenAddress
@@ -117,7 +117,7 @@ class _Plugin:
         own = replace(checked.own, code=_loaded_code(environment, self._imported))
         options.forget_private(parsed)
         logs.protect(own.redaction)
-        program.end_quickly(environment)
+        process.end_quickly(environment)
         if isinstance(runner, locust.runners.WorkerRunner):
             named = parsed.started_as_worker and parsed.scenario != program_of(environment.user_classes).default
             _begin_worker(environment, own, checked.loaded.digest if named else None)
