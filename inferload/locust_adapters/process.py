@@ -2,11 +2,14 @@
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
+import inspect
 import io
 import logging
 import os
+import stat
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -225,6 +228,18 @@ def tolerate_reaped_workers() -> None:
     locust.main.os = SimpleNamespace(**{**vars(os), "waitpid": waitpid, "lenient": True})
 
 
+def inspects_callers() -> bool:
+    """Return True if Locust looks for the caller of a stop by replaceable functions."""
+    return {"stack", "getframeinfo"} <= names_in(locust.runners.Runner.stop) and callable(locust.runners.inspect.stack)
+
+
+def inspect_without_source() -> None:
+    """Have Locust find the caller of a stop, for its debug log, without the source: that takes 50 ms, for files of all modules."""
+    if locust.runners.inspect is inspect:
+        frameinfo = functools.partial(inspect.getframeinfo, context=0)
+        locust.runners.inspect = SimpleNamespace(stack=lambda: inspect.stack(0), getframeinfo=frameinfo)
+
+
 def end_forked_workers() -> None:
     """Terminate forked workers that still run at the end of the master; Locust would leave them running."""
     left = _waited_for(psutil.Process().children())
@@ -287,9 +302,20 @@ def _end(code: int) -> None:
 
 def _close_files() -> None:
     """Write what the open files of a program have in their buffers, as the clean-up does, the texts first."""
+    if not any(map(_is_written, os.listdir("/dev/fd"))):
+        return
     gc.unfreeze()  # for get_objects
     files = [each for each in gc.get_objects() if isinstance(each, _BUFFERED)]
     for file in sorted(files, key=lambda file: not isinstance(file, io.TextIOWrapper)):
         with contextlib.suppress(Exception):  # as the clean-up: whatever a class of the program raises
             if file.writable() and file.fileno() > 2:
                 file.close()
+
+
+def _is_written(number: str) -> bool:
+    """Return True for a descriptor of a file that a program writes; False for standard streams, sockets and pipes."""
+    if int(number) > 2:
+        with contextlib.suppress(OSError):
+            flags, mode = fcntl.fcntl(int(number), fcntl.F_GETFL), os.fstat(int(number)).st_mode
+            return stat.S_ISREG(mode) and flags & os.O_ACCMODE != os.O_RDONLY
+    return False
