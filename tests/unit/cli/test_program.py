@@ -72,6 +72,21 @@ def test_nothing_that_is_imported_before_locust_holds_what_gevent_replaces(tmp_p
     assert set(after.stdout.split()) <= set(alone.stdout.split())
 
 
+def test_the_imports_are_not_collected_and_what_follows_is(tmp_path: Path) -> None:
+    program = """
+import gc
+
+import locust
+
+collections = []
+gc.callbacks.append(lambda phase, _info: collections.append(phase))
+import inferload.users
+
+print(len(collections), gc.isenabled(), gc.get_freeze_count() > len(gc.get_objects()))
+"""
+    assert python(tmp_path, "-c", program).stdout == "0 True True\n"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "cleans_up"),
     [
