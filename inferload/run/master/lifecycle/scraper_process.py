@@ -63,7 +63,7 @@ class Scraping:
 
     def stop(self) -> None:
         """Make a last scrape, write the last part and end the process; kill it if it stalls."""
-        if self._ended.is_set():
+        if self._ended.is_set() and not self._stdin.closed:
             logger.warning("the metrics scraper had ended by itself")
         self._stdin.close()
         self._heard_ns = now_ns()
