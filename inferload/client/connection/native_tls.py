@@ -7,9 +7,9 @@ import os
 import ssl
 import sys
 from functools import cache
+from typing import Any
 
 from inferload.client.connection import _transport
-from inferload.client.connection.tls import TlsLayer
 
 _KEY_LOG = "SSLKEYLOGFILE"
 
@@ -25,9 +25,10 @@ def why_not() -> str:
 def _loaded() -> str:
     if sys.implementation.name != "cpython":
         return f"{sys.implementation.name} is not CPython"
-    layer = TlsLayer(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    example: Any = context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="localhost")
     try:
-        _transport.load_tls(getattr(sys.modules["_ssl"], "__file__", None), *layer.raw)
+        _transport.load_tls(getattr(sys.modules["_ssl"], "__file__", None), example._sslobj, context)
     except OSError as error:
         return str(error)
     return ""
