@@ -5,7 +5,6 @@ A body of half a megabyte is mostly history, so each message is encoded once, an
 
 from collections.abc import Callable
 from itertools import pairwise
-from random import Random
 
 import msgspec
 
@@ -15,7 +14,7 @@ from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.fields import thaw
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import BLOCK, SHARED, Message, Piece
-from inferload.workload.content.prompts import Vocabulary
+from inferload.workload.content.prompts import KeyedRandom, Vocabulary
 from inferload.workload.content.script import Ask
 from inferload.workload.isolation import Isolation
 
@@ -57,7 +56,7 @@ class Texts:
         return text
 
     def _generated(self, piece: Piece) -> str:
-        rng = Random(f"{self._seed}/{piece.key}")
+        rng = KeyedRandom(f"{self._seed}/{piece.key}")
         if piece.whole is None:
             return self.vocabulary.text(piece.tokens or 1, rng)
         return self.vocabulary.beginning(self.vocabulary.text(piece.whole, rng), piece.tokens or 1)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from inferload.base.errors import UsageError
 from inferload.client.requests.bodies import Texts
 from inferload.workload.content.messages import Piece
-from inferload.workload.content.prompts import Vocabulary, approximate, calibrate
+from inferload.workload.content.prompts import KeyedRandom, Vocabulary, approximate, calibrate
 from inferload.workload.content.words import WORDS
 from inferload.workload.sources.recorded import local_tokenizer
 
@@ -243,3 +243,26 @@ def test_the_tokens_of_joined_texts_add_up(name: str) -> None:
         assert len(tokenize(text)) - SPECIALS.get(name, 0) == sum(piece.tokens or 0 for piece in pieces)
         assert text.startswith(texts.of(pieces[0]))
         assert text.endswith(texts.of(pieces[-1]))
+
+
+@given(st.text(max_size=20), st.lists(st.integers(0, 400), max_size=8))
+def test_keyed_bytes_do_not_depend_on_the_sizes_of_the_draws(key: str, sizes: list[int]) -> None:
+    rng, expected = KeyedRandom(key), hashlib.shake_128(key.encode()).digest(sum(sizes))
+    assert b"".join(rng.randbytes(size) for size in sizes) == expected
+
+
+@given(st.text(max_size=20), st.integers(1, 200))
+def test_keyed_numbers_are_within_their_bounds(key: str, bits: int) -> None:
+    rng = KeyedRandom(key)
+    assert 0 <= rng.getrandbits(bits) < 1 << bits
+    assert 0 <= rng.random() < 1
+    assert rng.choice(range(bits)) in range(bits)
+    assert KeyedRandom(key).random() == KeyedRandom(key).random()
+
+
+def test_keyed_numbers_are_uniform() -> None:
+    values = sorted(KeyedRandom(f"{n}").random() for n in range(5_000))
+    distance = max(abs(value - (n + 0.5) / len(values)) for n, value in enumerate(values))
+    assert (
+        distance < 1.63 / len(values) ** 0.5
+    )  # exceeded by 1 % of such samples (Kolmogorov-Smirnov); these are always the same
