@@ -30,7 +30,7 @@ _EXACT = 13  # most pairs of which all sign flips are counted
 _SAMPLED = 10_000  # sign flips of more pairs
 # Mean of normal logs, in standard deviations, that both tests together detect with the power POWER, by pairs: a simulation, which
 # the tests repeat. With more pairs the power differs from that of the t-test by 2 % at most.
-_DETECTABLE_SDS = {6: 1.7855249, 7: 1.3503564, 8: 1.1993894, 9: 1.0953116}
+_DETECTABLE_SDS = {6: 1.7855249322559, 7: 1.3503563713823, 8: 1.1993894086875, 9: 1.0953116279037}
 _STEPS = 2**36  # of the search for a change
 
 
