@@ -22,6 +22,7 @@ struct stream {
     char carry[CARRY];
     size_t carried, unsent;
     struct tls *tls;
+    int shaken; /* the handshake has ended */
 };
 
 struct samples {
@@ -169,15 +170,15 @@ static void take(struct stream *s, const char *bytes, size_t n, int64_t at_ns) {
 }
 
 static void take_tls(struct stream *s, const char *raw, size_t n, int64_t at_ns) {
-    int shaken = tls_handshake(s->tls), m;
     tls_feed(s->tls, raw, n);
-    if (!shaken) {
-        if (tls_handshake(s->tls)) send_turn(s);
+    if (!s->shaken) {
+        if ((s->shaken = tls_handshake(s->tls))) send_turn(s);
         if (!s->over && !flush_tls(s)) fail(s);
     }
-    while (!s->over && (m = tls_read(s->tls, plain, sizeof plain)) != 0) {
+    while (!s->over && tls_pending(s->tls)) { /* one call per record */
+        int m = tls_read(s->tls, plain, sizeof plain);
         if (m < 0) return fail(s);
-        take(s, plain, (size_t)m, at_ns);
+        if (m) take(s, plain, (size_t)m, at_ns);
     }
 }
 

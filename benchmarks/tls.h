@@ -57,6 +57,9 @@ static inline int tls_read(struct tls *t, char *plain, size_t size) {
     return SSL_get_error(t->ssl, n) == SSL_ERROR_WANT_READ ? 0 : -1;
 }
 
+/* True if a read may return bytes: input is left, or the rest of a record. A read without either would look for a record in vain. */
+static inline int tls_pending(struct tls *t) { return BIO_pending(t->in) || SSL_pending(t->ssl); }
+
 static inline int tls_write(struct tls *t, const char *plain, size_t n) {
     ERR_clear_error();
     return SSL_write(t->ssl, plain, (int)n) == (int)n;
@@ -85,6 +88,7 @@ static inline struct tls *tls_new(SSL_CTX *c, int s) { (void)c, (void)s; return 
 static inline void tls_free(struct tls *t) { (void)t; }
 static inline void tls_feed(struct tls *t, const char *r, size_t n) { (void)t, (void)r, (void)n; }
 static inline int tls_read(struct tls *t, char *p, size_t n) { (void)t, (void)p, (void)n; return -1; }
+static inline int tls_pending(struct tls *t) { (void)t; return 0; }
 static inline int tls_write(struct tls *t, const char *p, size_t n) { (void)t, (void)p, (void)n; return 0; }
 static inline size_t tls_take(struct tls *t, char *r, size_t n) { (void)t, (void)r, (void)n; return 0; }
 static inline int tls_handshake(struct tls *t) { (void)t; return 0; }

@@ -182,7 +182,7 @@ def _limited(comparison: "Comparison", limits: "list[MaxChange]") -> "Comparison
 
 def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> None:
     """Print the comparisons, and write the files of the options."""
-    from ..comparison import documents, page, text
+    from ..comparison import documents, text
 
     forms = {
         "text": text.text,
@@ -194,6 +194,8 @@ def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> N
     output = "markdown" if arguments.markdown == _PRINT else arguments.format
     print(forms[output](comparisons), end="")
     if arguments.write is not None:
+        from ..comparison import page
+
         files = {"md": text.markdown, "json": documents.json_text, "xml": documents.junit, "html": page.of_comparisons}
         for suffix, form in files.items():
             ci.write_file("--write", arguments.write / f"comparison.{suffix}", form(comparisons))

@@ -211,7 +211,6 @@ COMMANDS = Forge(
     "pyarrow.dataset",
     "pyarrow.pandas_compat",
     "report_constants",
-    "scipy.optimize",
 )
 LOCUST = Forge(
     "locust.main",
@@ -221,7 +220,6 @@ LOCUST = Forge(
     "inferload.locust.web.page",
     "inferload.client.endpoints.chat",
     "inferload.workload.chat",
-    "scipy.special",
     "encodings.utf_8_sig",
     "gevent._fileobjectposix",
     "gevent.resolver.thread",

@@ -11,6 +11,7 @@ import numpy as np
 from inferload.campaign.attainment.slo import FAILED, Condition
 from inferload.campaign.attainment.window import Floats, Samples, Window
 from inferload.results.documents.search_document import ConditionResult
+from inferload.results.statistics.distributions import t_quantile
 from inferload.results.statistics.intervals import BATCHES, SLICES, fitting_batches, share_interval, spread
 from inferload.turns.sketch import rank
 
@@ -77,13 +78,11 @@ class _Load:
 
 def _mean(condition: Condition, load: _Load, tail: float) -> ConditionResult:
     """Judge a mean. Its error is at least that of independent values: slices that balance each other prove nothing."""
-    from scipy.special import stdtrit
-
     values = load.values
     ratio = load.ratio(lambda values: values)
     alone = float(np.std(values)) / sqrt(len(values))
     error = max(ratio.error, alone)
-    half = float(stdtrit(ratio.freedom, 1 - tail)) * error if ratio.freedom else np.inf
+    half = t_quantile(ratio.freedom, 1 - tail) * error if ratio.freedom else np.inf
     low, high = max(0.0, ratio.mean - half), ratio.mean + half
     high_end = high if isfinite(high) else None
     return ConditionResult(

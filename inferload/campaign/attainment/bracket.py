@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log, sqrt
-
-import numpy as np
+from typing import cast
 
 from inferload.campaign.attainment.point import Bounds, Look, bounds, judge
 from inferload.campaign.attainment.slo import Condition
@@ -172,16 +171,20 @@ def bracket(points: Sequence[Point]) -> Bounds:
 
 def _falling(points: Sequence[Point]) -> tuple[list[float], list[float]]:
     """Loads below the lowest overloaded one, and the falling fit of their margins, weighted by their turns."""
-    from scipy.optimize import isotonic_regression
-
     lost = min((point.level for point in points if point.verdict == "overloaded"), default=float("inf"))
     steady = sorted((p for p in points if p.margin is not None and p.level < lost), key=lambda point: point.level)
     if not steady:
         return [], []
-    weights = np.array([max(1, point.turns) for point in steady], dtype=np.float64)
-    margins = np.array([point.margin for point in steady], dtype=np.float64)
-    fit = isotonic_regression(margins, weights=weights, increasing=False)
-    return [point.level for point in steady], [float(value) for value in fit.x]
+    blocks: list[
+        tuple[float, int, int]
+    ] = []  # margin, turns, loads: neighbours that rise are pooled (Ayer et al. 1955)
+    for point in steady:
+        margin, turns, loads = cast(float, point.margin), max(1, point.turns), 1
+        while blocks and blocks[-1][0] <= margin:
+            before, of, more = blocks.pop()
+            margin, turns, loads = (before * of + margin * turns) / (of + turns), of + turns, loads + more
+        blocks.append((margin, turns, loads))
+    return [point.level for point in steady], [margin for margin, _, loads in blocks for _ in range(loads)]
 
 
 def search(settings: Settings, measure: Measure, looks: Sequence[Look] = ()) -> tuple[list[Look], Ended]:

@@ -10,6 +10,7 @@ from math import exp, sqrt
 
 import numpy as np
 
+from inferload.results.statistics.distributions import t_cdf, t_quantile
 from inferload.results.statistics.paired_runs import LEVEL, Effect, is_varying, p_of_equal
 
 # With fewer occasions the spread is too uncertain: with 8, its 95 % interval is from two thirds to twice its value.
@@ -25,12 +26,10 @@ def effect(earlier: Sequence[float], candidate: float) -> Effect:
         raise ValueError(f"{len(earlier)} occasions: at least 2 are needed for a spread")
     if min(*earlier, candidate) <= 0:
         raise ValueError("ratios need positive values")
-    from scipy.special import stdtr, stdtrit
-
     logs = np.log(np.asarray(earlier, float))
     count, away = len(logs), float(np.log(candidate) - logs.mean())
     error = float(logs.std(ddof=1)) * sqrt(1 + 1 / count)
-    half = float(stdtrit(count - 1, 0.5 + LEVEL / 2)) * error
+    half = t_quantile(count - 1, 0.5 + LEVEL / 2) * error
     varies = is_varying(logs)
-    p = float(2 * stdtr(count - 1, -abs(away) / error)) if varies else p_of_equal(exp(away))
+    p = 2 * t_cdf(count - 1, -abs(away) / error) if varies else p_of_equal(exp(away))
     return Effect(count, exp(away), exp(away - half), exp(away + half), p=p, sd_log=error * sqrt(count), varies=varies)

@@ -2,19 +2,22 @@
 
 Turns that wait in one queue are not independent. The spread is therefore taken between batches of time and expressed as an
 effective number of samples: the number of independent samples with the same spread. A percentile's interval has the ranks of
-the interval of the share below it, at the effective number. Pure maths; scipy is imported by the functions, because processes
-that generate load import this module.
+the interval of the share below it, at the effective number. Pure maths.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, floor, sqrt
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
+from inferload.results.statistics.distributions import beta_quantile, binomial_cdf, t_quantile
 from inferload.turns.sketch import rank
 
 Floats = npt.NDArray[np.float64]
@@ -81,11 +84,9 @@ def order_interval(count: int, q: float) -> tuple[int | None, int | None]:
     By the binomial distribution of the number of samples below the quantile (David and Nagaraja, Order Statistics, 7.1),
     2.5 % at each end. None: the end is beyond all samples.
     """
-    from scipy.special import bdtr
-
-    below = bdtr(np.arange(count + 1, dtype=np.float64), count, q)  # P(at most k samples lie below the quantile)
-    low = int(np.searchsorted(below, 0.025, side="right"))
-    high = int(np.searchsorted(below, 0.975, side="left")) + 1
+    at_most = partial(binomial_cdf, of=count, share=q)  # P(at most k samples lie below the quantile)
+    low = bisect_right(range(count + 1), _TAIL, key=at_most)
+    high = bisect_left(range(count + 1), 1 - _TAIL, key=at_most) + 1
     return low or None, high if high <= count else None
 
 
@@ -104,11 +105,9 @@ def mean_of_sums(sums: Floats, counts: Floats, mean: float, variance: float) -> 
     error, freedom, times = _error(sums, counts)
     error = max(error, sqrt(variance / count))
     effective = variance / error**2 if error > 0 else count
-    if freedom is None:
+    if not freedom:
         return Interval(None, None, effective, times)
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(freedom, 1 - _TAIL)) * error
+    half = t_quantile(freedom, 1 - _TAIL) * error
     return Interval(mean - half, mean + half, effective)
 
 
@@ -121,15 +120,13 @@ def share_interval(
     is that of Jeffreys, which covers the share as often as stated on average, or with `exact` that of Clopper and Pearson,
     which covers every share at least as often.
     """
-    from scipy.special import betaincinv, ndtri, stdtrit
-
     if freedom < 1 or not effective > 0 or min(tails) <= 0:
         return 0.0, 1.0
-    below, above = (effective * float(ndtri(tail) / stdtrit(freedom, tail)) ** 2 for tail in tails)
+    below, above = (effective * (NormalDist().inv_cdf(tail) / t_quantile(freedom, tail)) ** 2 for tail in tails)
     inner, outer = (0.0, 1.0) if exact else (0.5, 0.5)
-    low = betaincinv(share * below + inner, (1 - share) * below + outer, tails[0]) if share > 0 else 0.0
-    high = betaincinv(share * above + outer, (1 - share) * above + inner, 1 - tails[1]) if share < 1 else 1.0
-    return float(low), float(high)
+    low = beta_quantile(share * below + inner, (1 - share) * below + outer, tails[0]) if share > 0 else 0.0
+    high = beta_quantile(share * above + outer, (1 - share) * above + inner, 1 - tails[1]) if share < 1 else 1.0
+    return low, high
 
 
 def _counts(slices: Sequence[Floats]) -> Floats:
@@ -152,8 +149,6 @@ def spread(sums: Floats, counts: Floats) -> Spread:
     to count as independent. If batches last less than five relaxation times, the error by the autocovariances of the slices
     is a third candidate.
     """
-    from scipy.special import stdtrit
-
     rests = sums - float(sums.sum()) / float(counts.sum()) * counts
     _, long_run = autocovariance([rests])
     alone = sqrt(len(rests) * long_run) / float(counts.sum())
@@ -164,7 +159,7 @@ def spread(sums: Floats, counts: Floats) -> Spread:
         full = parts[1] > 0
         if np.count_nonzero(full) >= min(_FEWEST, batches):
             errors.append((_ratio_error(parts[0][full], parts[1][full]), int(np.count_nonzero(full)) - 1))
-    error, freedom = max(errors, key=lambda pair: pair[0] * float(stdtrit(pair[1], 1 - _TAIL)), default=(alone, 0))
+    error, freedom = max(errors, key=lambda pair: pair[0] * t_quantile(pair[1], 1 - _TAIL), default=(alone, 0))
     return Spread(error, freedom, fitting)
 
 

@@ -28,6 +28,7 @@ from inferload.base.arrow import pc
 from inferload.base.clock import NS_PER_S
 from inferload.base.json_text import Number
 from inferload.figures.turn_values import Read
+from inferload.results.statistics.distributions import t_quantile
 from inferload.turns.record import Failure, PhaseWindow
 from inferload.turns.sketch import rank
 
@@ -181,13 +182,11 @@ def worst(steps: Sequence[Growth]) -> Growth | None:
 
 def _over(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> Growth:
     """Growth from `start_s` to `end_s`, without regard to the start of the load."""
-    from scipy.special import stdtrit  # not at start-up: processes that generate load import this module
-
     lasts_s = end_s - start_s
     offered = int(np.count_nonzero((planned_s >= start_s) & (planned_s < end_s)))
     ends, _ = np.histogram(ended_s, bins=BLOCKS, range=(start_s, end_s))
     more = offered - int(ends.sum())
-    half = float(stdtrit(BLOCKS - 1, 0.975)) * sqrt(BLOCKS) * float(ends.std(ddof=1))
+    half = t_quantile(BLOCKS - 1, 0.975) * sqrt(BLOCKS) * float(ends.std(ddof=1))
     state: State = "overloaded"
     if more < _LEAST_TURNS or more <= max(LEAST_SHARE * offered, half):
         half = _difference_of_numbers(planned_s, ended_s, start_s, end_s)

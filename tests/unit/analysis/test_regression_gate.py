@@ -13,8 +13,9 @@ from inferload.analysis.comparison.sides import NAMES, Run, Side
 from inferload.analysis.data.figures import ALL, figure
 from paths import DATA, ROOT
 from scipy import signal
+from simulated_power import power_of_both
 
-from inferload.results.statistics.paired_runs import power, power_of_both
+from inferload.results.statistics.paired_runs import power
 
 sys.path.insert(0, str(ROOT))
 

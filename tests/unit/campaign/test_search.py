@@ -9,9 +9,9 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 import search_queue
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from scipy import signal, stats
+from scipy import optimize, signal, stats
 
 from inferload.campaign.attainment import attainment, bracket, slo
 from inferload.campaign.attainment.answer import answer, document, sentence
@@ -89,6 +89,15 @@ def test_an_outlier_does_not_move_the_bracket_past_other_loads() -> None:
     margins = {8.0: 2.0, 10.0: -0.1, 12.0: 0.6, 14.0: -1.0, 16.0: -2.0}
     points = [at_margin(level, margin) for level, margin in margins.items()]
     assert bracket.bracket(points) == bracket.Bounds(12.0, 14.0)  # 10 and 12 are pooled
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=12))
+def test_the_bracket_is_that_of_the_isotonic_regression_of_scipy(margins: list[float]) -> None:
+    fit = optimize.isotonic_regression(margins, increasing=False).x
+    assume(np.abs(fit).min() > 1e-9)
+    levels = np.arange(1.0, len(margins) + 1)
+    found = bracket.bracket([at_margin(level, margin) for level, margin in zip(levels, margins, strict=True)])
+    assert found == Bounds(max(levels[fit > 0], default=None), min(levels[fit < 0], default=None))
 
 
 def test_a_load_above_an_overloaded_one_does_not_count() -> None:

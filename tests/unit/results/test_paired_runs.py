@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
+from simulated_power import power_of_both
 
 from inferload.results.statistics.paired_runs import (
     corrected,
@@ -16,7 +17,6 @@ from inferload.results.statistics.paired_runs import (
     holm,
     pairs_needed,
     power,
-    power_of_both,
     sign_flip,
     sign_flip_interval,
 )
