@@ -5,7 +5,7 @@ every worker and scraper, in the middle of a run. It checks once; this module ma
 pandas themselves, before or after, can still use it, and `to_pandas` works.
 
 `pc` is imported on first use: it takes 9 MB and much CPU time, and workers and scrapers do not need it. The memory pool is the C
-library's, chosen before the import: Arrow's own reserves 1 GB of addresses at once, and keeps about 30 MB more after a part of turns.
+library's, chosen before the import: Arrow's own reserves 1 GB of addresses, and keeps about 30 MB more after a part of turns.
 """
 
 import importlib

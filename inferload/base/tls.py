@@ -2,16 +2,16 @@
 
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, structs
 
 from inferload.base.errors import UsageError
 from inferload.base.run_options import words
 
 
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
+class TlsSettings(Struct, frozen=True):
     """Which server certificates are accepted, and the certificate that the client shows.
 
     `client_cert`: PEM file with the certificate, its chain, and the key unless `client_key` names another file. `insecure`: any
@@ -38,7 +38,7 @@ class TlsSettings:
     @property
     def words(self) -> list[str]:
         """The settings as options of a command line."""
-        given = {item.name: getattr(self, item.name) for item in fields(self)}
+        given = structs.asdict(self)
         return words({name: str(value) if isinstance(value, Path) else value for name, value in given.items() if value})
 
     def context(self, protocols: Sequence[str] = ()) -> ssl.SSLContext:

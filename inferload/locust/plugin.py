@@ -8,7 +8,6 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 import gevent
 import locust.runners
 from locust import events
+from msgspec.structs import replace
 
 from inferload.base import clock
 from inferload.base.errors import UsageError

@@ -5,7 +5,6 @@ import functools
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +16,7 @@ import locust.main
 import locust.runners
 import locust.stats
 import psutil
+from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
 from inferload.base.errors import UsageError
@@ -94,8 +94,7 @@ class NumberNotGiven(int):
     """Default of an option, distinguishable from the same number on the command line."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerCount:
+class WorkerCount(Struct, frozen=True):
     """How many workers a run waits for, and uses at most; `most`: None without a bound."""
 
     expected: int

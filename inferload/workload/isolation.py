@@ -1,11 +1,11 @@
 """Isolation of the prefix cache between runs or sessions."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Isolation:
+
+class Isolation(Struct, frozen=True):
     """Isolation of a session's prefixes: a `cache_salt` (vLLM), a unique first line (any server), or none."""
 
     kind: Literal["salt", "first_line", "none"] = "none"

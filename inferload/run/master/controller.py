@@ -5,12 +5,12 @@ The web UI, --headless, --autostart and the keyboard all call `runner.start` and
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
 from flask import has_request_context
+from msgspec.structs import replace
 
 from inferload.base.errors import UsageError
 from inferload.locust_adapters import runners

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S
 from inferload.turns.record import CANCELLED
@@ -70,15 +71,13 @@ class TurnReply(msgspec.Struct, frozen=True):
         return Message("assistant", (piece,), self.reasoning if keep_reasoning else "", self.tool_calls)
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
+class Fork(Struct, frozen=True):
     """Named scripts that run concurrently; the forking script continues when all have ended."""
 
     children: tuple[tuple[str, "Script"], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """Call that runs in a thread. A plan ends at the first one that is not `pure`.
 
     Its time counts as part of the pause before the next turn; the wait for a thread counts as lag of that turn. An exception
@@ -91,8 +90,7 @@ class Work:
     pure: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Worked:
+class Worked(Struct, frozen=True):
     """Result of a Work."""
 
     value: Any
@@ -139,16 +137,14 @@ class PlannedTurn(msgspec.Struct, frozen=True):
         return None if tokens is None else tokens + json_tokens(self.ask.tools)
 
 
-@dataclass(frozen=True, slots=True)
-class EffectResult(Generic[At]):
+class EffectResult(Generic[At], Struct, frozen=True):
     """Time and result of one effect. `sent` None: the script ends here, incomplete."""
 
     at: At
     sent: TurnReply | Worked | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptEnd(Generic[At]):
+class ScriptEnd(Generic[At], Struct, frozen=True):
     """End of a script: time, whether it ran to its end, and its last reply if it did."""
 
     at: At
