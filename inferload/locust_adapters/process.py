@@ -26,6 +26,7 @@ from inferload.locust_adapters import tables
 from inferload.locust_adapters.compat import names_in, parameters
 
 _WORKER_END_S = 3.0
+CTRL_C = "Ctrl-C"
 RUN_TIME_HINT = "No run time limit set, use CTRL+C to interrupt"
 _OPTIONS = {
     "num_users",

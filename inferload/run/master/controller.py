@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from inferload.base.errors import UsageError
 from inferload.locust_adapters import runners
-from inferload.locust_adapters.process import WorkerCount
+from inferload.locust_adapters.process import CTRL_C, WorkerCount
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.verdict.outcome import WORKERS_ENDED
 from inferload.run.master.end_report import EndReport, Outcome
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CTRL_C = "Ctrl-C"
 _LOAD_BEGINS_S = 30.0
 
 

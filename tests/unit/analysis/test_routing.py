@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from inferload.analysis.data.frames import load
 from inferload.analysis.diagnosis.group import group_findings
 from inferload.analysis.diagnosis.routing import LEAST_LOSS, LEAST_MOVED, LOSES_HITS, STAYS, Routing, judge, moved_share
-from msgspec import structs
 
 from inferload.figures import metric_names as names
 from inferload.results.open_run import OpenRun
@@ -42,7 +41,7 @@ def test_the_hits_of_turns_in_turn_probably_show_routing() -> None:
 
 
 def test_counted_moves_prove_it() -> None:
-    finding = judge(structs.replace(ROUND_ROBIN, moved=0.48))
+    finding = judge(replace(ROUND_ROBIN, moved=0.48))
     assert finding is not None
     assert (finding.code, finding.probable) == (LOSES_HITS, False)
     assert finding.sentences[1] == "48 % of the turns came to another server than the turn before of their session"
@@ -65,7 +64,7 @@ def test_counted_moves_prove_it() -> None:
     ],
 )
 def test_each_case(changes: dict[str, float], code: str | None) -> None:
-    finding = judge(structs.replace(ROUND_ROBIN, **changes))
+    finding = judge(replace(ROUND_ROBIN, **changes))
     assert (None if finding is None else finding.code) == code
 
 
@@ -90,7 +89,7 @@ def test_routing_is_blamed_only_for_hits_that_are_missing(routing: Routing) -> N
 
 @given(_ROUTINGS, _SHARES)
 def test_more_hits_never_turn_the_finding_to_a_loss(routing: Routing, more: float) -> None:
-    better = judge(structs.replace(routing, counted=max(routing.counted, routing.stay, more)))
+    better = judge(replace(routing, counted=max(routing.counted, routing.stay, more)))
     assert better is None or better.code != LOSES_HITS
 
 
@@ -153,7 +152,7 @@ def _findings(
 def test_rates_of_the_group_and_of_each_server(tmp_path: Path) -> None:
     assert _findings(tmp_path / "unknown", _CACHE) == [judge(ROUND_ROBIN)]
     moves = [("x", "http://a"), ("x", "http://b"), ("x", "http://b"), ("y", "http://a")]
-    assert _findings(tmp_path / "known", _CACHE, turns=moves) == [judge(structs.replace(ROUND_ROBIN, moved=0.5))]
+    assert _findings(tmp_path / "known", _CACHE, turns=moves) == [judge(replace(ROUND_ROBIN, moved=0.5))]
 
 
 @pytest.mark.parametrize(
