@@ -118,9 +118,11 @@ class Redaction:
 
     def _runs(self, text: str, kept: re.Pattern[str] | None) -> list[tuple[int, int]]:
         """Return start and end of each run of parts of secrets, found in the whole text, that is not a part of a spared word."""
-        parts, lower = self._parts, text.translate(_LOWER)
         runs: list[tuple[int, int]] = []
-        for at in range(len(lower) - LEAST + 1) if parts else ():
+        if not self._parts:
+            return runs
+        parts, lower = self._parts, text.translate(_LOWER)
+        for at in range(len(lower) - LEAST + 1):
             if lower[at : at + LEAST] in parts:
                 overlaps = runs and at < runs[-1][1]
                 runs.append((runs.pop()[0] if overlaps else at, at + LEAST))
@@ -170,6 +172,8 @@ def _passwords(url: str) -> list[str]:
 
 def safe_urls(text: str) -> str:
     """Return a text for a message, with user, password and the values of the query of every URL in it replaced."""
+    if "://" not in text:
+        return text
     text = _USERINFO.sub(f"{MARK}@", text)
     return _QUERY.sub(lambda match: match[1] + _without_values(match[2]), text)
 

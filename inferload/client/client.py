@@ -12,7 +12,7 @@ import msgspec
 from inferload.base.clock import now_ns
 from inferload.base.redaction import Redaction
 from inferload.base.tls import TlsSettings
-from inferload.client.answers.event_stream import scanner
+from inferload.client.answers.event_stream import Frames, scanner
 from inferload.client.connection import in_memory
 from inferload.client.connection.connect import Dialer, reader_thread
 from inferload.client.connection.deferred_parser import ParseQueue
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _SWEEP_S = 0.25
 _WAKES = 4
+_MOST_CLEAN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class Client:
 
     def __init__(self, settings: ClientSettings, on_turn: Callable[[TurnResult], None]) -> None:
         self.target = settings.target
+        self.url = settings.target.url
         self.model = settings.model
         self.worker = settings.worker
         self.timeouts = settings.timeouts
@@ -85,13 +87,15 @@ class Client:
         self.new_answer = DIALECTS[settings.endpoint].answer
         marks = self.new_answer.marks
         self.reader = in_memory.reader_of(settings.target)
-        self._thread = reader_thread(gevent.get_hub().loop, marks) if self.reader.reader == "native" else None
+        loop, is_native = gevent.get_hub().loop, self.reader.reader == "native"
         self.parser_errors = ErrorLog(logger)
-        self.parse_queue = ParseQueue(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)
+        self.parse_queue = ParseQueue(loop, wakes=_WAKES if is_native else 1)
+        self._thread = reader_thread(loop, marks, self.parse_queue) if is_native else None
         self._redact = settings.redaction
+        self._clean: set[str] = set()  # names that repeat, and contain no secret
         self._detail_chars = settings.detail_chars
         self._on_turn = on_turn
-        self.scan = scanner()
+        self.frames = Frames(scanner())
         self.finish_reasons = settings.finish_reasons
         self.server_header, self.session_token_header = (
             None if name is None else name.lower() for name in (settings.server_header, settings.session_token_header)
@@ -121,7 +125,7 @@ class Client:
             planned_ns=request.planned_ns,
             closed_ns=now_ns(),
             attempts=0,
-            target=self.target.url,
+            target=self.url,
             model=request.model or self.model,
             max_tokens=request.max_tokens,
             step=request.step,
@@ -132,6 +136,8 @@ class Client:
 
     def without_secrets(self, detail: str) -> str:
         """Redact a text, then cut it to the length of a failure's text."""
+        if not detail:
+            return detail
         return self._redact(detail)[: self._detail_chars]
 
     @property
@@ -203,9 +209,13 @@ class Client:
         record, changes = result.record, {}
         for name in ("model", "finish_reason", "request_id"):
             text = getattr(record, name)
+            if not text or text in self._clean:
+                continue
             redact = self._redact.value if name == "model" else self._redact
-            if text and (clean := redact(text)) != text:
+            if (clean := redact(text)) != text:
                 changes[name] = clean
+            elif name != "request_id" and len(self._clean) < _MOST_CLEAN:
+                self._clean.add(text)
         if not changes:
             return result
         return msgspec.structs.replace(result, record=msgspec.structs.replace(record, **changes))

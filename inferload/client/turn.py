@@ -16,14 +16,13 @@ from gevent.event import Event
 
 from inferload.base.clock import NS_PER_S
 from inferload.client.answers.answer import Answer
-from inferload.client.answers.event_stream import ReplyParser, Scan
+from inferload.client.answers.event_stream import Frames, ReplyParser
 from inferload.client.answers.sse import SseError
 from inferload.client.connection.connect import DialError
 from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.connection.http1 import Http1Error
 from inferload.client.connection.reply import AnyConnection, CertificateRefused, ConnectionLost, HttpReply
-from inferload.client.connection.target import Target
 from inferload.client.connection.tcp_info import ConnectionEnd
 from inferload.client.retry import RequestInFlight, crossed_by_close
 from inferload.client.turn_record import Attempt, TurnRequest, TurnResult, turn_record
@@ -57,7 +56,7 @@ class TurnHost(Protocol):
     """The client as seen by its turns."""
 
     @property
-    def target(self) -> Target: ...
+    def url(self) -> str: ...
     @property
     def model(self) -> str: ...
     @property
@@ -71,7 +70,7 @@ class TurnHost(Protocol):
     @property
     def without_secrets(self) -> Callable[[str], str]: ...
     @property
-    def scan(self) -> Scan | None: ...
+    def frames(self) -> Frames: ...
     def idle_connection(self) -> AnyConnection | None: ...
     def dial(self) -> AnyConnection: ...
     def keep(self, connection: AnyConnection) -> None: ...
@@ -213,8 +212,7 @@ class Turn:
 
     def _begin_attempt(self, *, on_new_connection: bool = False) -> None:
         self.state = TurnState.CONNECTING
-        self._reply = HttpReply(self._on_reply_done)
-        self._parser = ReplyParser(self._client.new_answer(), self._client.scan)
+        self._parser = ReplyParser(self._client.new_answer(), self._client.frames)
         self._taken = False  # the kernel has taken a byte of the request
         self._in_pieces = False
         self._written_ns: int | None = None
@@ -222,6 +220,7 @@ class Turn:
             self._sent_ns = None
         connection = None if on_new_connection else self._client.idle_connection()
         if connection is None:
+            self._reply = HttpReply(self._on_reply_done)
             self._sender = gevent.spawn(self._dial, self._reply)
         else:
             self._send(connection)
@@ -441,7 +440,7 @@ class Turn:
                 attempt,
                 answer,
                 worker=client.worker,
-                target=client.target.url,
+                target=client.url,
                 model=client.model,
             ),
             "".join(answer.text),

@@ -17,9 +17,25 @@ from inferload.turns.record import PhaseWindow, TurnRecord
 from inferload.turns.tally import Key, Pause, Tally, TallySet, add_counts
 
 
+class KeyedTurns(Struct, frozen=True):
+    """Turns of one key that ended together. `columns`: of the same turns, in the same order."""
+
+    key: Key
+    records: Sequence[TurnRecord]
+    columns: TurnBatch
+
+
+def keyed(records: Iterable[TurnRecord]) -> list[KeyedTurns]:
+    """Return the turns by their key, in the order of its first turn."""
+    by_key: dict[Key, list[TurnRecord]] = {}
+    for record in records:
+        by_key.setdefault((record.phase, record.class_name, record.step), []).append(record)
+    return [KeyedTurns(key, members, TurnBatch.of_records(members)) for key, members in by_key.items()]
+
+
 def count_turns(
     tallies: TallySet,
-    records: Iterable[TurnRecord],
+    ended: Iterable[KeyedTurns],
     windows: Sequence[PhaseWindow],
     slos: Mapping[str, Slo | None],
     pauses: Sequence[Pause] = (),
@@ -28,16 +44,14 @@ def count_turns(
 
     `slos`: limits by class. `pauses`: times in which this client was blocked.
     """
-    by_key: dict[Key, list[TurnRecord]] = {}
-    for record in records:
-        by_key.setdefault((record.phase, record.class_name, record.step), []).append(record)
-    for key, members in by_key.items():
-        turns, tally = TurnBatch.of_records(members), tallies.at(*key)
+    for group in ended:
+        members, turns, tally = group.records, group.columns, tallies.at(*group.key)
+        class_name = group.key[1]
         _count_ends(tally, members, turns)
         well = turns if turns.ok.all() else TurnBatch.of_records([record for record in members if record.ok])
         _count_figures(tally, well)
         _count_stalls(tally, well, pauses)
-        slo = slos[key[1]]
+        slo = slos[class_name]
         judged = None if slo is None else slo.judge(turns)
         if judged is not None:
             _count_judged(tally, judged)
@@ -45,7 +59,7 @@ def count_turns(
             if record.opens_session:
                 _count_session(tallies, record, begun_ns, windows)
         for window in windows:
-            _count_window(tallies, key[1], turns, window, judged)
+            _count_window(tallies, class_name, turns, window, judged)
 
 
 def count_delays(health: HealthSet, records: Iterable[TurnRecord], reads_unstamped: Iterable[int]) -> None:

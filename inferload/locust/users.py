@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Literal, overload
 
 import gevent
@@ -231,5 +232,10 @@ class ScenarioUser(InferenceUser):
         kind = type(self)
         free_ns = worker.user(self._free_ns, kind.__name__)
         # With waits or other tasks between two sessions, the next one is due when Locust begins it.
-        only_sessions = kind.wait_time is ScenarioUser.wait_time and set(kind.tasks) == {ScenarioUser.session}
-        self._free_ns = free_ns if only_sessions else None
+        self._free_ns = free_ns if self.waits_in_tasks else None
+
+    @cached_property
+    def waits_in_tasks(self) -> bool:
+        """True if sessions are the only tasks, without waits between two: each waits for an answer, or until its time."""
+        kind = type(self)
+        return kind.wait_time is ScenarioUser.wait_time and set(kind.tasks) == {ScenarioUser.session}

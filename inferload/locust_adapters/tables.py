@@ -153,6 +153,11 @@ def _counters(entry: Any) -> dict[str, Any]:
     return counters | {"num_reqs_per_sec": sum(counters["num_reqs_per_sec"].values())}
 
 
+def has_listeners(hook: Any) -> bool:
+    """Return True if an event has listeners, or if that is not known."""
+    return bool(getattr(hook, "_handlers", True))
+
+
 def only_locust_listens(environment: Any) -> bool:
     """Return True if only Locust's own listener receives request events; `log_batch` may then add many at once."""
     names = [getattr(handler, "__qualname__", "") for handler in environment.events.request._handlers]

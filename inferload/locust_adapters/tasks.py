@@ -56,7 +56,10 @@ def sleeps_between_tasks() -> bool:
 
 
 def note_late_wakes() -> None:
-    """Record the delay of a user's wake-up after a wait, as when another task blocked the process."""
+    """Record the delay of a user's wake-up after a wait, as when another task blocked the process.
+
+    A wait of 0 s, with which Locust lets other users run, is left out for users with `waits_in_tasks`.
+    """
     from locust.user.task import TaskSet
 
     original = TaskSet._sleep
@@ -65,6 +68,9 @@ def note_late_wakes() -> None:
 
     @functools.wraps(original)
     def _sleep(self: Any, seconds: float) -> None:
+        if not seconds and getattr(self.user, "waits_in_tasks", False):
+            self.user.inferload_late_ns = 0
+            return
         due_ns = now_ns() + round(seconds * NS_PER_S)
         original(self, seconds)
         self.user.inferload_late_ns = max(0, now_ns() - due_ns)

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from msgspec import Struct
+import msgspec
 
 
-class Isolation(Struct, frozen=True):
+class Isolation(msgspec.Struct, frozen=True):
     """Isolation of a session's prefixes: a `cache_salt` (vLLM), a unique first line (any server), or none."""
 
     kind: Literal["salt", "first_line", "none"] = "none"

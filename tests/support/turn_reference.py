@@ -7,7 +7,7 @@ from math import ceil, isfinite
 
 import numpy as np
 
-from inferload.figures.counting import count_turns
+from inferload.figures.counting import count_turns, keyed
 from inferload.figures.limits.slo import Slo
 from inferload.turns.record import PhaseWindow, TurnRecord
 from inferload.turns.states import FAILED, UNFINISHED
@@ -22,14 +22,14 @@ def count_turn(
     tallies: TallySet, record: TurnRecord, windows: Sequence[PhaseWindow], slo: Slo | None, pauses: Sequence[Pause] = ()
 ) -> None:
     """Count a batch of one turn."""
-    count_turns(tallies, [record], windows, {record.class_name: slo}, pauses)
+    count_turns(tallies, keyed([record]), windows, {record.class_name: slo}, pauses)
 
 
 def count_all(
     tallies: TallySet, records: Sequence[TurnRecord], windows: Sequence[PhaseWindow], slo: Slo | None
 ) -> None:
     """Count turns as one batch."""
-    count_turns(tallies, list(records), windows, {record.class_name: slo for record in records})
+    count_turns(tallies, keyed(records), windows, {record.class_name: slo for record in records})
 
 
 def span(start_ns: int | None, end_ns: int | None) -> list[float]:

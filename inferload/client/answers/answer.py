@@ -44,10 +44,14 @@ class PerRequestMetrics(msgspec.Struct):
 
 
 class EventFrame(NamedTuple):
-    """Common bytes of many events, before and after one text. `visible`: the text is not reasoning."""
+    """Common bytes of many events, before and after one text. `visible`: the text is not reasoning.
 
-    before: bytes
-    after: bytes
+    Between two pieces there is a value that differs from stream to stream: a word in quotes, if the piece ends with one, or a whole
+    number.
+    """
+
+    before: tuple[bytes, ...]
+    after: tuple[bytes, ...]
     visible: bool
 
 

@@ -89,6 +89,8 @@ _FRAMED = {"text", "content", "reasoning_content", "reasoning"}  # fields with a
 _TEXT = re.compile(rb'"(?:content|text|reasoning_content|reasoning)": ?"((?:[^"\\]|\\.)+)"')
 _WITHOUT_TEXT = _Choice(_Delta())
 _PROBE = b"probe"
+_VALUES = re.compile(rb'"id": ?"([\w.:-]+)"|"created": ?([1-9]\d*)(?=[,}])')  # that differ from stream to stream
+_MOST_PIECES = 4  # PIECES of scan.c
 
 
 class ChatAnswer(Answer):
@@ -211,28 +213,30 @@ class ChatAnswer(Answer):
     def frame_of(self, data: bytes) -> EventFrame | None:
         """Return the frame of further events like this processed one; None if there is none.
 
-        The frame is verified by decoding: another text at the same position must yield the same event with that text. Events
-        that match it add nothing but their text and their time.
+        The frame is verified by decoding: other values and another text at the same positions must yield the same event with that
+        text and id. Events that match it add nothing but their text and their time.
         """
         match = _TEXT.search(data)
         if match is None or not self.uncounted or self.request_id is None:
             return None
         before, after = data[: match.start(1)], data[match.end(1) :]
-        try:
-            event, probe = _decode(data), _decode(before + _PROBE + after)
-        except UNDECODABLE:
-            return None
-        field = _framed_field(event)
-        visible = field in ("content", "text")
-        if field is None or _framed_field(probe) != field or (visible and self.first_visible_ns is None):
-            return None
-        return EventFrame(before, after, visible) if _with_text(event, field) == probe else None
+        for pieces in ((_pieces(before), _pieces(after)), ((before,), (after,))):
+            field = _framed_field(data, *pieces)
+            if field is not None:
+                visible = field in ("content", "text")
+                return None if visible and self.first_visible_ns is None else EventFrame(*pieces, visible)
+        return None
 
     def add_texts(self, frame: EventFrame, texts: bytes, at_ns: bytes) -> None:
         """Process consecutive events that match a frame: their joined JSON-escaped texts, and their times as int64."""
+        if not self.uncounted:
+            self._drop_running_count()
         (self.text if frame.visible else self.reasoning).append(_decode_text(b'"' + texts + b'"'))
+        number = len(self.event_ns)
         self.event_ns.frombytes(at_ns)
         self.last_event_ns = self.event_ns[-1]
+        if frame.visible and self.first_visible_ns is None:
+            self.first_visible_ns = self.event_ns[number]
 
     @property
     def tokens_by_event(self) -> array[int] | None:
@@ -367,7 +371,37 @@ class _Beside:
         return self.latest > 0 and not self.fell and (not self.early or self.latest >= events)
 
 
-def _framed_field(event: _Event) -> str | None:
+def _pieces(data: bytes) -> tuple[bytes, ...]:
+    """Split the bytes before or after a text at the values that differ from stream to stream."""
+    pieces, last = [], 0
+    for match in _VALUES.finditer(data):
+        start, end = match.span(match.lastindex or 0)
+        pieces.append(data[last:start])
+        last = end
+    return (*pieces, data[last:]) if len(pieces) < _MOST_PIECES else (data,)
+
+
+def _with_probes(pieces: tuple[bytes, ...]) -> bytes:
+    """Return the bytes of pieces with other values between them."""
+    *first, last = pieces
+    return b"".join(piece + (_PROBE if piece.endswith(b'"') else b"1") for piece in first) + last
+
+
+def _framed_field(data: bytes, before: tuple[bytes, ...], after: tuple[bytes, ...]) -> str | None:
+    """Return the name of the field with the text of an event that has nothing else; None if the pieces are no frame of it."""
+    try:
+        event, probe = _decode(data), _decode(_with_probes(before) + _PROBE + _with_probes(after))
+    except UNDECODABLE:
+        return None
+    field = _text_field(event)
+    if field is None or _text_field(probe) != field:
+        return None
+    if any(piece.endswith(b'"') for piece in (*before[:-1], *after[:-1])):
+        event.id = _PROBE.decode()
+    return field if _with_text(event, field) == probe else None
+
+
+def _text_field(event: _Event) -> str | None:
     """Return the name of the field with the text of an event that has nothing else; None for other events."""
     if event.object == "error" or any((event.error is not None, event.usage, event.metrics, len(event.choices) != 1)):
         return None

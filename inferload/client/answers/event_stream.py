@@ -2,7 +2,8 @@
 
 There are two equivalent paths. The Python path handles every input. The native path (`native/parser/scan.c`) handles whole chunks
 of whole events; of consecutive events that differ in one text only (nearly all events of a completion) it returns the texts
-joined. Their frame, the common bytes, comes from the Python path: `ChatAnswer.frame_of` derives it and verifies it by decoding.
+joined. Their frame, the common bytes, comes from the Python path: `ChatAnswer.frame_of` derives it from an event and verifies it by
+decoding. Further streams of the client have the same frames.
 """
 
 import contextlib
@@ -27,6 +28,7 @@ from inferload.turns.remarks import Remark
 _DETAIL_BYTES = 4096  # stored bytes of an error body: the client redacts them before it cuts them to a line
 _ERROR_BYTES = 1 << 20  # size of an error body after which the connection is closed
 _MAX_FRAMES = 8  # attempts to derive a frame in one stream
+_KEPT_FRAMES = 4  # FRAMES of scan.c
 _START_BYTES = 1024  # of an event, which contain its type
 _MISMATCHES = 3  # consecutive events without a match after which another frame is derived
 _SLICE, _FIRST_SLICE, _QUICK_SLICE = 64, 160, 1_000
@@ -36,15 +38,29 @@ _USUAL_START = re.compile(
     rb"(?:[0-9A-Fa-f]{1,8}\r\n)?(?:data|event|id|retry)?:"
 )  # of nearly every body, with its chunk framing
 _LAST_CHUNK = b"0\r\n\r\n"
-_NO_FRAME = EventFrame(b"", b"", visible=True)
 
-Scan = Callable[..., tuple[list[tuple[bytes, Any]], int, int]]
+Scan = Callable[..., tuple[list[tuple[Any, ...]], int, int]]
 
 
 def scanner() -> Scan | None:
     """Return the native path; None if the compiled parser is not available."""
     compiled = reader_choice.parser()
     return None if compiled is None else compiled.scan
+
+
+class Frames:
+    """Frames of the streams of one client, the newest first. `scan`: the native path; None if there is none."""
+
+    __slots__ = ("known", "scan")
+
+    def __init__(self, scan: Scan | None) -> None:
+        self.scan = scan
+        self.known: tuple[EventFrame, ...] = ()
+
+    def add(self, frame: EventFrame) -> None:
+        """Add a frame, in place of the oldest one."""
+        if frame not in self.known:
+            self.known = (frame, *self.known[: _KEPT_FRAMES - 1])
 
 
 class ReplyParser:
@@ -73,9 +89,9 @@ class ReplyParser:
         "unstamped",
     )
 
-    def __init__(self, answer: Answer, scan: Scan | None) -> None:
+    def __init__(self, answer: Answer, frames: Frames) -> None:
         self.answer = answer
-        self.stream = EventStream(answer, scan)
+        self.stream = EventStream(answer, frames)
         self.delays = array("q")
         self.unstamped = 0  # reads without a plausible kernel timestamp
         self.arrived_ns: int | None = None  # time of the last parsed read
@@ -90,11 +106,14 @@ class ReplyParser:
         self._start: Callable[[bytes], bytes] | None = None  # removes the framing of the first bytes
         self._encoded: list[Inflater] = []  # removes the content encoding
         self._is_unreadable = False  # the content encoding is unknown
-        self._decoded = HttpReply(nothing)  # body without framing and content encoding
+        self._decoded: HttpReply | None = None  # body without framing and content encoding
 
     def feed(self, reply: HttpReply, reads: Arrivals) -> None:
         """Parse reads. Raise Http1Error for broken framing and SseError for an event that is too long."""
-        self.delays.extend(reads.delay_ns)
+        if self.delays:
+            self.delays.extend(reads.delay_ns)
+        else:  # nearly always the only reads
+            self.delays = reads.delay_ns
         self.unstamped += reads.unstamped
         self.arrived_ns = reads.at_ns[-1]
         self.check_head(reply)
@@ -177,9 +196,8 @@ class ReplyParser:
             for encoded in self._encoded:
                 data = encoded.feed(data)
             if data:
-                self._feed_body(
-                    self._decoded, Arrivals(data, array("q", [len(data)]), array("q", [at_ns]), array("q"), 0)
-                )
+                decoded = Arrivals(data, array("q", [len(data)]), array("q", [at_ns]), array("q"), 0)
+                self._feed_body(self._without_framing(), decoded)
             if broken is not None:
                 raise broken
             begin = end
@@ -233,7 +251,13 @@ class ReplyParser:
             self.fail(Failure.NOT_SSE, f"200, but {self._media_type or 'no content type'} instead of {_EVENT_STREAM}")
         held, self._held = self._held, []
         for reads in held:
-            self._feed_body(self._decoded, reads)
+            self._feed_body(self._without_framing(), reads)
+
+    def _without_framing(self) -> HttpReply:
+        """Return the reply of decoded reads."""
+        if self._decoded is None:
+            self._decoded = HttpReply(nothing)
+        return self._decoded
 
     def _feed_error(self, reply: HttpReply, data: bytes) -> None:
         """Store the beginning of an error body."""
@@ -252,13 +276,13 @@ class ReplyParser:
 class EventStream:
     """Parser of the body of one reply: `feed` the reads in order, `finish` at the end."""
 
-    __slots__ = ("_answer", "_frame", "_frames_left", "_scan", "_sse")
+    __slots__ = ("_answer", "_frames", "_frames_left", "_scan", "_sse")
 
-    def __init__(self, answer: Answer, scan: Scan | None) -> None:
+    def __init__(self, answer: Answer, frames: Frames) -> None:
         self._answer = answer
-        self._scan = scan
+        self._frames = frames
+        self._scan = frames.scan
         self._sse = SseParser()
-        self._frame = _NO_FRAME
         self._frames_left = _MAX_FRAMES
 
     @property
@@ -266,7 +290,7 @@ class EventStream:
         """Number of reads that take about 0.1 ms to parse."""
         if self._scan is None:
             return _SLICE
-        return _QUICK_SLICE if self._frame.before else _FIRST_SLICE
+        return _QUICK_SLICE if self._frames.known else _FIRST_SLICE
 
     def feed(self, reply: HttpReply, reads: Arrivals) -> None:
         """Parse reads and pass the completed events to the answer.
@@ -316,30 +340,34 @@ class EventStream:
 
     def _scanned(self, scan: Scan, reply: HttpReply, reads: Arrivals, at: int, read: int) -> tuple[int, int]:
         """Pass on the events up to the first bytes that the native path does not handle; return their position and read."""
-        frame = self._frame
-        limit = _ALL if not self._frames_left else _MISMATCHES if frame.before else 1
+        answer = self._answer
+        frames, derives = self._frames.known, self._frames_left > 0
+        limit = _ALL if not derives else _MISMATCHES if frames else 1
+        if frames and answer.request_id is None:  # the first event has it
+            frames, derives, limit = (), False, 1
         chunked = reply.chunks is not None
-        items, at, read = scan(reads.data, reads.ends, reads.at_ns, at, read, chunked, frame.before, frame.after, limit)
-        others: list[bytes] = []  # events that do not match the frame
+        items, at, read = scan(reads.data, reads.ends, reads.at_ns, at, read, chunked, frames, limit)
+        others: list[bytes] = []  # events without a frame
         instants: list[int] = []
-        for data, when in items:
-            if isinstance(when, int):
-                others.append(data)
-                instants.append(when)
+        for item in items:
+            if len(item) == 2:
+                others.append(item[0])
+                instants.append(item[1])
                 continue
-            self._answer.events(others, instants)
+            answer.events(others, instants)
             others, instants = [], []
-            if not self._answer.closed:
-                self._answer.add_texts(frame, data, when)
-        self._answer.events(others, instants)
-        if self._frames_left and len(others) >= limit and not self._answer.closed:
+            if not answer.closed:
+                texts, at_ns, number = item
+                answer.add_texts(frames[number], texts, at_ns)
+        answer.events(others, instants)
+        if derives and len(others) >= limit and not answer.closed:
             self._derive_frame(others[-1])
         return at, read
 
     def _derive_frame(self, event: bytes) -> None:
         frame = self._answer.frame_of(event)
         if frame is not None:
-            self._frame = frame
+            self._frames.add(frame)
         self._frames_left -= 1
 
     def _part(self, reply: HttpReply, data: bytes, at_ns: int) -> None:

@@ -16,8 +16,7 @@ def scan(
     at: int,
     read: int,
     chunked: bool,
-    before: bytes,
-    after: bytes,
+    frames: tuple[tuple[tuple[bytes, ...], tuple[bytes, ...], bool], ...],
     most_mismatches: int,
     /,
-) -> tuple[list[tuple[bytes, int | bytes]], int, int]: ...
+) -> tuple[list[tuple[bytes, int] | tuple[bytes, bytes, int]], int, int]: ...

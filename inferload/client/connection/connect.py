@@ -24,6 +24,7 @@ from inferload.client.connection.target import Target
 from inferload.turns.record import Failure
 
 if TYPE_CHECKING:
+    from inferload.client.connection.deferred_parser import ParseQueue
     from inferload.client.connection.native_connection import ReaderThread
     from inferload.client.connection.tls import TlsLayer
 
@@ -184,8 +185,8 @@ def _check_descriptors() -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-def reader_thread(loop: Any, marks: tuple[bytes, ...]) -> "ReaderThread":
-    """Return a native reader thread for a client."""
+def reader_thread(loop: Any, marks: tuple[bytes, ...], jobs: "ParseQueue") -> "ReaderThread":
+    """Return a native reader thread for a client. `jobs`: the queue for the parsing of its replies."""
     from inferload.client.connection.native_connection import ReaderThread
 
-    return ReaderThread(loop, marks)
+    return ReaderThread(loop, marks, jobs)

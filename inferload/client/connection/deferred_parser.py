@@ -6,6 +6,7 @@ only in idle iterations would never finish under load.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from gevent.event import Event
@@ -45,6 +46,7 @@ class ParseQueue:
         self._jobs: deque[ParseJob] = deque()
         self._between_polls = loop.prepare()
         self._idle = loop.idle()  # while it is active the loop polls without waiting
+        self._holding = False
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -52,9 +54,21 @@ class ParseQueue:
     def add(self, job: ParseJob) -> None:
         """Append a job."""
         self._jobs.append(job)
-        if len(self._jobs) == 1:
-            self._between_polls.start(self._work)
-            self._idle.start(_nothing)
+        if len(self._jobs) == 1 and not self._holding:
+            self._wait_for_poll()
+
+    def run_after(self, add_jobs: Callable[[], None]) -> None:
+        """Call a function that adds jobs, and run them at once, for a limited time: no poll is needed between the two."""
+        held = not self._jobs
+        self._holding = held
+        try:
+            add_jobs()
+        finally:
+            self._holding = False
+        if held and self._jobs:
+            self._run()
+            if self._jobs:
+                self._wait_for_poll()
 
     def wait(self) -> None:
         """Block the calling greenlet until the jobs before it are done: few greenlets are resumed between two polls."""
@@ -69,7 +83,18 @@ class ParseQueue:
             watcher.stop()
             watcher.close()
 
+    def _wait_for_poll(self) -> None:
+        self._between_polls.start(self._work)
+        self._idle.start(_nothing)
+
     def _work(self) -> None:
+        self._run()
+        if not self._jobs:
+            self._between_polls.stop()
+            self._idle.stop()
+
+    def _run(self) -> None:
+        """Run jobs for a limited time."""
         until_ns = now_ns() + _QUANTUM_NS
         wakes = self._wakes
         while self._jobs:
@@ -82,9 +107,6 @@ class ParseQueue:
                 if not finished:
                     self._jobs.rotate(-1)  # a stream that is faster than its parsing must not block the others
                 break
-        if not self._jobs:
-            self._between_polls.stop()
-            self._idle.stop()
 
 
 def _nothing() -> None:

@@ -18,6 +18,7 @@ from inferload.client.connection.reply import NO_CLOSE_NOTIFY, ConnectionLost, P
 from inferload.client.connection.tcp_info import ConnectionEnd, TcpInfo, connection_end, is_rejected, tcp_info
 
 if TYPE_CHECKING:
+    from inferload.client.connection.deferred_parser import ParseQueue
     from inferload.client.connection.tls import TlsLayer
 
 # `enum ending` of transport.h
@@ -28,11 +29,12 @@ _BEAT_NS = 20_000_000  # BEAT_MS of thread.c: the thread polls at least that oft
 class ReaderThread:
     """Reader thread of one client, and the watcher for its notifications. The thread starts with the first connection.
 
-    `marks`: texts of which one is in the last event of each whole answer.
+    `marks`: texts of which one is in the last event of each whole answer. `jobs`: the queue to which replies add their parsing.
     """
 
-    def __init__(self, loop: Any, marks: tuple[bytes, ...]) -> None:
+    def __init__(self, loop: Any, marks: tuple[bytes, ...], jobs: ParseQueue) -> None:
         self.raw = _transport.Reader(marks)
+        self._jobs = jobs
         self._connections: dict[int, NativeConnection] = {}
         self._watcher = loop.io(self.raw.fileno(), 1)
         self._watcher.start(self._on_wake)
@@ -64,6 +66,9 @@ class ReaderThread:
         self.raw.close()
 
     def _on_wake(self) -> None:
+        self._jobs.run_after(self._pass_on)
+
+    def _pass_on(self) -> None:
         for number, ending, error, reply in self.raw.ended():
             connection = self._connections.get(number)
             if connection is not None:

@@ -61,6 +61,7 @@ def _is_unacknowledged(before: TcpInfo, after: TcpInfo) -> bool:
 
 def tcp_info(sock: Any) -> TcpInfo:
     """Return the state of a connection in the kernel. `sock`: a socket of any kind, which may be closed."""
+    sock = getattr(sock, "_sock", sock)  # gevent's socket calls the plain one
     if _TCP_INFO is None:
         return TcpInfo()
     try:

@@ -4,7 +4,6 @@ A body of half a megabyte is mostly history, so each message is encoded once, an
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 
@@ -21,8 +20,7 @@ from inferload.workload.content.script import Ask
 from inferload.workload.isolation import Isolation
 
 
-@dataclass(frozen=True, slots=True)
-class BodySettings:
+class BodySettings(msgspec.Struct, frozen=True):
     """Settings of all bodies of a run. `seed`: seed of the run, for generated text."""
 
     model: str

@@ -16,6 +16,7 @@ from inferload.turns.run_windows import RunWindows
 SWITCH_S = 0.001
 COLLECT_S = 0.1  # between two steps of garbage collection
 MOST_OBJECTS = 50_000  # examined in a step, which takes 3 to 20 ms
+_GROWN_SHARE = 50  # a step is made once there are MOST_OBJECTS / _GROWN_SHARE more objects
 
 _PERIOD_NS = 20 * NS_PER_MS
 _PAUSE_NS = 50 * NS_PER_MS  # a later beat is a pause of this process, with which stalls of turns are compared
@@ -126,7 +127,8 @@ class InterpreterSettings:
 
     Turns leave no cycles. Those of other code are collected in steps, none of which examines more than MOST_OBJECTS objects,
     however many turns are in flight: the new objects, and all that are not frozen once their number has grown. More objects than
-    that are frozen instead: their last reference still frees them, but a cycle among them is only freed after `close`.
+    that are frozen instead: their last reference still frees them, but a cycle among them is only freed after `close`. There is no
+    step while the number of objects does not grow, since cycles would make it grow.
     """
 
     def __init__(self) -> None:
@@ -145,7 +147,9 @@ class InterpreterSettings:
         self._collecting.start()
 
     def collect(self) -> None:
-        """Make a step. Its pause is measured like every other."""
+        """Make a step if there are more objects than after the last one. Its pause is measured like every other."""
+        if gc.get_count()[0] < MOST_OBJECTS // _GROWN_SHARE:
+            return
         new = len(gc.get_objects(generation=0))
         if new > MOST_OBJECTS:
             self._freeze()

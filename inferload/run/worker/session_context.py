@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from inferload.base.clock import now_ns
 from inferload.run.worker.limits import InFlightLimiter
@@ -42,8 +42,7 @@ class SessionContext:
         self.check_spent()
 
 
-@dataclass(frozen=True, slots=True)
-class TurnPermit:
+class TurnPermit(NamedTuple):
     """Permit to send one turn. `limiter`: of the slot that it holds; None without a limit of turns in flight."""
 
     limiter: InFlightLimiter | None

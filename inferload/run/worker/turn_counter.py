@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from inferload.base.clock import is_virtual
 from inferload.client.client import Client
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn_record import TurnResult
-from inferload.figures.counting import count_delays, count_turns
+from inferload.figures.counting import KeyedTurns, count_delays, count_turns, keyed
 from inferload.figures.limits.slo import Slo
 from inferload.locust_adapters.statistics import LocustStats
 from inferload.results.verdict.first_errors import FirstErrors
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from inferload.run.worker.turn_tracer import TurnTracer
 
 logger = logging.getLogger(__name__)
+
+
+class CountedTurns(NamedTuple):
+    """Turns of a client that were counted together. `by_key`: the same turns by phase, class and step."""
+
+    results: Sequence[TurnResult]
+    by_key: Sequence[KeyedTurns]
 
 
 class TurnCounter:
@@ -55,13 +62,14 @@ class TurnCounter:
         self._logged: set[str] = set()  # kinds of failure
         self._listener_errors = ErrorLog(logger)
 
-    def count(self, client: Client, results: Sequence[TurnResult]) -> None:
-        """Count and write turns of a client."""
+    def count(self, client: Client, results: Sequence[TurnResult]) -> CountedTurns:
+        """Count and write turns of a client; return them for `add_to_locust`."""
         records = [result.record for result in results]
         # A reading thread goes on while the event loop is stopped, and has pauses of its own.
         pauses = client.pauses()
         pauses = self._monitor.pauses if pauses is None else pauses
-        count_turns(self.tallies, records, self._windows.all, self._slos, pauses)
+        counted = CountedTurns(results, keyed(records))
+        count_turns(self.tallies, counted.by_key, self._windows.all, self._slos, pauses)
         if not is_virtual():
             count_delays(self.health, records, [result.reads_unstamped for result in results])
         self._write(records)
@@ -71,16 +79,17 @@ class TurnCounter:
             self.errors.add_ended(result.record, result.detail, result.examples)
         if self.tracer is not None:
             self.tracer.add(client.endpoint, results)
+        return counted
 
-    def add_to_locust(self, results: Sequence[TurnResult]) -> None:
+    def add_to_locust(self, counted: CountedTurns) -> None:
         """Add counted turns to Locust's tables, and call the listeners of its events."""
-        for result in results:
+        for result in counted.results:
             if result.record.failure is not None and result.record.finished:
                 self._log_first(result)
         try:
-            self._locust_stats.add(results)
+            self._locust_stats.add(counted.results, counted.by_key)
         except Exception as error:  # noqa: BLE001  Locust's EventHook lets StopUser and others of a user's listener pass
-            self._listener_errors.log(f"up to {len(results)} turns are missing in Locust's tables", error)
+            self._listener_errors.log(f"up to {len(counted.results)} turns are missing in Locust's tables", error)
 
     def close_traces(self) -> None:
         """Send the remaining spans. Blocks."""

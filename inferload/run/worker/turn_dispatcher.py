@@ -19,7 +19,7 @@ from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.run.process.greenlets import DrainedGreenlet
 from inferload.run.process.protocol import Assignment
 from inferload.run.process.settings import ProcessSettings, client_settings
-from inferload.run.worker.turn_counter import TurnCounter
+from inferload.run.worker.turn_counter import CountedTurns, TurnCounter
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import Failure
@@ -47,7 +47,7 @@ class TurnDispatcher:
         self.closed = False
         self._unjudged: dict[str, tuple[int, TurnResult] | None] = {}  # by turn id; callers have not judged these
         self._ended: dict[int, list[TurnResult]] = {}  # not counted yet, by number of the client
-        self._counted: list[TurnResult] = []  # not in Locust's tables yet
+        self._counted: list[CountedTurns] = []  # not in Locust's tables yet
         self._pending = 0  # turns ended that are not in Locust's tables yet
         self._news = gevent.event.Event()
         self._gathering = DrainedGreenlet(self._gather)
@@ -155,8 +155,7 @@ class TurnDispatcher:
         """Count and write the turns that have ended since the last call: a batch costs less per turn than single turns."""
         ended, self._ended = self._ended, {}
         for client, results in ended.items():
-            self._counter.count(self.clients[client], results)
-            self._counted += results
+            self._counted.append(self._counter.count(self.clients[client], results))
 
     def _gather(self) -> None:
         while True:
@@ -164,11 +163,10 @@ class TurnDispatcher:
             gevent.sleep(GATHER_S)
             self._news.clear()
             self.count()
-            results, self._counted = self._counted, []
-            for start in range(0, len(results), MAX_BATCH):
-                batch = results[start : start + MAX_BATCH]
-                self._counter.add_to_locust(batch)
-                self._pending -= len(batch)
+            batches, self._counted = self._counted, []
+            for counted in batches:
+                self._counter.add_to_locust(counted)
+                self._pending -= len(counted.results)
                 gevent.sleep(0)
 
 

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S
 from inferload.turns.record import CANCELLED
@@ -71,13 +70,13 @@ class TurnReply(msgspec.Struct, frozen=True):
         return Message("assistant", (piece,), self.reasoning if keep_reasoning else "", self.tool_calls)
 
 
-class Fork(Struct, frozen=True):
+class Fork(msgspec.Struct, frozen=True):
     """Named scripts that run concurrently; the forking script continues when all have ended."""
 
     children: tuple[tuple[str, "Script"], ...]
 
 
-class Work(Struct, frozen=True):
+class Work(msgspec.Struct, frozen=True):
     """Call that runs in a thread. A plan ends at the first one that is not `pure`.
 
     Its time counts as part of the pause before the next turn; the wait for a thread counts as lag of that turn. An exception
@@ -90,7 +89,7 @@ class Work(Struct, frozen=True):
     pure: bool = False
 
 
-class Worked(Struct, frozen=True):
+class Worked(msgspec.Struct, frozen=True):
     """Result of a Work."""
 
     value: Any
@@ -137,14 +136,14 @@ class PlannedTurn(msgspec.Struct, frozen=True):
         return None if tokens is None else tokens + json_tokens(self.ask.tools)
 
 
-class EffectResult(Generic[At], Struct, frozen=True):
+class EffectResult(msgspec.Struct, Generic[At], frozen=True):
     """Time and result of one effect. `sent` None: the script ends here, incomplete."""
 
     at: At
     sent: TurnReply | Worked | None = None
 
 
-class ScriptEnd(Generic[At], Struct, frozen=True):
+class ScriptEnd(msgspec.Struct, Generic[At], frozen=True):
     """End of a script: time, whether it ran to its end, and its last reply if it did."""
 
     at: At

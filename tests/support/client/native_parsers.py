@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from inferload.client.answers.chat import ChatAnswer
-from inferload.client.answers.event_stream import EventStream
+from inferload.client.answers.event_stream import EventStream, Frames
 from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, News, ReplyHead
 from inferload.client.connection.reply import Arrivals, HttpReply
 
@@ -58,13 +58,16 @@ def decoded(pieces: Pieces) -> int:
 
 
 def fed(
-    body: bytes, at: list[int], chunked: bool, slice_: int, scan: Callable[..., Any] | None
+    body: bytes, at: list[int], chunked: bool, slice_: int, scan: Callable[..., Any] | Frames | None
 ) -> tuple[HttpReply, ChatAnswer]:
-    """Return reply and answer after the body arrived in these pieces, `slice_` reads at a time. Raise Http1Error."""
+    """Return reply and answer after the body arrived in these pieces, `slice_` reads at a time. Raise Http1Error.
+
+    `scan`: the native path, if it is used, or the frames of earlier streams with it.
+    """
     reply, answer = HttpReply(lambda: None), ChatAnswer()
     headers = {"content-type": "text/event-stream"}
     reply._begin_body(ReplyHead(200, headers, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
-    stream = EventStream(answer, scan)
+    stream = EventStream(answer, scan if isinstance(scan, Frames) else Frames(scan))
     pieces = cut(body, at)
     for first in range(0, len(pieces), slice_):
         part = pieces[first : first + slice_]
@@ -78,7 +81,7 @@ def fed(
 
 
 def answered(
-    body: bytes, at: list[int], chunked: bool, slice_: int, scan: Callable[..., Any] | None
+    body: bytes, at: list[int], chunked: bool, slice_: int, scan: Callable[..., Any] | Frames | None
 ) -> tuple[object, ...]:
     """Return the contents of the answer of `fed`, or the error."""
     try:

@@ -24,6 +24,7 @@ from tls_peer import Handshake, Peer, garbage
 
 from inferload.base.clock import now_ns
 from inferload.base.tls import TlsSettings
+from inferload.client.answers.event_stream import Frames
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.reply import AnyConnection
@@ -146,7 +147,7 @@ def pair_client(reader: str, endpoint: EndpointName = "chat") -> PairClient:
         return TlsPairClient("TLSv1.3", TLS_READERS[reader], endpoint)
     client = PairClient("native" if reader == "native" else "python", endpoint)
     if reader == "uncompiled":
-        client.parser = client.scan = None
+        client.parser, client.frames = None, Frames(None)
     return client
 
 

@@ -45,6 +45,7 @@ class ScriptedServer:
                 try:
                     stream.do_handshake()
                 except ssl.SSLError:  # a close with unread bytes would overtake the alert
+                    socket.socket.shutdown(stream, socket.SHUT_WR)
                     while socket.socket.recv(stream, 4096):
                         pass
             while (request := read_request(stream)) is not None:

@@ -10,7 +10,7 @@ from records import MS, S, turn, turns
 from turn_reference import count_turn, counted, met, missed
 
 from inferload.base.clock import Anchor
-from inferload.figures.counting import count_delays, count_turns
+from inferload.figures.counting import count_delays, count_turns, keyed
 from inferload.figures.limits.slo import LIMITS, Slo
 from inferload.figures.turn_batch import TurnBatch
 from inferload.turns.client_health import HealthSet
@@ -66,7 +66,7 @@ slos = st.builds(
 @given(many, st.none() | st.just(SLO) | slos)
 def test_counting_a_batch_equals_counting_each_turn(records: list[TurnRecord], slo: Slo | None) -> None:
     together, one_by_one = TallySet(), TallySet()
-    count_turns(together, records, WINDOWS, defaultdict(lambda: slo), PAUSES)
+    count_turns(together, keyed(records), WINDOWS, defaultdict(lambda: slo), PAUSES)
     assert together == counted(records, WINDOWS, slo, PAUSES)
     for record in records:
         count_turn(one_by_one, record, WINDOWS, slo, PAUSES)
@@ -84,7 +84,7 @@ def test_a_turn_misses_the_limits_that_it_misses_alone(records: list[TurnRecord]
         assert bool(judged.known[0]) == (bool(known) or None not in alone.values())
         assert bool(judged.met[0]) == (met(slo, record) is True)
     tallies = TallySet()
-    count_turns(tallies, records, WINDOWS, defaultdict(lambda: slo))
+    count_turns(tallies, keyed(records), WINDOWS, defaultdict(lambda: slo))
     total = tallies.total()
     assert total.slo_met + max(total.slo_missed.values(), default=0) <= total.slo_judged
     assert total.slo_judged <= total.slo_met + sum(total.slo_missed.values())

@@ -6,6 +6,7 @@ from locust.env import Environment
 from records import MS, S, turn
 
 from inferload.client.turn_record import TurnResult
+from inferload.figures.counting import keyed
 from inferload.locust_adapters.statistics import LocustStats
 from inferload.turns.record import Failure
 
@@ -23,7 +24,7 @@ def booked(*listeners: Any) -> Environment:
     environment.create_local_runner()
     for listener in listeners:
         environment.events.request.add_listener(listener)
-    LocustStats(environment).add([TurnResult(record, "", "") for record in RECORDS])
+    LocustStats(environment).add([TurnResult(record, "", "") for record in RECORDS], keyed(RECORDS))
     return environment
 
 

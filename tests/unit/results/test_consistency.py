@@ -14,7 +14,7 @@ from records import MS, S, turn
 from inferload.base.clock import Anchor
 from inferload.campaign.attainment import slo
 from inferload.campaign.attainment.window import of_turns
-from inferload.figures.counting import count_turns
+from inferload.figures.counting import count_turns, keyed
 from inferload.results import summary
 from inferload.results.verdict import phase_evidence
 from inferload.results.verdict.evidence import token_balance
@@ -90,7 +90,7 @@ def counted(runs: list[list[TurnRecord]]) -> TallySet:
         tallies.session_started(records[0].phase, "chat")
         for record in records:
             tallies.turn_begun(record.phase, "chat")
-    count_turns(tallies, [record for records in runs for record in records], WINDOWS, defaultdict(lambda: None))
+    count_turns(tallies, keyed([record for records in runs for record in records]), WINDOWS, defaultdict(lambda: None))
     return tallies
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from records import turns
 
 from inferload.base.escaping import escaped
-from inferload.figures.counting import count_delays, count_turns
+from inferload.figures.counting import count_delays, count_turns, keyed
 from inferload.results.live_display import Course, frame
 from inferload.results.progress_lines import Snapshot, lines
 from inferload.results.rolling_stats import Recent
@@ -64,7 +64,7 @@ def counted(report: Report) -> tuple[TallySet, HealthSet]:
     tallies, health = TallySet(), HealthSet()
     for record in records:
         tallies.turn_begun(record.phase, record.class_name)
-    count_turns(tallies, records, WINDOWS, {"chat": None, "agent": None})
+    count_turns(tallies, keyed(records), WINDOWS, {"chat": None, "agent": None})
     count_delays(health, records, [1] * len(records))
     tallies.session_planned(phase, "chat", dropped)
     tallies.session_dropped(phase, "chat", dropped)

@@ -74,7 +74,7 @@ def test_a_collection_examines_a_bounded_number_of_objects_with_any_turns_in_fli
     for _ in range(2 * in_flight // 50):
         held.extend(turns(50))
         collector.collect()
-    assert len(examined) > in_flight / 50
+    assert len(examined) > in_flight / 100
     assert max(examined) <= MOST + 50
 
 
@@ -104,24 +104,26 @@ def test_the_bound_holds_for_any_sequence_of_allocations(
 
 
 @pytest.mark.parametrize("in_flight", [0, 20_000])
-def test_exceptions_in_frames_are_freed_within_a_step(collector: InterpreterSettings, in_flight: int) -> None:
+def test_exceptions_in_frames_are_freed_before_they_are_many(collector: InterpreterSettings, in_flight: int) -> None:
     held = turns(in_flight)
     collector.collect()
-    for _ in range(300):
+    most = 0
+    for _ in range(1_000):
         held[: in_flight // 100] = turns(in_flight // 100)
         caught()
         collector.collect()
-        assert Cycle.alive == 0
+        most = max(most, Cycle.alive)
+    assert 0 < most <= MOST / 50
 
 
-def test_turns_without_cycles_cause_no_collection_of_all(collector: InterpreterSettings, examined: list[int]) -> None:
+def test_turns_without_cycles_cause_no_step(collector: InterpreterSettings, examined: list[int]) -> None:
     held = deque[object](maxlen=200)
     for step in range(1_000):
         held.extend(turns(10))
         collector.collect()
         if step == 200:  # until then the turns in flight become more
             examined.clear()
-    assert max(examined) < MOST // 4
+    assert len(examined) <= 1
 
 
 @pytest.mark.parametrize("lived", [1, 10, 60])
@@ -145,7 +147,8 @@ def test_steps_are_made_from_start_to_close(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(process_health, "COLLECT_S", 0.001)
     settings = InterpreterSettings()
     settings.start()
-    caught()
+    for _ in range(2 * process_health.MOST_OBJECTS // 50):
+        caught()
     with gevent.Timeout(20):
         while Cycle.alive:
             gevent.sleep(0.001)

@@ -109,7 +109,7 @@ class Asked:
         pages = None if metrics is None else (metrics,)
         parsed = scenarios.load("smoke")
         self.spec = RunSpec(parsed, "smoke", (Target.parse(url),), model, pages, 1, 1.0, {})
-        self.own = ProcessSettings(Credentials(key), (), TlsSettings(None, False), None)
+        self.own = ProcessSettings(Credentials(key), (), TlsSettings(), None)
 
 
 class Servers:

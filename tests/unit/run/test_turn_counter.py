@@ -12,7 +12,7 @@ from records import turn, turns
 
 from inferload.client.answers.number_bounds import MAX_MS, MAX_OUTPUT_TOKENS, MAX_TOKENS
 from inferload.client.turn_record import MOST_MAX_TOKENS, TurnRequest, TurnResult
-from inferload.figures.counting import count_delays, count_turns
+from inferload.figures.counting import count_delays, count_turns, keyed
 from inferload.run.worker.process_health import LoopMonitor
 from inferload.run.worker.turn_counter import TurnCounter
 from inferload.turns.client_health import HealthSet
@@ -43,7 +43,7 @@ def test_batches_are_counted_as_by_count_turns(batches: list[list[TurnRecord]]) 
     expected, delays = TallySet(), HealthSet()
     for batch in batches:
         counter.count(CLIENT, results(batch))
-        count_turns(expected, batch, WINDOWS, SLOS)
+        count_turns(expected, keyed(batch), WINDOWS, SLOS)
         count_delays(delays, batch, [1] * len(batch))
     assert (counter.tallies.take(), counter.health.take()) == (expected, delays)
     assert written == [record for batch in batches for record in batch]

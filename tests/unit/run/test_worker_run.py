@@ -65,7 +65,7 @@ class Dispatched:
     def write(self, records: Sequence[TurnRecord]) -> None:
         self.batches.append([record.turn_id for record in records])
 
-    def book(self, results: list[TurnResult]) -> None:
+    def book(self, results: list[TurnResult], _by_key: object) -> None:
         if results[0].record.turn_id == "bad":
             raise ArithmeticError("no such row")
         self.booked += [result.record.turn_id for result in results]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from records import MS, S, merged, turn, turns
 from turn_reference import VALUES, count_turn, met
 
-from inferload.figures.counting import count_turns
+from inferload.figures.counting import count_turns, keyed
 from inferload.figures.limits.slo import Slo
 from inferload.turns.record import PHASES, Failure, PhaseWindow, TurnRecord
 from inferload.turns.tally import Tally, TallySet, count_faults
@@ -196,7 +196,7 @@ def test_a_session_counts_in_its_planned_step() -> None:
     steps = (PhaseWindow("measure", 0, 10 * S, 0), PhaseWindow("measure", 10 * S, 20 * S, 1))
     tallies, many = TallySet(), TallySet()
     count_turn(tallies, late, steps, None)
-    count_turns(many, [late], steps, {"chat": None})
+    count_turns(many, keyed([late]), steps, {"chat": None})
     assert tallies == many
     assert (tallies.at("measure", "chat", 0).window_sessions, tallies.at("measure", "chat", 1).window_sessions) == (
         1,

@@ -224,7 +224,7 @@ class _FirstRequests(Struct):
         self, facts: ServerFacts, job: _Job, ask: Ask, request: RequestOptions, isolated: Isolation | None = None
     ) -> FirstTurn:
         """Return a first turn; without isolation it is compared with others by its form, and not sent."""
-        settings = replace(BodySettings.of(self.spec.scenario, job.model), request=request)
+        settings = BodySettings(job.model, request, self.spec.scenario.seed)
         texts = Texts(approximate(), 0)
         if isolated is not None:
             texts = Texts(self.prompts.vocabulary, int.from_bytes(token_bytes(_SEED_BYTES)))

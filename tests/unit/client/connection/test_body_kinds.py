@@ -15,7 +15,7 @@ from scripted_server import chunk
 
 from inferload.client.answers.body_start import BodyKind, kind_of
 from inferload.client.answers.chat import ChatAnswer
-from inferload.client.answers.event_stream import ReplyParser, scanner
+from inferload.client.answers.event_stream import Frames, ReplyParser, scanner
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import Framing, ReplyHead
 from inferload.client.connection.reply import Arrivals, HttpReply
@@ -57,7 +57,7 @@ def cut(data: bytes, at: list[int]) -> list[bytes]:
 
 def parsed(pieces: list[bytes], chunked: bool, native: bool, **headers: str) -> ReplyParser:
     """Return the parser of a reply whose reads are these pieces, at the times 1000, 1001 and so on."""
-    reply, parser = HttpReply(lambda: None), ReplyParser(ChatAnswer(), scanner() if native else None)
+    reply, parser = HttpReply(lambda: None), ReplyParser(ChatAnswer(), Frames(scanner() if native else None))
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     reply._begin_body(ReplyHead(200, names, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
     ends = [*accumulate(map(len, pieces))]

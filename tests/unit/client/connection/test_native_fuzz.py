@@ -3,6 +3,7 @@
 import random
 from array import array
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fuzz_replies import (
@@ -24,6 +25,7 @@ from fuzz_replies import (
 )
 from native_parsers import CHUNKED_HEAD, answered, framing_of
 
+from inferload.client.answers.event_stream import Frames
 from inferload.client.connection.http1 import Framing, Http1Error, parse_head
 
 native = pytest.importorskip("inferload.client.connection._parser", reason="the compiled parser was not built")
@@ -110,12 +112,12 @@ def check_one_head(data: bytes, budget: Budget) -> None:
 
 def check_events(rng: random.Random, budget: Budget) -> int:
     """`scan` with fallback to Python against Python alone."""
-    blocks, chunked = sse(rng, event_data(rng)), rng.random() < 0.6
+    blocks, chunked, frames = sse(rng, event_data(rng)), rng.random() < 0.6, Frames(native.scan)
     for body in variants(rng, chunked_body(rng, blocks) if chunked else b"".join(blocks)):
         at = [below(rng, 5_000) for _ in range(one_of(rng, [0, 0, 3, 12]))]
         slice_ = 1 + below(rng, 8)
-        quick, slow = (answered(body, at, chunked, slice_, scan) for scan in (native.scan, None))
-        assert quick == slow, f"{budget}: {(body, at, chunked, slice_)}"
+        quick, again, slow = (answered(body, at, chunked, slice_, scan) for scan in (frames, frames, None))
+        assert quick == again == slow, f"{budget}: {(body, at, chunked, slice_)}"
     return VARIANTS
 
 
@@ -135,13 +137,14 @@ def scan_anywhere(rng: random.Random, budget: Budget, data: bytes, chunked: bool
     start = below(rng, len(data) + 1)
     before, after = data[start : start + one_of(rng, [0, 4, 60])], one_of(rng, [b"", b'"', data[-6:], b"\n"])
     try:
-        events, stop, _ = native.scan(
-            data, ends, at_ns, at, read, chunked, before, after, one_of(rng, [-1, 0, 1, 1 << 30])
+        frames = tuple(
+            ((piece,) * (1 + below(rng, 4)), (after, after), True) for piece in (before, data[:5])[: below(rng, 3)]
         )
+        events, stop, _ = native.scan(data, ends, at_ns, at, read, chunked, frames, one_of(rng, [-1, 0, 1, 1 << 30]))
     except ValueError:
         return
     assert at <= stop <= len(data), f"{budget}: {(data, ends, at, read, chunked, before, after)}"
-    assert all(isinstance(each, bytes) for each, _ in events)
+    assert all(isinstance(each[0], bytes) for each in events)
 
 
 def check_scan_cut_anywhere(rng: random.Random, budget: Budget) -> int:
@@ -151,15 +154,13 @@ def check_scan_cut_anywhere(rng: random.Random, budget: Budget) -> int:
     inputs = 0
     for data in variants(rng, chunked_body(rng, blocks) if chunked else b"".join(blocks)):
         text = data.find(b"word")
-        before, after = (b"", b"") if text < 0 else (data[max(0, text - 8) : text], data[text + 5 : text + 9])
-        results = [scanned(data, at, chunked, before, after) for at in range(1, len(data))]
-        assert all(each == results[0] for each in results), f"{budget}: {(data, chunked, before, after)}"
+        frames = () if text < 1 else (((data[max(0, text - 8) : text],), (data[text + 5 : text + 9] or b"x",), True),)
+        results = [scanned(data, at, chunked, frames) for at in range(1, len(data))]
+        assert all(each == results[0] for each in results), f"{budget}: {(data, chunked, frames)}"
         inputs += len(results)
     return inputs
 
 
-def scanned(data: bytes, at: int, chunked: bool, before: bytes, after: bytes) -> tuple[list[bytes], int]:
-    events, stop, _ = native.scan(
-        data, array("q", [at, len(data)]), array("q", [1, 2]), 0, 0, chunked, before, after, 1 << 30
-    )
-    return [each for each, _ in events], stop
+def scanned(data: bytes, at: int, chunked: bool, frames: tuple[Any, ...]) -> tuple[list[bytes], int]:
+    events, stop, _ = native.scan(data, array("q", [at, len(data)]), array("q", [1, 2]), 0, 0, chunked, frames, 1 << 30)
+    return [each[0] for each in events], stop

@@ -2,6 +2,7 @@
 
 import json
 from array import array
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import example, given
@@ -9,10 +10,8 @@ from hypothesis import strategies as st
 from native_parsers import Pieces, answered, cut, decoded, fed, framing_of, walked
 from scripted_server import chunk
 
-from inferload.client.answers.chat import ChatAnswer
-from inferload.client.answers.event_stream import EventStream, Scan
-from inferload.client.connection.http1 import Framing, News, ReplyHead, parse_head
-from inferload.client.connection.reply import Arrivals, HttpReply
+from inferload.client.answers.event_stream import Frames, Scan
+from inferload.client.connection.http1 import Framing, News, parse_head
 
 native = pytest.importorskip("inferload.client.connection._parser", reason="the compiled parser was not built")
 
@@ -241,34 +240,73 @@ def test_scanning_natively_equals_parsing_in_python(
     events: Pieces, at: list[int], splits: list[int], chunked: bool, slice_: int
 ) -> None:
     body = framed(events, splits, chunked)
-    assert answered(body, at, chunked, slice_, native.scan) == answered(body, at, chunked, slice_, None)
+    frames, expected = Frames(native.scan), answered(body, at, chunked, slice_, None)
+    for _ in range(2):  # without frames, and with those of the stream
+        assert answered(body, at, chunked, slice_, frames) == expected
 
 
-@given(st.lists(texts.filter(bool), min_size=8, max_size=30), st.booleans())
-def test_a_common_stream_is_scanned_natively(words: list[str], chunked: bool) -> None:
-    events = [content("", role="assistant"), *(content(word) for word in words), b"[DONE]"]
-    sent = [b"data: %s\n\n" % event for event in events]
-    pieces = [chunk(piece) for piece in sent] + [b"0\r\n\r\n"] if chunked else sent
-    taken: list[int] = []
-
-    def counting(*arguments: object) -> object:
-        scanned, at, read = native.scan(*arguments)
-        taken.extend(len(when) // 8 for _, when in scanned if not isinstance(when, int))
-        return scanned, at, read
-
-    reply, answer = HttpReply(lambda: None), ChatAnswer()
-    reply._begin_body(ReplyHead(200, {}, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
-    ends = array("q", [sum(map(len, pieces[: n + 1])) for n in range(len(pieces))])
-    EventStream(answer, counting).feed(reply, Arrivals(b"".join(pieces), ends, ends, array("q"), 0))  # type: ignore[arg-type]
-    assert "".join(answer.text) == "".join(words)
-    assert list(answer.event_ns) == list(ends[1 : 1 + len(words)])
-    assert sum(taken) == len(words) - 1  # the first event is the template
+IDS = ["chatcmpl-1", "cmpl_9.b:c", "x", "é", 'a"b', "", "a b", None, 7]
+CREATED = [1764365189, 1, 0, -1, 1.5, "1764365189", None, 10**30]
 
 
-def test_positions_outside_the_data_are_refused() -> None:
-    numbers = array("q", [3])
-    for at, read in ((4, 0), (-1, 0), (0, 1), (0, -1)):
-        with pytest.raises(ValueError, match="outside"):
-            native.scan(b"abc", numbers, numbers, at, read, True, b"", b"", 1)
-    with pytest.raises(ValueError, match="outside"):
-        native.scan(b"abc", numbers, array("q"), 0, 0, True, b"", b"", 1)
+def of_stream(data: bytes, changes: dict[str, object], order: Sequence[str] = ()) -> bytes:
+    """Return an event with other values beside its text, and its fields in an order."""
+    document = {**json.loads(data), **changes}
+    document = {name: document[name] for name in order or document}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries({"id": st.sampled_from(IDS), "created": st.sampled_from(CREATED)}), min_size=1, max_size=4
+    ),
+    st.lists(
+        st.tuples(st.integers(0, 3), texts, st.sampled_from(["content", "reasoning", "reasoning_content"])), max_size=12
+    ),
+    st.booleans(),
+    st.integers(1, 9),
+)
+def test_frames_of_other_streams_change_no_answer(
+    values: list[dict[str, object]], events: list[tuple[int, str, str]], chunked: bool, slice_: int
+) -> None:
+    """Streams with ids and instants of any form, which may change within a stream."""
+    frames = Frames(native.scan)
+    for first in range(3):
+        sent = [content("", role="assistant"), *(content(text, field) for _, text, field in events), b"[DONE]"]
+        changed = [
+            of_stream(data, values[(first + n) % len(values)])
+            for (n, _, _), data in zip(events, sent[1:-1], strict=True)
+        ]
+        body = framed([b"data: %s\n\n" % data for data in (sent[0], *changed, sent[-1])], [], chunked)
+        assert answered(body, [], chunked, slice_, frames) == answered(body, [], chunked, slice_, None)
+
+
+@pytest.mark.parametrize("order", [("id", "object", "created", "choices"), ("choices", "created", "id", "object")])
+def test_a_second_stream_has_the_frames_of_the_first(order: tuple[str, ...]) -> None:
+    """Only its first event and those behind the text are decoded one by one, whatever its id and its instant."""
+    frames, left = Frames(native.scan), []
+    for number in range(2):
+        values = {"id": f"chatcmpl-{number}", "created": 1764365189 + number}
+        words = [of_stream(content(f"word{n}"), values, order) for n in range(20)]
+        role, finish = (of_stream(content(""), values, order) for _ in range(2))
+        sent = [role, *words, finish, b"[DONE]"]
+        body = framed([b"data: %s\n\n" % data for data in sent], [], chunked=True)
+        answer = fed(body, [], True, 64, frames)[1]
+        assert ("".join(answer.text), answer.request_id) == ("".join(f"word{n}" for n in range(20)), values["id"])
+        at = array("q", [len(body)])
+        items, stop, _ = native.scan(body, at, array("q", [1]), 0, 0, True, frames.known, 1 << 30)
+        left.append([len(item[1]) // 8 if len(item) > 2 else 0 for item in items])
+        assert stop == len(body) - len(b"0\r\n\r\n")
+    assert left == [[0, 20, 0, 0]] * 2
+    assert len(frames.known) == 1
+
+
+def test_invalid_frames_are_refused() -> None:
+    numbers, piece = array("q", [3]), (b"a",)
+    odd = [((piece, piece),) * 5, (((), piece),), ((piece * 5, piece),), ((piece, (b"",)),), ((piece, b"a"),), (piece,)]
+    for frames in odd:
+        with pytest.raises(ValueError, match=r"^scan: "):
+            native.scan(b"abc", numbers, numbers, 0, 0, True, frames, 1)
+    for wrong in [[(piece, piece)], ((("a",), piece),)]:
+        with pytest.raises(TypeError):
+            native.scan(b"abc", numbers, numbers, 0, 0, True, wrong, 1)

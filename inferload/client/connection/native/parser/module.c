@@ -96,9 +96,10 @@ static PyType_Spec reply_spec = {"inferload.client.connection._parser.Reply", si
 
 static PyMethodDef functions[] = {
     METHOD("scan", scan, METH_FASTCALL,
-     "scan(data, ends, at_ns, at, read, chunked, before, after, most_mismatches) -> (items, at, read)\n\n"
-     "Parse events from position `at` in read number `read` up to the first bytes that need the Python path. Items, in order:\n"
-     "(data, time) of an event, or (texts, times) of a run of events whose data are `before` + text + `after`."),
+     "scan(data, ends, at_ns, at, read, chunked, frames, most_mismatches) -> (items, at, read)\n\n"
+     "Parse events from position `at` in read number `read` up to the first bytes that need the Python path. A frame is (pieces before\n"
+     "a text, pieces after it, ...), with a value between two pieces: behind one that ends with a quote a word, else a whole number. Items, in order: (data, time) of an event, or (texts, times, number of the frame)\n"
+     "of consecutive events with a frame."),
     {NULL, NULL, 0, NULL},
 };
 

@@ -12,17 +12,37 @@ struct bytes {
     size_t used, room;
 };
 
-/* State of one call. An event frame is the common part of events: the bytes before and after the text that differs. */
+#define FRAMES 4 /* of one call, at most */
+#define PIECES 4 /* of the bytes before or after the text */
+
+/* Bytes in pieces, with a value between two of them: a word in quotes, or a whole number. */
+struct pattern {
+    struct piece {
+        const char *at;
+        size_t length;
+        int quoted; /* the value behind it is in quotes */
+    } pieces[PIECES];
+    Py_ssize_t count;
+};
+
+/* A frame: the common part of events around a text that differs. An event sets the values, which stay the same in most streams. */
+struct frame {
+    struct pattern before, after;
+};
+
+/* State of one call. */
 struct scan {
     const char *data;
     size_t length;
     const int64_t *ends, *at_ns;
     Py_ssize_t reads, read;
-    const char *before, *after;
+    struct frame frames[FRAMES];
+    Py_ssize_t frame_count, current; /* number of the frame of the latest event with one */
+    const char *before, *after; /* all bytes before and after its text */
     size_t before_length, after_length;
     PyObject *items;
     struct bytes texts, instants; /* of consecutive events that match the frame */
-    int one_line; /* the frame contains no line end */
+    int one_line; /* no frame contains a line end */
     Py_ssize_t mismatches, most_mismatches;
 };
 
@@ -63,17 +83,19 @@ static size_t escape(const unsigned char *p, size_t n) {
     return half ? 0 : 6;
 }
 
-/* Return 1 if these bytes are valid between the quotes of a JSON string, and so is their concatenation with others. */
-static int is_string_body(const unsigned char *p, size_t n) {
-    while (n) {
+/* Return the number of bytes up to the quote that ends a JSON string, or to the end; -1 if they are invalid in one. Those of several
+ * strings, joined, are valid too. */
+static Py_ssize_t string_body(const unsigned char *p, size_t n) {
+    size_t at = 0;
+    while (at < n && p[at] != '"') {
         size_t step = 1;
-        if (*p < 0x20 || *p == '"') return 0;
-        if (*p == '\\') step = escape(p, n);
-        else if (*p >= 0x80) step = character(p, n);
-        if (!step) return 0;
-        p += step, n -= step;
+        if (p[at] < 0x20) return -1;
+        if (p[at] == '\\') step = escape(p + at, n - at);
+        else if (p[at] >= 0x80) step = character(p + at, n - at);
+        if (!step) return -1;
+        at += step;
     }
-    return 1;
+    return (Py_ssize_t)at;
 }
 
 static int add_item(struct scan *s, PyObject *item) {
@@ -85,7 +107,7 @@ static int add_item(struct scan *s, PyObject *item) {
 
 static int end_run(struct scan *s) {
     if (!s->instants.used) return 0;
-    PyObject *run = Py_BuildValue("(y#y#)", s->texts.at, (Py_ssize_t)s->texts.used, s->instants.at, (Py_ssize_t)s->instants.used);
+    PyObject *run = Py_BuildValue("(y#y#n)", s->texts.at, (Py_ssize_t)s->texts.used, s->instants.at, (Py_ssize_t)s->instants.used, s->current);
     s->texts.used = s->instants.used = 0;
     return add_item(s, run);
 }
@@ -96,11 +118,55 @@ static int64_t instant(struct scan *s, size_t end) {
     return s->at_ns[s->read];
 }
 
-static int fits(const struct scan *s, const char *data, size_t n) {
+static int is_word(char c) { return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c && strchr("-_.:", c)); }
+
+/* Return the length of the value at this position; 0 if there is none. A number has no zeros in front. */
+static size_t value_at(const char *p, size_t n, int quoted) {
+    size_t length = 0;
+    if (quoted)
+        while (length < n && is_word(p[length])) length++;
+    else
+        while (length < n && p[length] >= '0' && p[length] <= '9') length++;
+    return quoted || length == 1 || (length && *p != '0') ? length : 0;
+}
+
+/* Return the number of bytes of the pattern at this position; 0 if it is not there. */
+static size_t pattern_at(const struct pattern *pattern, const char *data, size_t n) {
+    size_t at = 0;
+    for (Py_ssize_t i = 0; i < pattern->count; i++) {
+        const struct piece *piece = &pattern->pieces[i];
+        if (n - at < piece->length || memcmp(data + at, piece->at, piece->length)) return 0;
+        at += piece->length;
+        if (i == pattern->count - 1) break;
+        size_t value = value_at(data + at, n - at, piece->quoted);
+        if (!value) return 0;
+        at += value;
+    }
+    return at;
+}
+
+/* Return 1 if the event has the bytes of the latest one around its text. */
+static int fits_latest(const struct scan *s, const char *data, size_t n) {
     size_t around = s->before_length + s->after_length;
     return s->before_length && n > around && !memcmp(data, s->before, s->before_length) &&
            !memcmp(data + n - s->after_length, s->after, s->after_length) &&
-           is_string_body((const unsigned char *)data + s->before_length, n - around);
+           string_body((const unsigned char *)data + s->before_length, n - around) == (Py_ssize_t)(n - around);
+}
+
+/* Return 1 if the event has a frame, which then is the current one; -1 with a Python error. */
+static int fits(struct scan *s, const char *data, size_t n) {
+    if (fits_latest(s, data, n)) return 1;
+    for (Py_ssize_t i = 0; i < s->frame_count; i++) {
+        size_t before = pattern_at(&s->frames[i].before, data, n);
+        Py_ssize_t text = before ? string_body((const unsigned char *)data + before, n - before) : 0;
+        if (text <= 0) continue;
+        size_t end = before + (size_t)text, after = pattern_at(&s->frames[i].after, data + end, n - end);
+        if (!after || end + after != n) continue;
+        if (i != s->current && end_run(s)) return -1;
+        s->current = i, s->before = data, s->before_length = before, s->after = data + end, s->after_length = after;
+        return 1;
+    }
+    return 0;
 }
 
 static int take_fitting(struct scan *s, const char *data, size_t n, int64_t at_ns) {
@@ -111,7 +177,8 @@ static int take_fitting(struct scan *s, const char *data, size_t n, int64_t at_n
 
 static int take_data(struct scan *s, const char *data, size_t n, size_t end) {
     int64_t at_ns = instant(s, end);
-    if (fits(s, data, n)) return take_fitting(s, data, n, at_ns);
+    int fit = fits(s, data, n);
+    if (fit) return fit < 0 ? -1 : take_fitting(s, data, n, at_ns);
     s->mismatches++;
     return end_run(s) || add_item(s, Py_BuildValue("(y#L)", data, (Py_ssize_t)n, (long long)at_ns));
 }
@@ -136,7 +203,10 @@ static int take_event(struct scan *s, const char *block, const char *stop, size_
         line = eol + 1;
     }
     if (!failed && lines == 1 && length) failed = take_data(s, only, length, end);
-    if (!failed && lines > 1) failed = take_data(s, joined.at, joined.used, end);
+    if (!failed && lines > 1) {
+        failed = take_data(s, joined.at, joined.used, end);
+        s->before_length = 0; /* it may be in `joined` */
+    }
     PyMem_Free(joined.at);
     return failed;
 }
@@ -201,8 +271,9 @@ static Py_ssize_t go(struct scan *s, size_t at, int chunked) {
         const char *event = s->data + at + line;
         if (!n || *event == BOM) break; /* at the start of the stream the Python path removes it */
         /* Nearly every chunk: one event of one line. Frame and text contain no line end. */
-        if (s->one_line && n > 8 && !memcmp(event, "data: ", 6) && !memcmp(event + n - 2, "\n\n", 2) && fits(s, event + 6, n - 8)) {
-            if (take_fitting(s, event + 6, n - 8, instant(s, at + line + n))) return -1;
+        int quick = s->one_line && n > 8 && !memcmp(event, "data: ", 6) && !memcmp(event + n - 2, "\n\n", 2) ? fits(s, event + 6, n - 8) : 0;
+        if (quick) {
+            if (quick < 0 || take_fitting(s, event + 6, n - 8, instant(s, at + line + n))) return -1;
         } else if ((chunked && !whole_events(event, n)) || names_error(event, n) || take_stretch(s, at + line, n)) {
             if (PyErr_Occurred()) return -1;
             break;
@@ -214,6 +285,28 @@ static Py_ssize_t go(struct scan *s, size_t at, int chunked) {
 
 static int has_line_end(const char *bytes, size_t n) { return memchr(bytes, '\n', n) || memchr(bytes, '\r', n); }
 
+/* Set a pattern to a tuple of pieces, which the caller keeps. Return -1 with a Python error if it is none. */
+static int set_pattern(struct scan *s, struct pattern *pattern, PyObject *pieces) {
+    if (!PyTuple_Check(pieces) || PyTuple_GET_SIZE(pieces) < 1 || PyTuple_GET_SIZE(pieces) > PIECES)
+        return PyErr_SetString(PyExc_ValueError, "scan: a frame has 1 to 4 pieces before and after the text"), -1;
+    for (pattern->count = 0; pattern->count < PyTuple_GET_SIZE(pieces); pattern->count++) {
+        char *bytes;
+        Py_ssize_t n;
+        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(pieces, pattern->count), &bytes, &n)) return -1;
+        if (!n) return PyErr_SetString(PyExc_ValueError, "scan: an empty piece"), -1;
+        pattern->pieces[pattern->count] = (struct piece){bytes, (size_t)n, bytes[n - 1] == '"'};
+        s->one_line &= !has_line_end(bytes, (size_t)n);
+    }
+    return 0;
+}
+
+static int add_frame(struct scan *s, PyObject *frame) {
+    if (s->frame_count == FRAMES || !PyTuple_Check(frame) || PyTuple_GET_SIZE(frame) < 2)
+        return PyErr_SetString(PyExc_ValueError, "scan: up to 4 frames of (pieces before, pieces after, ...)"), -1;
+    struct frame *f = &s->frames[s->frame_count++];
+    return set_pattern(s, &f->before, PyTuple_GET_ITEM(frame, 0)) || set_pattern(s, &f->after, PyTuple_GET_ITEM(frame, 1)) ? -1 : 0;
+}
+
 static PyObject *scanned(struct scan *s, size_t at, int chunked) {
     Py_ssize_t to = go(s, at, chunked);
     if (to < 0 || end_run(s)) return NULL;
@@ -223,26 +316,25 @@ static PyObject *scanned(struct scan *s, size_t at, int chunked) {
 
 PyObject *scan(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    static const int BUFFERS[] = {0, 1, 2, 6, 7}; /* data, ends, at_ns, before, after */
-    if (count != 9) return PyErr_Format(PyExc_TypeError, "scan takes 9 arguments, not %zd", count);
-    Py_ssize_t at = PyLong_AsSsize_t(arguments[3]), read = PyLong_AsSsize_t(arguments[4]), most = PyLong_AsSsize_t(arguments[8]);
+    if (count != 8) return PyErr_Format(PyExc_TypeError, "scan takes 8 arguments, not %zd", count);
+    Py_ssize_t at = PyLong_AsSsize_t(arguments[3]), read = PyLong_AsSsize_t(arguments[4]), most = PyLong_AsSsize_t(arguments[7]);
     int chunked = PyObject_IsTrue(arguments[5]), held = 0;
-    Py_buffer views[5];
+    Py_buffer views[3]; /* data, ends, at_ns */
     PyObject *result = NULL;
+    struct scan s = {.most_mismatches = most, .one_line = 1};
     if (PyErr_Occurred()) return NULL;
-    for (; held < 5; held++)
-        if (PyObject_GetBuffer(arguments[BUFFERS[held]], &views[held], PyBUF_SIMPLE)) goto out;
+    if (!PyTuple_Check(arguments[6])) return PyErr_SetString(PyExc_TypeError, "scan: frames are a tuple"), NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments[6]); i++)
+        if (add_frame(&s, PyTuple_GET_ITEM(arguments[6], i))) return NULL;
+    for (; held < 3; held++)
+        if (PyObject_GetBuffer(arguments[held], &views[held], PyBUF_SIMPLE)) goto out;
     Py_ssize_t reads = views[1].len / (Py_ssize_t)sizeof(int64_t);
     if (at < 0 || at > views[0].len || read < 0 || read >= reads || views[2].len != views[1].len) {
         PyErr_SetString(PyExc_ValueError, "scan: positions outside of the data");
         goto out;
     }
-    struct scan s = {
-        .data = views[0].buf, .length = (size_t)views[0].len, .ends = views[1].buf, .at_ns = views[2].buf, .reads = reads, .read = read,
-        .before = views[3].buf, .before_length = (size_t)views[3].len, .after = views[4].buf, .after_length = (size_t)views[4].len,
-        .items = PyList_New(0), .most_mismatches = most,
-    };
-    s.one_line = !has_line_end(s.before, s.before_length) && !has_line_end(s.after, s.after_length);
+    s.data = views[0].buf, s.length = (size_t)views[0].len, s.ends = views[1].buf, s.at_ns = views[2].buf, s.reads = reads, s.read = read;
+    s.items = PyList_New(0);
     if (s.items) result = scanned(&s, (size_t)at, chunked);
     Py_XDECREF(s.items);
     PyMem_Free(s.texts.at);
