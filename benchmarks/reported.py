@@ -28,21 +28,26 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """Sample during the run of a client. `cpu_s` and `peak_mb`: of its live processes."""
+    """Sample during the run of a client. `cpu_s`, `reading_s` and `peak_mb`: of its live processes, as in ProcessUsage."""
 
     at_s: float
     tokens: int
     cpu_s: float
+    reading_s: float
     peak_mb: float
 
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """Middle of a run, between 20 % and 95 % of its tokens: excludes start, preparation and report."""
+    """Middle of a run, between 20 % and 95 % of its tokens: excludes start, preparation and report.
+
+    `reading_s`: CPU time of inferload's reading thread, 0 for other clients.
+    """
 
     seconds: float
     tokens: int
     cpu_s: float
+    reading_s: float
 
     @property
     def cpu_us_per_token(self) -> float:
@@ -81,7 +86,12 @@ def streaming(samples: list[UsageSample]) -> Streaming | None:
     if len(middle) < 2 or middle[-1].tokens == middle[0].tokens:
         return None
     first, last = middle[0], middle[-1]
-    return Streaming(last.at_s - first.at_s, last.tokens - first.tokens, last.cpu_s - first.cpu_s)
+    return Streaming(
+        last.at_s - first.at_s,
+        last.tokens - first.tokens,
+        last.cpu_s - first.cpu_s,
+        last.reading_s - first.reading_s,
+    )
 
 
 def peak_while_streaming(samples: list[UsageSample]) -> float | None:
@@ -121,6 +131,14 @@ class BenchRow:
         """Mean size of the received request bodies in kB; None without requests."""
         turns, size = self.server.get("turns"), self.server.get("body_bytes")
         return size / turns / 1e3 if isinstance(turns, int) and isinstance(size, int) and turns else None
+
+
+def beside_reading_us(row: BenchRow, tokens_per_turn: int) -> float | None:
+    """CPU time of a turn beside inferload's reading thread, in us; None for other clients."""
+    middle = row.spent.streaming if row.spent else None
+    if middle is None or not middle.reading_s:
+        return None
+    return (middle.cpu_s - middle.reading_s) * 1e6 * tokens_per_turn / middle.tokens
 
 
 def marks(row: BenchRow, case: Case) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.cases import CASES, Case
-from benchmarks.reported import BenchRow, Reported, marks
+from benchmarks.reported import BenchRow, Reported, beside_reading_us, marks
 
 # Columns of figures: the figure of a row and its results, and decimals. Client, streams and remarks stand around them.
 _COLUMNS: dict[str, tuple[Callable[[BenchRow, Reported], float | None], int]] = {
@@ -16,6 +16,7 @@ _COLUMNS: dict[str, tuple[Callable[[BenchRow, Reported], float | None], int]] = 
         lambda row, _: row.spent and row.spent.streaming and row.spent.streaming.cpu_us_per_token,
         1,
     ),
+    "CPU beside reading (us/turn)": (lambda row, _: beside_reading_us(row, CASES[row.case].tokens), 0),
     "CPU all in (us/token)": (lambda row, _: row.cpu_us_per_token, 1),
     "peak memory (MB)": (lambda row, _: row.spent and row.spent.peak_mb, 0),
     "server late p99 (ms)": (lambda row, _: row.server_late_p99_ms, 2),
@@ -134,6 +135,7 @@ meaningful only if that column is small. The client has one core for all of its 
 * The values of a client are those of its result file; "-": not reported or unknown.
 * CPU streaming: user and system time of all client processes between 20 % and 95 % of the tokens, without start,
   preparation and report. CPU all in: the same from start to exit.
+* CPU beside reading: of a turn, in all threads but inferload's reading thread, whose work is that of the C reader.
 * Peak memory: of the largest client process while tokens arrive.
 * "Did not keep up": the server sent less than 85 % of the tokens that the same streams receive without lateness, or the
   client used more than 97 % of its core.

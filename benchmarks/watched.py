@@ -13,13 +13,15 @@ from benchmarks.reported import Spent, UsageSample, peak_while_streaming, stream
 
 _SAMPLE_S = 0.5
 _TICK_HZ = os.sysconf("SC_CLK_TCK")
+_READER = "inferload-read"  # name of inferload's thread that reads sockets
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """Usage of a process. `cpu_s`: CPU time, including reaped children; `peak_mb`: peak memory."""
+    """Usage of a process. `cpu_s`: CPU time, with reaped children; `reading_s`: of its reading threads; `peak_mb`: peak memory."""
 
     cpu_s: float
+    reading_s: float
     peak_mb: float
 
 
@@ -66,7 +68,8 @@ def run_watched(
                 _kill(process.pid)
             processes = process_tree(process.pid)
             cpu_s, peak_mb = sum(p.cpu_s for p in processes), max((p.peak_mb for p in processes), default=0.0)
-            samples.append(UsageSample(time.monotonic(), tokens_sent(), cpu_s, peak_mb))
+            reading_s = sum(p.reading_s for p in processes)
+            samples.append(UsageSample(time.monotonic(), tokens_sent(), cpu_s, reading_s, peak_mb))
             time.sleep(_SAMPLE_S)
     except BaseException:  # including Ctrl-C and a lost server: the client must not outlive this process
         _kill(process.pid)
@@ -97,11 +100,14 @@ def process_tree(root: int) -> list[ProcessUsage]:
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             status = Path(f"/proc/{pid}/status").read_text()
+            reading_s = 0.0
             for task in Path(f"/proc/{pid}/task").iterdir():
+                if (task / "comm").read_text().strip() == _READER:
+                    reading_s += int((task / "schedstat").read_text().split()[0]) / 1e9
                 todo += [int(child) for child in (task / "children").read_text().split()]
         except (FileNotFoundError, ProcessLookupError):
             continue  # ended meanwhile; its time is counted for its parent
         peak = status.partition("VmHWM:")[2].split()
         cpu_s = sum(int(ticks) for ticks in fields[11:15]) / _TICK_HZ
-        usages.append(ProcessUsage(cpu_s, int(peak[0]) / 1024 if peak else 0.0))
+        usages.append(ProcessUsage(cpu_s, reading_s, int(peak[0]) / 1024 if peak else 0.0))
     return usages

@@ -27,6 +27,7 @@ from benchmarks.reported import (
     Spent,
     Streaming,
     UsageSample,
+    beside_reading_us,
     marks,
     peak_while_streaming,
     streaming,
@@ -297,11 +298,11 @@ def test_cpu_of_all_client_processes_counts_and_late_ones_are_ended(tmp_path: Pa
 
 def test_the_streaming_phase_of_a_run_is_measured() -> None:
     samples = [
-        UsageSample(float(s), tokens, s * 0.5, 10.0 + s)
+        UsageSample(float(s), tokens, s * 0.5, s * 0.25, 10.0 + s)
         for s, tokens in enumerate([0, 0, 50, 250, 500, 750, 1000, 1000])
     ]
     middle = streaming(samples)
-    assert middle == Streaming(seconds=2.0, tokens=500, cpu_s=1.0)
+    assert middle == Streaming(seconds=2.0, tokens=500, cpu_s=1.0, reading_s=0.5)
     assert (middle.cpu_us_per_token, middle.cpu_share, middle.tokens_per_s) == (2000.0, 0.5, 250.0)
     assert (
         peak_while_streaming(samples) == 16.0
@@ -324,11 +325,14 @@ def row_with(
 def test_clients_that_did_not_keep_up_are_marked() -> None:
     case = CASES["base"]
     true_rate = case.tokens_per_s(100)
-    good = Streaming(seconds=10, tokens=round(10 * true_rate), cpu_s=4)
+    good = Streaming(seconds=10, tokens=round(10 * true_rate), cpu_s=4, reading_s=0)
     assert marks(row_with(good), case) == ()
-    slow = Streaming(seconds=10, tokens=round(6 * true_rate), cpu_s=4)
+    slow = Streaming(seconds=10, tokens=round(6 * true_rate), cpu_s=4, reading_s=0)
     assert marks(row_with(slow), case) == ("did not keep up: 60% of the true token rate",)
-    full = Streaming(seconds=10, tokens=round(9.5 * true_rate), cpu_s=9.9)
+    assert beside_reading_us(row_with(good), 100) is None  # of other clients
+    own = Streaming(seconds=1, tokens=1_000, cpu_s=0.01, reading_s=0.006)
+    assert beside_reading_us(row_with(own), 100) == pytest.approx(400)
+    full = Streaming(seconds=10, tokens=round(9.5 * true_rate), cpu_s=9.9, reading_s=0)
     assert marks(row_with(full), case) == ("did not keep up: 99% of its core",)
     assert marks(row_with(None), case) == ("too short for CPU and rate",)
     marked = marks(row_with(good, server_late_ms=2.5, failed=3, verdict="suspect (lag)"), case)
