@@ -3,11 +3,12 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
@@ -205,5 +206,10 @@ def as_document(evidence: WindowEvidence) -> dict[str, Any]:
     """Return all figures except the scrapes, as JSON values."""
     document = {"start_s": evidence.start_s, "end_s": evidence.end_s, "target": evidence.target}
     for part in (evidence.setup, evidence.served, evidence.client, evidence.itl, evidence.run):
-        document |= asdict(part)
-    return dict(json.loads(json.dumps(document | {"waiting_share": evidence.waiting_share}, default=str)))
+        document |= structs.asdict(part)
+    return dict(json.loads(json.dumps(document | {"waiting_share": evidence.waiting_share}, default=_plain)))
+
+
+def _plain(value: object) -> object:
+    """Return a value that JSON has no type for as one that it has."""
+    return structs.asdict(value) if isinstance(value, Struct) else str(value)

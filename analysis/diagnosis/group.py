@@ -1,7 +1,8 @@
 """Findings on servers as a group: outliers among them, what is between them and the client, and routing."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from inferload.base.numbers import number
 from inferload.figures import metric_names as names

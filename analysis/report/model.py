@@ -6,9 +6,11 @@ timeline only.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from inferload.base.numbers import NOT_KNOWN, duration, percent
 from inferload.base.rundir import Mark

@@ -8,10 +8,11 @@ source of identifiers as well, so that its repetitions make the same.
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random, SystemRandom
+
+from msgspec import Struct
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -19,8 +20,7 @@ NS_PER_MS = 1_000_000
 _STEP_NS = 50 * NS_PER_MS  # between two readings a second apart; slewing changes the clock by less
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(Struct, frozen=True):
     """Source of instants. `is_virtual`: they are not those of this machine, and its load and speed do not matter."""
 
     now_ns: Callable[[], int]
@@ -69,8 +69,7 @@ def token_bytes(size: int) -> bytes:
     return identifiers.getrandbits(8 * size).to_bytes(size, "big")
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(Struct, frozen=True):
     """One instant on both clocks of a process, to convert monotonic instants to wall time."""
 
     wall_ns: int

@@ -1,8 +1,9 @@
 """Table of the options of a run, for Locust's command line and start form and for `inferload run`."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"
 DEFAULT_MAX_TURNS_MB = 1000
@@ -12,8 +13,7 @@ KEY_ON_COMMAND_LINE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RunOption:
+class RunOption(Struct, frozen=True):
     """One option. `in_form`: shown in Locust's start form; `private`: not sent to workers, not shown in pages."""
 
     flag: str

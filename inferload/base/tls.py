@@ -2,15 +2,15 @@
 
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from inferload.base.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
+class TlsSettings(Struct, frozen=True):
     """Which server certificates are accepted, and the certificate that the client shows.
 
     `client_cert`: PEM file with the certificate, its chain, and the key unless `client_key` names another file. `insecure`: any

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from inferload.figures.figure import Better, Figure
@@ -15,8 +14,7 @@ LEAST_DELAY_MS = 1.0  # a shorter delay changes no latency of a server that stre
 LATE_CLIENT = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClientFigure(Figure):
+class ClientFigure(Figure, frozen=True, eq=False, kw_only=True):
     """Figure of the client. `sketch`: of a distribution, over all workers. `of_worker`: the figure is that of the worst worker."""
 
     sketch: Callable[[ClientHealth], Sketch] | None = None

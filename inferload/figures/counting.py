@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from inferload.base.clock import NS_PER_MS
 from inferload.figures.limits.slo import Judged, Slo
@@ -17,8 +17,7 @@ from inferload.turns.record import PhaseWindow, TurnRecord
 from inferload.turns.tally import Key, Pause, Tally, TallySet, add_counts
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedTurns:
+class KeyedTurns(Struct, frozen=True):
     """Turns of one key that ended together. `columns`: of the same turns, in the same order."""
 
     key: Key
@@ -190,8 +189,7 @@ def _count_window(
 _END_NS = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True)
-class WindowCounts:
+class WindowCounts(Struct, frozen=True):
     """Counts of each turn of a batch in a half-open window. Counts of adjacent windows add up to those of the turn."""
 
     events: Ints

@@ -6,9 +6,10 @@ The rows are in `turn_figures`, `rate_figures`, `client_figures` and `server_fig
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
+
+from msgspec import Struct, field
 
 Better = Literal["lower", "higher", "none"]
 # How a value is printed: a number, a whole number, or a share (0..1) as a percentage.
@@ -19,8 +20,7 @@ Layer = Literal["business", "system", "engine"]
 PEERS = ("vllm bench serve", "GuideLLM", "AIPerf", "genai-bench")
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """Head of a column or a row. `term`: what defines it, if not the text: the key of a figure, or a term of the glossary."""
 
     text: str
@@ -32,8 +32,7 @@ class Head:
         return self.term or self.text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Figure:
+class Figure(Struct, frozen=True, eq=False, kw_only=True):
     """One quantity; each is a single object, and equal only to itself.
 
     `key` names it in summary.json, gates and CSV files and ends with its unit; `title` is its heading.

@@ -5,7 +5,8 @@ TensorRT-LLM follow their documentation and sources; they are not tested with su
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 # Gauges, one series per engine.
 KV_CACHE_USAGE = (
@@ -80,8 +81,7 @@ OLD_VLLM = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EngineNames:
+class EngineNames(Struct, frozen=True):
     """Names of another engine, with vLLM's name for each. Of several names for one metric, the first on a page is used."""
 
     engine: str

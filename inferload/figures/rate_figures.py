@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
@@ -22,8 +21,7 @@ HELD_EVENTS = 2.0  # more events joined on the way: the stream is held
 Needs = Literal["output_tokens", "input_tokens", "slo"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RateFigure(Figure):
+class RateFigure(Figure, frozen=True, eq=False, kw_only=True):
     """Single number of a window. `value`: its formula, over a tally and the length of its window in s; None: not known.
 
     `compared`: comparisons of runs test it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import structs
 
 from inferload.figures.figure import Figure, Layer
 from inferload.figures.server_entry import FigureValue, ServerFacts
@@ -12,8 +12,7 @@ GPU = "gpu"
 SPEC_DECODE = "spec_decode"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFigure(Figure):
+class ServerFigure(Figure, frozen=True, kw_only=True):
     """One figure of a server, which annotates its field in an entry of `servers` in summary.json.
 
     `key` names it in gates, the timeline and the live view; empty: as its field. `label`: its name beside others, in a line of the
@@ -30,8 +29,8 @@ class ServerFigure(Figure):
     entry_key: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "statistics", self.formula.statistics)
-        object.__setattr__(self, "label", self.label or self.title)
+        structs.force_setattr(self, "statistics", self.formula.statistics)
+        structs.force_setattr(self, "label", self.label or self.title)
 
     def number(self, window: Window, statistic: Statistic = "mean") -> float | None:
         """Return the value over a window that has one; None if unknown."""

@@ -5,11 +5,11 @@ scraper, the glossary and the reference pages. Names of other engines' metrics a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number

@@ -6,12 +6,12 @@ arrays of the window's shape, without dimensions if it has one value. Unknown is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from inferload.figures import metric_names as names
 
@@ -24,8 +24,7 @@ MS_PER_S = 1e3
 UNKNOWN = np.array(np.nan)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """A metric of a page, over its series. `label`: name and value that a series must have."""
 
     metric: str
@@ -70,8 +69,7 @@ class Formula(Protocol):
         """Return the value; NaN if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class _OfOne:
+class _OfOne(Struct, frozen=True):
     """Value of one reading."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = ()
@@ -82,8 +80,7 @@ class _OfOne:
         return (self.reading,)
 
 
-@dataclass(frozen=True, slots=True)
-class Gauge(_OfOne):
+class Gauge(_OfOne, frozen=True):
     """A gauge over the scrapes of a window, multiplied by `scale`."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = ("mean", "max")
@@ -93,24 +90,21 @@ class Gauge(_OfOne):
         return np.asarray(window.gauge(self.reading, statistic) * self.scale)
 
 
-@dataclass(frozen=True, slots=True)
-class Count(_OfOne):
+class Count(_OfOne, frozen=True):
     """Increase of a counter."""
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
         return window.delta(self.reading)
 
 
-@dataclass(frozen=True, slots=True)
-class Rate(_OfOne):
+class Rate(_OfOne, frozen=True):
     """Increase of a counter per second."""
 
     def value(self, window: Window, statistic: Statistic = "mean") -> Floats:
         return window.per_s(self.reading)
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(Struct, frozen=True):
     """`plus` + increase of one counter / increase of another; unknown without an increase of the latter."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = ()
@@ -126,8 +120,7 @@ class Ratio:
         return np.asarray(self.plus + _quotient(window.delta(self.part), window.delta(self.whole)))
 
 
-@dataclass(frozen=True, slots=True)
-class HistogramMean:
+class HistogramMean(Struct, frozen=True):
     """Mean in ms of a histogram of seconds; unknown without a sample in the window."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = ("mean",)
@@ -151,8 +144,7 @@ class HistogramMean:
         return np.asarray(_quotient(window.delta(self.total_s), window.delta(self.count)) * MS_PER_S)
 
 
-@dataclass(frozen=True, slots=True)
-class HitRate:
+class HitRate(Struct, frozen=True):
     """Hits over tokens looked up; on a page without that counter, cached over prompt tokens, else the server's own gauge."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = ()
@@ -188,8 +180,7 @@ class HitRate:
 GAUGE = "gauge"  # source of a hit rate that the server computed
 
 
-@dataclass(frozen=True, slots=True)
-class Restarts:
+class Restarts(Struct, frozen=True):
     """Restarts of the server."""
 
     statistics: ClassVar[tuple[Statistic, ...]] = ()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from inferload.base.escaping import escaped
@@ -22,8 +23,7 @@ _NOTE_WIDTH = 120
 _GAP = "  "  # before each column
 
 
-@dataclass(frozen=True, slots=True)
-class Detailed:
+class Detailed(Struct, frozen=True):
     """Value with a detail that only pages show, such as its interval."""
 
     value: str | float | None
@@ -33,8 +33,7 @@ class Detailed:
 Cell = str | float | Head | Detailed | None
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """One table; the first column names the row. `key`: its anchor on a page; `folded`: a page shows it on request."""
 
     key: str

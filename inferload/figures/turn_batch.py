@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_MS
@@ -25,16 +25,14 @@ _numbers_of = attrgetter(*_NUMBERS)
 _times_of = attrgetter(*SERVER_TIMES)
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """Whole numbers of turns, 0 if unknown, and the mask of the known ones."""
 
     values: Ints
     known: Bools
 
 
-@dataclass(frozen=True)
-class TurnBatch:
+class TurnBatch(Struct, frozen=True, dict=True):
     """Columns of a batch of turns. A batch of a turn file has the columns that were read.
 
     `numbers`: instants, connect time and tokens. `server_times`: reported by the server, NaN if not. `at_ns`: all output

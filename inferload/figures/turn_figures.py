@@ -6,7 +6,6 @@ A new measure is a new row; every file, page and interface that lists measures r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -23,8 +22,7 @@ STALL_MS = 250.0  # a longer gap between two output events is a stall
 Valued = tuple[Floats, Ints]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TurnFigure(Figure):
+class TurnFigure(Figure, frozen=True, eq=False, kw_only=True):
     """Measure of a turn. `values`: its formula. `columns`: of the turn files that the formula reads, beside `failure`.
 
     `by_event`: a turn has several values, one for each gap, event or token; a headline of this kind has one for each gap. `ends`:

@@ -1,11 +1,11 @@
 """Values of measures from the turn files, which are read part by part."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from inferload.base.arrow import pa, pc
 from inferload.figures.turn_batch import Floats, Ints, TurnBatch
@@ -38,8 +38,7 @@ class ExactValues:
         return selectable.values if column is None else selectable.where(column, word)
 
 
-@dataclass(frozen=True, slots=True)
-class _Selectable:
+class _Selectable(Struct, frozen=True):
     """Values of one measure. `codes`: for each column, the code of the turn of each value. `words`: the codes."""
 
     values: Floats
@@ -109,8 +108,7 @@ def batched_values(read: Read, name: str, batches: int, class_name: str | None =
     return np.split(ordered, np.cumsum(np.bincount(number, minlength=batches))[:-1])
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSums:
+class BatchSums(Struct, frozen=True):
     """Sums over batches of values: `counts`, `sums` and `below` (values up to a limit) of each; `squares` of all."""
 
     counts: Floats

@@ -5,11 +5,11 @@ import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from locust.util.timespan import parse_timespan
+from msgspec import Struct
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
@@ -148,8 +148,7 @@ def _host_of(host: str) -> str:
     return "" if host == "*" else host
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedOptions:
+class CheckedOptions(Struct, frozen=True):
     """Result of a valid command line."""
 
     own: ProcessSettings

@@ -8,14 +8,14 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import gevent
 import locust.runners
 from locust import events
+from msgspec.structs import replace
 
 from inferload.base import clock
 from inferload.base.errors import UsageError
@@ -27,7 +27,6 @@ from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
 from inferload.locust_adapters import adaptations, logs, membership, messages, process
 from inferload.results.verdict.outcome import USAGE
-from inferload.run.master.controller import CTRL_C, Controller
 from inferload.run.process.listen_address import ListenAddress
 from inferload.run.process.program_code import LoadedCode, imported_files
 from inferload.run.process.run_spec import LoadOptions, RunOptions
@@ -35,6 +34,9 @@ from inferload.run.process.settings import ProcessSettings
 from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.run.worker.worker import Worker
 from inferload.scenario.overrides import parse_settings
+
+if TYPE_CHECKING:
+    from inferload.run.master.controller import Controller
 
 _EXCEPTION_S = 0.01  # virtual time of an exception of a task: one that raises at once would raise without an end
 logger = logging.getLogger(__name__)
@@ -167,7 +169,7 @@ def _begin_worker(environment: Any, own: ProcessSettings, scenario: str | None) 
         if len(received) == 1:
             worker.stop()
             environment.runner.quit()
-        elif by == CTRL_C:
+        elif by == process.CTRL_C:
             worker.give_up()
 
     _on_signals(interrupt)
@@ -175,12 +177,14 @@ def _begin_worker(environment: Any, own: ProcessSettings, scenario: str | None) 
 
 def _on_signals(interrupt: Callable[[str], None]) -> None:
     """Call `interrupt` with the signal's name. An ignored SIGHUP, as with nohup, stays ignored."""
-    for number, name in ((signal.SIGINT, CTRL_C), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
+    for number, name in ((signal.SIGINT, process.CTRL_C), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             gevent.signal_handler(number, interrupt, name)
 
 
-def _begin_master(environment: Any, own: ProcessSettings, loaded: LoadedScenario) -> Controller:
+def _begin_master(environment: Any, own: ProcessSettings, loaded: LoadedScenario) -> "Controller":
+    from inferload.run.master.controller import Controller  # a fifth of all modules, which workers do not need
+
     parsed = environment.parsed_options
     load_options = LoadOptions(
         parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set), parsed.scenario or ""
@@ -229,7 +233,7 @@ def _begin_master(environment: Any, own: ProcessSettings, loaded: LoadedScenario
     return controller
 
 
-def _export_metrics(controller: Controller, address: ListenAddress) -> None:
+def _export_metrics(controller: "Controller", address: ListenAddress) -> None:
     from inferload.run.exporter.exporter import Exporter  # of the master only
 
     runner = controller.environment.runner

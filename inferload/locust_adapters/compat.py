@@ -3,9 +3,10 @@
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
+
+from msgspec import Struct
 
 logger = logging.getLogger(__name__)
 
@@ -16,8 +17,7 @@ def _nothing() -> None:
     """Apply nothing: the adaptation is a function that is called later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Adaptation:
+class Adaptation(Struct, frozen=True):
     """A change to Locust, or a use of its private parts.
 
     `fits`: returns True if this Locust has these parts and they behave as expected; an exception counts as False.

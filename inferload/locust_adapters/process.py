@@ -12,7 +12,6 @@ import os
 import stat
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -25,6 +24,7 @@ import locust.main
 import locust.runners
 import locust.stats
 import psutil
+from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
 from inferload.base.errors import UsageError
@@ -40,6 +40,7 @@ _NOT_FLUSHED = 120  # exit code of the interpreter for output that cannot be wri
 _BUFFERED: Any = tuple(
     each.__base__ for each in (io.TextIOBase, io.BufferedIOBase)
 )  # `isinstance` asks no abstract class
+CTRL_C = "Ctrl-C"
 RUN_TIME_HINT = "No run time limit set, use CTRL+C to interrupt"
 _OPTIONS = {
     "num_users",
@@ -108,8 +109,7 @@ class NumberNotGiven(int):
     """Default of an option, distinguishable from the same number on the command line."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerCount:
+class WorkerCount(Struct, frozen=True):
     """How many workers a run waits for, and uses at most; `most`: None without a bound."""
 
     expected: int

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from inferload.figures.limits.abort_condition import parse
 from inferload.figures.rate_figures import ATTAINMENT, FAILED_RATIO
@@ -20,8 +21,7 @@ LEAST_ENDED = 10  # turns: a share of fewer is not evaluated
 _SHARES = (FAILED_RATIO.key, ATTAINMENT.key)  # of the ended turns
 
 
-@dataclass(frozen=True, slots=True)
-class AbortReached:
+class AbortReached(Struct, frozen=True):
     """Condition that became true. `at_s`: seconds since the load began."""
 
     condition: str

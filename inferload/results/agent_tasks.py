@@ -7,11 +7,11 @@ this client). Arrays over all turns of a part of the run, since a run has millio
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, structs
 
 from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_S
@@ -81,8 +81,7 @@ def tasks_by_class(parts: Iterable[pa.Table], names: Sequence[str]) -> dict[str,
     return {name: _block(of_class) for name, of_class in figures.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Tasks:
+class _Tasks(Struct, frozen=True):
     """Completed tasks. `first_call_s`: time to the first answer with a call of a tool or sub-agent; NaN: no call.
 
     `stalled`: 1 with a stall in at least one of its answers.
@@ -98,8 +97,7 @@ class _Tasks:
     stalled: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class _Figures:
+class _Figures(Struct, frozen=True):
     """Figures of one class in a part. Sums are over the turns of the measure phase that ended well.
 
     `counted`: turns with known input and output tokens. The last three: by group of steps, and of all turns at the end.
@@ -147,8 +145,7 @@ def _figures(turns: pa.Table) -> _Figures:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sessions:
+class _Sessions(Struct, frozen=True):
     """Turns by session and plan. `starts`: first row of each session. `of`: session of each row."""
 
     turns: pa.Table
@@ -188,7 +185,7 @@ class _Sessions:
 def tasks_of(turns: pa.Table) -> tuple[int, _Tasks]:
     """Return the number of tasks that began in the measure phase, and the completed tasks."""
     if not len(turns):
-        return 0, _Tasks(**{item.name: np.zeros(0) for item in fields(_Tasks)})
+        return 0, _Tasks(**{name: np.zeros(0) for name in _Tasks.__struct_fields__})
     sessions = _Sessions.of_turns(turns)
     index, top, final = (sessions.column(name) for name in ("index", "at_top", "final"))
     tops = np.flatnonzero(top)
@@ -197,7 +194,7 @@ def tasks_of(turns: pa.Table) -> tuple[int, _Tasks]:
     ended = final[last] | (sessions.sums(final & ~top) > 0)  # with sub-agents, perhaps
     done = begun & ended & (sessions.sums(~sessions.column("ok")) == 0)
     tasks = _times(sessions)
-    return int(begun.sum()), _Tasks(**{item.name: getattr(tasks, item.name)[done] for item in fields(_Tasks)})
+    return int(begun.sum()), _Tasks(**{name: values[done] for name, values in structs.asdict(tasks).items()})
 
 
 def _times(sessions: _Sessions) -> _Tasks:
@@ -243,7 +240,7 @@ def _block(parts: Sequence[_Figures]) -> Task:
     def total(name: str) -> Any:
         return sum(getattr(part, name) for part in parts)
 
-    done = {item.name: np.concatenate([getattr(part.done, item.name) for part in parts]) for item in fields(_Tasks)}
+    done = {name: np.concatenate([getattr(part.done, name) for part in parts]) for name in _Tasks.__struct_fields__}
     counted = total("counted")
     prompt_tokens, output_tokens = (total(name) if counted else None for name in ("input_tokens", "output_tokens"))
     by_step, cached, cached_of = (total(name).tolist() for name in ("by_step", "cached", "cached_of"))

@@ -5,9 +5,10 @@ All texts come from summary.json, so that a run and a later `inferload report` w
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
@@ -20,8 +21,7 @@ from inferload.results.verdict.outcome import USAGE, reason_lines
 Summaries = Mapping[str, Summary]  # by the name of their run
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(Struct, frozen=True):
     """Files and annotations that the options of a command name."""
 
     junit: Path | None = None

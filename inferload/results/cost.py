@@ -5,14 +5,14 @@ one of the two, never their sum.
 """
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _PER = 1e6
 _SECONDS_PER_HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
+class Prices(Struct, frozen=True):
     """Prices. `gpu_hour`: of one GPU for one hour. `cached_ratio`: price of a cached over an uncached prompt token.
 
     ValueError for a price below 0, fewer GPUs than 1, a ratio outside 0 to 1.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from inferload.figures.limits.gate_grammar import MEASURE_NAMES, GateError, parse
 from inferload.figures.limits.slo import LIMITS, limit_text
@@ -11,8 +12,7 @@ from inferload.figures.limits.slo import LIMITS, limit_text
 IN_RANGE = 3.0  # a limit above so many times the highest value is not drawn: the values would be flat
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyLimit:
+class LatencyLimit(Struct, frozen=True):
     """Limit on a measure in ms, as displayed at its line."""
 
     measure: str

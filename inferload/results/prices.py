@@ -2,8 +2,9 @@
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
+
+from msgspec import structs
 
 from inferload.base.errors import UsageError
 from inferload.results.cost import UNPRICED, Prices
@@ -53,7 +54,7 @@ def to_argv(named: Prices) -> list[str]:
 
 
 def _known(prices: Prices) -> dict[str, Any]:
-    return {key: value for key, value in asdict(prices).items() if value is not None}
+    return {key: value for key, value in structs.asdict(prices).items() if value is not None}
 
 
 def _checked(values: dict[str, Any], names: Mapping[str, str]) -> Prices:

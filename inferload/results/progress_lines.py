@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from inferload.base.escaping import escaped
 from inferload.base.numbers import clock, percent, short
@@ -14,8 +14,7 @@ from inferload.results.verdict.validity import SoFar
 _NAMED = 3  # workers
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """State of a run at one instant; None: unknown, or not applicable."""
 
     phase: str | None  # None: the load has not begun

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from inferload.figures.rate_figures import ACHIEVED
 from inferload.figures.rate_figures import rates as rates_of
@@ -18,8 +19,7 @@ _MEASURES = tuple(figure.key for figure in HEADLINES)
 RecentFigures = dict[str, float | None]
 
 
-@dataclass(slots=True)
-class _Second:
+class _Second(Struct):
     number: int
     tally: Tally = field(default_factory=Tally)  # all counters, and the displayed sketches
 

@@ -1,8 +1,9 @@
 """List of the run directories in a folder, with the key figures of their summaries."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
@@ -21,8 +22,7 @@ _UNKNOWN = "-"
 _DIGITS = 12  # of a digest
 
 
-@dataclass(frozen=True, slots=True)
-class ListedRun:
+class ListedRun(Struct, frozen=True):
     """One run directory. `state`: of its outcome, `incomplete` without a summary, `unreadable` if a document is damaged.
 
     `figures`: as text, in the order of `FIGURES`; `~` marks a percentile with fewer than 10 samples beyond it. `values`: the

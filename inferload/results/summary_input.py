@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from inferload.figures.server_figures import Server
 from inferload.figures.turn_values import BatchSums
@@ -36,8 +36,7 @@ Batches = Callable[[str, str | None], Sequence[Floats]]
 Sums = Callable[[str, str | None, float], BatchSums]
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """What the workers reported. `windows`: duration of each phase in seconds. `slo_of`: limits of one turn, by class."""
 
     tallies: TallySet
@@ -51,8 +50,7 @@ class Counted:
         return self.windows.get("measure")
 
 
-@dataclass(frozen=True, slots=True)
-class TurnValues:
+class TurnValues(Struct, frozen=True):
     """Values of the turn records of the measure phase; None: not known, or too many.
 
     `exact`: used only if it has as many values of each measure as the tallies; otherwise turn records are missing, and
@@ -64,16 +62,14 @@ class TurnValues:
     sums: Sums | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """Steps of the load: duration in seconds, and planned level (users or sessions_per_s)."""
 
     windows: Mapping[int, float] = field(default_factory=dict)
     levels: Sequence[Mapping[str, float]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Overload:
+class Overload(Struct, frozen=True):
     """Growth of the turns in flight of an open loop, and of each step; `not_judged`: reason why it has none."""
 
     growth: Growth | None = None
@@ -81,8 +77,7 @@ class Overload:
     not_judged: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Gating:
+class Gating(Struct, frozen=True):
     """Gates of a run. `aborted`: the condition of `abort_on` that stopped it."""
 
     gates: Sequence[str] = ()
@@ -90,8 +85,7 @@ class Gating:
     aborted: GateResult | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Troubles:
+class Troubles(Struct, frozen=True):
     """Failures and oddities of all phases, the first of each kind, and requests that are no turns.
 
     `stopped_answering`: None: turn records are missing.
@@ -104,8 +98,7 @@ class Troubles:
     exceptions: Exceptions = field(default_factory=lambda: Exceptions(count=0))
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """What a run was measured with and against: its block, the client's stamps and readers, Locust's users, the servers."""
 
     run: Run
@@ -116,8 +109,7 @@ class Surroundings:
     servers_together: Mapping[str, float | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryInput:
+class SummaryInput(Struct, frozen=True):
     """Input of a summary."""
 
     about: Surroundings

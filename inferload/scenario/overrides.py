@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import seconds_of
@@ -23,8 +24,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 ADDED_LATER: Mapping[str, object] = {"abort_on": [], "request.wrong_length": "stop"}  # dotted path: default
 
 
-@dataclass(frozen=True, slots=True)
-class Override:
+class Override(Struct, frozen=True):
     """Value of one key. `source`: the option as given, for error messages."""
 
     path: PathTo

@@ -8,11 +8,11 @@ may lack what the other has, such as a part that did not begin yet.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from inferload.servers.exposition import Labels
 
@@ -31,8 +31,7 @@ _TOTAL = ("", "all", "total")
 Members = tuple[int, ...]  # positions of series that repeat one value
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(Struct, frozen=True):
     """One whole: its parts, and the series of its total (empty: none)."""
 
     parts: tuple[Members, ...]
@@ -103,8 +102,7 @@ def _sum(parts: Sequence[Floats]) -> Floats:
     return np.where(np.isnan(stacked).all(axis=0), np.nan, np.nansum(stacked, axis=0))
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(Struct, frozen=True):
     """Growth of a counter since the first scrape, at each scrape. `first`: scrape of its first value; None: it has none."""
 
     first: int | None

@@ -1,9 +1,9 @@
 """Counts of the prefix caches of all servers over a whole run, from scrapes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
@@ -13,8 +13,7 @@ _MOST_DIGITS = 18
 _SURE_S = 0.05  # uncertainty of the clocks of several machines
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixCache:
+class PrefixCache(Struct, frozen=True):
     """Prefix caches of all servers over a whole run. None: not reported, or different between servers."""
 
     queries: int | None  # tokens

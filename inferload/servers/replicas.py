@@ -14,8 +14,9 @@ processes. A restart changes a page for good; here a page changes and changes ba
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from msgspec import Struct, field
 
 from inferload.figures import metric_names as names
 from inferload.servers import parts
@@ -54,8 +55,7 @@ def left_out(target: str, replicas: int) -> str:
 _Identity = TypeVar("_Identity", bound=Hashable)
 
 
-@dataclass(slots=True)
-class _Lives(Generic[_Identity]):
+class _Lives(Generic[_Identity], Struct):
     """Identities of pages, each with its first and last scrape. `at_once`: the most that were alive at one time."""
 
     at_once: int = 1
@@ -77,8 +77,7 @@ class _Lives(Generic[_Identity]):
         return max(bisect_right(firsts, at_s) - bisect_left(lasts, at_s) for at_s in firsts)
 
 
-@dataclass(slots=True)
-class _Counter:
+class _Counter(Struct):
     """Values of one counter as the fewest chains that never decrease (patience sorting)."""
 
     lives: _Lives[int] = field(default_factory=_Lives)
@@ -119,8 +118,7 @@ class _Counter:
 _Decreases = list[tuple[_Counter, float]]
 
 
-@dataclass(slots=True)
-class _Engine:
+class _Engine(Struct):
     """Counters of one engine, which a restart resets together."""
 
     _counters: dict[tuple[str, Labels], _Counter] = field(default_factory=dict)
@@ -165,8 +163,7 @@ def _old(decreases: _Decreases) -> bool:
     return any(after_per_s > _TOO_FAST * counter.fastest_per_s for counter, after_per_s in decreases)
 
 
-@dataclass(slots=True)
-class Replicas:
+class Replicas(Struct):
     """Servers behind one address.
 
     `count`: number of those that are recognised so far; it never decreases. `changed`: the newest page is of another server, or

@@ -11,9 +11,10 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
@@ -26,8 +27,7 @@ MAX_PAGE_BYTES = 32 * 1024 * 1024
 RECONNECT_S = 2.0  # age of a connection that is replaced
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsUrl:
+class MetricsUrl(Struct, frozen=True):
     """Address of a metrics page. `target`: name of the server in records, without the default path and the query's values."""
 
     scheme: str

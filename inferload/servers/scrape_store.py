@@ -8,12 +8,12 @@ import tempfile
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from inferload.base import json_text
 from inferload.base.arrow import pa
@@ -36,8 +36,7 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-@dataclass(slots=True)
-class Recent(Generic[_Key, _Value]):
+class Recent(Generic[_Key, _Value], Struct):
     """Latest results by key, up to a total size; the newest two are kept in any case."""
 
     size_of: Callable[[_Value], int]
@@ -58,8 +57,7 @@ class Recent(Generic[_Key, _Value]):
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """Place of a compressed block: a row per series, a column per instant. `round`: of the instants of its target."""
 
     round: int

@@ -20,10 +20,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
 from inferload.base.escaping import escaped
@@ -48,8 +49,7 @@ LAST_S = 2.0
 PROBES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Scrape:
+class Scrape(Struct, frozen=True):
     """Result of one scrape. `error` is None if the target was up."""
 
     wall_ns: int
@@ -128,8 +128,7 @@ def _gauges(scrape: Scrape) -> dict[str, float]:
     return {} if scrape.replicas > 1 else readings(scrape.samples)
 
 
-@dataclass(slots=True)
-class ScrapeBuffer:
+class ScrapeBuffer(Struct):
     """Buffer of the samples of all targets until a part is written.
 
     `on_scrape` is called with each scrape, `on_write_error` with each failed write.
@@ -189,8 +188,7 @@ def _send_line(line: str) -> None:
         pass  # the parent has ended, which closes stdin, too, and ends the scraper
 
 
-@dataclass(slots=True)
-class Scraper:
+class Scraper(Struct):
     """Scrapes of one target until `stop` is set.
 
     The first scrapes, and those after a page of another process, are on a new connection each: if a server restarted, the page
@@ -265,8 +263,7 @@ def write_until(folder: Path, buffer: ScrapeBuffer, ended: Callable[[float], boo
     return number
 
 
-@dataclass(frozen=True, slots=True)
-class ScrapeJob:
+class ScrapeJob(Struct, frozen=True):
     """Targets, interval and output folder of scrapes."""
 
     clients: Sequence[PageClient]

@@ -13,10 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from inferload.base import json_text
-from inferload.base.arrow import pa
+from inferload.base.arrow import pa, pq
 from inferload.base.errors import UsageError
 from inferload.base.rundir import SERVER_METRICS, is_plain, plain_files, whole_file
 

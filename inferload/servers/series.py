@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from inferload.base.arrow import pa
 from inferload.base.clock import NS_PER_S
@@ -34,8 +35,7 @@ def _no_growths() -> _Growths:
     return Recent(lambda grown: 0 if grown is None else len(grown), 1 << 16)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSeries:
+class MetricSeries(Struct, frozen=True):
     """One series of one metric. `values`: one entry per scrape of its server; NaN if unknown.
 
     `unusable`: scrapes with a value that is not a finite number below 1e18; None: no such scrape.

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from inferload.figures.server_formulas import UNKNOWN, Floats, Over, Reading, Statistic, Window, known
 
 
-@dataclass(frozen=True, slots=True)
-class ServersWindow:
+class ServersWindow(Struct, frozen=True):
     """Several servers together: counters add up, gauges as those of several engines; means of histograms are by request.
 
     `whole`: a value is unknown if that of one server is; else unknown values are left out.

@@ -8,10 +8,11 @@ work on the same requests are one value (see `parts`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
@@ -102,8 +103,7 @@ def together(windows: Iterable["ServerWindow"]) -> dict[str, float | None]:
     return {row.key: row.number(group) for row in SERVER_FIGURES if row.block != GPU}
 
 
-@dataclass(frozen=True, slots=True)
-class ServerWindow:
+class ServerWindow(Struct, frozen=True):
     """One server between two of its scrapes. `first`, `last`: their indices; None if the window does not have two.
 
     `interval_s`: configured interval of the scrapes; None: their median interval. `labels`: only of series with these.

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from inferload.base import json_text
-from inferload.base.arrow import pa, pc
+from inferload.base.arrow import pa, pc, pq
 from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.base.rundir import plain_files

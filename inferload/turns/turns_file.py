@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from inferload.base.arrow import pa, pc
+from inferload.base.arrow import pa, pc, pq
 from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.base.rundir import is_plain, plain_files, whole_file
@@ -54,11 +52,7 @@ def part_path(folder: Path, worker: str, part_number: int) -> Path:
 
 
 def warm_up() -> None:
-    """Write one turn to memory before the load: the first table of a process holds the GIL for about 30 ms.
-
-    Also set Arrow's memory pool to that of the C library: Arrow's own pools keep about 30 MB more after a part.
-    """
-    pa.set_memory_pool(pa.system_memory_pool())
+    """Write one turn to memory before the load: the first table of a process holds the GIL for about 30 ms."""
     columns = TurnColumns()
     columns.append(TurnRecord("", "", 0, "", "", "measure", 0, 0, event_ns=array("q", [0])))
     pq.write_table(to_table(columns, Anchor(0, 0), ""), pa.BufferOutputStream(), compression="lz4")

@@ -13,6 +13,7 @@ from random import Random
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 from inferload.scenario.schema.agent import MIN_SUMMARY_TOKENS, SUMMARY_REQUEST_TOKENS, TIME, Agent, Prefix, Tool
 from inferload.scenario.schema.distributions import draw_count
@@ -28,8 +29,7 @@ AnswerScript = Generator[Ask | Fork, Sent, TurnReply]
 Pause = Literal["think", "tool"]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedCall:
+class PlannedCall(Struct, frozen=True):
     """Planned tool call. `retry`: number of failed attempts before it."""
 
     tool: Tool
@@ -39,8 +39,7 @@ class PlannedCall:
     retry: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedStep:
+class PlannedStep(Struct, frozen=True):
     """All values drawn for one answer, including those that it does not use."""
 
     content_tokens: int
@@ -89,8 +88,7 @@ def stamped(pieces: tuple[Piece, ...], prefix: Prefix, index: int) -> tuple[Piec
     return (time, *pieces) if prefix.where == "start" else (*pieces, time)
 
 
-@dataclass(frozen=True, slots=True)
-class SeededStreams:
+class SeededStreams(Struct, frozen=True):
     """Independent random number streams by purpose: draws from one stream do not change another."""
 
     seed: str

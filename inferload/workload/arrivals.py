@@ -7,9 +7,10 @@ of the load; no clock is read here.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import count, islice
 from math import inf
+
+from msgspec import Struct
 
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
@@ -28,16 +29,14 @@ def share(total: int, worker: int, workers: int) -> int:
     return total // workers + (worker < total % workers)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """Start of session `index` of the run, in seconds since the start of the load."""
 
     index: int
     due_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class _RateChange:
+class _RateChange(Struct, frozen=True):
     """Rate from `at_s` on, with the unit time and the integral of the curve at that time."""
 
     at_s: float

@@ -2,13 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from random import Random
 from typing import Any, Literal, TypeVar
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from inferload.base.numbers import percent
@@ -224,8 +224,7 @@ class DocumentPool:
 Note = Literal["stopped", "truncated", "compacted"]
 
 
-@dataclass(frozen=True, slots=True)
-class FittedRequest:
+class FittedRequest(Struct, frozen=True):
     """History and question within the limit. `question` None: the session ends."""
 
     history: tuple[Message, ...]
@@ -233,8 +232,7 @@ class FittedRequest:
     note: Note | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NextRequest:
+class NextRequest(Struct, frozen=True):
     """Next request without a limit. `history`: alternating questions and answers."""
 
     head: tuple[Message, ...]

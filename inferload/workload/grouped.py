@@ -2,16 +2,15 @@
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Grouped:
+class Grouped(Struct, frozen=True):
     """Rows of several columns; group g has the rows firsts[g] : firsts[g + 1]."""
 
     rows: Ints

@@ -18,7 +18,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -26,6 +25,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from inferload.base.errors import UsageError
 from inferload.scenario.files import catalog, data_files
@@ -40,8 +40,7 @@ MessageDict = Mapping[str, Any]  # message in the format of the chat API
 _MOST_PAUSE_S = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(Struct, frozen=True):
     """Next request of an agent. `messages`: new messages in the format of the chat API, appended to the conversation.
 
     `tools`: tool definitions in the same format. `output_tokens` None: the scenario's. `pause_s`: pause in addition to the
@@ -144,8 +143,7 @@ def _module_of_file(file: str, origin: str) -> ModuleType:
     return module
 
 
-@dataclass(frozen=True, slots=True)
-class _Next:
+class _Next(Struct, frozen=True):
     """Checked and converted result of a step."""
 
     messages: tuple[Message, ...]

@@ -2,11 +2,12 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from itertools import accumulate, count
 from pathlib import Path
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from inferload.base.errors import UsageError
 from inferload.base.on_use import OnUse

@@ -1,7 +1,8 @@
 """Evidence of windows, by the names of fields of any of its parts."""
 
-from dataclasses import fields, replace
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
 
@@ -14,8 +15,7 @@ def window_evidence(scrapes: Scrapes, lasts_s: float = 30.0, **figures: Any) -> 
 def changed(evidence: WindowEvidence, **figures: Any) -> WindowEvidence:
     """Return the evidence with other figures."""
     own = {}
-    for part in fields(evidence):
-        known = getattr(evidence, part.name)
-        inner = {name: figures.pop(name) for name in getattr(known, "__slots__", ()) if name in figures}
-        own |= {part.name: replace(known, **inner)} if inner else {}
+    for part, known in asdict(evidence).items():
+        inner = {name: figures.pop(name) for name in getattr(known, "__struct_fields__", ()) if name in figures}
+        own |= {part: replace(known, **inner)} if inner else {}
     return replace(evidence, **own, **figures)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from inferload.figures import client_figures, server_figures
 from inferload.figures.limits import gate_grammar
@@ -16,8 +17,7 @@ _FORM = re.compile(r"(?P<gate>.*\S)\s+for\s+(?P<count>\d{1,9})(?P<unit>[sm])\s*"
 _SECONDS = {"s": 1, "m": 60}
 
 
-@dataclass(frozen=True, slots=True)
-class AbortCondition:
+class AbortCondition(Struct, frozen=True):
     """Condition that stops the run once the gate's comparison is true over the last `span_s` seconds."""
 
     text: str

@@ -6,10 +6,10 @@ A limit is a row of `SLO_MEASURES`. The keys of `slo` in a scenario, the judgeme
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
+from msgspec import Struct, field
 
 from inferload.base.clock import NS_PER_MS
 from inferload.base.numbers import listed, number
@@ -22,8 +22,7 @@ from inferload.turns.states import FAILED, UNFINISHED
 Judge = Callable[[TurnBatch, float, str], tuple[Bools, Bools]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SloMeasure:
+class SloMeasure(Struct, frozen=True, kw_only=True):
     """Measure of a turn that an SLO can limit.
 
     `text`: definition in the scenario's reference. `title`: in tables; empty: that of the figure. `from_plan`: in an open loop it
@@ -100,8 +99,7 @@ LIMITS = MappingProxyType({row.figure.key: row.title or row.figure.title for row
 FROM_PLAN = listed([row.figure.title for row in SLO_MEASURES if row.from_plan])
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """Result of each turn. `missed`: turns by limit that they missed, or by FAILED or UNFINISHED. `known`: with a known result."""
 
     missed: Mapping[str, Bools]
@@ -113,8 +111,7 @@ class Judged:
         return self.known & ~_any(self.missed, len(self.known))
 
 
-@dataclass(frozen=True, slots=True)
-class Slo:
+class Slo(Struct, frozen=True):
     """Limits per turn in ms by key, all inclusive. `from_plan`: those of `FROM_PLAN` count from the planned instant."""
 
     limits: Mapping[str, float] = field(default_factory=dict)

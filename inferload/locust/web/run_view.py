@@ -1,9 +1,11 @@
 """Order, filter and trend of the run list, chosen by the query of the page. No I/O."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Self
 from urllib.parse import urlencode
+
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from inferload.base.numbers import short
 from inferload.results.run_list import FIGURES, ListedRun
@@ -14,8 +16,7 @@ _LONGEST = 200  # characters of a query value
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 180, 12, 12, 12, 12
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """Run in a trend. `x`, `y`: in the drawing."""
 
     run: ListedRun
@@ -24,8 +25,7 @@ class Point:
     y: float
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(Struct, frozen=True):
     """A figure over the runs of a scenario, by their start. `left_out`: runs without a valid value."""
 
     points: tuple[Point, ...]
@@ -42,8 +42,7 @@ class Trend:
         return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
+class RunView(Struct, frozen=True):
     """Selection of runs. `figure`, `scenario` (the series of its runs): of the trend; empty: no trend."""
 
     text: str = ""
@@ -89,7 +88,7 @@ class RunView:
     def query(self) -> str:
         """Return the query of the view."""
         order = "descending" if self.descending else "ascending"
-        values = {**asdict(self), "order": order}
+        values = {**structs.asdict(self), "order": order}
         del values["descending"]
         return urlencode({name: value for name, value in values.items() if value})
 

@@ -2,9 +2,9 @@
 each answer, all over the whole run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from inferload.base import rundir
@@ -40,8 +40,7 @@ _TEMPLATE_TOKENS = 64
 _ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, because the server does not report it: see cache.block_size"
 
 
-@dataclass(slots=True)
-class CacheFigures:
+class CacheFigures(Struct):
     """Figures of one run, and the infinite cache at its end (None: turn records are missing)."""
 
     block: Cache

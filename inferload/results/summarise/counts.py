@@ -4,11 +4,11 @@ The summary is a function of this file, the turn records and the scrapes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct, field, structs
 
 from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, Anchor
@@ -27,8 +27,7 @@ from inferload.workload.content.data import DataContext
 Arm = Literal["cold", "warming", "warm"]
 
 
-@dataclass(frozen=True, slots=True)
-class EndedWorker:
+class EndedWorker(Struct, frozen=True):
     """One worker. Offsets: its clocks minus the master's. `uncertainty_ns`: of `offset_ns`; None in the master's process."""
 
     name: str
@@ -74,8 +73,7 @@ class EndedWorker:
         return "unknown cause"
 
 
-@dataclass(frozen=True, slots=True)
-class Others:
+class Others(Struct, frozen=True):
     """Requests other than turns, and exceptions of tasks, counted by Locust over the whole run.
 
     `by_name`: requests by type and name. `first`: text of the first exception. `messages`: exceptions by text.
@@ -101,16 +99,14 @@ class Others:
         return Exceptions(count=self.raised, first=self.first, by_message=by_message)
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(Struct, frozen=True):
     """The run before, on the same server, with the same sessions. `folder`: in the same directory as this run's."""
 
     arm: Arm
     folder: str
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True, dict=True):
     """What was to be sent. `origin`: of the scenario, base of the paths of data files; `data_wire`: facts about its data."""
 
     scenario_text: str
@@ -128,8 +124,7 @@ class Plan:
         return DataContext.from_wire(self.data_wire, self.origin)
 
 
-@dataclass(frozen=True, slots=True)
-class Prompts:
+class Prompts(Struct, frozen=True):
     """What separates and lengthens prompts. `salts`: every target supports `cache_salt`."""
 
     salt: str
@@ -138,8 +133,7 @@ class Prompts:
     template: ChatTemplate
 
 
-@dataclass(frozen=True, slots=True)
-class Servers:
+class Servers(Struct, frozen=True):
     """Where turns were sent. `metrics_targets`: whose metrics pages were scraped."""
 
     targets: tuple[str, ...]
@@ -147,16 +141,14 @@ class Servers:
     metrics_targets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """Place of the run among the passes of its specification."""
 
     arm: Arm
     earlier: Earlier | None
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(Struct, frozen=True):
     """Course of the load. Instants are on the master's monotonic clock."""
 
     anchor: Anchor
@@ -170,8 +162,7 @@ class Course:
         return sum(lasted_s(window) for window in self.windows if window.phase == phase)
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
+class Workers(Struct, frozen=True):
     """Workers at the end. `complete`: all that were not lost drained in time."""
 
     workers: tuple[EndedWorker, ...]
@@ -200,8 +191,7 @@ class Workers:
         return self.complete and not missing and not self.lost_records
 
 
-@dataclass(frozen=True)
-class Totals:
+class Totals(Struct, frozen=True, dict=True):
     """Sums of all workers' reports, and what Locust counted."""
 
     tallies_wire: Any
@@ -227,24 +217,21 @@ class Totals:
         return errors
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
+class Policies(Struct, frozen=True):
     """How the results are judged."""
 
     inconclusive: gates.Policy
     policy: outcome.Policy
 
 
-@dataclass(frozen=True, slots=True)
-class Defects:
+class Defects(Struct, frozen=True):
     """What the files and figures of the run lack."""
 
     write_errors: tuple[str, ...]  # files of the run, beside its turn records, that could not be written
     adaptations_left_out: tuple[str, ...]  # of Locust, without which figures can be wrong: name and consequence
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Counts of a run that has ended. `run` is the summary's block; the document has the fields of all other parts side by side."""
 
     run: Run
@@ -276,7 +263,7 @@ class Counts:
 
     def to_wire(self) -> dict[str, Any]:
         """Return a JSON document."""
-        run, *parts = (msgspec.to_builtins(getattr(self, part.name)) for part in fields(self))
+        run, *parts = map(msgspec.to_builtins, structs.astuple(self))
         document: dict[str, Any] = {"run": run}
         for part in parts:
             document |= part

@@ -1,6 +1,5 @@
 """Summary of a run directory, from its counts, its scrapes and, if complete, its turn records."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -127,7 +126,7 @@ def _input(
     entries = window_figures.entries(at_servers)
     growths = _growths(run, turns)
     itl_ms = server_figures.ITL.number(ServersWindow(at_servers))
-    facts = dataclasses.replace(_facts(run, turns, entries, cache), growth=worst(growths), server_itl_ms=itl_ms)
+    facts = replace(_facts(run, turns, entries, cache), growth=worst(growths), server_itl_ms=itl_ms)
     judged = validity.judge(phase_evidence.evidence_by_phase(run.totals.tallies, run.totals.health, windows, facts))
     scenario, aborted = run.plan.scenario, run.course.aborted
     return SummaryInput(
@@ -197,7 +196,7 @@ def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: Cache
         adaptations_left_out=run.defects.adaptations_left_out,
         readers=[worker.readers for worker in run.workers.workers],
     )
-    return dataclasses.replace(
+    return replace(
         known,
         server_restarts=round(sum(restarts)) if restarts else None,
         scrape_gap=_scrape_gap(entries),

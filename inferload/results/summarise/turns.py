@@ -1,11 +1,11 @@
 """Turn records of a run for its summary. They are read in batches, so that memory hardly grows with the run."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil
 from zlib import crc32
 
 import numpy as np
+from msgspec import Struct
 
 from inferload.base.arrow import pa, pc
 from inferload.results.open_run import OpenRun
@@ -20,8 +20,7 @@ PART_TURNS = 1_000_000
 CLASS_COLUMNS = ("class", "pause", "final")
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
+class Turns(Struct, frozen=True):
     """Turns of a run whose records are all in its directory. `values`: of the measure with the most values."""
 
     files: TurnFiles

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from inferload.base.numbers import number
 from inferload.figures.client_figures import LEAST_DELAY_MS
@@ -19,8 +20,7 @@ _IN_FLIGHT_APART = 1.0
 _SESSIONS_APART = 3  # sessions at the two ends of a window may be counted in either phase
 
 
-@dataclass(frozen=True, slots=True)
-class ScrapeGap:
+class ScrapeGap(Struct, frozen=True):
     """Longest time without a scrape of a server in a window, and the longest allowed time."""
 
     target: str
@@ -28,8 +28,7 @@ class ScrapeGap:
     limit_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """Evidence of one phase. None: not known; no reason results from it."""
 
     phase: Phase

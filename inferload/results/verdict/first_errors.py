@@ -7,11 +7,11 @@ number is bounded so that the result does not depend on the order of the errors 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from inferload.base.clock import NS_PER_S
 from inferload.results.documents import summary_document
@@ -29,8 +29,7 @@ Kind = tuple[str, int | None, str]
 RequestKind = tuple[str, str]  # Locust's type and name
 
 
-@dataclass(frozen=True, slots=True)
-class FirstError:
+class FirstError(Struct, frozen=True):
     """First failed turn of a kind, or first failed request of a name. `at_ns`: its end, monotonic.
 
     A remark has neither status nor class of turns. `request`: of a request that is not a turn, which has only this as its kind.
@@ -102,7 +101,7 @@ class FirstErrors:
         errors = self.errors
         new = [error for error in errors if error not in self._taken]
         self._taken = set(errors)
-        return [asdict(error) for error in new]
+        return [structs.asdict(error) for error in new]
 
     def absorb(self, wire: Sequence[Any], offset_ns: int = 0) -> None:
         """Add errors in wire form; ValueError if they are not. `offset_ns`: their clock minus this one."""
@@ -111,7 +110,7 @@ class FirstErrors:
 
     def to_wire(self) -> list[Any]:
         """Return plain values, for a message or a file."""
-        return [asdict(error) for error in self.errors]
+        return [structs.asdict(error) for error in self.errors]
 
     @property
     def errors(self) -> list[FirstError]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from inferload.base.numbers import duration, number
 from inferload.figures.limits.gate import Gate
@@ -22,8 +23,7 @@ ABOVE = ((3.0, 1.5), (10.0, 0.0))
 _MEAN_AS_Q = 0.95  # few slow samples move a mean as they move this percentile
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """Answer of a gate. `note`: what the ground is, or what is missing; None if the interval says it."""
 
     answer: Answer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from inferload.base.numbers import plural, short
 from inferload.results.documents.summary_document import Results
@@ -20,8 +21,7 @@ WORKERS_ENDED = "the end of every worker"  # cause of an early end: each worker 
 SIGNAL_CODES = {"Ctrl-C": 130, "SIGTERM": 143, "SIGHUP": 143}
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """Exit codes that the options of a run change."""
 
     on_invalid_warns: bool = False
@@ -29,8 +29,10 @@ class Policy:
     failed_code: int = FAILED  # of failed turns, requests and tasks, where no gate failed
 
 
-@dataclass(frozen=True, slots=True)
-class Early:
+_USUAL = Policy()
+
+
+class Early(Struct, frozen=True):
     """End of a run before its planned end.
 
     `by`: signal or event that ended it. `phase`: current phase at the end, None before the load. `after_s`: duration of
@@ -52,7 +54,7 @@ class Early:
         return f"stopped early by {self.by} {when}: nothing was measured"
 
 
-def judge(results: Results, early: Early | None = None, policy: Policy = Policy()) -> Outcome:
+def judge(results: Results, early: Early | None = None, policy: Policy = _USUAL) -> Outcome:
     """Return the outcome of a run. `early`: None if the run reached its planned end."""
     verdict = results.verdict
     measurement = verdict.measurement

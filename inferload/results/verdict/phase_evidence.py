@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from inferload.base.clock import NS_PER_MS, NS_PER_S
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, TURNS, streamed_tokens, typical_gap_ms
@@ -26,8 +28,7 @@ _CONNECT_TURNS = 2  # iterations of the event loop per connection: start of conn
 _UPLOAD_MS = 5.0  # a longer upload waited for the socket, and so for the event loop
 
 
-@dataclass(frozen=True, slots=True)
-class RunFacts:
+class RunFacts(Struct, frozen=True):
     """Facts besides tallies and health: fields of `Evidence`, of the measure phase, whenever they happened. None: not known."""
 
     stamps: Stamps | None
@@ -50,7 +51,7 @@ class RunFacts:
     @property
     def known(self) -> dict[str, Any]:
         """Fields of `Evidence`."""
-        return {fact.name: getattr(self, fact.name) for fact in fields(self)}
+        return structs.asdict(self)
 
 
 def client_facts(

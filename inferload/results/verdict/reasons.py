@@ -1,8 +1,9 @@
 """Rules of a measurement's validity: each compares a value of the evidence with two limits."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
@@ -15,8 +16,7 @@ Level = Literal["suspect", "invalid"]
 Cause = Literal["client", "server", "overload"]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Rule with the limits of its two levels (None: no such level), its meaning and its remedy.
 
     A value above the limit breaks it; if `below` is set, a value below it. `if_idle`: remedy if no worker used half a core.

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from inferload.results.documents.verdict_document import Reason, Verdict
 from inferload.results.verdict.evidence import Evidence
@@ -17,8 +18,7 @@ from inferload.turns.record import Phase
 Measurement = Literal["valid", "suspect", "invalid"]
 
 
-@dataclass(frozen=True, slots=True)
-class SoFar:
+class SoFar(Struct, frozen=True):
     """Verdict of a run in progress: what its measurement would be if it ended now, by the rules that do not need its end."""
 
     measurement: Measurement

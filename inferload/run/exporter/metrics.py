@@ -4,8 +4,9 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
 
 from inferload.figures.turn_figures import HEADLINES, ITL, TPOT, TTFT, TurnFigure
 from inferload.results.documents.verdict_document import State
@@ -31,8 +32,7 @@ _BUCKET_NOTE = "A bucket may include values up to 0.51 % above its bound."
 Values = Mapping[tuple[str, ...], float]  # by the values of a metric's additional labels
 
 
-@dataclass(frozen=True, slots=True)
-class RunState:
+class RunState(Struct, frozen=True):
     """State of a run at a scrape. `started`: (phase, class) that have series from the beginning, with the value 0."""
 
     run_id: str
@@ -53,8 +53,7 @@ class RunState:
     redact: Callable[[str], str] = str  # removes secrets from label values
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSpec:
+class MetricSpec(Struct, frozen=True):
     """One metric. `scope`: records that have their own series. `more`: additional labels.
 
     `read` returns the values of a record of the scope (RunState, Tally, ClientHealth); of a histogram, its sketch in ms.

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from inferload.base.numbers import number, percent
 from inferload.figures import server_figures as figures
@@ -47,8 +48,7 @@ _RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED = (
 _QUEUED = "queued"  # without a cause that can be stated during the run
 
 
-@dataclass(frozen=True, slots=True)
-class ClientFigures:
+class ClientFigures(Struct, frozen=True):
     """Client side of a second: figures of the last seconds, and the number of turns that failed since the second before."""
 
     gap_ms: float | None = None
@@ -58,8 +58,7 @@ class ClientFigures:
     failed: int = 0
 
 
-@dataclass(slots=True)
-class LiveDiagnosis:
+class LiveDiagnosis(Struct):
     """Diagnosis of one server. `add` takes one scrape per second; without waiting requests nothing is stated."""
 
     max_num_seqs: int | None = None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from inferload.base.clock import NS_PER_S
 from inferload.figures.rate_figures import ATTAINMENT, EVENTS_PER_ARRIVAL, typical_gap_ms
@@ -34,8 +35,7 @@ _COMPARED = "compared with the other servers over the last scrapes"
 FAILED = "failed:"  # prefix of the columns of failures per second, by class of failure
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(Struct, frozen=True):
     """State at the end of a second. `scrapes`: newest line of the scraper by target."""
 
     in_flight: int
@@ -44,8 +44,7 @@ class Instant:
     scrapes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Target:
+class _Target(Struct):
     """Scrapes of a target in the rolling span, oldest first, as (seconds since the load began, gauges).
 
     `replicas`: servers behind its address; of several, nothing is shown.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from inferload.results.rolling_stats import SPAN_S, Recent
 from inferload.turns.client_health import HealthSet
@@ -14,8 +15,7 @@ MOST_CLASSES = 12  # with figures of their own; turns of further classes are onl
 MINUTE_S = 60
 
 
-@dataclass(slots=True)
-class _ClientSecond:
+class _ClientSecond(Struct):
     """Client delays and CPU time of the reports of a second. `cpu_ns`, `wall_ns`: by worker."""
 
     number: int

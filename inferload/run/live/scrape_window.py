@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from inferload.figures.server_formulas import UNKNOWN, Floats, Reading, Statistic
 
@@ -15,8 +15,7 @@ Values = Mapping[str, float]
 _SHORTEST_S = 1.0  # between two scrapes; the wall clock can step back
 
 
-@dataclass(frozen=True, slots=True)
-class LiveWindow:
+class LiveWindow(Struct, frozen=True):
     """Scrapes of one server, oldest first, as (seconds, values). A scrape without an answer has no values."""
 
     scrapes: Sequence[tuple[float, Values]]

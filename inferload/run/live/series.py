@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 Floats = npt.NDArray[np.float64]
 Values = list[float | None]
@@ -23,16 +23,14 @@ BUCKETS = 480  # of older points
 _DIGITS = 4  # significant digits of a value for a chart
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(Struct, frozen=True):
     """Consecutive points: times in seconds, and the values of each column."""
 
     t_s: list[float]
     columns: dict[str, Values]
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """Buckets of consecutive points. `t_s`: begin of each; `low`, `mean` and `high`: of the known values of each column."""
 
     t_s: list[float]
@@ -41,8 +39,7 @@ class History:
     high: dict[str, Values]
 
 
-@dataclass(slots=True)
-class _Column:
+class _Column(Struct):
     """Values of one column: recent ones, and arrays over the buckets."""
 
     recent: deque[float]

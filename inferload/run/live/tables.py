@@ -6,8 +6,9 @@ During a run they come from the workers' reports, with the formulas of the summa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from inferload.base.escaping import escaped
 from inferload.figures import server_figures
@@ -33,8 +34,7 @@ _LATER = "known after the run"
 _NOT_YET = "evaluated in the measure phase"
 
 
-@dataclass(frozen=True, slots=True)
-class SoFar:
+class SoFar(Struct, frozen=True):
     """Counts of a run in progress. `phase`: the one whose figures are displayed; `window_s`: its duration so far."""
 
     tallies: TallySet

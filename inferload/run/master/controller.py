@@ -5,16 +5,16 @@ The web UI, --headless, --autostart and the keyboard all call `runner.start` and
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
 from flask import has_request_context
+from msgspec.structs import replace
 
 from inferload.base.errors import UsageError
 from inferload.locust_adapters import runners
-from inferload.locust_adapters.process import WorkerCount
+from inferload.locust_adapters.process import CTRL_C, WorkerCount
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.verdict.outcome import WORKERS_ENDED
 from inferload.run.master.end_report import EndReport, Outcome
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CTRL_C = "Ctrl-C"
 _LOAD_BEGINS_S = 30.0
 
 

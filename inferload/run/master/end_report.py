@@ -1,8 +1,9 @@
 """End of a run, or of a start that was refused: last lines of the log, exit code, outputs for pipelines."""
 
 import logging
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from inferload.base.errors import UsageError
 from inferload.results import ci
@@ -24,8 +25,7 @@ _LEVELS: dict[State, int] = {
 _MAX_REASONS = 3  # lines of failures and reasons at the end of the log; with report and outcome its last five lines
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """Outcome of a run so far. `summaries`: of its passes by directory, of an end without load as "run"; `codes`: exit codes."""
 
     summaries: dict[str, Summary] = field(default_factory=dict)

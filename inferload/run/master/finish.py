@@ -5,11 +5,12 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, now_ns
@@ -50,8 +51,7 @@ from inferload.workload.quota import Quota
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(Struct, frozen=True):
     """Result of a run, for the next pass and the web page."""
 
     run_dir: Path

@@ -1,10 +1,10 @@
 """Live figures of a run for the web UI: one point per second, and the document that pages poll."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import gevent
+from msgspec import structs
 
 from inferload.base import rundir
 from inferload.base.clock import NS_PER_S, now_ns, wall_ns
@@ -137,7 +137,7 @@ class LiveRun:
             "draining": result is None and run.stop.is_set(),
             "over": self.over,
             "steady": run.steadiness.now,
-            "limits": [asdict(limit) for limit in self._limits],
+            "limits": [structs.asdict(limit) for limit in self._limits],
             "scraped": [MetricsUrl.parse(url).target for url in run.preflight.metrics_urls],
         }
 

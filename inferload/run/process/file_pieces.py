@@ -8,8 +8,9 @@ message therefore costs a repetition and changes nothing else.
 import hashlib
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct, structs
 
 from inferload.base.clock import NS_PER_S
 
@@ -26,8 +27,7 @@ class PieceError(ValueError):
     """A malformed piece: no sender of this version produces it."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilePiece:
+class FilePiece(Struct, frozen=True):
     """Consecutive bytes of one part. `size` and `digest` (SHA-256): of the whole part."""
 
     part: int
@@ -38,7 +38,7 @@ class FilePiece:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the fields of a message's data."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return structs.asdict(self)
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "FilePiece":

@@ -6,7 +6,8 @@ import re
 import socket
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from inferload.base.errors import UsageError
 
@@ -16,8 +17,7 @@ _ALL_INTERFACES = {_ANY, "::"}
 _SHAPE = re.compile(r"(?:(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]+)):)?(?P<port>\d{1,5})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
+class ListenAddress(Struct, frozen=True):
     """Host and port. `flag`: the option, for error messages. `host`: empty for all addresses of this machine."""
 
     flag: str

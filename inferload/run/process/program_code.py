@@ -12,12 +12,12 @@ import site
 import sys
 import sysconfig
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+from msgspec import Struct, structs
 
 from inferload.scenario.schema.agent import FILE_MODULE
 
@@ -30,8 +30,7 @@ _LAUNCHERS = ("__main__", "__mp_main__")
 CodeFile = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramCode:
+class ProgramCode(Struct, frozen=True):
     """Files of a program, sorted. `mains`: names of its locustfiles and agents; they and `files` exclude those of inferload.
 
     `loaded`: names of all files that were imported with the locustfile; a listener may import others on the master only.
@@ -59,7 +58,7 @@ class ProgramCode:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the code as data of a message."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return structs.asdict(self)
 
     @classmethod
     def from_wire(cls, data: object) -> Self:

@@ -15,8 +15,9 @@ key or a header: every process has its own.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from msgspec import Struct, field, structs
 
 from inferload.turns.record import PhaseWindow
 
@@ -37,8 +38,7 @@ DELIVERED = "inferload_delivered"
 INVALID_CALL = "inferload_invalid_call"
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """Complete description of a worker's part of a run. `offset_ns`: its monotonic clock minus the master's."""
 
     run_id: str
@@ -62,7 +62,7 @@ class Assignment:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the fields of a message's data."""
-        return asdict(self)
+        return structs.asdict(self)
 
     @classmethod
     def from_wire(cls, data: dict[str, Any]) -> "Assignment":
@@ -70,8 +70,7 @@ class Assignment:
         return cls(**data)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerReport:
+class WorkerReport(Struct, frozen=True):
     """A worker's counts since its last report. `seq` counts from 0 without a gap."""
 
     run_id: str
@@ -86,7 +85,7 @@ class WorkerReport:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the fields of a message's data."""
-        return {field: getattr(self, field) for field in self.__slots__}
+        return structs.asdict(self)
 
     @classmethod
     def from_wire(cls, data: dict[str, Any]) -> "WorkerReport":

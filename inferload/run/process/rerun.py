@@ -6,7 +6,8 @@ Python code of a rerun is that of the command line of this process, and has to b
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import MARK
@@ -21,8 +22,7 @@ from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
 
 
-@dataclass(frozen=True, slots=True)
-class CommandLine:
+class CommandLine(Struct, frozen=True):
     """Options of this process beside its user classes. `scenario`, `settings`: values of --scenario and --set."""
 
     code: LoadedCode = field(default_factory=LoadedCode)

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from inferload.base.errors import UsageError
 from inferload.client.connection.target import Target
@@ -14,8 +15,7 @@ from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.workloads import Mix
 
 
-@dataclass(frozen=True, slots=True)
-class FormValues:
+class FormValues(Struct, frozen=True):
     """Values of the start form for a scenario. `run_time_s`: None if the scenario has no time limit."""
 
     users: int
@@ -24,8 +24,7 @@ class FormValues:
     load: str
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
+class LoadOptions(Struct, frozen=True):
     """Load options of the command line, which apply to every scenario; None: the scenario's value. `scenario`: of --scenario."""
 
     users: int | None
@@ -45,8 +44,7 @@ class LoadOptions:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True):
     """Options of the command line and of the start form; None if not given. `settings`: keys of the scenario that --set changes.
 
     `loaded`: the scenario, if it has been read already.
@@ -70,8 +68,7 @@ class RunOptions:
     loaded: LoadedScenario | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunSpec:
+class RunSpec(Struct, frozen=True):
     """Specification of a run: the scenario with all overrides, targets and load."""
 
     scenario: Scenario

@@ -1,8 +1,9 @@
 """Settings of one process: credentials, TLS and paths, and the client settings that follow from them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from inferload.base.redaction import Redaction
 from inferload.base.run_options import DEFAULT_MAX_TURNS_MB
@@ -19,8 +20,7 @@ from inferload.run.process.trace_export import TraceExport
 from inferload.scenario import scenario as scenarios
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSettings:
+class ProcessSettings(Struct, frozen=True):
     """Settings that are local to a process: no message between master and workers contains them."""
 
     credentials: Credentials

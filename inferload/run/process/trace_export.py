@@ -1,8 +1,9 @@
 """Options of the export of traces: collector and sampled share of turns."""
 
-from dataclasses import dataclass
 from importlib.util import find_spec
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import without_userinfo
@@ -11,8 +12,7 @@ DEFAULT_RATIO = 0.01
 _PATH = "/v1/traces"  # of OTLP/HTTP
 
 
-@dataclass(frozen=True, slots=True)
-class TraceExport:
+class TraceExport(Struct, frozen=True):
     """Endpoint of OTLP/HTTP for traces, and the share of turns that are traced."""
 
     endpoint: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from inferload.base.errors import UsageError
 from inferload.scenario import scenario as scenarios
@@ -17,8 +18,7 @@ from inferload.scenario.schema.workloads import Mix
 _SHARED = ("request", "cache", "server")
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioClass:
+class ScenarioClass(Struct, frozen=True):
     """A user class that runs a scenario. `weight`: its part of the users."""
 
     name: str
@@ -26,16 +26,14 @@ class ScenarioClass:
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedScenario:
+class LoadedScenario(Struct, frozen=True):
     """A scenario with the changes of --set. `digest`: without these changes."""
 
     scenario: Scenario
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """The classes that run scenarios. `tasks`: other classes send turns from tasks of their own.
 
     `name`: of runs without a scenario. `default_option`: the default of --scenario; if the option has this value, the classes

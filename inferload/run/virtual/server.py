@@ -1,9 +1,10 @@
 """Simulated server on a virtual loop: its work is done when it is due, and its requests arrive between two callbacks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.deployments import Deployment
@@ -63,8 +64,7 @@ class LoopServer:
         self._plan()
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualProcess:
+class VirtualProcess(Struct, frozen=True):
     """The loop and the server of this process."""
 
     loop: Any  # a VirtualLoop: its module is loaded in virtual runs only

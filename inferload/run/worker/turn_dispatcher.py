@@ -176,7 +176,7 @@ class TurnClients:
     def __init__(self, scenario: Scenario, assignment: Assignment, own: ProcessSettings) -> None:
         if not own.origins and assignment.origins is not None:
             # A worker started without --host uses the master's list of servers that the key may be sent to.
-            own = replace(own, origins=frozenset(assignment.origins))
+            own = msgspec.structs.replace(own, origins=frozenset(assignment.origins))
         targets = [Target(**fields) for fields in assignment.targets]
         self._settings = [
             replace(client_settings(scenario, target, assignment.model, own, assignment.name), finish_reasons=known)

@@ -1,11 +1,11 @@
 """Published data sets that scenarios read, with their sources. Another data set is one more row."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class DataSet:
+class DataSet(Struct, frozen=True):
     """One published file, known by its size and SHA-256 (hex). `urls`: its sources, in the order in which they are tried."""
 
     file: str

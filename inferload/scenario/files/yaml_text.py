@@ -5,11 +5,11 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import yaml
+from msgspec import Struct, field
 
 from inferload.base.errors import UsageError
 
@@ -30,8 +30,7 @@ _SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """Error in a file: line (0: not from a text), path of keys (empty: the whole file), problem with remedy.
 
     `source`: the option that set the value; empty: the file.
@@ -58,8 +57,7 @@ class ScenarioError(UsageError):
         super().__init__("\n".join(fault.render(origin) for fault in self.faults))
 
 
-@dataclass(slots=True)
-class Parsed:
+class Parsed(Struct):
     """Parsed document, the line of each path, and the errors found.
 
     `sources`: options that replaced a value, by the value's path.

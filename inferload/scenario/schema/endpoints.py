@@ -5,15 +5,15 @@ A row has what scenarios, plans and reports say of an endpoint. Its requests and
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 # Key of a chat completion with the limit of the answer: the second one for models that refuse the first.
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """An endpoint: path, supported options, and names."""
 
     name: str  # in scenarios

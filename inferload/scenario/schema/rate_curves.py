@@ -7,14 +7,14 @@ arrival i in this drawing (inversion after Cinlar). Times are seconds since the 
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import accumulate
+
+from msgspec import Struct
 
 FOREVER = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(Struct, frozen=True):
     """Linear piece of a curve. Its times count from its own start."""
 
     lasts_s: float

@@ -5,12 +5,12 @@ Means and shares of gauges are over the scrapes of the window; counts and rates 
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from inferload.base.deployments import Deployment
 from inferload.base.numbers import whole
@@ -20,8 +20,7 @@ from inferload.figures.server_formulas import Window
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class KvBlocks:
+class KvBlocks(Struct, frozen=True):
     """KV cache of one engine. `usable`: blocks for requests, without the one that vLLM reserves; `size`: tokens of a block."""
 
     usable: float
@@ -56,8 +55,7 @@ def mean_of(values: Floats) -> float | None:
 _ROUNDING = 1e-3  # of a block: the usage is a rounded quotient
 
 
-@dataclass(frozen=True, slots=True)
-class Scrapes:
+class Scrapes(Struct, frozen=True):
     """Values at each scrape of the window; NaN if not published. `at_s`: times on the clock of the window."""
 
     at_s: Floats
@@ -73,8 +71,7 @@ class Scrapes:
         return np.nan_to_num(self.capacity) > 0
 
 
-@dataclass(frozen=True, slots=True)
-class ClientReason:
+class ClientReason(Struct, frozen=True):
     """Reason of the verdict that concerns the client. `level`: suspect or invalid."""
 
     code: str
@@ -82,8 +79,7 @@ class ClientReason:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """Configuration of the server. None: not known. `server`: engine, by the names of its metrics."""
 
     max_num_seqs: int | None = None  # per engine
@@ -97,8 +93,7 @@ class Setup:
     cache_config: Mapping[str, str] = field(default_factory=dict)  # labels of vLLM's cache_config_info
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """Figures of the server. Times are its means over requests that ended in the window."""
 
     preemptions: int | None = None
@@ -133,8 +128,7 @@ class Served:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSide:
+class ClientSide(Struct, frozen=True):
     """Figures of the client. `attributed`: of the turns that this server answered; else of those of all servers."""
 
     behind: bool = False  # turns were sent to another address than that of the metrics page
@@ -149,8 +143,7 @@ class ClientSide:
     tokens_per_event: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ItlByLoad:
+class ItlByLoad(Struct, frozen=True):
     """ITL of the client by the load. `itl_by_running`: means at the lowest and the highest third of running requests."""
 
     itl_by_running: tuple[float, float] | None = None
@@ -158,8 +151,7 @@ class ItlByLoad:
     load_ratio: float | None = None  # mean number of decoding requests over that in this second
 
 
-@dataclass(frozen=True, slots=True)
-class WholeRun:
+class WholeRun(Struct, frozen=True):
     """Figures and limits of the run. `expected_hit_rate`, `counted_hit_rate`: of the prefix caches of all servers."""
 
     expected_hit_rate: float | None = None
@@ -170,8 +162,7 @@ class WholeRun:
     missed: tuple[str, ...] = ()  # latency limits that the run missed: gates, SLO
 
 
-@dataclass(frozen=True, slots=True)
-class WindowEvidence:
+class WindowEvidence(Struct, frozen=True):
     """Evidence of a window. diagnosis.json has the fields of all parts but the scrapes side by side."""
 
     start_s: float

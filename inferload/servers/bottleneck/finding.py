@@ -1,6 +1,6 @@
 """Result of a rule of the diagnosis, and the thresholds that several rules share."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 QUEUED_SHARE = 0.2  # minimum share of scrapes with waiting requests in a queued window
 MIN_SHARE_FULL = 0.8
@@ -9,8 +9,7 @@ HIGH_KV_USAGE = 0.85
 BUSY_CLIENT = 0.85  # of a core, of one process
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Cause that holds. `weight`: rank; `sentences`: evidence with numbers; `probable`: not proven.
 
     `figures`: the evidence in a few words, for one line.

@@ -6,10 +6,10 @@ does its first span; within a phase, a span begins with the window that has anot
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct, field
 
 from inferload.servers.bottleneck.evidence import Scrapes
 from inferload.servers.bottleneck.finding import Finding
@@ -20,8 +20,7 @@ LEAST_S = 5.0  # of scrapes before a first statement
 _MOST_WINDOWS = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Time with one cause; `finding`: of its last window, None without a cause. Times are on the clock of the scrapes."""
 
     finding: Finding | None
@@ -39,8 +38,7 @@ class Span:
         return self.end_s - self.start_s
 
 
-@dataclass(slots=True)
-class History:
+class History(Struct):
     """Spans of a server, oldest first."""
 
     spans: list[Span] = field(default_factory=list)

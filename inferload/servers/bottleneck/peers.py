@@ -1,8 +1,9 @@
 """Servers of one group side by side: those that are slower than their peers. No I/O."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 from inferload.base.numbers import number
 from inferload.figures import server_figures
@@ -23,8 +24,7 @@ _COMPARED: tuple[tuple[ServerFigure, float], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """Server of a group over a window. `values`: of the compared figures, None: not known. `silent_s`: time without an answer."""
 
     target: str
@@ -39,8 +39,7 @@ class Peer:
         return cls(target, server_figures.FINISHED.number(window), values, silent_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Outlier:
+class Outlier(Struct, frozen=True):
     """Server that is slower than its peers. `text`: by which figures."""
 
     target: str

@@ -5,9 +5,10 @@ levels (Viterbi), in which each change has a cost. A change therefore needs abou
 more at a queue that comes and goes. At the costs below, requests that wait at 20 % of the scrapes or more are a queue.
 """
 
-from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log
+
+from msgspec import Struct, field
 
 from inferload.servers.bottleneck.evidence import Scrapes
 
@@ -17,8 +18,7 @@ _LEAST = 5  # scrapes of a phase; a shorter one is noise
 _COSTS = {waits: tuple(-log(share if waits else 1 - share) for share in _WAITING) for waits in (True, False)}
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """Time with a queue, or without one, from a scrape on. `first`: number of this scrape."""
 
     queued: bool
@@ -27,8 +27,7 @@ class Phase:
     before: "Phase | None" = None
 
 
-@dataclass(slots=True)
-class QueuePhases:
+class QueuePhases(Struct):
     """Phases up to the newest scrape."""
 
     count: int = 0

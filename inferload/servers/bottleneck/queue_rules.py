@@ -5,9 +5,8 @@ request was preempted in this step, or the head waits for something other than c
 the fifth.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from inferload.base.numbers import number, percent
 from inferload.servers.bottleneck.evidence import Floats, Served, WindowEvidence, mean_of
@@ -87,8 +86,7 @@ def _usage(usage: float | None) -> str:
     return "KV-cache usage is not known" if usage is None else f"KV-cache usage was {percent(usage)} in these"
 
 
-@dataclass(frozen=True, slots=True)
-class _Heads:
+class _Heads(Struct, frozen=True):
     """Blocks that the head of the queue needs, and free blocks, at each queued scrape at which both are known."""
 
     needed: Floats

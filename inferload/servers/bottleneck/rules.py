@@ -1,9 +1,10 @@
 """Rules of the diagnosis: a pure function for each cause. The thresholds are set by judgement."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
@@ -20,8 +21,7 @@ _BUSY_FRONT_END = 0.9  # of a core
 _BETWEEN_WEIGHT = 2.7
 
 
-@dataclass(frozen=True, slots=True)
-class CauseRule:
+class CauseRule(Struct, frozen=True):
     """Cause and its test. `looks_like`, `limits`: documentation; `judge`: returns the finding, None if the cause does not hold."""
 
     code: str
@@ -375,8 +375,7 @@ def between(evidence: WindowEvidence) -> list[Finding]:
     return [finding for finding in findings if finding is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class WindowDiagnosis:
+class WindowDiagnosis(Struct, frozen=True):
     """Findings of a window, by descending weight."""
 
     evidence: WindowEvidence

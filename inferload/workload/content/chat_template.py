@@ -5,8 +5,9 @@ last one. A template that works differently, for example one that moves the syst
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from inferload.workload.content.messages import Role
 from inferload.workload.content.prompts import shared_length
@@ -18,8 +19,7 @@ Ids = tuple[int, ...]
 _ONE, _OTHER = "apple", "music"  # texts that differ in every token: shared ids belong to the template
 
 
-@dataclass(frozen=True, slots=True)
-class ChatTemplate:
+class ChatTemplate(Struct, frozen=True):
     """Token ids before the text of the first message (`first`), of later ones (`opens`), after it (`closes`), and at the end.
 
     By role; unknown roles use those of the user. `exactness`: exact: verified on whole chats; approximate: the verification

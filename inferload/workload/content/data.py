@@ -6,17 +6,17 @@ which checks its own data against them before the load starts.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from inferload.base.errors import UsageError
 from inferload.workload.content.script import Script
 
 
-@dataclass(frozen=True, slots=True)
-class DataFindings:
+class DataFindings(Struct, frozen=True):
     """Findings of the master on the data of one class. `digest` None: no file. `chars_per_token`: measured on the server."""
 
     digest: str | None = None
@@ -24,8 +24,7 @@ class DataFindings:
     error: float | None = None  # mean relative error of the token counts of the measured texts
 
 
-@dataclass(frozen=True, slots=True)
-class DataContext:
+class DataContext(Struct, frozen=True):
     """Context for opening data: scenario file, seed, and findings of the master by class."""
 
     origin: str = ""  # scenario file, for relative paths

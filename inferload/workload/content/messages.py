@@ -5,10 +5,10 @@ A plan needs no text: equal pieces are equal text, so pieces alone determine the
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -38,8 +38,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
         return Piece(self.key, tokens, literal, self.whole or self.tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """Tool call of the assistant; `arguments` is JSON."""
 
     call_id: str

@@ -70,15 +70,13 @@ class TurnReply(msgspec.Struct, frozen=True):
         return Message("assistant", (piece,), self.reasoning if keep_reasoning else "", self.tool_calls)
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
+class Fork(msgspec.Struct, frozen=True):
     """Named scripts that run concurrently; the forking script continues when all have ended."""
 
     children: tuple[tuple[str, "Script"], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """Call that runs in a thread. A plan ends at the first one that is not `pure`.
 
     Its time counts as part of the pause before the next turn; the wait for a thread counts as lag of that turn. An exception
@@ -91,8 +89,7 @@ class Work:
     pure: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Worked:
+class Worked(msgspec.Struct, frozen=True):
     """Result of a Work."""
 
     value: Any

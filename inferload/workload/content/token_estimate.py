@@ -1,8 +1,9 @@
 """Estimated token counts of literal text, by characters per token: assumed, or measured on a server."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from inferload.base.numbers import number, percent
 from inferload.workload.content.data import DataFindings
@@ -15,8 +16,7 @@ SAMPLES = 32
 SAMPLE_CHARS = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class Counting:
+class Counting(Struct, frozen=True):
     """Method of counting tokens. `error`: mean relative error of the count of one text; None: not measured."""
 
     how: Literal["exact", "measured", "given", "assumed"]

@@ -5,7 +5,8 @@ The figures are those of the drawn sessions of the seed within the phases of the
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from inferload.base.numbers import duration, listed, number, plural, spread, with_noun
 from inferload.figures.limits.slo import limits_text
@@ -32,8 +33,7 @@ SAMPLE_TURNS = 8_000  # drawing ends after the session that reaches so many turn
 Row = tuple[str, list[str]]  # a title and its lines
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(Struct, frozen=True):
     """Values of the drawn sessions; tokens without the chat template."""
 
     sessions: int
@@ -67,8 +67,7 @@ def expected(sessions: Sequence[PlannedSession]) -> Expected:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Plan of a scenario: its rows, some of them without lines, and the values of the drawn sessions."""
 
     rows: tuple[Row, ...]

@@ -1,10 +1,11 @@
 """First turns of a run, and turns with a history, for the checks before its load: with the texts of the plan, or in short."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from inferload.scenario.scenario import Scenario
 from inferload.workload.content.images import picture_url
@@ -20,8 +21,7 @@ _PICTURE_PX = 64
 PLAIN = Ask((Message("user", (_WORD,)),), 1)
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryTurn:
+class HistoryTurn(Struct, frozen=True):
     """A turn that carries earlier answers. `number`: in the outline of session `index`, from 0."""
 
     ask: Ask
@@ -39,8 +39,7 @@ class HistoryTurn:
         return turns[self.number].ask if len(turns) > self.number else self.ask
 
 
-@dataclass(frozen=True, slots=True)
-class FirstAsk:
+class FirstAsk(Struct, frozen=True):
     """First turn of a class.
 
     `planned_tokens`: of its prompt, without the chat template; None: unknown. `then`: a turn of the class with a history; None:

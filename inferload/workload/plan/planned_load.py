@@ -4,9 +4,10 @@ The plan assumes one worker, no failed turns, and answers that take no time; use
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice, takewhile
 from math import inf
+
+from msgspec import Struct
 
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.workloads import Mix
@@ -15,16 +16,14 @@ from inferload.workload.content.script import PlannedTurn, outline
 from inferload.workload.sessions import Sessions
 
 
-@dataclass(frozen=True, slots=True)
-class SampleSize:
+class SampleSize(Struct, frozen=True):
     """Limit of drawn sessions: drawing ends after so many sessions, or with the session that reaches so many turns."""
 
     sessions: int
     turns: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedSession:
+class PlannedSession(Struct, frozen=True):
     """Drawn session. `sent`: its turns that start before the end of the run."""
 
     index: int
@@ -39,8 +38,7 @@ class PlannedSession:
         return max((turn.at_s for turn in self.turns), default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedLoad:
+class PlannedLoad(Struct, frozen=True):
     """Sessions of a run. `session_count`, `turn_count`: about those of the measure phase.
 
     None: not known before the run, or the run has no end. `whole`: all sessions are drawn.

@@ -1,8 +1,9 @@
 """Length of a prompt as the server counts it, held against the plan. No I/O."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from inferload.workload.content.chat_template import ChatTemplate
 from inferload.workload.content.messages import Message, Piece
@@ -21,8 +22,7 @@ _BOTH = "has {counted} prompt tokens by the server, {planned} by the plan"
 _UNCHECKED = "the length of its prompt ({planned} planned) is not checked"
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     """Words of a finding. `noted`: it is a remark in the log and the results."""
 
     text: str
@@ -42,8 +42,7 @@ _ROWS: dict[Finding, _Row] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PromptLength:
+class PromptLength(Struct, frozen=True):
     """Tokens of the prompt of one first turn: planned, and counted by the server. None: unknown.
 
     `unchecked`: why it has no count, although it was sent in full.

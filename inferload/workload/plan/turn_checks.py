@@ -1,7 +1,8 @@
 """Checks of planned turns against the context length of the server's model and the scenario's endpoint."""
 
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from inferload.base.errors import UsageError
 from inferload.scenario.scenario import Scenario
@@ -15,8 +16,7 @@ _SESSIONS_PER_CLASS = 5
 _SENDABLE_SESSIONS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class TooLong:
+class TooLong(Struct, frozen=True):
     """Planned turn longer than the context of the model, without tools and chat template."""
 
     session: int

@@ -8,8 +8,9 @@ Assumptions: two different texts differ in their first token, and a cached block
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate, Ids
 from inferload.workload.content.messages import Message, Piece, Role
@@ -190,8 +191,7 @@ def tokens_of(row: Sequence[Span]) -> int:
     return sum(span.tokens for span in row)
 
 
-@dataclass(slots=True)
-class Hits:
+class Hits(Struct):
     """Sums over turns, in tokens. `cached`: input tokens that an unbounded cache serves."""
 
     turns: int = 0
@@ -217,8 +217,7 @@ class Hits:
         return self.cached / self.cacheable if self.cacheable else None
 
 
-@dataclass(slots=True)
-class PlannedHits:
+class PlannedHits(Struct):
     """Expected hits of a plan: sessions one after another, answers of the planned lengths, re-tokenized to the same tokens.
 
     The order of the sessions determines which of them hits a prefix, but not the total.

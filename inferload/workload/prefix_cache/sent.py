@@ -5,7 +5,9 @@ assumed to be the same; of an answer with another count no token is expected to 
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+
+from msgspec import Struct, field, structs
 
 from inferload.turns.record import CANCELLED
 from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate
@@ -14,8 +16,7 @@ from inferload.workload.isolation import Isolation
 from inferload.workload.prefix_cache.expected import Hits, Layout, PrefixTree, Span, computed_answer, tokens_of
 
 
-@dataclass(frozen=True, slots=True)
-class SentTurn:
+class SentTurn(Struct, frozen=True):
     """Record of a turn. Prompts of different servers or models share nothing. `place`: in the order of sending. None: unknown."""
 
     input_tokens: int | None
@@ -29,16 +30,14 @@ class SentTurn:
     place: int = 0
 
 
-@dataclass(slots=True)
-class ReportedHits:
+class ReportedHits(Struct):
     """Sums over turns whose answers report cached tokens. `expected`: their expected hits. `cached`: the reported tokens."""
 
     expected: Hits = field(default_factory=Hits)
     cached: int = 0
 
 
-@dataclass(slots=True)
-class SentSums:
+class SentSums(Struct):
     """Sums over turns."""
 
     hits: Hits = field(default_factory=Hits)
@@ -62,8 +61,7 @@ class SentSums:
 _AnswerKey = tuple[Hashable, int]  # identity in the plan, and tokens that a prompt carries of it
 
 
-@dataclass(slots=True)
-class _SentSession:
+class _SentSession(Struct):
     """State of one session: layout, records of its turns, and its answers as generated and as later prompts carry them."""
 
     index: int
@@ -215,7 +213,7 @@ class RoutedCaches:
         """Add the sent turns of a session, on other servers than they were sent to. `script`: a new one of a session."""
         home = self._sessions % self.servers
         self._sessions += 1
-        staying = {name: replace(turn, server=home) for name, turn in turns.items()}
-        dealt = {name: replace(turn, server=turn.place % self.servers) for name, turn in turns.items()}
+        staying = {name: structs.replace(turn, server=home) for name, turn in turns.items()}
+        dealt = {name: structs.replace(turn, server=turn.place % self.servers) for name, turn in turns.items()}
         self._stay.session(index, script(index), isolated, staying)
         self._in_turn.session(index, script(index), isolated, dealt)

@@ -1,11 +1,11 @@
 """Interface of text sources: recorded sessions, or generated text of a given length."""
 
 import hashlib
-from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
 import msgspec
+from msgspec import Struct
 
 from inferload.workload.content.data import DataFacts
 from inferload.workload.content.messages import Message, Piece
@@ -27,8 +27,7 @@ class SourceSession(msgspec.Struct, frozen=True):
     tools: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerLengths:
+class AnswerLengths(Struct, frozen=True):
     """Answer lengths of a scenario.
 
     `planned`: the scenario sets them. `mean`: mean tokens of an answer in later requests; None: the recorded lengths.

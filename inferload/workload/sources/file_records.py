@@ -6,9 +6,10 @@ import io
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from inferload.base.errors import UsageError
 from inferload.workload.json_values import BLOCK_BYTES, LONGEST_BYTES, JsonFault, JsonValues, decode_json
@@ -16,8 +17,7 @@ from inferload.workload.packed_files import opened, unpack
 from inferload.workload.sources.parsing import is_message
 
 
-@dataclass(frozen=True, slots=True)
-class Raw:
+class Raw(Struct, frozen=True):
     """Record of a file: position and size of its bytes, and its decoded document."""
 
     start: int

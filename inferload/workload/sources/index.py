@@ -11,11 +11,11 @@ import tempfile
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from inferload.base.user_cache import user_cache
 from inferload.workload.grouped import Grouped, Ints
@@ -27,8 +27,7 @@ VERSION = 8  # of the cached format; an index of another version is rebuilt
 _GROUPED, _BY_SESSION = ("records", "texts"), ("prompts", "answers", "known", "totals", "asked", "turns")
 
 
-@dataclass(frozen=True)
-class Index:
+class Index(Struct, frozen=True):
     """Sessions of a file. Lengths are characters, or tokens if a tokenizer counted them. -1: unknown."""
 
     records: Grouped  # start and size of each record of a session

@@ -3,11 +3,12 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from inferload.base.errors import UsageError
 from inferload.scenario.files import data_files
@@ -24,8 +25,7 @@ from inferload.workload.sources.recorded import RecordedSource
 _LARGE_BYTES = 64 << 20  # reading a larger file prints a message
 
 
-@dataclass(frozen=True, slots=True)
-class FileForm:
+class FileForm(Struct, frozen=True):
     """Form of the files of a source.
 
     `records`: yields all records in order; UsageError at the first invalid one. `decoder`: returns the function that decodes the

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from inferload.scenario.schema.sources import Columns, Sampler
@@ -32,8 +32,7 @@ class Exchange(msgspec.Struct, frozen=True):
     output_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedConversation:
+class RecordedConversation(Struct, frozen=True):
     """Conversation of one record, possibly a part of a session with several records."""
 
     turns: tuple[Exchange, ...]

@@ -1,12 +1,12 @@
 """Sources of generated words, with exact token counts if those of the run's vocabulary are exact."""
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from inferload.scenario.schema.sources import PrefixRepetition, RandomLengths, VllmDraws
 from inferload.workload.content.data import DataContext
@@ -76,8 +76,7 @@ class RandomLengthSource(SyntheticSource):
         return ["single requests of random words and lengths"]
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnPrompt:
+class DrawnPrompt(Struct, frozen=True):
     """Prompt of vLLM's data set `random`: `prompt` consecutive token numbers from `start` on, and the length of its answer."""
 
     start: int

@@ -7,10 +7,11 @@ import re
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from inferload.base.errors import UsageError
 from inferload.scenario.files.data_files import sha256_of, sha256_of_all
@@ -23,8 +24,7 @@ _CHUNK = 1 << 20
 _HEAD = 1 << 16  # bytes that tell JSON lines from other JSON
 
 
-@dataclass(frozen=True, slots=True)
-class TraceFile:
+class TraceFile(Struct, frozen=True):
     """File of a trace. `base`: position of its first byte in the sequence of all files, unpacked."""
 
     name: str

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from inferload.workload.traces.otel import otel
 from inferload.workload.traces.requests import TableColumns, azure, bailian, burstgpt, mooncake, own, table
@@ -12,8 +14,7 @@ from inferload.workload.traces.turn import Parser, RecordedTurn
 from inferload.workload.traces.weka import Placed, WekaSession, in_words, observed, place, weka, weka_whole
 
 
-@dataclass(frozen=True, slots=True)
-class Nested:
+class Nested(Struct, frozen=True):
     """Reader of records that are whole sessions. Their blocks are read later, with each turn."""
 
     session: Callable[[bytes, int], WekaSession]  # (JSON of a session, its position)
@@ -23,8 +24,7 @@ class Nested:
     whole: Callable[[str, RecordedTurn], RecordedTurn]  # (JSON of a turn, turn without blocks) -> turn with blocks
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     """Properties of a format: its parser, for a table the function that returns the parser for a header, or `nested`."""
 
     name: str

@@ -5,11 +5,10 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from msgspec import MsgspecError
+from msgspec import MsgspecError, Struct, field
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import exact, plural
@@ -22,8 +21,7 @@ from inferload.workload.traces.turn import Parser, RecordedTurn, TraceFault
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class TimeWindow:
+class TimeWindow(Struct, frozen=True):
     """Window of session start times, in seconds since the trace's first time. `to_s` None: no end."""
 
     from_s: float = 0.0
@@ -42,8 +40,7 @@ _BRANCH = "branch"
 _POSITION = 3  # numbers of the position of a turn: offset of the record, its bytes, number of the turn in it
 
 
-@dataclass(slots=True)
-class _IndexedSession:
+class _IndexedSession(Struct):
     """Session while it is read. `turns`: for records that are a whole session, its turns without their blocks."""
 
     begins_s: float = 0.0

@@ -2,7 +2,8 @@
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from inferload.workload.traces.turn import (
     Parser,
@@ -106,8 +107,7 @@ def burstgpt(header: str) -> Parser:
 _UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumns:
+class TableColumns(Struct, frozen=True):
     """Names of the columns of a table. None: it has no such column."""
 
     at: str = "at_s"

@@ -6,11 +6,11 @@ whether the time of its entry is that of its start or of its result. `place` dec
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from inferload.base.numbers import plural
@@ -22,8 +22,7 @@ _DEEPEST = 20  # levels of sub-agents
 ROUNDED_S = 1.0
 
 
-@dataclass(slots=True)
-class Agent:
+class Agent(Struct):
     """Agent of a session, the main one with the path "". Times of its items are on its own clock, unless the file's are absolute.
 
     `stamp_s`: time of its entry, on the clock of the agent that started it. `background`: launched without waiting for it.
@@ -50,8 +49,7 @@ class Agent:
         return max((ended_s(turn) for turn in self.turns()), default=0.0)
 
 
-@dataclass(slots=True)
-class WekaSession:
+class WekaSession(Struct):
     """Session as parsed: its main agent, numbers of turns by recorded model, and of entries that are no requests by type."""
 
     main: Agent
@@ -89,8 +87,7 @@ def weka(text: bytes, offset: int) -> WekaSession:
     return session
 
 
-@dataclass(frozen=True, slots=True)
-class _Session:
+class _Session(Struct, frozen=True):
     block: int
     scope: str
     parsed: WekaSession
@@ -155,8 +152,7 @@ def weka_whole(text: str, turn: RecordedTurn) -> RecordedTurn:
 # -- times
 
 
-@dataclass(slots=True)
-class Placed:
+class Placed(Struct):
     """Sessions of a file on their own clocks, and what was found about the file's times."""
 
     sessions: list[list[RecordedTurn]]
@@ -234,8 +230,7 @@ def _end_vote(agent: Agent, before_s: float, next_s: float | None) -> int:
     return before - after
 
 
-@dataclass(frozen=True, slots=True)
-class _Clocks:
+class _Clocks(Struct, frozen=True):
     absolute: bool
     at_end: bool
 

@@ -179,10 +179,10 @@ def test_a_finding_from_an_unknown_max_num_seqs_is_probable() -> None:
 def test_a_finding_from_incomplete_evidence_is_probable() -> None:
     # Unknown: the maximum of running requests, and the prompt length of the first waiting request.
     unknown = changed(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.3))
-    moving = replace(unknown.scrapes, running=np.arange(40.0))
+    moving = structs.replace(unknown.scrapes, running=np.arange(40.0))
     (first, *_others) = judge(changed(unknown, scrapes=moving)).findings
     assert (first.code, first.probable) == ("prefill-bound", True)
-    full = changed(unknown, scrapes=replace(moving, kv_usage=np.full(40, 0.99)))
+    full = changed(unknown, scrapes=structs.replace(moving, kv_usage=np.full(40, 0.99)))
     (first, *_others) = judge(full).findings
     assert (first.code, first.probable) == ("kv-bound", True)
 
@@ -191,7 +191,7 @@ def test_occupied_sequence_slots_are_the_cause_before_the_kv_cache() -> None:
     full = judge(changed(QUIET, max_num_seqs=8, scrapes=scrapes(8, 3, 0.9, head=100))).findings[0]
     assert (full.code, full.probable) == ("queue-bound", True)
     running = np.where(np.arange(40) % 4 == 0, 7.0, 8.0)
-    mostly = replace(scrapes(8, 3, 0.4, head=100), running=running)
+    mostly = structs.replace(scrapes(8, 3, 0.4, head=100), running=running)
     finding = judge(changed(QUIET, max_num_seqs=8, scrapes=mostly)).findings[0]
     assert (finding.code, finding.probable) == ("queue-bound", True)
 
@@ -281,12 +281,12 @@ def test_decode_is_a_probable_cause_if_the_computed_prompt_tokens_are_unknown() 
 
 def test_scrapes_without_a_queue_length_are_not_scrapes_without_a_queue() -> None:
     half = np.where(np.arange(40) % 2, np.nan, np.where(np.arange(40) % 8, 0.0, 3.0))
-    evidence = changed(QUIET, scrapes=replace(scrapes(4, 0, 0.2), capacity=half))
+    evidence = changed(QUIET, scrapes=structs.replace(scrapes(4, 0, 0.2), capacity=half))
     assert evidence.waiting_share == 0.25
 
 
 def test_unknown_running_requests_do_not_prove_free_sequence_slots() -> None:
-    unknown = replace(scrapes(20, 6, 0.3, head=900), running=np.full(40, np.nan))
+    unknown = structs.replace(scrapes(20, 6, 0.3, head=900), running=np.full(40, np.nan))
     finding = judge(changed(QUIET, scrapes=unknown)).findings[0]
     assert (finding.code, finding.probable) == ("prefill-bound", True)
 
@@ -296,7 +296,7 @@ def test_scrapes_without_running_requests_are_not_an_idle_server(tmp_path: Path)
     (server,) = run.servers.values()
     (running,) = server.series(names.RUNNING)
     gaps = np.where(np.arange(len(running.values)) % 2, np.nan, 2.0)
-    metrics = dict(server.metrics) | {names.RUNNING: (replace(running, values=gaps),)}
+    metrics = dict(server.metrics) | {names.RUNNING: (structs.replace(running, values=gaps),)}
     servers = {server.target: replace(server, metrics=metrics)}
     (diagnosis,) = diagnosed(replace(run, servers=servers)).servers
     assert diagnosis.whole.evidence.itl.itl_by_running is None
@@ -390,7 +390,7 @@ def test_with_failed_turns_the_server_did_not_keep_up() -> None:
 
 
 def test_headroom_is_of_sequence_slots_and_kv_cache() -> None:
-    busy = replace(scrapes(30, 0, 0.4), running=np.linspace(10, 48, 40))
+    busy = structs.replace(scrapes(30, 0, 0.4), running=np.linspace(10, 48, 40))
     (finding,) = judge(
         changed(QUIET, scrapes=busy, rates="3.20 turns/s offered, 3.19/s ended", server_itl_ms=11.0)
     ).findings
@@ -407,7 +407,7 @@ def test_headroom_is_of_sequence_slots_and_kv_cache() -> None:
 
 
 def test_an_unpublished_queue_gives_no_headroom() -> None:
-    unknown = replace(scrapes(4, 0, 0.2), capacity=np.full(40, np.nan))
+    unknown = structs.replace(scrapes(4, 0, 0.2), capacity=np.full(40, np.nan))
     assert judge(changed(QUIET, scrapes=unknown)).primary is None
     (finding,) = judge(changed(QUIET, scrapes=unknown, rates="1 turns/s offered, 1/s ended")).findings
     assert not any("waited for capacity" in line for line in finding.sentences)
@@ -529,7 +529,7 @@ def test_a_metrics_page_that_stops_or_restarts_is_a_finding(tmp_path: Path) -> N
     (server,) = run.servers.values()
     count = int(np.searchsorted(run.since_start_s(server.wall_ns), 6.0))
     metrics = {
-        name: tuple(replace(series, values=series.values[:count], unusable=None) for series in several)
+        name: tuple(structs.replace(series, values=series.values[:count], unusable=None) for series in several)
         for name, several in server.metrics.items()
     }
     early = replace(server, wall_ns=server.wall_ns[:count], metrics=metrics, restarted=server.restarted[:count])

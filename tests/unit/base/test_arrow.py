@@ -44,6 +44,7 @@ WITH = """
 import sys
 from inferload.base.arrow import pa
 assert pa.array([1]).to_numpy().tolist() == [1] and "pandas" not in sys.modules
+assert pa.default_memory_pool().backend_name == "system"
 assert pa.table({"a": pa.array([1])}).to_pandas()["a"].tolist() == [1]
 import pandas as pd
 assert pa.array(pd.Series([1, 2])).to_pylist() == [1, 2]

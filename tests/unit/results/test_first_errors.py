@@ -1,9 +1,8 @@
 """First error messages: of each class of failure, HTTP status and class of turns, whichever worker had them."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from records import turns
 
 from inferload.results.documents.summary_document import FirstExample

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from array import array
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 import summary_reference
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from summaries import summarised
 from turn_reference import count_all
 

@@ -1,6 +1,5 @@
 """summary.json and the terminal tables, from turns with known figures."""
 
-import dataclasses
 import json
 import re
 from array import array
@@ -342,7 +341,7 @@ def test_a_gate_on_a_class_is_of_the_turns_of_that_class() -> None:
     assert gates[1]["value"] == pytest.approx(np.mean(exact("ttft_ms", "chat")))
     assert [gate["value"] for gate in gates[2:]] == [0, 400 / 60]
     assert queries == [("ttft_ms", "agent"), ("ttft_ms", "chat")]
-    near = build(dataclasses.replace(document, values=TurnValues(batches=batches)))["verdict"]["gates"]
+    near = build(replace(document, values=TurnValues(batches=batches)))["verdict"]["gates"]
     assert near[0]["value"] == pytest.approx(gates[0]["value"], rel=0.0025)
 
 
@@ -438,9 +437,7 @@ def test_steps_have_the_keys_of_the_document() -> None:
     for record in records:
         tallies.turn_begun("measure", record.class_name, record.step)
         count_turn(tallies, record, stepped(WINDOWS, (0, 2.5)), None)
-    summary = build(
-        dataclasses.replace(EMPTY, counted=Counted(tallies, HealthSet(), SECONDS), steps=Steps({0: 2.5, 1: 57.5}))
-    )
+    summary = build(replace(EMPTY, counted=Counted(tallies, HealthSet(), SECONDS), steps=Steps({0: 2.5, 1: 57.5})))
     assert [(step["step"], step["window_s"], step["turns"]["ok"]) for step in summary["steps"]] == [
         (0, 2.5, 50),
         (1, 57.5, 50),
@@ -452,7 +449,7 @@ def test_steps_have_the_keys_of_the_document() -> None:
 
 def test_an_empty_run_has_no_figures() -> None:
     verdict = judge(evidence_by_phase(TallySet(), HealthSet(), {}, RunFacts("kernel")))
-    summary = build(dataclasses.replace(EMPTY, verdict=verdict))
+    summary = build(replace(EMPTY, verdict=verdict))
     assert summary["verdict"]["measurement"] == "invalid"
     assert set(summary["rates"].values()) == {None}
     assert {block["count"] for block in summary["latency"].values()} == {0}
@@ -538,8 +535,8 @@ def test_the_slo_has_the_limits_of_the_classes_and_the_turns_that_missed_each() 
     limits = {"chat": {"ttft_ms": 41.0, "e2e_ms": 1.0}, "agent": {"ttft_ms": 41.0, "e2e_ms": 2.0}}
     records = [replace(record, class_name=("chat", "agent")[i % 2]) for i, record in enumerate(sixty_seconds(20))]
     document = given_by(records, Slo({"ttft_ms": 41, "e2e_ms": 1}))
-    counted = dataclasses.replace(document.counted, slo_of=lambda name: limits[name])
-    summary = build(dataclasses.replace(document, counted=counted))
+    counted = replace(document.counted, slo_of=lambda name: limits[name])
+    summary = build(replace(document, counted=counted))
     assert summary["slo"]["limits"] == {"ttft_ms": 41.0, "e2e_ms": None}
     assert {name: block["slo"]["limits"] for name, block in summary["by_class"].items()} == limits
     assert summary["slo"]["missed"]["e2e_ms"] == summary["slo"]["turns"] == 20, "in spite of a missed TTFT"
@@ -691,7 +688,7 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
     evidence = evidence_by_phase(
         counted.tallies, counted.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1)
     )
-    summary = build(dataclasses.replace(document, verdict=judge(evidence)))
+    summary = build(replace(document, verdict=judge(evidence)))
     text = details(summary)
     golden("console-invalid.txt", text)
     golden("brief-invalid.txt", brief(summary, "20/s Poisson") + "\n")

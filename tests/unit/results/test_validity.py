@@ -1,13 +1,12 @@
 """Validity: each reason at its limit, and the verdict."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec.structs import replace
 from paths import ROOT
 from records import MS, S, turn
 from turn_reference import count_turn
@@ -66,13 +65,13 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     (
         "overload",
         {"growth": KEPT_UP},
-        {"growth": structs.replace(KEPT_UP, growth_per_s=0.51, state="overloaded")},
+        {"growth": replace(KEPT_UP, growth_per_s=0.51, state="overloaded")},
         None,
     ),
     (
         "overload",
         {"growth": KEPT_UP},
-        {"growth": structs.replace(KEPT_UP, growth_per_s=5.0, state="unsettled", step=2)},
+        {"growth": replace(KEPT_UP, growth_per_s=5.0, state="unsettled", step=2)},
         None,
     ),
     ("client_delay", {"delay_p99_ms": 5.0}, {"delay_p99_ms": 5.01}, {"delay_p99_ms": 10.01}),

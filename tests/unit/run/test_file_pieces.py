@@ -2,12 +2,12 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from inferload.run.process import file_pieces
 from inferload.run.process.file_pieces import FilePiece, FlightLimit, IncomingParts, OutgoingPart, PieceError
@@ -184,7 +184,9 @@ def test_a_malformed_piece_is_refused(changes: dict[str, Any]) -> None:
 
 
 @given(
-    st.dictionaries(st.sampled_from(FilePiece.__slots__), st.one_of(st.integers(), st.binary(), st.text(), st.none()))
+    st.dictionaries(
+        st.sampled_from(FilePiece.__struct_fields__), st.one_of(st.integers(), st.binary(), st.text(), st.none())
+    )
 )
 def test_any_message_is_a_piece_or_refused(wire: dict[str, Any]) -> None:
     try:

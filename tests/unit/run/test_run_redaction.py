@@ -1,13 +1,13 @@
 """A run can be repeated from its documents whatever its headers are, and no secret is in them outside of declared addresses."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from inferload.base.clock import Anchor
 from inferload.base.redaction import LEAST, MARK, Redaction, without_userinfo

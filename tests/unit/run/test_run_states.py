@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.base.errors import UsageError
-from inferload.run.master.controller import CTRL_C, Controller
+from inferload.locust_adapters.process import CTRL_C
+from inferload.run.master.controller import Controller
 from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunEnd
 from inferload.run.master.process_end import EndState, ProcessEnd
 from inferload.run.master.stages import RunStages, Stage

@@ -1,9 +1,9 @@
 """Adaptive warm-up: it ends after a number of turns, or when TTFT is steady."""
 
 import logging
-from dataclasses import dataclass
 
 from gevent.event import Event
+from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.results.statistics.steady_state import Steadiness
@@ -16,8 +16,7 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class AdaptiveWarmup:
+class AdaptiveWarmup(Struct, frozen=True):
     """Condition that ends the warm-up of a run. `tallies` and `steadiness` are updated by the workers' reports."""
 
     phases: Phases

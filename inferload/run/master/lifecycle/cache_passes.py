@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from inferload.base import rundir
 from inferload.results.summarise.counts import Arm
@@ -12,8 +13,7 @@ from inferload.run.process.run_spec import RunSpec
 from inferload.scenario.scenario import Cache
 
 
-@dataclass(frozen=True, slots=True)
-class CachePass:
+class CachePass(Struct, frozen=True):
     """One run of a specification. `suffix`: of its directory's name. `counted`: it affects the exit code."""
 
     arm: Arm
@@ -21,8 +21,7 @@ class CachePass:
     counted: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Previous:
+class Previous(Struct, frozen=True):
     """The preceding run of the same specification, with the same server and sessions."""
 
     arm: Arm
@@ -30,8 +29,7 @@ class Previous:
     salt: str
 
 
-@dataclass(slots=True)
-class Passes:
+class Passes(Struct):
     """The runs of a specification, in order. `path`: the run directory, without suffix. `earlier`: the pass that has ended last."""
 
     spec: RunSpec

@@ -3,7 +3,9 @@
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from inferload.base.clock import NS_PER_S, token_bytes, token_hex
 from inferload.base.errors import UsageError
@@ -38,8 +40,7 @@ logger = logging.getLogger(__name__)
 _SEED_BYTES = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Prompts:
+class Prompts(Struct, frozen=True):
     """Texts of a run's prompts: its sessions, and the tokenizer and chat template of its servers as far as they are known."""
 
     sessions: Sessions
@@ -47,8 +48,7 @@ class Prompts:
     template: ChatTemplate
 
 
-@dataclass(frozen=True, slots=True)
-class Proven:
+class Proven(Struct, frozen=True):
     """The servers as read, the options of requests that they take, and the lengths of the first prompts."""
 
     servers: tuple[ServerFacts, ...]
@@ -56,8 +56,7 @@ class Proven:
     lengths: tuple[PromptLength, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(Struct, frozen=True):
     """First turn of a class with a model, to server `number`."""
 
     number: int
@@ -100,8 +99,7 @@ def prove_all(spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts
     return Proven(known, request, tuple(requests.lengths.values()))
 
 
-@dataclass(slots=True)
-class _FirstRequests:
+class _FirstRequests(Struct):
     """First requests of a run; each distinct one is sent once to each server.
 
     Each has a session and a cache salt of its own, or a first line, and another text in every run: no cache has its prompt.

@@ -3,10 +3,10 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import gevent
+from msgspec import Struct, field
 
 from inferload.base.clock import NS_PER_MS, NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.base.numbers import short
@@ -35,8 +35,7 @@ logger = logging.getLogger(__name__)
 _SAME_SIGNAL_NS = NS_PER_S  # a signal to the process group can reach a worker earlier or later than the master
 
 
-@dataclass(slots=True)
-class ReportTotals:
+class ReportTotals(Struct):
     """Sums of the workers' reports so far."""
 
     tallies: TallySet = field(default_factory=TallySet)

@@ -1,10 +1,12 @@
 """One run on the master: its settings and parts, set-up and end. The load is in `run_load`, workers' messages in `inbox`."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from inferload.base import rundir
 from inferload.base.clock import Anchor, calendar_now, token_hex
@@ -36,16 +38,14 @@ if TYPE_CHECKING:
     from inferload.run.virtual.scraping import VirtualScraping
 
 
-@dataclass(frozen=True, slots=True)
-class RunDirectory:
+class RunDirectory(Struct, frozen=True):
     """The run directory, and the token by which workers recognize it."""
 
     path: Path
     token: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RunSetup:
+class RunSetup(Struct, frozen=True):
     """Inputs of a run after the preflight. `own`: settings of this process. `earlier`: the preceding pass, with the same salt."""
 
     spec: RunSpec

@@ -5,10 +5,10 @@ same for all.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from gevent.event import Event
+from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.results.abort_conditions import AbortReached
@@ -118,8 +118,7 @@ class RunEnd:
         self.stage = stage
 
 
-@dataclass(frozen=True, slots=True)
-class RunState:
+class RunState(Struct, frozen=True):
     """State that the parts of one run share."""
 
     run_id: str

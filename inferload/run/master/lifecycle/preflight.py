@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct, structs
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import number, percent
@@ -32,8 +34,7 @@ NO_PROMETHEUS_PAGE = "not a Prometheus page"
 MOST_ERROR = 0.2  # of the counts of words, above which the estimate of tokens per word replaces them
 
 
-@dataclass(frozen=True, slots=True)
-class Preflight:
+class Preflight(Struct, frozen=True):
     """Results of the checks. `spec`: with the targets as read. `sessions`: of the run, opened with the digests of their data.
 
     `request`: options of the requests, with the key of the limit that the servers take. `lengths`: of the first prompts.
@@ -108,7 +109,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
     sessions = Sessions(spec.scenario, counted.data)
     _check_length(spec, sessions, servers, counted.vocabulary)
     proven = prove_all(spec, own, servers, Prompts(sessions, counted.vocabulary, counted.template))
-    spec = replace(spec, targets=tuple(facts.target for facts in proven.servers))
+    spec = structs.replace(spec, targets=tuple(facts.target for facts in proven.servers))
     for target in spec.targets:
         # Tasks choose their endpoints.
         url = target.api_url() if spec.scenario.of_tasks else target.url_of(ENDPOINTS[proven.request.endpoint])
@@ -128,8 +129,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
+class _Counted(Struct, frozen=True):
     """Findings of the server's tokenizer. `note`: why the lengths of generated prompts are an estimate, "" if they are none."""
 
     vocabulary: Vocabulary
@@ -193,7 +193,7 @@ def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None
         by_class[name] = DataFindings(data.digest)
         measured = None if tokenize is None else token_estimate.measure(data.sample(), tokenize)
         if measured is not None:
-            by_class[name] = replace(by_class[name], chars_per_token=measured[0], error=measured[1])
+            by_class[name] = structs.replace(by_class[name], chars_per_token=measured[0], error=measured[1])
     return DataContext(spec.origin, by_class)
 
 
@@ -244,8 +244,7 @@ def _metrics(spec: RunSpec, own: ProcessSettings) -> dict[str, str | None]:
     return engines
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
+class _Page(Struct, frozen=True):
     """A metrics page. `fault`: reason why it cannot be scraped, or None; `engine`: None if unknown."""
 
     fault: str | None

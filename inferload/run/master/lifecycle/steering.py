@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import gevent
+from msgspec import Struct
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
@@ -21,8 +21,7 @@ LONGEST_RAMP_S = 24 * 3600.0
 _STEP_S = 1.0  # between two rates of a ramp
 
 
-@dataclass(frozen=True, slots=True)
-class Ramp:
+class Ramp(Struct, frozen=True):
     """Linear change of the load from one level to another."""
 
     start_ns: int

@@ -3,13 +3,13 @@
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import gevent
 import gevent.lock
 import gevent.queue
+from msgspec import Struct, field
 
 from inferload.base import rundir
 from inferload.base.clock import now_ns
@@ -27,8 +27,7 @@ _ALIVE_S = 2.0  # interval of acknowledgements to workers whose pieces wait for 
 _MB = 1_000_000
 
 
-@dataclass(slots=True)
-class _Source:
+class _Source(Struct):
     """One worker's transfer."""
 
     parts: IncomingParts = field(default_factory=IncomingParts)

@@ -1,10 +1,10 @@
 """State of a run's workers on the master: clocks, reports, silences, records."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.results import readers
@@ -23,8 +23,7 @@ LEAD_NS = 200_000_000
 GAP_S = 1.8
 
 
-@dataclass(slots=True)
-class ClockOffset:
+class ClockOffset(Struct):
     """A worker's clocks minus the master's."""
 
     offset_ns: int = 0  # of the monotonic clocks
@@ -51,8 +50,7 @@ class ClockOffset:
         return 0 if self.one_clock else self.rtt_ns // 2
 
 
-@dataclass(slots=True)
-class DeliveredRecords:
+class DeliveredRecords(Struct):
     """Turn records of a worker, and how many of them reached the master's run directory."""
 
     written: int | None = None  # on the worker's disk at its end; None if unknown
@@ -77,8 +75,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     program: Any = None
 
 
-@dataclass(slots=True)
-class Member:
+class Member(Struct):
     """One worker of a run."""
 
     name: str
