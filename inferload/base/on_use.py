@@ -1,10 +1,23 @@
-"""Tables whose rows are imported on first use: a process imports the kinds that its scenario and options name, no others."""
+"""Imports on first use: a process imports the kinds that its scenario and options name, no others."""
 
+import gc
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TypeVar
 
 Row = TypeVar("Row")
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Context of imports, without garbage collection: hardly any of the many new objects is garbage, now or later."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class OnUse(Mapping[str, Row]):

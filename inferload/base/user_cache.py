@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+CALIBRATION = "calibration.json"  # of this machine, by `inferload calibrate`
+
 
 def user_cache(environment: Mapping[str, str] = os.environ) -> Path:
     """Return `inferload` in $XDG_CACHE_HOME, else in ~/.cache; in the temporary folder for a user without a writable home.

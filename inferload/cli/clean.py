@@ -7,8 +7,7 @@ from typing import Any
 
 from inferload.base import deployments
 from inferload.base.errors import UsageError
-from inferload.base.user_cache import user_cache
-from inferload.campaign.machine import calibration
+from inferload.base.user_cache import CALIBRATION, user_cache
 from inferload.figures import table
 
 
@@ -28,7 +27,7 @@ def folders() -> dict[Path, str]:
     own, cache = user_cache(), deployments.cache()
     return {
         own / "indexes": "indexes of data files",
-        own / calibration.FILE: "result of inferload calibrate",
+        own / CALIBRATION: "result of inferload calibrate",
         cache / "models": "generated models",
         cache / "venv-vllm": "vLLM for the CPU",
         cache / "deploy": "state files and logs of servers",

@@ -12,7 +12,8 @@ import msgspec
 from inferload.base.clock import now_ns
 from inferload.base.redaction import Redaction
 from inferload.base.tls import TlsSettings
-from inferload.client.answers.event_stream import Frames, scanner
+from inferload.client.answers.answer import Frames
+from inferload.client.answers.event_stream import scanner
 from inferload.client.connection import in_memory
 from inferload.client.connection.connect import Dialer, reader_thread
 from inferload.client.connection.deferred_parser import ParseQueue
@@ -20,7 +21,7 @@ from inferload.client.connection.error_log import ErrorLog
 from inferload.client.connection.http1 import request_head, with_body
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.turn import Turn, TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName

@@ -18,7 +18,7 @@ from inferload.base.errors import UsageError
 from inferload.client import refusals
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.scenario.schema.endpoints import ENDPOINTS, MaxTokensField
 from inferload.scenario.schema.request import RequestOptions

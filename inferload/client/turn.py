@@ -15,8 +15,8 @@ import gevent
 from gevent.event import Event
 
 from inferload.base.clock import NS_PER_S
-from inferload.client.answers.answer import Answer
-from inferload.client.answers.event_stream import Frames, ReplyParser
+from inferload.client.answers.answer import Answer, Frames
+from inferload.client.answers.event_stream import ReplyParser
 from inferload.client.answers.sse import SseError
 from inferload.client.connection.connect import DialError
 from inferload.client.connection.deferred_parser import ParseQueue

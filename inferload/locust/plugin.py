@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from inferload.base import clock
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
+from inferload.base.on_use import importing
 from inferload.base.redaction import safe_urls
 from inferload.locust import options, user_classes
 from inferload.locust.options import CheckedOptions
@@ -183,7 +184,8 @@ def _on_signals(interrupt: Callable[[str], None]) -> None:
 
 
 def _begin_master(environment: Any, own: ProcessSettings, loaded: LoadedScenario) -> "Controller":
-    from inferload.run.master.controller import Controller  # a fifth of all modules, which workers do not need
+    with importing():
+        from inferload.run.master.controller import Controller  # a fifth of all modules, which workers do not need
 
     parsed = environment.parsed_options
     load_options = LoadOptions(

@@ -14,7 +14,7 @@ from locust import FastHttpUser, HttpUser
 
 from inferload.base.errors import UsageError
 from inferload.base.numbers import listed
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.locust.users import InferenceUser, ScenarioUser
 from inferload.run.process.user_scenarios import Program, ScenarioClass
 from inferload.scenario.schema import tasks

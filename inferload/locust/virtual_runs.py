@@ -28,7 +28,7 @@ from inferload.base.clock import NS_PER_S, SYSTEM
 from inferload.base.deployments import locustfile
 from inferload.base.errors import UsageError
 from inferload.base.virtual_orders import Made, Order, Ordered, server_of
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.locust import plugin
 from inferload.results.verdict.outcome import FAILED, USAGE
 from inferload.run.virtual import server, start

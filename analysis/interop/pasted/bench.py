@@ -11,7 +11,7 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 from inferload.base.redaction import without_userinfo
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.scenario.files.yaml_text import as_yaml, parse
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.scenario.schema.fields import RESERVED, secret_header

@@ -18,9 +18,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from inferload.base.user_cache import user_cache
+from inferload.base.user_cache import CALIBRATION, user_cache
 
-FILE = "calibration.json"
 _SHARE = 0.1  # largest error as a share of a gap or of TTFT; the verdict's limit for the client's delay
 _KEPT_UP = 0.9  # smallest share of the true token rate; below it the client slows its streams down
 _ENOUGH = 2  # consecutive sizes with wrong figures that end the climb
@@ -276,7 +275,7 @@ def warning(calibration: Calibration | None, machine: Machine, users: int, worke
 def stored(directory: Path) -> Calibration | None:
     """Read the calibration in a folder; None if there is no readable one."""
     try:
-        return Calibration.from_json((directory / FILE).read_text(encoding="utf-8"))
+        return Calibration.from_json((directory / CALIBRATION).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -284,9 +283,9 @@ def stored(directory: Path) -> Calibration | None:
 def store(calibration: Calibration, directory: Path) -> Path:
     """Write a calibration atomically; return its path. Raise OSError if that fails."""
     directory.mkdir(parents=True, exist_ok=True)
-    temporary = directory / f"{FILE}.{os.getpid()}.part"
+    temporary = directory / f"{CALIBRATION}.{os.getpid()}.part"
     temporary.write_text(calibration.to_json(), encoding="utf-8")
-    return temporary.replace(directory / FILE)
+    return temporary.replace(directory / CALIBRATION)
 
 
 def warning_here(users: int, workers: int) -> str | None:

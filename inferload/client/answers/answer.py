@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -33,6 +34,9 @@ _REASON_CHARACTERS = 40
 _NO_WORD = ("", "null", "none", "finish_reason_unspecified")  # ids and finish reasons that are none
 _SAYS_WHY = ("message", "error_msg", "error_code", "detail")  # keys of errors without a key `error`
 _DETAIL_BYTES = 4096  # the client redacts the detail before it cuts it to a line
+_KEPT_FRAMES = 4  # FRAMES of scan.c
+
+Scan = Callable[..., tuple[list[tuple[Any, ...]], int, int]]
 
 
 class PerRequestMetrics(msgspec.Struct):
@@ -53,6 +57,21 @@ class EventFrame(NamedTuple):
     before: tuple[bytes, ...]
     after: tuple[bytes, ...]
     visible: bool
+
+
+class Frames:
+    """Frames of the streams of one client, the newest first. `scan`: the native path; None if there is none."""
+
+    __slots__ = ("known", "scan")
+
+    def __init__(self, scan: Scan | None) -> None:
+        self.scan = scan
+        self.known: tuple[EventFrame, ...] = ()
+
+    def add(self, frame: EventFrame) -> None:
+        """Add a frame, in place of the oldest one."""
+        if frame not in self.known:
+            self.known = (frame, *self.known[: _KEPT_FRAMES - 1])
 
 
 @dataclass(slots=True)

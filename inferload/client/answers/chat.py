@@ -9,88 +9,29 @@ each event. It is one if it is positive from the first text on, never decreases,
 
 from __future__ import annotations
 
-import re
 from array import array
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-import msgspec
-
-from inferload.client.answers.answer import DONE, Answer, EventFrame, PerRequestMetrics, ToolCalls
+from inferload.client.answers.answer import DONE, Answer, EventFrame, ToolCalls
+from inferload.client.answers.chat_events import (
+    WITHOUT_TEXT,
+    Choice,
+    Delta,
+    Event,
+    Function,
+    ToolCallDelta,
+    Usage,
+    decode,
+    decode_many,
+    decode_text,
+    frame_of,
+)
 from inferload.client.answers.lenient import is_error, text_of
-from inferload.client.answers.number_bounds import UNDECODABLE, OutputTokens, Tokens
+from inferload.client.answers.number_bounds import UNDECODABLE
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
-
-
-class _Function(msgspec.Struct):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _ToolCall(msgspec.Struct):
-    index: int | None = None
-    id: str | None = None
-    function: _Function | None = None
-
-
-class _Delta(msgspec.Struct):
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    thinking: str | None = None
-    reasoning_details: Any = None  # of OpenRouter
-    refusal: str | None = None
-    tool_calls: list[_ToolCall] | None = None
-    function_call: _Function | None = None  # the former form of a tool call
-
-
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: Tokens | None = None
-
-
-class _OutputDetails(msgspec.Struct):
-    reasoning_tokens: Tokens | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: Tokens | None = None
-    completion_tokens: OutputTokens | None = None
-    total_tokens: Tokens | None = None
-    completion_tokens_details: _OutputDetails | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-    prompt_cache_hit_tokens: Tokens | None = None  # of DeepSeek
-    cached_tokens: Tokens | None = None  # of Moonshot
-
-
-class _Choice(msgspec.Struct):
-    delta: _Delta | None = None
-    message: _Delta | None = None  # the whole answer, of gateways that do not stream
-    text: str | None = None
-    finish_reason: str | None = None
-    error: Any = None  # of OpenRouter
-    usage: _Usage | None = None  # of Moonshot
-
-
-class _Event(msgspec.Struct):
-    id: str | None = None
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
-    metrics: PerRequestMetrics | None = None
-    error: Any = None
-    object: str | None = None
-
-
-_decode = msgspec.json.Decoder(_Event).decode
-_decode_many = msgspec.json.Decoder(list[_Event]).decode
-_decode_text = msgspec.json.Decoder(str).decode
-_FRAMED = {"text", "content", "reasoning_content", "reasoning"}  # fields with a text, for frames
-_TEXT = re.compile(rb'"(?:content|text|reasoning_content|reasoning)": ?"((?:[^"\\]|\\.)+)"')
-_WITHOUT_TEXT = _Choice(_Delta())
-_PROBE = b"probe"
-_VALUES = re.compile(rb'"id": ?"([\w.:-]+)"|"created": ?([1-9]\d*)(?=[,}])')  # that differ from stream to stream
-_MOST_PIECES = 4  # PIECES of scan.c
 
 
 class ChatAnswer(Answer):
@@ -107,7 +48,7 @@ class ChatAnswer(Answer):
         "uncounted",
     )
 
-    event_type = _Event
+    event_type = Event
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,7 +70,7 @@ class ChatAnswer(Answer):
             self.event(DONE, at_ns[-1])
             return
         try:
-            decoded = _decode_many(b"[" + b",".join(data) + b"]")
+            decoded = decode_many(b"[" + b",".join(data) + b"]")
         except UNDECODABLE:
             decoded = []
         if len(decoded) != len(data):  # at least one of them is not valid
@@ -153,13 +94,13 @@ class ChatAnswer(Answer):
             self.closed = True
             return
         try:
-            event = _decode(data)
+            event = decode(data)
         except UNDECODABLE as error:
             self.leniently(error, data, at_ns)
             return
         self._process(event, at_ns, data)
 
-    def read(self, event: _Event, at_ns: int, data: bytes) -> None:
+    def read(self, event: Event, at_ns: int, data: bytes) -> None:
         """Process one event that was read leniently."""
         self._process(event, at_ns, data)
 
@@ -174,7 +115,7 @@ class ChatAnswer(Answer):
                     if thought:
                         delta["reasoning"] = thought
 
-    def _process(self, event: _Event, at_ns: int, data: bytes) -> None:
+    def _process(self, event: Event, at_ns: int, data: bytes) -> None:
         # Older versions of vLLM have `object: error` instead of `error`.
         if event.object == "error" or (event.error is not None and is_error(event.error)):
             self._fail(Failure.SERVER_ERROR, data)
@@ -185,7 +126,7 @@ class ChatAnswer(Answer):
             delta = choice.delta
             if delta is not None and delta.content:
                 text, delta.content = delta.content, None
-                if choice == _WITHOUT_TEXT:
+                if choice == WITHOUT_TEXT:
                     self.text.append(text)
                     self.event_ns.append(at_ns)
                     return
@@ -211,27 +152,17 @@ class ChatAnswer(Answer):
             self.metrics = event.metrics
 
     def frame_of(self, data: bytes) -> EventFrame | None:
-        """Return the frame of further events like this processed one; None if there is none.
-
-        The frame is verified by decoding: other values and another text at the same positions must yield the same event with that
-        text and id. Events that match it add nothing but their text and their time.
-        """
-        match = _TEXT.search(data)
-        if match is None or not self.uncounted or self.request_id is None:
+        """See Answer.frame_of. Events that match it add nothing but their text and their time."""
+        if not self.uncounted or self.request_id is None:
             return None
-        before, after = data[: match.start(1)], data[match.end(1) :]
-        for pieces in ((_pieces(before), _pieces(after)), ((before,), (after,))):
-            field = _framed_field(data, *pieces)
-            if field is not None:
-                visible = field in ("content", "text")
-                return None if visible and self.first_visible_ns is None else EventFrame(*pieces, visible)
-        return None
+        frame = frame_of(data)
+        return None if frame is None or (frame.visible and self.first_visible_ns is None) else frame
 
     def add_texts(self, frame: EventFrame, texts: bytes, at_ns: bytes) -> None:
         """Process consecutive events that match a frame: their joined JSON-escaped texts, and their times as int64."""
         if not self.uncounted:
             self._drop_running_count()
-        (self.text if frame.visible else self.reasoning).append(_decode_text(b'"' + texts + b'"'))
+        (self.text if frame.visible else self.reasoning).append(decode_text(b'"' + texts + b'"'))
         number = len(self.event_ns)
         self.event_ns.frombytes(at_ns)
         self.last_event_ns = self.event_ns[-1]
@@ -243,12 +174,12 @@ class ChatAnswer(Answer):
         """Number of tokens of each output event; None without a running count of the server."""
         return None if self.uncounted or not self.event_tokens else self.event_tokens
 
-    def _choice(self, choice: _Choice, at_ns: int) -> bool:
+    def _choice(self, choice: Choice, at_ns: int) -> bool:
         """Add the text of a choice; return True if it has output."""
         if choice.finish_reason:
             self.set_finish_reason(choice.finish_reason)
         delta = choice.delta
-        if choice.message is not None and not self.event_ns and (delta is None or delta == _Delta()):
+        if choice.message is not None and not self.event_ns and (delta is None or delta == Delta()):
             delta = choice.message
         visible = (delta is not None and (delta.content or delta.refusal)) or choice.text
         if visible:
@@ -257,7 +188,7 @@ class ChatAnswer(Answer):
                 self.first_visible_ns = at_ns
         return (delta is not None and self._invisible(delta)) or bool(visible)
 
-    def _invisible(self, delta: _Delta) -> bool:
+    def _invisible(self, delta: Delta) -> bool:
         """Add reasoning and parts of tool calls of a delta; return True if it has any."""
         reasoning = delta.reasoning or delta.reasoning_content or delta.thinking
         if not reasoning and delta.reasoning_details:
@@ -266,9 +197,9 @@ class ChatAnswer(Answer):
             self.reasoning.append(reasoning)
         called = False
         if delta.function_call is not None:
-            delta.tool_calls = [_ToolCall(0, None, delta.function_call)]
+            delta.tool_calls = [ToolCallDelta(0, None, delta.function_call)]
         for position, call in enumerate(delta.tool_calls or ()):
-            function = call.function or _Function()
+            function = call.function or Function()
             if not (call.id or function.name or function.arguments):
                 continue
             called = True
@@ -332,7 +263,7 @@ class ChatAnswer(Answer):
             self.remark(Remark.PIECE_USAGE, example)
         super().settle()
 
-    def _usage(self, usage: _Usage) -> None:
+    def _usage(self, usage: Usage) -> None:
         if usage.prompt_tokens:
             self.input_tokens = usage.prompt_tokens
         self.zero_usage |= usage.completion_tokens == 0
@@ -369,53 +300,3 @@ class _Beside:
         Counts of single events decrease, or are below the number of events.
         """
         return self.latest > 0 and not self.fell and (not self.early or self.latest >= events)
-
-
-def _pieces(data: bytes) -> tuple[bytes, ...]:
-    """Split the bytes before or after a text at the values that differ from stream to stream."""
-    pieces, last = [], 0
-    for match in _VALUES.finditer(data):
-        start, end = match.span(match.lastindex or 0)
-        pieces.append(data[last:start])
-        last = end
-    return (*pieces, data[last:]) if len(pieces) < _MOST_PIECES else (data,)
-
-
-def _with_probes(pieces: tuple[bytes, ...]) -> bytes:
-    """Return the bytes of pieces with other values between them."""
-    *first, last = pieces
-    return b"".join(piece + (_PROBE if piece.endswith(b'"') else b"1") for piece in first) + last
-
-
-def _framed_field(data: bytes, before: tuple[bytes, ...], after: tuple[bytes, ...]) -> str | None:
-    """Return the name of the field with the text of an event that has nothing else; None if the pieces are no frame of it."""
-    try:
-        event, probe = _decode(data), _decode(_with_probes(before) + _PROBE + _with_probes(after))
-    except UNDECODABLE:
-        return None
-    field = _text_field(event)
-    if field is None or _text_field(probe) != field:
-        return None
-    if any(piece.endswith(b'"') for piece in (*before[:-1], *after[:-1])):
-        event.id = _PROBE.decode()
-    return field if _with_text(event, field) == probe else None
-
-
-def _text_field(event: _Event) -> str | None:
-    """Return the name of the field with the text of an event that has nothing else; None for other events."""
-    if event.object == "error" or any((event.error is not None, event.usage, event.metrics, len(event.choices) != 1)):
-        return None
-    choice, delta = event.choices[0], event.choices[0].delta
-    filled = _filled(choice) - {"delta"} | (set() if delta is None else _filled(delta))
-    return filled.pop() if len(filled) == 1 and filled <= _FRAMED else None
-
-
-def _filled(part: msgspec.Struct) -> set[str]:
-    return {name for name in part.__struct_fields__ if getattr(part, name)}
-
-
-def _with_text(event: _Event, field: str) -> _Event:
-    """Return the event with the text of a field replaced by that of the probe."""
-    choice = event.choices[0]
-    setattr(choice if field == "text" else choice.delta, field, _PROBE.decode())
-    return event

@@ -10,12 +10,11 @@ import contextlib
 import re
 from array import array
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from inferload.base.http_status import readable, status_text
-from inferload.client.answers.answer import DONE, Answer, EventFrame
+from inferload.client.answers.answer import DONE, Answer, Frames, Scan
 from inferload.client.answers.body_start import BodyKind, Inflater, inflaters, kind_of
 from inferload.client.answers.number_bounds import UNDECODABLE
 from inferload.client.answers.sse import SseParser, event_of_chunk
@@ -28,7 +27,6 @@ from inferload.turns.remarks import Remark
 _DETAIL_BYTES = 4096  # stored bytes of an error body: the client redacts them before it cuts them to a line
 _ERROR_BYTES = 1 << 20  # size of an error body after which the connection is closed
 _MAX_FRAMES = 8  # attempts to derive a frame in one stream
-_KEPT_FRAMES = 4  # FRAMES of scan.c
 _START_BYTES = 1024  # of an event, which contain its type
 _MISMATCHES = 3  # consecutive events without a match after which another frame is derived
 _SLICE, _FIRST_SLICE, _QUICK_SLICE = 64, 160, 1_000
@@ -39,28 +37,11 @@ _USUAL_START = re.compile(
 )  # of nearly every body, with its chunk framing
 _LAST_CHUNK = b"0\r\n\r\n"
 
-Scan = Callable[..., tuple[list[tuple[Any, ...]], int, int]]
-
 
 def scanner() -> Scan | None:
     """Return the native path; None if the compiled parser is not available."""
     compiled = reader_choice.parser()
     return None if compiled is None else compiled.scan
-
-
-class Frames:
-    """Frames of the streams of one client, the newest first. `scan`: the native path; None if there is none."""
-
-    __slots__ = ("known", "scan")
-
-    def __init__(self, scan: Scan | None) -> None:
-        self.scan = scan
-        self.known: tuple[EventFrame, ...] = ()
-
-    def add(self, frame: EventFrame) -> None:
-        """Add a frame, in place of the oldest one."""
-        if frame not in self.known:
-            self.known = (frame, *self.known[: _KEPT_FRAMES - 1])
 
 
 class ReplyParser:

@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from inferload.base.on_use import OnUse
 from inferload.client.answers.answer import Answer
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import Message
 from inferload.workload.content.script import Ask
@@ -65,3 +67,7 @@ def joined(encoded: Encoded) -> bytes:
 def tool_named(tool_choice: Any) -> str | None:
     """Return the tool that a chat-completions `tool_choice` names; None for auto, none and required."""
     return tool_choice["function"]["name"] if isinstance(tool_choice, Mapping) else None
+
+
+# Each row of `ENDPOINTS` has a module of its name beside this one, with a `DIALECT`.
+DIALECTS = OnUse[Dialect]({name: f"inferload.client.endpoints.{name}:DIALECT" for name in ENDPOINTS})

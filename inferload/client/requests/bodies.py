@@ -8,8 +8,7 @@ from itertools import pairwise
 
 import msgspec
 
-from inferload.client.endpoints.dialect import sendable
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS, sendable
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.fields import thaw
 from inferload.scenario.schema.request import RequestOptions

@@ -13,7 +13,7 @@ from inferload.base import clock, rundir
 from inferload.base.errors import UsageError
 from inferload.base.status_lines import StatusLines
 from inferload.base.threads import in_thread
-from inferload.campaign.machine import calibration
+from inferload.base.user_cache import CALIBRATION, user_cache
 from inferload.locust_adapters import runners
 from inferload.locust_adapters.csv_files import HistoryWriter
 from inferload.locust_adapters.logs import first_of_each
@@ -283,7 +283,9 @@ def _preflight_outcome(spec: RunSpec, own: ProcessSettings) -> Preflight | Usage
 
 def _warn_of_many_users(spec: RunSpec, run: MasterRun) -> None:
     """Warn of a closed loop with more users than the calibration of this machine found possible."""
-    if not clock.is_virtual() and not spec.scenario.open_loop:
+    if not clock.is_virtual() and not spec.scenario.open_loop and (user_cache() / CALIBRATION).is_file():
+        from inferload.campaign.machine import calibration
+
         past = calibration.warning_here(spec.users, len(run.roster))
         if past:
             logger.warning("%s", past)

@@ -9,7 +9,7 @@ from inferload.base.clock import is_virtual
 from inferload.base.deployments import Deployment
 from inferload.base.redaction import without_userinfo
 from inferload.client.connection.proxies import Proxy
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.results.documents.manifest_document import (
     Anchor,
     Manifest,

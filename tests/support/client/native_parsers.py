@@ -5,8 +5,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+from inferload.client.answers.answer import Frames
 from inferload.client.answers.chat import ChatAnswer
-from inferload.client.answers.event_stream import EventStream, Frames
+from inferload.client.answers.event_stream import EventStream
 from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, News, ReplyHead
 from inferload.client.connection.reply import Arrivals, HttpReply
 

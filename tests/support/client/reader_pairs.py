@@ -24,7 +24,7 @@ from tls_peer import Handshake, Peer, garbage
 
 from inferload.base.clock import now_ns
 from inferload.base.tls import TlsSettings
-from inferload.client.answers.event_stream import Frames
+from inferload.client.answers.answer import Frames
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.reply import AnyConnection

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from inferload.base.on_use import OnUse
 from inferload.cli import BUILT_IN
-from inferload.client.endpoints.dialect import Dialect
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS, Dialect
 from inferload.workload.content.data import Opened
 from inferload.workload.sessions import OPENERS, SCRIPTS
 from inferload.workload.sources.registry import READERS

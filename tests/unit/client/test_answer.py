@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inferload.client.answers.answer import Answer
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.number_bounds import MAX_OUTPUT_TOKENS, MAX_TOKENS
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.requests.call_checks import OWN, CallError
 from inferload.client.requests.calls import call_of, check_conversation
 from inferload.run.worker.session_context import SessionContext

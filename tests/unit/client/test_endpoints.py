@@ -15,7 +15,7 @@ from pydantic import ValidationError
 import inferload.client.endpoints
 from inferload.client import refusals
 from inferload.client.answers.answer import Answer
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import from_text

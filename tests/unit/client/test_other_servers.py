@@ -12,7 +12,7 @@ from inferload.client.answers.answer import Answer
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.lenient import is_error
 from inferload.client.answers.sse import SseParser
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from reader_pairs import PairClient, answered
 from scripted_server import chunk
 
+from inferload.client.answers.answer import Frames
 from inferload.client.answers.body_start import BodyKind, kind_of
 from inferload.client.answers.chat import ChatAnswer
-from inferload.client.answers.event_stream import Frames, ReplyParser, scanner
+from inferload.client.answers.event_stream import ReplyParser, scanner
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import Framing, ReplyHead
 from inferload.client.connection.reply import Arrivals, HttpReply

@@ -25,7 +25,7 @@ from fuzz_replies import (
 )
 from native_parsers import CHUNKED_HEAD, answered, framing_of
 
-from inferload.client.answers.event_stream import Frames
+from inferload.client.answers.answer import Frames
 from inferload.client.connection.http1 import Framing, Http1Error, parse_head
 
 native = pytest.importorskip("inferload.client.connection._parser", reason="the compiled parser was not built")

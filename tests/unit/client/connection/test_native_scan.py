@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from native_parsers import Pieces, answered, cut, decoded, fed, framing_of, walked
 from scripted_server import chunk
 
-from inferload.client.answers.event_stream import Frames, Scan
+from inferload.client.answers.answer import Frames, Scan
 from inferload.client.connection.http1 import Framing, News, parse_head
 
 native = pytest.importorskip("inferload.client.connection._parser", reason="the compiled parser was not built")

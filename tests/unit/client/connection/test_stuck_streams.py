@@ -15,7 +15,7 @@ from scripted_server import HEAD, chunk
 
 from inferload.base.clock import now_ns
 from inferload.client.connection import reader_choice
-from inferload.client.endpoints.table import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
