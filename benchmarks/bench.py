@@ -23,7 +23,12 @@ from benchmarks.reported import BenchRow, marks
 from benchmarks.server import PROGRAMS, Certificate, PacedServer, ServerError, make_certificate
 from benchmarks.watched import on_core, run_watched
 
-_OTHERS = {"arrivals": "benchmarks.arrivals", "compare": "benchmarks.false_alarms", "peers": "benchmarks.install_peers"}
+_OTHERS = {
+    "arrivals": "benchmarks.arrivals",
+    "compare": "benchmarks.false_alarms",
+    "peers": "benchmarks.install_peers",
+    "workers": "benchmarks.workers",
+}
 _START_S = 90.0  # time limit for start, preparation and report of a client
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TIME_FACTOR = 6.0  # time limit of the turns, as a multiple of their nominal duration
