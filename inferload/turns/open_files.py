@@ -127,6 +127,13 @@ class TurnFile:
         return self._metadata.metadata or {}
 
 
+def not_joined(files: Sequence[TurnFile]) -> list[TurnFile]:
+    """Return joined files, and the parts that are not in one."""
+    joined = (file for file in files if file.path.stem.endswith(f"-{JOINED}"))
+    joined_names: frozenset[str] = frozenset().union(*(file.parts for file in joined))
+    return [file for file in files if file.path.name not in joined_names]
+
+
 class TurnFiles:
     """Files of a folder of turns. `run_id`: of the run; None: that of most files.
 
@@ -141,9 +148,7 @@ class TurnFiles:
     @cached_property
     def to_read(self) -> list[TurnFile]:
         """Joined files, and the parts that are not in one."""
-        joined = (file for file in self.every if file.path.stem.endswith(f"-{JOINED}"))
-        joined_names: frozenset[str] = frozenset().union(*(file.parts for file in joined))
-        return [file for file in self.every if file.path.name not in joined_names]
+        return not_joined(self.every)
 
     @cached_property
     def foreign(self) -> dict[Path, str]:
