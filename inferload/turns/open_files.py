@@ -21,7 +21,7 @@ from inferload.turns.turn_columns import SCHEMA
 
 JOINED = "all"  # end of the name of a joined file
 PARTS_KEY = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' file names
-MOST_OPEN = 64  # files of a folder that stay open
+MOST_OPEN = 200  # files of a folder that stay open
 _LATEST_NS = 1 << 63
 
 
