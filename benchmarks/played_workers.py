@@ -23,6 +23,7 @@ from locust.env import Environment
 from locust.util.load_locustfile import load_locustfile
 
 import inferload.users  # noqa: F401  prepares Locust, before anything else is imported
+from benchmarks.cases import PLAYED_TOKENS
 from inferload.base.clock import NS_PER_MS, NS_PER_S, now_ns
 from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
@@ -38,7 +39,6 @@ from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.turns.record import Failure, TurnRecord
 from inferload.turns.socket_reader import SocketReader
 
-TOKENS = 50  # of each answer
 _TTFT_MS, _GAP_MS = (150.0, 40.0), (15.0, 3.0)  # mean and deviation
 _ANSWERS = 256  # different ones
 _STEP_S = 0.1  # turns begin and end in steps; their instants are exact
@@ -128,10 +128,10 @@ class PlayedClient:
 def _answers() -> tuple[list[array[int]], list[array[int]]]:
     """Return the event times of answers and the delays of their reads."""
     draw = np.random.default_rng(1)
-    times_ms = draw.normal(*_GAP_MS, (_ANSWERS, TOKENS))
+    times_ms = draw.normal(*_GAP_MS, (_ANSWERS, PLAYED_TOKENS))
     times_ms[:, 0] = draw.normal(*_TTFT_MS, _ANSWERS)
     events_ns = np.cumsum(np.rint(np.maximum(times_ms, 0.1) * NS_PER_MS).astype(np.int64), axis=1)
-    delays_ns = draw.integers(20_000, 200_000, (_ANSWERS, TOKENS))
+    delays_ns = draw.integers(20_000, 200_000, (_ANSWERS, PLAYED_TOKENS))
     return [array("q", row) for row in events_ns.tolist()], [array("q", row) for row in delays_ns.tolist()]
 
 
@@ -206,7 +206,8 @@ class PlayedRun(worker_run.WorkerRun):
             tallies.session_completed(phase, class_name)
             session = f"s{number}"
             self.turns.send(
-                TurnRequest(b"", f"{session}/0", session, 0, class_name, phase, due_ns, TOKENS, final=True), number
+                TurnRequest(b"", f"{session}/0", session, 0, class_name, phase, due_ns, PLAYED_TOKENS, final=True),
+                number,
             )
 
 

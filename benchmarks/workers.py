@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 
-from benchmarks.cases import Case
+from benchmarks.cases import PLAYED_TOKENS, Case
 from benchmarks.machine import load_average, machine
 from benchmarks.server import ROOT, PacedServer
 
@@ -32,7 +32,6 @@ CPU_SHARE, LAG_S, END_S = 0.7, 3.0, 20.0
 _LOOK_S = 0.1
 _PLAYERS_END_S = 30.0
 _FIRST_REQUESTS = Case("first", "answers to the first requests of a run", tokens=20, ttft_ms=20.0, gap_ms=1.0)
-_TOKENS = 50  # of each answer, as played
 _LOCUSTFILE = ROOT / "locustfiles" / "chat.py"
 
 
@@ -174,7 +173,7 @@ def _scenario(fleet: Fleet) -> dict[str, Any]:
     return {
         "schema": 1,
         "name": "bench-workers",
-        "workload": {"kind": "chat", "turns": 1, "prompt_tokens": 100, "output_tokens": _TOKENS},
+        "workload": {"kind": "chat", "turns": 1, "prompt_tokens": 100, "output_tokens": PLAYED_TOKENS},
         "arrivals": {"kind": "closed", "users": fleet.workers, "spawn_per_s": 10 * fleet.workers},
         "slo": {"ttft_ms": 500, "itl_ms": 50},
         "gates": ["failed_ratio < 0.01"],
