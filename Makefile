@@ -20,7 +20,7 @@ PARSER    := $(wildcard inferload/client/connection/native/parser/*)
 NATIVE    := $(PARSER) $(wildcard inferload/client/connection/native/transport/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm screenshots test test-gateways test-locust test-python test-vllm soak-vllm studies mutation lint bench bench-client bench-quick bench-arrivals bench-start bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm screenshots test test-gateways test-locust test-python test-vllm soak-vllm studies mutation lint bench bench-client bench-quick bench-arrivals bench-workers bench-start bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -207,6 +207,9 @@ bench-arrivals: $(READY) bench-programs  ## measure achieved rate and lag at 200
 
 bench-start: $(READY)  ## measure the CPU and the wall time of short runs (AGAINST: another checkout, measured in the same rounds)
 	$(BIN)/python -m benchmarks.bench start $(if $(AGAINST),--against $(AGAINST))
+
+bench-workers: $(READY) bench-programs  ## measure a master with 100 workers, which four processes play
+	$(BIN)/python -m benchmarks.bench workers
 
 bench-compare: $(READY)  ## measure false alarms and power of `inferload compare` on recorded runs of the simulator
 	$(BIN)/python -m benchmarks.bench compare $(BENCH)/false-alarms

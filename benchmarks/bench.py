@@ -1,6 +1,6 @@
 """`make bench-client`: run each client against the paced server, and tabulate the reported results.
 
-The first word selects another benchmark: arrivals, compare, start, or peers, which installs the other load generators.
+The first word selects another benchmark: arrivals, workers, start, compare, or peers, which installs the other load generators.
 """
 
 import argparse
@@ -28,6 +28,7 @@ _OTHERS = {
     "compare": "benchmarks.false_alarms",
     "peers": "benchmarks.install_peers",
     "start": "benchmarks.short_runs",
+    "workers": "benchmarks.workers",
 }
 _START_S = 90.0  # time limit for start, preparation and report of a client
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 SIZES = (100, 300, 600, 1000)
 _LONGEST_S = 30.0
 
+PLAYED_TOKENS = 50  # of each answer to a worker that `played_workers` plays
+
 
 @dataclass(frozen=True, slots=True)
 class Case:

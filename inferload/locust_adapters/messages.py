@@ -9,12 +9,14 @@ import gevent
 import locust
 import locust.runners
 
+from inferload.base.clock import NS_PER_MS, now_ns
 from inferload.locust_adapters import compat
 from inferload.locust_adapters.compat import names_in, parameters
 
 logger = logging.getLogger(__name__)
 
 _FLUSH_MS = 2_000  # for messages to a master that does not read them
+_SWITCH_NS = 20 * NS_PER_MS  # time for which the master may receive messages without a switch to other greenlets
 _MAX_SHOWN = 120  # characters of an untrusted text in the log
 _FIRST_MESSAGES = ("client_ready", "locustfile")  # of senders that are not registered yet
 
@@ -52,10 +54,11 @@ def receives_packets() -> bool:
 
 
 def survive_malformed_packets() -> None:
-    """Count and skip packets that cannot be decoded.
+    """Count and skip packets that cannot be decoded, and let other greenlets run while many packets wait.
 
     Locust catches two of the exceptions that decoding raises; any other ends the greenlet that receives from all workers. It
-    also logs each such packet, so that a flood of packets fills the log.
+    also logs each such packet, so that a flood of packets fills the log. A socket with a waiting packet returns it without a
+    switch: behind by a second, the greenlet would stop heartbeats, acknowledgements and live figures until it has caught up.
     """
     from locust.exception import RPCError
     from locust.rpc.zmqrpc import Server
@@ -64,9 +67,15 @@ def survive_malformed_packets() -> None:
     if hasattr(original, "skips_malformed"):
         return
 
+    switched_ns = 0
+
     @functools.wraps(original)
     def recv_from_client(self: Any) -> tuple[str, Any]:
+        nonlocal switched_ns
         while True:
+            if now_ns() - switched_ns > _SWITCH_NS:
+                gevent.sleep(0)
+                switched_ns = now_ns()
             try:
                 client_id, message = original(self)
                 if not (isinstance(message.type, str) and isinstance(message.node_id, str)):

@@ -145,14 +145,21 @@ class HealthSet:
     def total(self, phase: Phase | None = None) -> ClientHealth:
         """Return a new record of all workers, of one phase or of all."""
         total = ClientHealth()
-        for health in self.by_worker(phase).values():
-            total.absorb(health)
+        for (_, at), health in self._healths.items():
+            if phase is None or at == phase:
+                total.absorb(health)
         return total
 
     def absorb(self, other: HealthSet) -> None:
         """Add another set, which stays unchanged."""
         for (worker, phase), health in other._healths.items():
             self.at(worker, phase).absorb(health)
+
+    def take_over(self, other: HealthSet) -> None:
+        """Add another set, which is not used afterwards: without a copy of records whose keys are new."""
+        for key, health in other._healths.items():
+            if (own := self._healths.setdefault(key, health)) is not health:
+                own.absorb(health)
 
     def take(self) -> HealthSet:
         """Return the records since the last call, and empty this set."""

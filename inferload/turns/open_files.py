@@ -19,7 +19,7 @@ from inferload.turns.turn_columns import SCHEMA
 
 JOINED = "all"  # end of the name of a joined file
 PARTS_KEY = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' file names
-MOST_OPEN = 64  # files of a folder that stay open
+MOST_OPEN = 200  # files of a folder that stay open
 _LATEST_NS = 1 << 63
 
 
@@ -125,6 +125,13 @@ class TurnFile:
         return self._metadata.metadata or {}
 
 
+def not_joined(files: Sequence[TurnFile]) -> list[TurnFile]:
+    """Return joined files, and the parts that are not in one."""
+    joined = (file for file in files if file.path.stem.endswith(f"-{JOINED}"))
+    joined_names: frozenset[str] = frozenset().union(*(file.parts for file in joined))
+    return [file for file in files if file.path.name not in joined_names]
+
+
 class TurnFiles:
     """Files of a folder of turns. `run_id`: of the run; None: that of most files.
 
@@ -139,9 +146,7 @@ class TurnFiles:
     @cached_property
     def to_read(self) -> list[TurnFile]:
         """Joined files, and the parts that are not in one."""
-        joined = (file for file in self.every if file.path.stem.endswith(f"-{JOINED}"))
-        joined_names: frozenset[str] = frozenset().union(*(file.parts for file in joined))
-        return [file for file in self.every if file.path.name not in joined_names]
+        return not_joined(self.every)
 
     @cached_property
     def foreign(self) -> dict[Path, str]:

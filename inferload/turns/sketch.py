@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -24,6 +25,7 @@ _PER_UNIT = 1e6  # the sum is in whole millionths: of a millisecond, that is a n
 _MOST = 10**18  # count of a wire document
 _EXACT = 2.0**52  # float sums of whole numbers are exact below this
 _MOST_WAITING = 8_192  # gathered values, so that the cost per value is low
+_NONE = np.zeros(0, dtype=np.int64)
 _SPARE = 256  # buckets that a store grows by at each end
 
 
@@ -144,15 +146,14 @@ class Sketch:
                 f"sketches of relative error {self.relative_error} and {other.relative_error} do not merge"
             )
         self._settle()
-        if other.count == 0:  # settles the other
+        other._settle()
+        if other._min is None or other._max is None:
             return
         self._positive.absorb(other._positive)
         self._negative.absorb(other._negative)
         self._zeros += other._zeros
         self._total += other._total
-        assert other.min is not None
-        assert other.max is not None
-        self._span(other.count, other.min, other.max)
+        self._span(other._count, other._min, other._max)
 
     def quantile(self, q: float) -> float | None:
         """Return the value at the nearest rank, within the relative error; None if empty."""
@@ -195,13 +196,12 @@ class Sketch:
         """Return the sketch of a `to_wire` document; ValueError if it is none."""
         wire = msgspec.convert(document, SketchWire)
         sketch = cls(wire["error"])
-        bounds = np.array([SMALLEST, LARGEST])
-        first, last = (int(bucket) for bucket in sketch._buckets(bounds))
-        sketch._positive = _Store.from_wire(wire["positive"], first, last)
-        sketch._negative = _Store.from_wire(wire["negative"], first, last)
+        first, last = _outer_buckets(sketch._inverse_log)
+        sketch._positive, positive = _Store.from_wire(wire["positive"], first, last)
+        sketch._negative, negative = _Store.from_wire(wire["negative"], first, last)
         sketch._zeros = wire["zeros"]
         sketch._total = int(wire["total"])
-        sketch._count = sketch._zeros + sketch._positive.count() + sketch._negative.count()
+        sketch._count = sketch._zeros + positive + negative
         sketch._min, sketch._max = wire["min"], wire["max"]
         if (sketch._min is None or sketch._max is None) != (sketch._count == 0):
             raise ValueError(f"sketch of {sketch._count} values: min is {sketch._min}, max is {sketch._max}")
@@ -218,7 +218,7 @@ class Sketch:
         return f"Sketch(count={self.count}, min={self.min}, max={self.max}, mean={self.mean})"
 
     def _buckets(self, sizes: Floats) -> Ints:
-        return np.ceil(np.log(sizes) * self._inverse_log).astype(np.int64)
+        return _buckets_of(sizes, self._inverse_log)
 
     def _add_mixed(self, values: Floats) -> None:
         above, below = values[values > SMALLEST], values[values < -SMALLEST]
@@ -252,25 +252,45 @@ class Sketch:
         return math.exp(bucket / self._inverse_log) * (1 - self.relative_error)
 
 
-class _Store:
-    """Counts per bucket in an array that grows at both ends. A scale from 1 us to 1 h has 4,400 buckets."""
+def _buckets_of(sizes: Floats, inverse_log: float) -> Ints:
+    return np.ceil(np.log(sizes) * inverse_log).astype(np.int64)
 
-    __slots__ = ("_counts", "_first")
+
+@lru_cache(maxsize=16)  # errors of messages are not trusted
+def _outer_buckets(inverse_log: float) -> tuple[int, int]:
+    """Return the buckets of the smallest and of the largest value."""
+    first, last = _buckets_of(np.array([SMALLEST, LARGEST]), inverse_log).tolist()
+    return first, last
+
+
+class _Store:
+    """Counts per bucket in an array that grows at both ends. A scale from 1 us to 1 h has 4,400 buckets.
+
+    One from a message keeps its used buckets until it changes: most are only added to another.
+    """
+
+    __slots__ = ("_first", "_received", "_spread")
 
     def __init__(self) -> None:
-        self._counts: Ints = np.zeros(0, dtype=np.int64)
+        self._spread: Ints = _NONE
         self._first = 0  # bucket number of the array's first cell
+        self._received: tuple[Ints, Ints] | None = None  # used buckets and their counts, not in the array yet
+
+    @property
+    def _counts(self) -> Ints:
+        if self._received is not None:
+            received, self._received = self._received, None
+            self._add(*received)
+        return self._spread
 
     def add_many(self, buckets: Ints) -> None:
         self._reach(int(buckets.min()), int(buckets.max()))
         np.add.at(self._counts, buckets - self._first, 1)
 
     def absorb(self, other: _Store) -> None:
-        used = other._counts.nonzero()[0]
-        if len(used):
-            buckets = used + other._first
-            self._reach(int(buckets[0]), int(buckets[-1]))
-            self._counts[buckets - self._first] += other._counts[used]
+        buckets, counts = other._used()
+        if len(buckets):
+            self._add(buckets, counts)
 
     def count(self) -> int:
         return int(self._counts.sum())
@@ -286,37 +306,51 @@ class _Store:
 
     def to_wire(self) -> list[list[int]]:
         """Return [first used bucket and the steps to each next one, their counts], which are small numbers."""
-        used = self._counts.nonzero()[0]
-        buckets = used + self._first
-        return [[*buckets[:1].tolist(), *np.diff(buckets).tolist()], self._counts[used].tolist()]
+        buckets, counts = self._used()
+        return [[*buckets[:1].tolist(), *np.diff(buckets).tolist()], counts.tolist()]
 
     @classmethod
-    def from_wire(cls, wire: tuple[list[int], list[int]], first: int, last: int) -> _Store:
-        """Return the store of a `to_wire` list; ValueError for a bucket outside of `first` to `last`."""
+    def from_wire(cls, wire: tuple[list[int], list[int]], first: int, last: int) -> tuple[_Store, int]:
+        """Return the store of a `to_wire` list, and the sum of its counts; ValueError for a bucket outside of `first` to `last`."""
         store = cls()
         steps, counts = wire
-        if len(steps) != len(counts) or min(steps[1:], default=1) < 1 or sum(counts) > _MOST:
+        if not steps and not counts:
+            return store, 0
+        total = sum(counts)
+        if len(steps) != len(counts) or min(steps[1:], default=1) < 1 or total > _MOST:
             raise ValueError("sketch: its buckets and their counts do not fit")
         if steps:
-            buckets = np.cumsum(np.array(steps, dtype=np.int64))
+            buckets = np.array(steps, dtype=np.int64).cumsum()
             if buckets[0] < first or buckets[-1] > last:
                 raise ValueError(f"sketch: buckets {buckets[0]} to {buckets[-1]}, allowed are {first} to {last}")
-            store._reach(int(buckets[0]), int(buckets[-1]))
-            store._counts[buckets - store._first] = counts
-        return store
+            store._received = buckets, np.array(counts, dtype=np.int64)
+        return store, total
+
+    def _used(self) -> tuple[Ints, Ints]:
+        """Return the used buckets in order, and their counts."""
+        if self._received is not None:
+            return self._received
+        used = self._spread.nonzero()[0]
+        return used + self._first, self._spread[used]
+
+    def _add(self, buckets: Ints, counts: Ints) -> None:
+        """Add counts of buckets, which are in order."""
+        self._reach(int(buckets[0]), int(buckets[-1]))
+        self._counts[buckets - self._first] += counts
 
     def _reach(self, low: int, high: int) -> None:
         """Grow the array to contain the buckets from `low` to `high`."""
-        end = self._first + len(self._counts)
-        if len(self._counts) and self._first <= low and high < end:
+        counts = self._counts
+        end = self._first + len(counts)
+        if len(counts) and self._first <= low and high < end:
             return
-        if not len(self._counts):
+        if not len(counts):
             self._first = end = low
         first = self._first if low >= self._first else low - _SPARE
         end = end if high < end else high + 1 + _SPARE
         grown: Ints = np.zeros(end - first, dtype=np.int64)
-        grown[self._first - first : self._first - first + len(self._counts)] = self._counts
-        self._first, self._counts = first, grown
+        grown[self._first - first : self._first - first + len(counts)] = counts
+        self._first, self._spread = first, grown
 
 
 def _whole_sum(whole: Floats) -> int:

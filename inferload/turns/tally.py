@@ -128,7 +128,8 @@ class Tally:
     def absorb_counts(self, other: Tally) -> None:
         """Add the counters of another tally, without its sketches."""
         for name in _COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            if count := getattr(other, name):
+                setattr(self, name, getattr(self, name) + count)
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain values, without counters at 0."""
@@ -258,10 +259,13 @@ class TallySet:
             self.at(phase, class_name, step).absorb(tally)
 
     def renamed(self, name_of: Callable[[str], str]) -> TallySet:
-        """Return a new set with renamed classes; tallies of classes with the same new name are added."""
+        """Return a set with renamed classes, itself if no name changes; tallies of classes with the same new name are added."""
+        names = {name: name_of(name) for _, name, _ in self._tallies}
+        if all(name == new for name, new in names.items()):
+            return self
         renamed = TallySet()
         for (phase, class_name, step), tally in self._tallies.items():
-            renamed.at(phase, name_of(class_name), step).absorb(tally)
+            renamed.at(phase, names[class_name], step).absorb(tally)
         return renamed
 
     def take(self) -> TallySet:

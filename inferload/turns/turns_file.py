@@ -16,7 +16,7 @@ from inferload.base.arrow import pa, pc, pq
 from inferload.base.clock import Anchor
 from inferload.base.errors import UsageError
 from inferload.base.rundir import is_plain, plain_files, whole_file
-from inferload.turns.open_files import JOINED, PARTS_KEY, Origin, TurnFile, TurnFiles, reading
+from inferload.turns.open_files import JOINED, PARTS_KEY, Origin, TurnFile, not_joined, reading
 from inferload.turns.record import TurnRecord
 from inferload.turns.turn_columns import SCHEMA, TurnColumns, to_table
 
@@ -60,8 +60,8 @@ def warm_up() -> None:
 
 def check_part(path: Path, expected: Origin) -> None:
     """Raise UsageError unless a file is readable and holds turns of this run and worker only."""
-    with reading(path):
-        table = pq.read_table(path)
+    with reading(path), pq.ParquetFile(path) as source:
+        table = source.read(use_threads=False)  # another pool of threads would cost more than it reads
         metadata = table.schema.metadata or {}
         int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"])
         workers = set(pc.unique(table["worker"]).to_pylist())
@@ -76,10 +76,10 @@ def check_part(path: Path, expected: Origin) -> None:
 
 def rows_of(folder: Path, worker: str) -> int:
     """Return the number of a worker's turns on disk; an unreadable file counts as 0."""
-    count, own = 0, {joined_path(folder, worker), *parts_of(folder, worker)}
-    for file in TurnFiles(folder).to_read:
+    count = 0
+    for file in not_joined([TurnFile(path) for path in _files_of(folder, worker)]):
         with suppress(UsageError):
-            count += file.turns if file.path in own else 0
+            count += file.turns
     return count
 
 
@@ -91,7 +91,13 @@ def joined_path(folder: Path, worker: str) -> Path:
 def parts_of(folder: Path, worker: str) -> list[Path]:
     """Return a worker's parts: regular files named after the worker and a number."""
     name = re.compile(rf"{re.escape(_safe(worker))}-\d+\.parquet")
-    return [path for path in plain_files(folder, "*.parquet") if name.fullmatch(path.name)]
+    return [path for path in plain_files(folder, f"{_safe(worker)}-*.parquet") if name.fullmatch(path.name)]
+
+
+def _files_of(folder: Path, worker: str) -> list[Path]:
+    """Return a worker's joined file, if it has one, and its parts. A folder has the files of hundreds of workers."""
+    joined = joined_path(folder, worker)
+    return [*([joined] if is_plain(joined) else []), *parts_of(folder, worker)]
 
 
 def join_parts(folder: Path, worker: str, on_write: Callable[[], None] = lambda: None) -> None:
@@ -99,11 +105,12 @@ def join_parts(folder: Path, worker: str, on_write: Callable[[], None] = lambda:
 
     `on_write`: called after each write and each removal.
     """
-    joined, own = joined_path(folder, worker), set(parts_of(folder, worker))
-    parts = [file.path for file in TurnFiles(folder).to_read if file.path in own]
+    joined = joined_path(folder, worker)
+    sources = [file.path for file in not_joined([TurnFile(path) for path in _files_of(folder, worker)])]
+    parts = [path for path in sources if path != joined]
     if not parts:
         return
-    sources, earlier = ([joined, *parts], TurnFile(joined).parts) if is_plain(joined) else (parts, frozenset())
+    earlier = TurnFile(joined).parts if joined in sources else frozenset()
     joined_names = sorted({*earlier, *(path.name for path in parts)})
     metadata = {**(pq.read_schema(parts[0]).metadata or {}), PARTS_KEY: json.dumps(joined_names).encode()}
     schema = SCHEMA.with_metadata(metadata)

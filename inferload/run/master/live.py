@@ -115,6 +115,7 @@ class LiveRun:
 
     def _instant(self) -> Instant:
         run = self._run
+        run.inbox.settle()
         scrapes = {} if run.scraping is None else run.scraping.latest
         in_flight = sum(member.in_flight for member in run.roster.present)
         return Instant(in_flight, run.users_now(), wall_ns(), dict(scrapes))

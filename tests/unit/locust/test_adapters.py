@@ -110,6 +110,27 @@ def test_random_packets_do_not_block_the_next_message(packets: list[bytes]) -> N
         assert messages.ignored_messages.counts["message under another sender's name"] >= 1
 
 
+def test_a_master_that_is_behind_with_its_messages_lets_other_greenlets_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket with waiting messages never waits."""
+    at_ns, ran = [0], []
+
+    def receive(_self: object) -> tuple[str, Message]:
+        at_ns[0] += 5_000_000
+        return "a", Message("heartbeat", None, "a")
+
+    monkeypatch.setattr(zmqrpc.Server, "recv_from_client", receive)
+    monkeypatch.setattr(messages, "now_ns", lambda: at_ns[0])
+    messages.survive_malformed_packets()
+    server = zmqrpc.Server.__new__(zmqrpc.Server)
+    server.recv_from_client()
+    gevent.spawn(ran.append, 1)
+    for _ in range(4):
+        server.recv_from_client()
+    assert not ran
+    server.recv_from_client()
+    assert ran
+
+
 def test_messages_of_unknown_senders_or_malformed_ones_are_ignored(
     monkeypatch: pytest.MonkeyPatch, ignored: messages.IgnoredMessages
 ) -> None:

@@ -4,14 +4,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import gevent
+import numpy as np
 import pytest
 
 from inferload.base.clock import NS_PER_S, now_ns
+from inferload.figures.turn_figures import TTFT
 from inferload.run.master.lifecycle import inbox as inboxes
 from inferload.run.master.lifecycle.inbox import Inbox
 from inferload.run.master.lifecycle.phases import LoadStage, RunEnd, RunPhases, RunState
 from inferload.run.master.lifecycle.workers import Roster
+from inferload.run.process.protocol import WorkerReport
 from inferload.scenario import scenario as scenarios
+from inferload.turns.client_health import Beat, HealthSet
+from inferload.turns.tally import TallySet
 
 
 class Drains:
@@ -92,3 +97,39 @@ def test_the_run_ends_with_its_last_worker() -> None:
     assert not drains.end.stop.is_set()
     drains.drained("w1", -2)
     assert (drains.left, drains.end.early_by) == (["w0", "w1"], "the end of every worker")
+
+
+def report(name: str, seq: int, sent: int) -> dict[str, Any]:
+    tallies, health = TallySet(), HealthSet()
+    for _ in range(sent):
+        tallies.turn_begun("measure", "chat")
+    tallies.at("measure", "chat").sketch(TTFT.key).add_many(np.array([10.0 * seq + 1]))
+    health.at(name, "measure").beat(Beat([1.0], [], 0.1, 1.0, None))
+    return WorkerReport("r", name, seq, tallies.to_wire(), health.to_wire(), sent, now_ns()).to_wire()
+
+
+def test_reports_that_are_added_together_have_the_sums_of_single_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    drains, alone = Drains(load_end_s=60), Drains(load_end_s=60).inbox
+    at_s, reports = [20.1], [("w0", 0, 3), ("w1", 0, 4), ("w0", 1, 5), ("w1", 1, 6)]
+    monkeypatch.setattr(RunPhases, "elapsed_s", lambda _self: at_s[0])
+    for number, (name, seq, sent) in enumerate(reports):
+        at_s[0] = 20.9 + number / 10  # the second one is in the next second
+        for inbox in (drains.inbox, alone):
+            member = inbox.state.roster.named(name)
+            assert member is not None
+            inbox.on_report(member, report(name, seq, sent))
+        alone.settle()
+    assert drains.inbox.totals.tallies == alone.totals.tallies
+    assert drains.inbox.totals.health == alone.totals.health
+    assert drains.inbox.totals.tallies.total().turns_begun == 18
+    assert drains.inbox.recorder.recent.figures(22.0) == alone.recorder.recent.figures(22.0)
+    assert drains.inbox.recorder.health.figures(22.0) == alone.recorder.health.figures(22.0)
+
+
+def test_gathered_reports_are_added_without_a_reader() -> None:
+    drains = Drains(load_end_s=60)
+    drains.inbox.on_report(drains.roster.members[0], report("w0", 0, 3))
+    with gevent.Timeout(20):
+        while not drains.inbox._totals.tallies.items():
+            gevent.sleep(0.01)
+    assert drains.inbox._totals.tallies.total().turns_begun == 3

@@ -329,3 +329,24 @@ def test_an_odd_ready_message_ends_the_set_up_in_one_line_or_is_harmless(odd: di
     use(member)
     with contextlib.suppress(UsageError):
         worker_setup.check_programs([member], ProgramCode(mains=("a.py",), files=(("a.py", "0"),)))
+
+
+@pytest.mark.parametrize(
+    ("cpu_share", "round_s", "warns"),
+    [(0.3, 0.26, False), (0.69, 0.3, False), (0.8, 0.26, True), (0.2, 0.7, True)],
+)
+def test_a_master_near_its_limit_warns(
+    cpu_share: float, round_s: float, warns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_s, roster = [100.0], Roster(["a", "b"])
+    monkeypatch.setattr(worker_watchdog, "now_ns", lambda: round(at_s[0] * clock.NS_PER_S))
+    monkeypatch.setattr(worker_watchdog, "cpu_ns", lambda: round(at_s[0] * cpu_share * clock.NS_PER_S))
+    load, texts = worker_watchdog.OwnLoad(roster), []
+    for number in range(20):
+        at_s[0] += 8.0 if number == 3 else round_s  # one pause, as of a suspended machine, does not count
+        roster.members[0].turns += 100
+        texts.append(load.warning())
+    assert texts[:-1] == [None] * 19
+    assert (texts[-1] is not None) == warns
+    if texts[-1] is not None:
+        assert f"2 workers, {2000 / (at_s[0] - 100):,.0f} turns/s, {cpu_share:.0%} of a core" in texts[-1]

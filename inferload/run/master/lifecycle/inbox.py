@@ -32,6 +32,7 @@ from inferload.workload.content.data import Notes
 
 logger = logging.getLogger(__name__)
 
+_GATHER_S = 0.1  # reports of several workers within this time are added together
 _SAME_SIGNAL_NS = NS_PER_S  # a signal to the process group can reach a worker earlier or later than the master
 
 
@@ -43,12 +44,24 @@ class ReportTotals(Struct):
     errors: FirstErrors = field(default_factory=FirstErrors)
 
 
+class _Gathered(Struct, frozen=True):
+    """Reports of one second that are not in the totals yet. `at_s`: seconds from the begin of the load to the first of them."""
+
+    at_s: float
+    tallies: TallySet
+    health: HealthSet
+
+
 class Inbox:
-    """Receiver of the workers' messages of one run. `classes`: of the scenario's sessions."""
+    """Receiver of the workers' messages of one run. `classes`: of the scenario's sessions.
+
+    Reports of many workers are gathered for a moment: all that follows them is computed from their sum. `settle` adds them.
+    """
 
     def __init__(self, state: RunState, scenario: Scenario, classes: Collection[str], records: TurnReceiver) -> None:
         self.state = state
-        self.totals = ReportTotals()
+        self._totals = ReportTotals()
+        self._gathered: _Gathered | None = None
         self.recorder = Recorder()
         self.steadiness = Steadiness()
         self.measured = MeasureSoFar()
@@ -82,18 +95,43 @@ class Inbox:
         member.heard()
         member.began = member.began or self.state.phases.now() is not None
         if member.reported(report.seq, report.in_flight, report.booked_ns, report.writes):
-            tallies = self._bounded(TallySet.from_wire(report.tallies))
+            tallies, health = self._bounded(TallySet.from_wire(report.tallies)), HealthSet.from_wire(report.health)
             member.turns += sum(tally.ended for _, tally in tallies.items())
-            self.totals.tallies.absorb(tallies)
-            self.totals.errors.absorb(report.first_errors, member.clock.offset_ns)
-            health = HealthSet.from_wire(report.health)
-            self.recorder.add(self.state.phases.elapsed_s(), tallies, health)
-            self.measured.add(tallies, health)
-            self._check_abort_conditions(tallies)
-            self._check_steadiness(tallies)
+            self._totals.errors.absorb(report.first_errors, member.clock.offset_ns)
             self._check_clock(member, health)
-            self.totals.health.absorb(health)
+            self._gather(tallies, health)
         self.check_drained()
+
+    @property
+    def totals(self) -> ReportTotals:
+        """Sums of the workers' reports so far."""
+        self.settle()
+        return self._totals
+
+    def settle(self) -> None:
+        """Add the reports that are gathered."""
+        gathered, self._gathered = self._gathered, None
+        if gathered is not None:
+            tallies, health, at_s = gathered.tallies, gathered.health, gathered.at_s
+            self._totals.tallies.absorb(tallies)
+            self.recorder.add(at_s, tallies, health)
+            self.measured.add(tallies, health)
+            self._check_abort_conditions(at_s, tallies)
+            self._check_steadiness(at_s, tallies)
+            self._totals.health.absorb(health)
+
+    def _gather(self, tallies: TallySet, health: HealthSet) -> None:
+        at_s, gathered = self.state.phases.elapsed_s(), self._gathered
+        if gathered is not None and int(gathered.at_s) == int(at_s):
+            gathered.tallies.absorb(tallies)
+            gathered.health.take_over(health)
+            return
+        self.settle()
+        self._gathered = _Gathered(at_s, tallies, health)
+        if len(self.state.roster) == 1:
+            self.settle()
+        else:
+            gevent.spawn_later(_GATHER_S, self.settle)
 
     def _bounded(self, tallies: TallySet) -> TallySet:
         """Return a worker's tallies with a bounded number of classes: tasks may use many names."""
@@ -103,9 +141,9 @@ class Inbox:
             logger.warning("%s", overflow_text("turns"))
         return bounded
 
-    def _check_abort_conditions(self, delta: TallySet) -> None:
+    def _check_abort_conditions(self, at_s: float, delta: TallySet) -> None:
         """Stop the run once a condition of the scenario's `abort_on` is true."""
-        reached = self._abort_watch.add(self.state.phases.elapsed_s(), delta)
+        reached = self._abort_watch.add(at_s, delta)
         if reached is None or self.state.end.stop.is_set() or self.state.end.over:
             return
         self.state.end.aborted = reached
@@ -122,9 +160,8 @@ class Inbox:
             logger.warning("%s", text)
 
     def _check_clock(self, member: Member, delta: HealthSet) -> None:
-        total = delta.total()
-        if total.clock_steps:
-            by_s = total.clock_stepped_ns / NS_PER_S
+        by_s = sum(part.clock_stepped_ns for _, part in delta.items()) / NS_PER_S
+        if any(part.clock_steps for _, part in delta.items()):
             text = f"the wall clock of worker {member.name} stepped by {by_s:+.3f} s"
             self.state.marks.add("clock_step", text, worker=member.name, by_s=by_s)
             logger.warning("%s", text)
@@ -136,7 +173,7 @@ class Inbox:
         member.records.written, member.records.write_error = data.get("written"), data.get("write_error")
         self.notes.update(data.get("notes", {}))
         self.count_listeners(data.get("listeners_raised", {}))
-        self.totals.errors.absorb(data.get("first_errors", []), member.clock.offset_ns)
+        self._totals.errors.absorb(data.get("first_errors", []), member.clock.offset_ns)
         self._check_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
         self._check_left(member, data["closed_ns"])
         gevent.spawn(self._check_left_later, member, data["closed_ns"])
@@ -172,14 +209,12 @@ class Inbox:
             self.state.end.spent_ns = max(known_ns)
             self.state.end.stop.set()
 
-    def _check_steadiness(self, delta: TallySet) -> None:
+    def _check_steadiness(self, at_s: float, delta: TallySet) -> None:
         """Mark the first time at which TTFT is steady."""
         if self.state.end.over or not self.state.phases.windows:
             return
         known = self.steadiness.since_s is not None
-        self.steadiness.add(
-            self.state.phases.elapsed_s(), delta, sum(member.in_flight for member in self.state.roster.present)
-        )
+        self.steadiness.add(at_s, delta, sum(member.in_flight for member in self.state.roster.present))
         if self.steadiness.since_s is not None and not known:
             self.state.marks.add("steady", f"steady: TTFT is steady from {self.steadiness.since_s:g} s of load on")
 

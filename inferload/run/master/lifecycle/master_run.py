@@ -15,10 +15,11 @@ from inferload.locust_adapters.compat import Adaptation
 from inferload.locust_adapters.logs import first_of_each
 from inferload.results.documents.summary_document import Summary
 from inferload.results.summarise.counts import Arm, Others
+from inferload.run.live.recorder import Recorder
 from inferload.run.master import run_redaction
 from inferload.run.master.lifecycle import delivery, load_steps, other_requests, worker_setup
 from inferload.run.master.lifecycle.cache_passes import Previous
-from inferload.run.master.lifecycle.inbox import Inbox
+from inferload.run.master.lifecycle.inbox import Inbox, ReportTotals
 from inferload.run.master.lifecycle.marks import Marks
 from inferload.run.master.lifecycle.phases import GivenUp, LoadStage, RunEnd, RunPhases, RunState
 from inferload.run.master.lifecycle.preflight import Preflight
@@ -79,7 +80,7 @@ class MasterRun:
         self._channel = WorkerChannel(run_id, roster, runner)
         self._records = TurnReceiver(folder / rundir.TURNS, run_id, setup.own.max_turns_mb, self._channel.acknowledge)
         self.inbox = Inbox(state, spec.scenario, setup.preflight.sessions.classes, self._records)
-        self.totals, self.recorder, self.steadiness = self.inbox.totals, self.inbox.recorder, self.inbox.steadiness
+        self.steadiness = self.inbox.steadiness
         self.steering = Steering(spec, marks, self._channel.announce_rate)
         self.load = RunLoad(
             spec,
@@ -105,6 +106,17 @@ class MasterRun:
     def ending(self) -> bool:
         """True from the end of the load on, planned or not."""
         return self.stop.is_set() or self.state.end.over
+
+    @property
+    def totals(self) -> ReportTotals:
+        """Sums of the workers' reports so far."""
+        return self.inbox.totals
+
+    @property
+    def recorder(self) -> Recorder:
+        """What the workers' reports say of the last seconds."""
+        self.inbox.settle()
+        return self.inbox.recorder
 
     @property
     def windows(self) -> tuple[PhaseWindow, ...]:

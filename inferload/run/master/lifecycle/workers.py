@@ -211,6 +211,7 @@ class Roster:
 
     def __init__(self, client_ids: list[str | None]) -> None:
         self.members = [Member(f"w{stripe}", client_id, stripe) for stripe, client_id in enumerate(client_ids)]
+        self._by_client = {member.client_id: member for member in self.members}
 
     def __len__(self) -> int:
         return len(self.members)
@@ -221,7 +222,7 @@ class Roster:
 
     def of_client(self, client_id: str) -> Member | None:
         """Return the worker with one of Locust's IDs; in a local run, the only worker."""
-        return next((member for member in self.members if member.client_id in (None, client_id)), None)
+        return self._by_client.get(client_id, self._by_client.get(None))
 
     @property
     def remote(self) -> bool:
