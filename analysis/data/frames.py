@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 
 from inferload.base import json_text, rundir
@@ -30,6 +29,7 @@ from inferload.servers.series import ServerSeries, by_target
 from inferload.turns.open_files import TurnFile
 
 from . import locust_history, turn_files, vllm_log
+from .frame import Frame, concat, rows_by_text
 from .turn_files import ClockedFile
 from .turn_frames import (
     COLUMNS,
@@ -70,18 +70,18 @@ class Sample:
     units: str
     scale: float
     files: tuple[ClockedFile, ...]
-    workers: pd.DataFrame  # `RunFrames.workers` of all turns
+    workers: Frame  # `RunFrames.workers` of all turns
 
     @classmethod
-    def of(cls, every: int, turns: pd.DataFrame, files: Sequence[ClockedFile]) -> "Sample":
+    def of(cls, every: int, turns: Frame, files: Sequence[ClockedFile]) -> "Sample":
         """Read what is needed of all turns. `turns`: of the sample."""
-        of_tasks = turns["session_id"].astype(str).str.startswith(turn_files.SESSION_OF_TASKS)
-        units = "turns" if of_tasks.all() else "sessions, and turns of tasks" if of_tasks.any() else "sessions"
+        of_tasks = {str(session).startswith(turn_files.SESSION_OF_TASKS) for session in turns["session_id"]}
+        units = "turns" if False not in of_tasks else "sessions, and turns of tasks" if True in of_tasks else "sessions"
         scale = sum(each.file.turns for each in files) / max(1, len(turns))
-        sample = cls(every, units, scale, tuple(files), pd.DataFrame())
+        sample = cls(every, units, scale, tuple(files), Frame({}))
         return replace(sample, workers=workers_of(sample.batches("worker", "planned_s", "sent_s", "closed_s")))
 
-    def batches(self, *columns: str) -> Iterator[pd.DataFrame]:
+    def batches(self, *columns: str) -> Iterator[Frame]:
         """Yield these columns of all turns, one row group at a time."""
         return (turn_frame(table, shift_ns, columns) for table, shift_ns in self.tables(columns) if len(table))
 
@@ -131,10 +131,10 @@ class RunFrames:
     summary: Summary | None
     start_wall_ns: int
     phases: tuple[PhaseSpan, ...]
-    turns: pd.DataFrame
+    turns: Frame
     events: Events
     servers: Mapping[str, ServerSeries]
-    users: pd.DataFrame
+    users: Frame
     marks: list[Mark]
     notes: tuple[str, ...]
     log: VllmLog | None = None
@@ -146,7 +146,7 @@ class RunFrames:
         """Its documents."""
         return Recorded(self.path, self.manifest, self.summary, tuple(self.marks), self.others)
 
-    def batches(self, *columns: str) -> Iterator[pd.DataFrame]:
+    def batches(self, *columns: str) -> Iterator[Frame]:
         """Yield frames of all turns, none of them empty: one with all columns if they are in memory, else many with these."""
         if self.sample is not None:
             yield from self.sample.batches(*columns)
@@ -161,7 +161,7 @@ class RunFrames:
             yield from (turn_events(table, shift_ns) for table, shift_ns in self.sample.tables(EVENT_COLUMNS))
 
     @cached_property
-    def workers(self) -> pd.DataFrame:
+    def workers(self) -> Frame:
         """First and last planned time, last end and longest turn of each worker; empty without turns."""
         return workers_of([self.turns]) if self.sample is None else self.sample.workers
 
@@ -189,7 +189,7 @@ class RunFrames:
     @property
     def sent_to(self) -> frozenset[str]:
         """Addresses that turns were sent to."""
-        return frozenset(self.turns["target"].dropna().unique()) if "target" in self.turns else frozenset()
+        return frozenset(self.turns.texts("target")) - {None}
 
     def since_start_s(self, wall_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Convert wall times of the master's machine to seconds since the start of the run."""
@@ -202,37 +202,37 @@ class RunFrames:
         ends += [float(server.wall_ns[-1] - self.start_wall_ns) / NS_PER_S for server in self.servers.values()]
         workers = self.workers
         if len(workers):
-            ends.append(float(workers["end_s"].max()))
+            ends.append(float(np.fmax.reduce(workers["end_s"])))
         elif len(self.users):
-            ends.append(float(self.users["t_s"].max()) + 1.0)
+            ends.append(float(np.fmax.reduce(self.users["t_s"])) + 1.0)
         return max(ends, default=0.0)
 
     @property
     def turns_until_s(self) -> float | None:
         """Time up to which the turns of all workers were written in an incomplete run; None if complete."""
         workers = self.workers
-        return None if self.summary is not None or not len(workers) else float(workers["end_s"].min())
+        return None if self.summary is not None or not len(workers) else float(np.fmin.reduce(workers["end_s"]))
 
 
-def workers_of(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+def workers_of(frames: Iterable[Frame]) -> Frame:
     """Return `RunFrames.workers` of frames with the columns that it needs."""
-    parts = []
+    bounds: dict[str | None, tuple[float, ...]] = {}
     for frame in frames:
-        if len(frame):
-            lasted_s = (frame["closed_s"] - frame["sent_s"]).fillna(0.0)
-            by_worker = frame.assign(lasted_s=lasted_s).groupby("worker", dropna=False)
-            parts.append(by_worker.agg(**_OF_WORKERS))
-    if not parts:
-        return pd.DataFrame({name: pd.Series(dtype=float) for name in _OF_WORKERS})
-    return pd.concat(parts).groupby(level=0, dropna=False).agg({name: how for name, (_, how) in _OF_WORKERS.items()})
+        planned_s, closed_s = frame["planned_s"], frame["closed_s"]
+        lasted_s = np.nan_to_num(closed_s - frame["sent_s"])
+        for worker, rows in rows_by_text(frame["worker"]).items():
+            own = (planned_s[rows], planned_s[rows], closed_s[rows], lasted_s[rows])
+            before = bounds.get(worker, (np.nan,) * len(own))
+            bounds[worker] = tuple(
+                limit.reduce(column, initial=value)
+                for limit, column, value in zip(_LIMITS.values(), own, before, strict=True)
+            )
+    names = sorted(bounds, key=str)
+    columns = zip(*(bounds[name] for name in names), strict=True) if names else ((),) * len(_LIMITS)
+    return Frame({"worker": np.array(names, dtype=object), **dict(zip(_LIMITS, columns, strict=True))})
 
 
-_OF_WORKERS = {
-    "first_s": ("planned_s", "min"),
-    "last_s": ("planned_s", "max"),
-    "end_s": ("closed_s", "max"),
-    "longest_s": ("lasted_s", "max"),
-}
+_LIMITS = {"first_s": np.fmin, "last_s": np.fmax, "end_s": np.fmax, "longest_s": np.fmax}
 
 
 def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False) -> RunFrames:
@@ -278,15 +278,13 @@ def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False
     return run if server_log is None else replace(run, log=vllm_log.read(server_log, start_wall_ns, run.end_s))
 
 
-def _turns(
-    files: Iterable[ClockedFile], every: int, notes: list[str]
-) -> tuple[pd.DataFrame, Events, list[ClockedFile]]:
+def _turns(files: Iterable[ClockedFile], every: int, notes: list[str]) -> tuple[Frame, Events, list[ClockedFile]]:
     """Return the turns of 1 in `every` sessions, their events, and the files that can be read.
 
     A crash between the merge of a worker's parts and their removal leaves turns in two files: a part in a file that was read is
     left out.
     """
-    frames: list[pd.DataFrame] = []
+    frames: list[Frame] = []
     events: list[Events] = []
     readable: list[ClockedFile] = []
     rows = 0
@@ -307,7 +305,7 @@ def _turns(
         rows, frames, events, readable = first_row, frames + own_frames, events + own_events, [*readable, clocked]
     if not readable:
         notes.append("no turn records are in the run directory")
-    return pd.concat(frames, ignore_index=True) if frames else empty_turns(), in_time_order(events), readable
+    return concat(frames) if frames else empty_turns(), in_time_order(events), readable
 
 
 def _document(run: OpenRun, name: str, kind: type[Document], notes: list[str]) -> Document | None:

@@ -1,42 +1,61 @@
 """Locust's history of a run: users, and requests other than turns, by second."""
 
+import csv
 import io
+from collections.abc import Mapping
 
-import pandas as pd
+import numpy as np
 
+from .frame import Floats, Frame, known
 from .turn_frames import NS_PER_S
 
-_HISTORY = ["Timestamp", "User Count", "Type", "Name", "Total Request Count", "Total Failure Count"]
+_NEEDED = {"Timestamp", "Type", "Name"}  # for the totals
 OTHERS = {"other_rps": "Total Request Count", "other_failures": "Total Failure Count"}
 
 
-def users(text: str, start_wall_ns: int) -> pd.DataFrame:
-    """Return Locust's user count by second (t_s, users), and totals of other requests, if any; a truncated last line is ignored."""
-    empty = pd.DataFrame({"t_s": pd.Series(dtype=float), "users": pd.Series(dtype=float)})
-    whole = text[: text.rfind("\n") + 1]  # without a truncated last line
+def read(text: str) -> tuple[list[str], list[dict[str, str]]]:
+    """Return head and rows of a CSV file. Empty lines, and rows longer than the head, are left out; missing cells are empty."""
     try:
-        history = pd.read_csv(io.StringIO(whole), usecols=_HISTORY.__contains__, on_bad_lines="skip")
-    except ValueError:  # no columns
-        return empty
-    if not {"Timestamp", "User Count", "Name"} <= set(history):
-        return empty
-    others = _others(history, start_wall_ns)
-    history = history[history["Name"] == "Aggregated"]
-    stamps, counts = (pd.to_numeric(history[name], errors="coerce") for name in ("Timestamp", "User Count"))
-    counted = pd.DataFrame({"t_s": stamps - start_wall_ns / NS_PER_S, "users": counts}).astype(float)
-    counted = counted.dropna().reset_index(drop=True)
-    return counted if others is None else counted.merge(others, on="t_s", how="left")
+        head, *rows = filter(None, csv.reader(io.StringIO(text, newline="")))
+    except (csv.Error, ValueError):  # ValueError: not even a head
+        return [], []
+    missing = [""] * len(head)
+    return head, [dict(zip(head, row + missing, strict=False)) for row in rows if len(row) <= len(head)]
 
 
-def _others(history: pd.DataFrame, start_wall_ns: int) -> pd.DataFrame | None:
-    """Running totals of requests other than turns; None without any."""
-    if set(_HISTORY) - set(history):
-        return None
-    rows = history[(history["Name"] != "Aggregated") & ~history["Type"].isin(["TURN", "TTFT", "ITL"])]
-    rows = rows.drop_duplicates(["Timestamp", "Type", "Name"], keep="last")  # two snapshots in one second
-    totals = rows[["Timestamp", *OTHERS.values()]].apply(pd.to_numeric, errors="coerce").dropna()
-    totals = totals.groupby("Timestamp").sum()
-    if totals.empty:
-        return None
-    frame = pd.DataFrame({"t_s": totals.index - start_wall_ns / NS_PER_S})
-    return frame.assign(**{name: totals[column].to_numpy() for name, column in OTHERS.items()})
+def number(row: Mapping[str, str], name: str) -> float:
+    """Return a cell as a number; NaN if it is none."""
+    try:
+        return float(row.get(name, ""))
+    except ValueError:
+        return float("nan")
+
+
+def users(text: str, start_wall_ns: int) -> Frame:
+    """Return Locust's user count by second (t_s, users), and totals of other requests, if any; a truncated last line is ignored."""
+    _, rows = read(text[: text.rfind("\n") + 1])
+    stamps, counts = (
+        np.array([number(row, name) for row in rows if row.get("Name") == "Aggregated"])
+        for name in ("Timestamp", "User Count")
+    )
+    both = known(stamps) & known(counts)
+    counted = Frame({"t_s": stamps[both] - start_wall_ns / NS_PER_S, "users": counts[both]})
+    others = _others(rows)
+    if not others:
+        return counted
+    totals = [others.get(stamp, np.full(len(OTHERS), np.nan)) for stamp in stamps[both].tolist()]
+    return counted.with_columns({name: [each[column] for each in totals] for column, name in enumerate(OTHERS)})
+
+
+def _others(rows: list[dict[str, str]]) -> dict[float, Floats]:
+    """Return the running totals of requests other than turns, in the order of OTHERS, by time stamp."""
+    latest = {  # of two snapshots in one second
+        (row["Timestamp"], row["Type"], row["Name"]): [number(row, name) for name in ("Timestamp", *OTHERS.values())]
+        for row in rows
+        if row.keys() >= _NEEDED and row["Name"] != "Aggregated" and row["Type"] not in ("TURN", "TTFT", "ITL")
+    }
+    totals: dict[float, Floats] = {}
+    for stamp, *counts in latest.values():
+        if not np.isnan([stamp, *counts]).any():
+            totals[stamp] = totals.get(stamp, np.zeros(len(OTHERS))) + counts
+    return totals
