@@ -3,6 +3,11 @@
 The import registers inferload's options and event listeners in Locust.
 """
 
+# ruff: noqa: E402
+import gc
+
+gc.disable()  # hardly any of the many new objects is garbage
+
 import inferload.own_package  # noqa: F401 - first
 from inferload.locust import plugin
 from inferload.locust.users import Conversation, InferenceUser, ScenarioUser
@@ -13,3 +18,5 @@ from inferload.run.worker.reply import CaughtReply, Reply
 __all__ = ["CaughtReply", "Conversation", "InferenceUser", "Reply", "ScenarioUser", "TurnFailed", "events"]
 
 plugin.install()
+gc.freeze()  # these objects are not examined any more
+gc.enable()

@@ -6,7 +6,6 @@ No I/O; only `Redaction.of` reads the environment, for the proxy passwords.
 import base64
 import re
 import string
-import urllib.request
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
@@ -47,12 +46,14 @@ class Redaction:
     @classmethod
     def of(cls, api_key: str | None, headers: Iterable[tuple[str, str]], query: str = "") -> "Redaction":
         """Return the redaction of a key, headers, long values of a query, and the proxy passwords of the environment."""
+        from urllib.request import getproxies  # with ssl, which a command that starts Locust must not import before it
+
         secrets = [api_key or "", *_long_values(query)]
         for name, value in headers:
             if not name.lower().startswith(_PUBLIC):
                 scheme, space, rest = value.partition(" ")
                 secrets.append(rest if space and scheme.lower() in _SCHEMES else value)
-        for url in urllib.request.getproxies().values():
+        for url in getproxies().values():
             secrets += _passwords(url)
         return cls(secrets)
 

@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"
-REDACTED_HEADERS = (
-    "INFERLOAD_REDACTED_HEADERS"  # variable of a scraper: headers of its parent, a `NAME: VALUE` per line
-)
 DEFAULT_MAX_TURNS_MB = 1000
 TLS_OPTIONS = ("--ca-file", "--client-cert", "--client-key", "--insecure")
 KEY_ON_COMMAND_LINE = (

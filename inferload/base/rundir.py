@@ -159,10 +159,10 @@ def free_reserve(path: Path) -> None:
 
 
 def withdraw(path: Path) -> None:
-    """Remove the files of `create` and the marks after a run that did not start, and its folders that are empty."""
+    """Remove the files of `create`, marks and scrapes after a run that did not start, and its folders that are empty."""
     free_reserve(path)
-    for name in (TOKEN, MARKS):
-        (path / name).unlink(missing_ok=True)
+    for file in (path / TOKEN, path / MARKS, *plain_files(path / SERVER_METRICS, "*.parquet")):
+        file.unlink(missing_ok=True)
     for folder in (path / SERVER_METRICS, path / TURNS, path):
         with contextlib.suppress(OSError):
             folder.rmdir()

@@ -2,12 +2,11 @@
 
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from inferload.base.errors import UsageError
-from inferload.base.run_options import words
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,6 @@ class TlsSettings:
     def names_files(self) -> bool:
         """True if there is a file that may be wrong."""
         return self != TlsSettings(insecure=self.insecure)
-
-    @property
-    def words(self) -> list[str]:
-        """The settings as options of a command line."""
-        given = {item.name: getattr(self, item.name) for item in fields(self)}
-        return words({name: str(value) if isinstance(value, Path) else value for name, value in given.items() if value})
 
     def context(self, protocols: Sequence[str] = ()) -> ssl.SSLContext:
         """Return a TLS context. Create one per process: loading the authorities takes tens of milliseconds.

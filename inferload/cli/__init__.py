@@ -7,8 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from inferload import __version__
 from inferload.base.argparse_ext import PassingParser, is_key
@@ -17,6 +16,9 @@ from inferload.base.escaping import escaped_lines
 from inferload.base.on_use import OnUse
 from inferload.base.redaction import safe_urls
 from inferload.base.run_options import KEY_ON_COMMAND_LINE
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 # Sub-commands of this package, with the functions that add them to a parser's sub-commands.
 BUILT_IN = OnUse[Callable[[Any], None]](
@@ -70,8 +72,10 @@ GROUPS = {
 
 
 @cache
-def _satellites() -> Sequence[EntryPoint]:
+def _satellites() -> "Sequence[EntryPoint]":
     """Return the commands of other packages. The search reads files of all that is installed."""
+    from importlib.metadata import entry_points  # not of a run
+
     return tuple(entry_points(group="inferload.commands"))
 
 
@@ -115,7 +119,7 @@ def _commands_text(others: Sequence[str]) -> str:
     return "\n".join([*lines, "", "inferload COMMAND --help describes a command."]).lstrip()
 
 
-def _add(entry: EntryPoint, commands: Any) -> None:
+def _add(entry: "EntryPoint", commands: Any) -> None:
     """Add the sub-command of an entry point; if it cannot be loaded, a command that reports the error."""
     try:
         register = entry.load()

@@ -1,24 +1,8 @@
 """The quick options of `inferload run`: each overrides one key of the scenario."""
 
 import argparse
-from collections.abc import Callable
 
-from inferload.base.numbers import seconds_of
-from inferload.scenario import overrides
-from inferload.scenario import scenario as scenarios
-from inferload.scenario.overrides import Override
-from inferload.scenario.scenario import Scenario
-
-_SETTERS: dict[str, Callable[[Scenario, str], Override]] = {
-    "users": lambda scenario, text: overrides.users(scenario.arrivals, text),
-    "rate": lambda scenario, text: overrides.rate(scenario.arrivals, text),
-    "duration": lambda _scenario, text: Override(
-        ("phases", "measure_s"), seconds_of("--duration", text), f"--duration {text}"
-    ),
-    "sessions": lambda _scenario, text: overrides.sessions(text),
-    "input_len": lambda scenario, text: overrides.input_len(scenario.workload, text),
-    "output_len": lambda scenario, text: overrides.output_len(scenario.workload, text),
-}
+_NAMES = ("users", "rate", "duration", "sessions", "input_len", "output_len")
 
 
 def add_to(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -40,10 +24,13 @@ def add_to(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def settings(arguments: argparse.Namespace) -> list[str]:
     """Return the values of --set, with those of the quick options. Raise UsageError if the scenario rejects one of these."""
-    texts = {name: text for name in _SETTERS if (text := getattr(arguments, name)) is not None}
+    texts = {name: text for name in _NAMES if (text := getattr(arguments, name)) is not None}
     if texts:
+        from inferload.scenario import overrides  # with all schemas
+        from inferload.scenario import scenario as scenarios
+
         named, scenario = overrides.parse_settings(arguments.set), scenarios.load(arguments.scenario)
-        quick = tuple(_SETTERS[name](scenario, text) for name, text in texts.items())
+        quick = tuple(overrides.QUICK[name](scenario.arrivals, scenario.workload, text) for name, text in texts.items())
         overrides.refuse_overlaps((*named, *quick))
         scenarios.load(arguments.scenario, (*named, *quick))
         return [*arguments.set, *(each.setting for each in quick)]

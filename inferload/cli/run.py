@@ -1,13 +1,18 @@
-"""`inferload run`: run a scenario without a locustfile, by executing the equivalent `locust` command."""
+"""`inferload run`: run a scenario without a locustfile, by Locust with the equivalent command line, in this process."""
 
 import argparse
+import contextlib
+import gc
 import os
+import runpy
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from inferload.base.deployments import locustfile
-from inferload.base.run_options import RUN_OPTIONS, words
+from inferload.base.run_options import RUN_OPTIONS
+from inferload.base.run_options import words as option_words
 from inferload.cli import locust_options, quick_options
 
 DEFAULT_SCENARIO = "chat"  # the one of the bundled locustfile
@@ -37,16 +42,22 @@ def register(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replace this process by Locust."""
+    """Run Locust in this process, as `python -m locust` does; its end raises SystemExit."""
+    gc.disable()  # until `inferload.users` has been imported
+    import_module("locust")  # first: other modules must not use what gevent replaces
     arguments.set = quick_options.settings(arguments)
-    command = locust_command(arguments, locustfile())
-    os.execv(command[0], command)
+    sys.argv[1:] = locust_words(arguments, locustfile())
+    if not sys.flags.safe_path:
+        sys.path[0] = os.getcwd()
+    with contextlib.redirect_stdout(sys.__stdout__):
+        runpy.run_module("locust", run_name="__main__", alter_sys=True)
+    return 0
 
 
-def locust_command(arguments: argparse.Namespace, locustfile: Path) -> list[str]:
-    """Return the `locust` command line for the arguments."""
-    command = [sys.executable, "-m", "locust", "-f", str(locustfile)]
-    command += [] if locust_options.shows_web_ui(arguments.extra) else ["--headless"]
-    command += ["--host", arguments.host] if arguments.host else []
-    command += ["--scenario", arguments.scenario]
-    return command + words(vars(arguments)) + list(arguments.extra)
+def locust_words(arguments: argparse.Namespace, locustfile: Path) -> list[str]:
+    """Return Locust's command line for the arguments."""
+    words = ["-f", str(locustfile)]
+    words += [] if locust_options.shows_web_ui(arguments.extra) else ["--headless"]
+    words += ["--host", arguments.host] if arguments.host else []
+    words += ["--scenario", arguments.scenario]
+    return words + option_words(vars(arguments)) + list(arguments.extra)

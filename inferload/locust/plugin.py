@@ -117,6 +117,7 @@ class _Plugin:
         own = replace(checked.own, code=_loaded_code(environment, self._imported))
         options.forget_private(parsed)
         logs.protect(own.redaction)
+        process.end_quickly(environment)
         if isinstance(runner, locust.runners.WorkerRunner):
             named = parsed.started_as_worker and parsed.scenario != program_of(environment.user_classes).default
             _begin_worker(environment, own, checked.loaded.digest if named else None)

@@ -107,6 +107,12 @@ ADAPTATIONS = (
         workers=True,
     ),
     Adaptation(
+        "callers",
+        process.inspects_callers,
+        "a stop of the users blocks the event loop for 50 ms",
+        process.inspect_without_source,
+    ),
+    Adaptation(
         "malformed_packets",
         messages.receives_packets,
         "one malformed packet to the master's port ends reception of all workers' messages",

@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from inferload.base.errors import UsageError
+from inferload.base.numbers import seconds_of
 from inferload.scenario.files.yaml_text import Fault, Parsed, PathTo, dotted, parse, scalar
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
 from inferload.scenario.schema.arrivals import Arrivals
@@ -177,3 +178,15 @@ def _no_length(workload: Workload, source: str, key: str) -> UsageError:
     else:
         why = "the recorded trace sets the lengths"
     return UsageError(f"{source}: workload.kind is {workload.kind}, where {why}; {remedy}")
+
+
+QUICK: Mapping[str, Callable[[Arrivals, Workload, str], Override]] = {
+    "users": lambda arrivals, _workload, text: users(arrivals, text),
+    "rate": lambda arrivals, _workload, text: rate(arrivals, text),
+    "duration": lambda _arrivals, _workload, text: Override(
+        ("phases", "measure_s"), seconds_of("--duration", text), f"--duration {text}"
+    ),
+    "sessions": lambda _arrivals, _workload, text: sessions(text),
+    "input_len": lambda _arrivals, workload, text: input_len(workload, text),
+    "output_len": lambda _arrivals, workload, text: output_len(workload, text),
+}

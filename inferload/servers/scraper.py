@@ -1,7 +1,6 @@
 """Scraper of Prometheus metrics, in a process of its own: parsing must not delay the load generator.
 
-A run starts it as `python -m inferload.servers.scraper --out RUN/server_metrics --interval-s 0.25 --target URL [--target URL ...]`;
-`inferload scrape` runs the same scrapes without a run.
+A run forks it from its loaded process; `inferload scrape` runs the same scrapes without a run.
 
 A thread per target scrapes at absolute times; late scrapes are skipped and counted. The timestamp of a scrape is the wall time of
 the middle of its request. A target that is down leaves a gap in the data, and one line on stderr when it goes down and one when it
@@ -10,11 +9,9 @@ is up again. The parent process receives one JSON object per scrape on stdout: `
 dropped if the pipe is full. An empty object follows each write to the disk.
 
 The child process of a run ends on SIGTERM, or when stdin is closed (the parent has ended): a last scrape, the last part, join of
-all parts, exit code 0. It ignores SIGINT, since Ctrl-C reaches the whole process group and the parent decides. It reads the API key
-from the environment variable OPENAI_API_KEY only.
+all parts. It ignores SIGINT: the parent decides.
 """
 
-import argparse
 import json
 import os
 import re
@@ -22,17 +19,15 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
-from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.redaction import Redaction
-from inferload.base.run_options import REDACTED_HEADERS, TLS_OPTIONS, add_options
 from inferload.base.rundir import reason
 from inferload.base.tls import TlsSettings
 from inferload.figures import metric_names as names
@@ -322,69 +317,10 @@ def parent_ended(woken: int) -> Callable[[float], bool]:
     return ended
 
 
-def job_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> ScrapeJob:
-    """Return the job of a command line."""
-    key = environment.get("OPENAI_API_KEY") or None
-    clients = clients_of(arguments.target, TlsSettings.of(arguments), key, arguments.no_key)
-    return ScrapeJob(clients, arguments.interval_s, arguments.out, arguments.anchor or Anchor.take())
-
-
-def redaction_of(environment: Mapping[str, str]) -> Redaction:
-    """Return the redaction of the API key and of the parent's header values."""
-    return Redaction.of(environment.get("OPENAI_API_KEY") or None, _redacted(environment))
-
-
-def _redacted(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the headers of the parent, which are not sent but which a server may echo in a label or an error."""
-    lines = environment.get(REDACTED_HEADERS, "").splitlines()
-    return [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
-
-
-def parse_anchor(text: str) -> Anchor:
-    """Parse the parent's clock anchor, `WALL_NS:MONO_NS`."""
-    wall, _, mono = text.partition(":")
-    return Anchor(int(wall), int(mono))
-
-
-def parse_interval(text: str) -> float:
-    """Parse the seconds between scrapes. Raise ValueError below 50 ms, where scrapes would load the server."""
-    interval_s = float(text)
-    if not 0.05 <= interval_s <= 3600:
-        raise ValueError(text)
-    return interval_s
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the scraper's command line."""
-    parser = argparse.ArgumentParser(
-        prog="inferload.servers.scraper", description="Record the Prometheus metrics of servers.", allow_abbrev=False
-    )
-    parser.add_argument("--out", type=Path, required=True, help="folder for the parts")
-    parser.add_argument("--target", action="append", required=True, metavar="URL", help="metrics page; repeatable")
-    parser.add_argument(
-        "--no-key", action="append", default=[], metavar="URL", help="page that receives no API key; repeatable"
-    )
-    parser.add_argument(
-        "--interval-s", type=parse_interval, default=0.25, help="seconds between scrapes (0.05 to 3600)"
-    )
-    parser.add_argument("--anchor", type=parse_anchor, metavar="WALL_NS:MONO_NS", help="the parent's clock anchor")
-    add_options(parser, TLS_OPTIONS)
-    return parser
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Scrape until SIGTERM or the end of stdin; return the exit code, 2 for invalid arguments."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def scrape_for_parent(job: ScrapeJob, redact: Redaction) -> None:
+    """Scrape until SIGTERM or the end of stdin. `redact`: also removes the parent's headers, which a server may echo."""
     woken, wake = os.pipe()
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: os.write(wake, b"x"))
-    try:
-        buffer = ScrapeBuffer(redact=redaction_of(os.environ), on_write=lambda: _send_line("{}"))
-        scrape_all(job_of(build_parser().parse_args(argv), os.environ), buffer, parent_ended(woken))
-    except UsageError as error:
-        print(f"scraper: {escaped(str(error))}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: None)
+    scrape_all(job, ScrapeBuffer(redact=redact, on_write=lambda: _send_line("{}")), parent_ended(woken))

@@ -3,7 +3,7 @@
 Imports take a second or more of CPU time per `locust` process, and the end-to-end tests start hundreds. The fork runs the program
 from its first line. With INFERLOAD_FRESH=1 each program is a new Python process, as for a user (`make soak`).
 
-Programs start further ones with `sys.executable`: `locust` its metrics scraper and report, a sweep its servers and runs. In a
+Programs start further ones with `sys.executable`: `locust` its report, a sweep its servers and runs. In a
 fork this is a proxy script, which lets a fork server run the module, forwards SIGINT and SIGTERM, and exits with its exit code.
 """
 
@@ -196,7 +196,6 @@ def _slow_disk(folder: Path) -> Path:
     return library
 
 
-# The imports of the scraper, not the scraper itself: runpy warns if the module to run is already imported.
 COMMANDS = Forge(
     "encodings.idna",
     "inferload.servers.scrapes_file",

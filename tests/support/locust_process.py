@@ -80,7 +80,7 @@ class LocustProcess:
 
     def workers(self) -> list[int]:
         """Return the pids of its forked workers."""
-        return [pid for pid in self.children() if "scrape" not in Path(f"/proc/{pid}/cmdline").read_text()]
+        return [pid for pid in self.children() if Path(f"/proc/{pid}/comm").read_text() != "scraper\n"]
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

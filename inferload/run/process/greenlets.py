@@ -1,10 +1,19 @@
-"""Sleep until an instant, greenlets that a drain waits for, and log lines during a wait."""
+"""Sleep until an instant, greenlets that a drain waits for, log lines during a wait, and forks of a process with greenlets."""
 
+import contextlib
+import gc
 import logging
+import os
+import signal
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from typing import NoReturn
 
 import gevent
+import gevent.hub
+import gevent.monkey
+import gevent.os
 
 from inferload.base.clock import NS_PER_S, now_ns
 
@@ -21,7 +30,7 @@ def sleep_until(at_ns: int) -> None:
         gevent.sleep(left_ns / NS_PER_S)
 
 
-@contextmanager
+@contextlib.contextmanager
 def logged_wait(logger: logging.Logger, text: Callable[[], str]) -> Iterator[None]:
     """Log what the code in this context waits for, every LOG_S seconds."""
 
@@ -35,3 +44,57 @@ def logged_wait(logger: logging.Logger, text: Callable[[], str]) -> Iterator[Non
         yield
     finally:
         greenlet.kill()
+
+
+def fork_apart(name: str, work: Callable[[], object], stdin: int, stdout: int, ended: Callable[[], None]) -> int:
+    """Return the pid of a fork that does some work with what this process has imported, and exits: with 1 after an exception.
+
+    The fork has a process group and an event loop of its own, and of the open files only stderr and these two descriptors, as 0
+    and 1, which are closed here. It ignores SIGINT. `name`: as `ps` shows it; `ended`: called at its end.
+    """
+    pid: int = gevent.os.fork_and_watch(lambda _watcher: ended(), fork=_plain_fork)
+    if pid == 0:
+        _become(name, work, stdin, stdout)
+    os.close(stdin)
+    os.close(stdout)
+    return pid
+
+
+def _plain_fork() -> int:
+    """Fork without gevent's set-up of the child, in which the greenlets of this process would go on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of Python 3.12 on, for threads, of which the child uses none
+        return int(gevent.monkey.get_original("os", "fork")())
+
+
+def _become(name: str, work: Callable[[], object], stdin: int, stdout: int) -> NoReturn:
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        gc.freeze()
+        gc.enable()
+        os.dup2(stdin, 0)
+        os.dup2(stdout, 1)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in map(int, os.listdir("/dev/fd")):
+            if number not in (
+                0,
+                1,
+                2,
+                nothing,
+            ):  # the objects of the parent keep their numbers, which would be those of other files
+                os.dup2(nothing, number, inheritable=False)
+        with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as comm:  # Linux
+            comm.write(name)
+        parents = gevent.get_hub()
+        gevent.hub.set_hub(gevent.hub.Hub(default=False))
+        work()
+        code = 0 if parents else 1  # which is kept until now: its end would close descriptors
+    except BaseException:  # noqa: BLE001  the boundary of this process
+        traceback.print_exc()
+    os._exit(code)

@@ -173,8 +173,8 @@ def test_run_builds_the_locust_command() -> None:
             "2",
         ]
     )
-    command = run_command.locust_command(arguments, Path("chat.py"))
-    assert command[3:] == [
+    command = run_command.locust_words(arguments, Path("chat.py"))
+    assert command == [
         *("-f", "chat.py", "--headless", "--host", "http://127.0.0.1:8000", "--scenario", "smoke", "--seed", "3"),
         *("--header", "A: b", "--header", "C: d", "--insecure", "--processes", "2"),
     ]

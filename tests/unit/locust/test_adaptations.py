@@ -107,6 +107,7 @@ BROKEN: dict[str, list[Break]] = {
     "fractions": [_with(locust.stats.StatsEntry, "to_dict", lambda self, escape_string_values: {"max": 1})],
     "even_clock": [_without(locust.runners, "time"), _with(locust.stats.StatsEntry, "log", _other_clock)],
     "forked_workers": [_with(locust.main, "main", _empty), _without(locust.main, "os")],
+    "callers": [_with(locust.runners.Runner, "stop", _empty), _without(locust.runners, "inspect")],
     "malformed_packets": [
         _without(zmqrpc.BaseSocket, "recv_from_client"),
         _with(zmqrpc.Server, "recv_from_client", lambda self, timeout_s: None),

@@ -288,7 +288,7 @@ def test_every_option_of_locust_is_passed_on() -> None:
             parsed = arguments(*words, "smoke", "--host", HOST, "--", "--tail")
             assert parsed.extra == (*words, "--tail")
             assert parsed.scenario == "smoke"
-            command = run_command.locust_command(parsed, Path("chat.py"))
+            command = run_command.locust_words(parsed, Path("chat.py"))
             assert command[-len(words) - 1 :] == [*words, "--tail"]
 
 
@@ -304,7 +304,7 @@ def test_every_option_of_locust_is_passed_on() -> None:
     ],
 )
 def test_a_run_is_headless_unless_an_option_of_the_web_ui_is_given(words: str, headless: bool) -> None:
-    command = run_command.locust_command(arguments(*words.split()), Path("chat.py"))
+    command = run_command.locust_words(arguments(*words.split()), Path("chat.py"))
     assert ("--headless" in command) == headless
     assert command[command.index("--scenario") + 1] == run_command.DEFAULT_SCENARIO
 

@@ -160,6 +160,8 @@ class MasterRun:
         scenario, members = self.spec.scenario, self.roster.members
         check = partial(worker_setup.check_connected, members, self._channel.clients, check_stop)
         load_steps.check(scenario, self.preflight.sessions, len(members))
+        if self.preflight.metrics_urls:  # before the workers' set-up, which the first scrapes overlap
+            self.scraping = self._scraping(self.directory.path / rundir.SERVER_METRICS, scenario.server.interval_s)
         worker_setup.compare_clocks(members, self._channel.send, check)
         worker_setup.check_alike(members, self.spec.file_digest)
         worker_setup.send_assignments(
@@ -174,10 +176,7 @@ class MasterRun:
         load_steps.check_times(scenario, self.spec.origin, members)
         self.program = self.own.code.of_run(self.preflight.sessions.agent_files())
         worker_setup.check_programs(members, self.program)
-        if self.preflight.metrics_urls:
-            interval_s = scenario.server.interval_s
-            folder = self.directory.path / rundir.SERVER_METRICS
-            self.scraping = self._scraping(folder, interval_s)
+        if self.scraping is not None:
             self.scraping.wait_for_first(len(self.preflight.metrics_urls))
 
     def gather(self) -> None:

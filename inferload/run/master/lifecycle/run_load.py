@@ -17,6 +17,7 @@ from inferload.run.process.greenlets import sleep_until
 from inferload.run.process.protocol import windows_to_wire
 from inferload.run.process.run_spec import RunSpec
 
+_LOCAL_LEAD_NS = 50_000_000  # as LEAD_NS, without workers in other processes
 _ABORT_S = 10.0  # time for workers to end their turns after an abort
 _SHORT_DRAIN_S = 1.0  # after an invalid call
 _LATE_TURNS_S = 0.2  # after the end of the load, until the last turns have begun
@@ -66,7 +67,7 @@ class RunLoad:
 
     def begin(self, start_users: StartUsers) -> int:
         """Announce the load, and start the first users at its start, which is returned."""
-        start_ns = now_ns() + LEAD_NS
+        start_ns = now_ns() + (LEAD_NS if self._state.roster.remote else _LOCAL_LEAD_NS)
         measure_ns = None if self._spec.scenario.phases.adaptive else self._latest_measure_ns(start_ns)
         self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
         lead_s = max(0.0, (start_ns - now_ns()) / NS_PER_S)

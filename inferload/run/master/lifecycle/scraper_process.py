@@ -3,17 +3,18 @@
 import json
 import logging
 import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import gevent
+from gevent.event import Event
+from gevent.fileobject import FileObject
 
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
-from inferload.base.run_options import API_KEY_VARIABLE, REDACTED_HEADERS
+from inferload.base.redaction import Redaction
 from inferload.client.connection.target import Target
-from inferload.run.process.greenlets import logged_wait
+from inferload.run.process.greenlets import fork_apart, logged_wait
 from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
 
@@ -34,44 +35,27 @@ class Scraping:
         self.write_error: str | None = None  # the first write of a part that failed
         self._folder = folder
         self._heard_ns = now_ns()  # instant of the last line
-        command = [
-            sys.executable,
-            "-Pm",  # -P: a folder "inferload" in the working directory is not the package
-            "inferload.servers.scraper",
-            "--out",
-            str(folder),
-            "--interval-s",
-            f"{interval_s:g}",
-            "--anchor",  # of the run, for its time stamps
-            f"{anchor.wall_ns}:{anchor.mono_ns}",
-        ]
-        for url in urls:
-            command += ["--target", url]
-        for url in urls:
-            if not own.may_send_to(Target.of_page(url)):
-                command += ["--no-key", url]
-        command += own.tls.words
-        environment = dict(os.environ)
-        environment.pop(API_KEY_VARIABLE, None)
-        if own.credentials.api_key is not None:
-            environment[API_KEY_VARIABLE] = own.credentials.api_key
-        environment[REDACTED_HEADERS] = "\n".join(f"{name}: {value}" for name, value in own.headers)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            text=True,
-            bufsize=1,
-            process_group=0,  # a signal to the process group must not end the scrapes before the drain
-        )
-        self._reader = gevent.spawn(self._read)
+        self._news, self._ended = Event(), Event()
+        (stdin, stop), (lines, stdout) = os.pipe(), os.pipe()
+        keyless = [url for url in urls if not own.may_send_to(Target.of_page(url))]
+
+        def work() -> None:
+            from inferload.servers import scraper  # of this process only
+
+            clients = scraper.clients_of(urls, own.tls, own.credentials.api_key, keyless)
+            redact = Redaction.of(own.credentials.api_key, own.headers)
+            scraper.scrape_for_parent(scraper.ScrapeJob(clients, interval_s, folder, anchor), redact)
+
+        self._stdin = FileObject(stop, "wb", buffering=0)
+        self.pid = fork_apart("scraper", work, stdin, stdout, self._end)
+        self._reader = gevent.spawn(self._read, FileObject(lines, "r", encoding="utf-8"))
 
     def wait_for_first(self, targets: int) -> None:
         """Wait until every target was scraped, so that the first values of counters precede the load."""
         with gevent.Timeout(_FIRST_S, False):
-            while len(self.latest) < targets:
-                gevent.sleep(0.02)
+            while len(self.latest) < targets and not self._ended.is_set():
+                self._news.wait()
+                self._news.clear()
         if len(self.latest) < targets:
             logger.warning(
                 "%d of %d metrics pages: no values before the load began", targets - len(self.latest), targets
@@ -79,31 +63,35 @@ class Scraping:
 
     def stop(self) -> None:
         """Make a last scrape, write the last part and end the process; kill it if it stalls."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.close()
-        except OSError:
+        if self._ended.is_set():
             logger.warning("the metrics scraper had ended by itself")
+        self._stdin.close()
         self._heard_ns = now_ns()
         with logged_wait(logger, lambda: f"waiting until the scrapes in {self._folder} are written"):
-            while self._process.poll() is None and now_ns() - self._heard_ns < _STALL_S * NS_PER_S:
-                gevent.sleep(0.02)
-        if self._process.poll() is None:
+            while (left_ns := self._heard_ns + round(_STALL_S * NS_PER_S) - now_ns()) > 0:
+                if self._ended.wait(left_ns / NS_PER_S):
+                    break
+        if not self._ended.is_set():
             logger.warning("the metrics scraper made no progress for %g s and was killed", _STALL_S)
-            self._process.kill()
-            self._process.wait()
+            os.kill(self.pid, signal.SIGKILL)
+            self._ended.wait()
         scrapes_file.clear_up(self._folder)
         self._reader.join(timeout=_LAST_LINES_S)
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._heard_ns = now_ns()
-            try:
-                document = json.loads(line)
-            except ValueError:
-                continue
-            if "write_error" in document:
-                self.write_error = self.write_error or str(document["write_error"])
-            elif document:
-                self.latest[document.get("target", "")] = document
+    def _end(self) -> None:
+        self._ended.set()
+        self._news.set()
+
+    def _read(self, lines: TextIO) -> None:
+        with lines:
+            for line in lines:
+                self._heard_ns = now_ns()
+                try:
+                    document = json.loads(line)
+                except ValueError:
+                    continue
+                if "write_error" in document:
+                    self.write_error = self.write_error or str(document["write_error"])
+                elif document:
+                    self.latest[document.get("target", "")] = document
+                self._news.set()

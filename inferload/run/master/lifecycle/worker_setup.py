@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 WORKERS_S = 60.0  # time limit for all workers to connect
 _LOG_S = 5.0  # between two log lines of the wait
 _PINGS = 5
+_PING_INTERVAL_S = 0.02  # of workers that are other processes
 _NAMED = 3  # files of a worker in a message
 _PING_S = 15.0
 _READY_S = 30.0
@@ -67,7 +68,7 @@ def compare_clocks(members: Sequence[Member], send: Send, check: Callable[[], No
     for _ in range(_PINGS):
         for member in members:
             send(protocol.PING, {"sent_ns": now_ns()}, member)
-        gevent.sleep(0.02)
+        gevent.sleep(_PING_INTERVAL_S if any(member.client_id for member in members) else 0)
     deadline_ns = now_ns() + round(_PING_S * NS_PER_S)
     while any(member.clock.rtt_ns == 0 for member in members):
         check()
