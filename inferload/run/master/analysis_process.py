@@ -1,16 +1,22 @@
-"""Commands of the analysis package in a process of their own: the master's event loop goes on meanwhile."""
+"""Commands of the analysis package in a fork of this process: its event loop goes on meanwhile, and most modules are loaded."""
 
 import os
 import shlex
-import subprocess
+import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import NoReturn
+
+import gevent.os
+from gevent.event import Event
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.run_options import API_KEY_VARIABLE
+from inferload.run.process.greenlets import fork_apart
 from inferload.servers import scrapes_file
 
 _TIMEOUT_S = 120.0
@@ -22,25 +28,34 @@ def analyse(command: str, *arguments: str) -> None:
     """Execute `inferload COMMAND ARGUMENTS` and wait for its end. UsageError with its last line if it fails."""
     if not any(entry.name == command for entry in entry_points(group="inferload.commands")):
         raise UsageError(f"the {command} command is not installed; pip install inferload")
-    environment = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}
-    limit_s = timeout_s(arguments)
-    try:
-        process = subprocess.run(
-            [sys.executable, "-m", "inferload", command, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-            check=False,
-            env=environment,
-            process_group=0,  # a late Ctrl-C must not end it
-        )
-    except subprocess.TimeoutExpired as error:
+    limit_s, ended = timeout_s(arguments), Event()
+    with tempfile.TemporaryFile() as output:
+        try:
+            streams = os.open(os.devnull, os.O_RDONLY), os.dup(output.fileno())
+            pid = fork_apart(command, lambda: _execute(command, *arguments), *streams, ended.set)
+        except OSError as error:
+            raise UsageError(str(error)) from error
+        in_time = ended.wait(limit_s)
+        if not in_time:
+            os.kill(pid, signal.SIGKILL)
+        _, status = gevent.os.waitpid(pid, 0)
+        output.seek(0)
+        lines = output.read().decode().splitlines()
+    if not in_time:
         again = shlex.join(["inferload", command, *arguments])
-        raise UsageError(f"stopped after {limit_s:.0f} s; without a limit: {again}") from error
-    except OSError as error:
-        raise UsageError(str(error)) from error
-    if process.returncode:
-        raise UsageError((process.stderr.strip() or "no reason given").splitlines()[-1].removeprefix("inferload: "))
+        raise UsageError(f"stopped after {limit_s:.0f} s; without a limit: {again}")
+    if status:
+        raise UsageError((lines or ["no reason given"])[-1].removeprefix("inferload: "))
+
+
+def _execute(*words: str) -> NoReturn:
+    """Execute a command in the fork, which ends with its exit code. What it prints is not that of this process."""
+    from inferload.cli import main
+
+    os.dup2(1, 2)
+    sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+    os.environ.pop(API_KEY_VARIABLE, None)
+    os._exit(main(list(words)))
 
 
 def timeout_s(arguments: Sequence[str]) -> float:
