@@ -10,8 +10,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NoReturn
 
+import gevent
 import gevent.os
-from gevent.event import Event
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
@@ -28,20 +28,21 @@ def analyse(command: str, *arguments: str) -> None:
     """Execute `inferload COMMAND ARGUMENTS` and wait for its end. UsageError with its last line if it fails."""
     if not any(entry.name == command for entry in entry_points(group="inferload.commands")):
         raise UsageError(f"the {command} command is not installed; pip install inferload")
-    limit_s, ended = timeout_s(arguments), Event()
+    limit_s, status = timeout_s(arguments), None
     with tempfile.TemporaryFile() as output:
         try:
             streams = os.open(os.devnull, os.O_RDONLY), os.dup(output.fileno())
-            pid = fork_apart(command, lambda: _execute(command, *arguments), *streams, ended.set)
+            pid = fork_apart(command, lambda: _execute(command, *arguments), *streams, lambda: None)
         except OSError as error:
             raise UsageError(str(error)) from error
-        in_time = ended.wait(limit_s)
-        if not in_time:
+        with gevent.Timeout(limit_s, False):
+            _, status = gevent.os.waitpid(pid, 0)
+        if status is None:
             os.kill(pid, signal.SIGKILL)
-        _, status = gevent.os.waitpid(pid, 0)
+            gevent.os.waitpid(pid, 0)
         output.seek(0)
         lines = output.read().decode().splitlines()
-    if not in_time:
+    if status is None:
         again = shlex.join(["inferload", command, *arguments])
         raise UsageError(f"stopped after {limit_s:.0f} s; without a limit: {again}")
     if status:
