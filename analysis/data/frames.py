@@ -29,7 +29,7 @@ from inferload.servers.series import ServerSeries, by_target
 from inferload.turns.open_files import TurnFile
 
 from . import locust_history, turn_files, vllm_log
-from .frame import Frame, concat, rows_by_text
+from .frame import Frame, concat
 from .turn_files import ClockedFile
 from .turn_frames import (
     COLUMNS,
@@ -42,6 +42,7 @@ from .turn_frames import (
     sources,
     turn_events,
     turn_frame,
+    workers_of,
 )
 from .vllm_log import VllmLog
 
@@ -214,27 +215,6 @@ class RunFrames:
         return None if self.summary is not None or not len(workers) else float(np.fmin.reduce(workers["end_s"]))
 
 
-def workers_of(frames: Iterable[Frame]) -> Frame:
-    """Return `RunFrames.workers` of frames with the columns that it needs."""
-    bounds: dict[str | None, tuple[float, ...]] = {}
-    for frame in frames:
-        planned_s, closed_s = frame["planned_s"], frame["closed_s"]
-        lasted_s = np.nan_to_num(closed_s - frame["sent_s"])
-        for worker, rows in rows_by_text(frame["worker"]).items():
-            own = (planned_s[rows], planned_s[rows], closed_s[rows], lasted_s[rows])
-            before = bounds.get(worker, (np.nan,) * len(own))
-            bounds[worker] = tuple(
-                limit.reduce(column, initial=value)
-                for limit, column, value in zip(_LIMITS.values(), own, before, strict=True)
-            )
-    names = sorted(bounds, key=str)
-    columns = zip(*(bounds[name] for name in names), strict=True) if names else ((),) * len(_LIMITS)
-    return Frame({"worker": np.array(names, dtype=object), **dict(zip(_LIMITS, columns, strict=True))})
-
-
-_LIMITS = {"first_s": np.fmin, "last_s": np.fmax, "end_s": np.fmax, "longest_s": np.fmax}
-
-
 def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False) -> RunFrames:
     """Read a run directory; UsageError if it is none. `server_log`: vLLM's log. `whole`: all turns of a large run too."""
     run_dir, notes = opened.path, list[str]()
@@ -287,25 +267,36 @@ def _turns(files: Iterable[ClockedFile], every: int, notes: list[str]) -> tuple[
     frames: list[Frame] = []
     events: list[Events] = []
     readable: list[ClockedFile] = []
-    rows = 0
-    joined: set[str] = set()
+    merged: set[str] = set()
     for clocked in files:
-        if clocked.file.path.name in joined:
+        if clocked.file.path.name in merged:
             continue
-        own_frames, own_events, first_row = [], [], rows
         try:
-            for table in filter(len, clocked.tables(COLUMNS, every)):
-                own_frames.append(turn_frame(table, clocked.shift_ns))
-                own_events.append(turn_events(table, clocked.shift_ns, first_row))
-                first_row += len(table)
+            own = _read(clocked, every, sum(map(len, frames)))
         except UsageError:
             notes.append(turn_files.unreadable(clocked.file.path))
             continue
-        joined |= turn_files.parts_of(clocked.file)
-        rows, frames, events, readable = first_row, frames + own_frames, events + own_events, [*readable, clocked]
+        merged |= turn_files.parts_of(clocked.file)
+        readable.append(clocked)
+        frames += [frame for frame, _ in own]
+        events += [of_frame for _, of_frame in own]
+        del own[:]  # they take half of the memory
     if not readable:
         notes.append("no turn records are in the run directory")
-    return concat(frames) if frames else empty_turns(), in_time_order(events), readable
+    turns = concat(frames) if frames else empty_turns()
+    frames.clear()
+    ordered = in_time_order(events)
+    pa.system_memory_pool().release_unused()  # what their parts took
+    return turns, ordered, readable
+
+
+def _read(clocked: ClockedFile, every: int, first_row: int) -> list[tuple[Frame, Events]]:
+    """Return the turns of each row group of a file, and their events. `first_row`: of the file in the frame of the run."""
+    parts = []
+    for table in filter(len, clocked.tables(COLUMNS, every)):
+        parts.append((turn_frame(table, clocked.shift_ns), turn_events(table, clocked.shift_ns, first_row)))
+        first_row += len(table)
+    return parts
 
 
 def _document(run: OpenRun, name: str, kind: type[Document], notes: list[str]) -> Document | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from inferload.figures.turn_figures import BY_KEY, ITL, TURN_FIGURES
 from inferload.figures.turn_values import turn_columns, values_by_turn
 
-from .frame import Column, Floats, Frame, known
+from .frame import Column, Floats, Frame, known, rows_by_text
 
 NS_PER_S = 1_000_000_000
 
@@ -109,6 +109,27 @@ def empty_turns() -> Frame:
     """Return the frame of a run without turn records."""
     kinds: dict[str, Any] = dict.fromkeys(ALL, float) | dict.fromkeys((*_WORDS, "target"), object) | {"ok": bool}
     return Frame({name: np.zeros(0, dtype=kind) for name, kind in kinds.items()})
+
+
+def workers_of(frames: Iterable[Frame]) -> Frame:
+    """Return first and last planned time, last end and longest turn of each worker. `frames`: with the columns for it."""
+    bounds: dict[str | None, tuple[float, ...]] = {}
+    for frame in frames:
+        planned_s, closed_s = frame["planned_s"], frame["closed_s"]
+        lasted_s = np.nan_to_num(closed_s - frame["sent_s"])
+        for worker, rows in rows_by_text(frame["worker"]).items():
+            own = (planned_s[rows], planned_s[rows], closed_s[rows], lasted_s[rows])
+            before = bounds.get(worker, (np.nan,) * len(own))
+            bounds[worker] = tuple(
+                limit.reduce(column, initial=value)
+                for limit, column, value in zip(_LIMITS.values(), own, before, strict=True)
+            )
+    names = sorted(bounds, key=str)
+    columns = zip(*(bounds[name] for name in names), strict=True) if names else ((),) * len(_LIMITS)
+    return Frame({"worker": np.array(names, dtype=object), **dict(zip(_LIMITS, columns, strict=True))})
+
+
+_LIMITS = {"first_s": np.fmin, "last_s": np.fmax, "end_s": np.fmax, "longest_s": np.fmax}
 
 
 def turn_events(table: pa.Table, shift_ns: int, first_row: int = 0) -> Events:
