@@ -166,9 +166,7 @@ def _thinned(timeline: Frame, every: int) -> Frame:
     """Aggregate `every` seconds: means, and the maximum of p95 to keep spikes."""
     if every == 1:
         return timeline
-    return Frame(
-        {name: _grouped(name, column, every) for name, column in timeline.items() if column.dtype != object},
-    )
+    return Frame({name: _grouped(name, column, every) for name, column in timeline.items() if column.dtype != object})
 
 
 def _grouped(name: str, column: Column, every: int) -> Column:

@@ -1,6 +1,7 @@
 """Frames: named columns of equal length, as arrays. Unknown is NaN in a column of numbers, and None in one of texts."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, overload
 
 import numpy as np
@@ -50,9 +51,9 @@ class Frame:
         """Return a column of texts; `otherwise` for all rows if there is no such column."""
         return self._columns.get(name, np.full(self._rows, otherwise, dtype=object))
 
-    def with_columns(self, columns: Mapping[str, npt.ArrayLike], suffix: str = "") -> "Frame":
-        """Return the frame with more columns, or others in place of its own. `suffix`: of their names."""
-        return Frame({**self._columns, **{name + suffix: column for name, column in columns.items()}})
+    def with_columns(self, columns: Mapping[str, npt.ArrayLike]) -> "Frame":
+        """Return the frame with more columns, or others in place of its own."""
+        return Frame({**self._columns, **columns})
 
     def sorted_by(self, name: str) -> "Frame":
         """Return the rows in the order of a column of numbers, unknown ones last; rows of one number stay in order."""
@@ -65,19 +66,14 @@ class Frame:
 
 def concat(frames: Sequence[Frame]) -> Frame:
     """Return the rows of several frames; unknown in a column that a frame lacks."""
-    present = {
-        name: [frame[name] for frame in frames if name in frame] for name in dict.fromkeys(n for f in frames for n in f)
-    }
-
-    def column(frame: Frame, name: str) -> Column:
-        return frame.texts(name) if present[name][0].dtype == object else frame.numbers(name)
-
-    return Frame(
-        {
-            name: np.concatenate(own if len(own) == len(frames) else [column(frame, name) for frame in frames])
-            for name, own in present.items()
-        }
-    )
+    columns = {}
+    for name in dict.fromkeys(chain(*frames)):
+        own = [frame[name] for frame in frames if name in frame]
+        if len(own) < len(frames):
+            of_texts = own[0].dtype == object
+            own = [frame.texts(name) if of_texts else frame.numbers(name) for frame in frames]
+        columns[name] = np.concatenate(own)
+    return Frame(columns)
 
 
 def known(column: Column) -> Bools:
@@ -95,8 +91,7 @@ def mean(column: Column) -> float:
 
 def last_known(column: Floats) -> Floats:
     """Return for each row the latest known value up to it; NaN before the first."""
-    rows = np.maximum.accumulate(np.where(np.isnan(column), 0, np.arange(len(column))))
-    return column[rows] if len(column) else column
+    return column[np.maximum.accumulate(np.where(np.isnan(column), 0, np.arange(len(column))))]
 
 
 def rows_by_text(column: Column) -> dict[str | None, npt.NDArray[np.int64]]:

@@ -3,6 +3,7 @@
 Locust records requests and response times only. Their definition depends on the locustfile, so they are not TTFT, ITL or E2E.
 """
 
+import csv
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -114,7 +115,7 @@ def _history(prefix: Path) -> list[dict[str, str]]:
         head, history = _read(path)
     except FileNotFoundError as error:
         raise UsageError(f"--locust-csv {prefix}: no {path.name}; name the prefix of Locust's --csv") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise UsageError(f"--locust-csv {prefix}: {path.name} cannot be read ({error})") from error
     missing = [name for name in ("Timestamp", "User Count", "Name") if name not in head]
     if missing:
@@ -128,10 +129,11 @@ def _history(prefix: Path) -> list[dict[str, str]]:
 
 def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """Return head and rows of a file; ValueError if it has none."""
-    head, rows = locust_history.read(path.read_text(encoding="utf-8-sig"))
+    text = path.read_text(encoding="utf-8-sig")
+    head: list[str] = next(filter(None, csv.reader(text.splitlines())), [])
     if not head:
         raise ValueError("no columns")
-    return head, rows
+    return head, list(locust_history.read(text))
 
 
 def tables(path: Path, run: RunFrames) -> tuple[Table, ...]:
@@ -176,7 +178,7 @@ def _count(row: Mapping[str, str], key: str) -> int | None:
 def _stats(prefix: Path) -> list[dict[str, str]]:
     try:
         _, rows = _read(prefix.with_name(prefix.name + "_stats.csv"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, csv.Error):
         return []
     return [row for row in rows if "Name" in row]
 
