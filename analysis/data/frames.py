@@ -285,9 +285,7 @@ def _turns(files: Iterable[ClockedFile], every: int, notes: list[str]) -> tuple[
         notes.append("no turn records are in the run directory")
     turns = concat(frames) if frames else empty_turns()
     frames.clear()
-    ordered = in_time_order(events)
-    pa.system_memory_pool().release_unused()  # what their parts took
-    return turns, ordered, readable
+    return turns, in_time_order(events), readable
 
 
 def _read(clocked: ClockedFile, every: int, first_row: int) -> list[tuple[Frame, Events]]:

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import many_scrapes
 import pyarrow.parquet as pq
 import pytest
 import synthetic_run as synthetic
+from inferload.analysis.commands import report
 
-from inferload import cli
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.run.master import analysis_process
@@ -64,17 +65,17 @@ def test_a_command_that_fails_is_an_error_with_its_last_line(tmp_path: Path) -> 
         analyse("report", str(tmp_path / "none"))
 
 
-def raise_error(_words: list[str]) -> None:
+def raise_error(_arguments: Namespace) -> None:
     raise KeyError("defect")
 
 
 @pytest.mark.parametrize(
-    ("work", "message"), [(lambda _words: os.abort(), "no reason given"), (raise_error, "KeyError: 'defect'")]
+    ("work", "message"), [(lambda _arguments: os.abort(), "no reason given"), (raise_error, "KeyError: 'defect'")]
 )
 def test_a_command_that_crashes_is_an_error(
     work: Callable[..., None], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "main", work)
+    monkeypatch.setattr(report, "run", work)
     with pytest.raises(UsageError, match=re.escape(message)):
         analyse("report", "any")
 
