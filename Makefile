@@ -27,7 +27,7 @@ help:            ## list the targets
 
 setup: $(READY)  ## create .venv and install inferload into it
 
-$(READY): pyproject.toml constraints.txt $(NATIVE)
+$(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inferload needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
@@ -218,4 +218,4 @@ bench-quick:     ## run a small bench-client in two minutes, without writing fil
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
 
 clean:           ## remove environments, caches and runs
-	rm -rf $(VENV) $(VENV_VLLM) inferload/client/connection/_*.so .cache/models .cache/locust-* .cache/python-* .cache/gateways .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) $(VENV_VLLM) inferload/client/connection/_*.so analysis/pages/vendor .cache/models .cache/locust-* .cache/python-* .cache/gateways .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

@@ -1,1 +1,1 @@
-"""Analysis: reports, diagnosis, comparisons and charts from run directories; the only code with pandas and plotly."""
+"""Analysis: reports, diagnosis, comparisons and charts from run directories."""

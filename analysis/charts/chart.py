@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from inferload.results.latency_limits import IN_RANGE, LatencyLimit
 
+from ..data.frame import Floats
+
 PlotlyDict = dict[str, Any]
-Floats = npt.NDArray[np.float64]
 
 BLUE, PALE_BLUE, ORANGE, PALE_ORANGE, RED, PALE_RED, GREEN, PALE_GREEN = (
     "#2f78c4", "#8ab6e8", "#d9772b", "#efb07f", "#c8423b", "#e29a95", "#2f9468", "#8ccbae",

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import pandas as pd
-
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.verdict_document import GateResult
 from inferload.results.latency_limits import LatencyLimit, latency_limits
 
+from ..data.frame import Frame
 from ..data.frames import RunFrames
 from ..data.manifest import slo_of, slos_of
 from ..data.partial_run import Notes
@@ -29,9 +28,7 @@ class Pictures:
         return next((picture for picture in self.drawn if picture.key == key), None)
 
 
-def pictures(
-    run: RunFrames, timeline: pd.DataFrame, parts: pd.DataFrame, notes: Notes, minute: int | None = None
-) -> Pictures:
+def pictures(run: RunFrames, timeline: Frame, parts: Frame, notes: Notes, minute: int | None = None) -> Pictures:
     """Return the charts for which the run has data. `parts`: from `breakdown.parts`; `notes`: collects unreadable data."""
     slo = notes.unless_damaged("the SLO", lambda: slo_of(run.manifest)) or {}
     gates = [] if run.summary is None else run.summary.verdict.gates

@@ -4,8 +4,9 @@ import numpy as np
 
 from inferload.figures.turn_figures import ITL
 
+from ..data.frame import Floats
 from ..data.frames import PhaseSpan, RunFrames
-from .chart import HEAT, Floats, Picture, decades, instant_line, layout, title
+from .chart import HEAT, Picture, decades, instant_line, layout, title
 
 COLUMNS, PER_DECADE = 240, 16
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from inferload.figures.turn_figures import E2E_PLANNED
 from inferload.turns.states import FAILED, UNFINISHED
 
+from ..data.frame import Column, Frame, known
 from ..data.frames import RunFrames
 from .chart import BLUE, GREY, ORANGE, RED, Picture, PlotlyDict, layout, title
 
@@ -45,11 +45,11 @@ def lanes(run: RunFrames, minute: int | None = None) -> Lanes | None:
     turns = run.turns
     if not len(turns) or "session_id" not in turns:
         return None
-    table = turns[turns["planned_s"].notna() & turns["closed_s"].notna()].sort_values("planned_s", ignore_index=True)
+    table = turns[known(turns["planned_s"]) & known(turns["closed_s"])].sorted_by("planned_s")
     if not len(table):
         return None
-    lane = packed(table["planned_s"].to_numpy(), table["closed_s"].to_numpy())
-    minutes = (table["planned_s"] // MINUTE_S).clip(lower=0).astype(int).to_numpy()
+    lane = packed(table["planned_s"], table["closed_s"])
+    minutes = (table["planned_s"] // MINUTE_S).clip(min=0).astype(int)
     per_minute = np.bincount(minutes)
     valid = minute if minute is not None and 0 <= minute < len(per_minute) and per_minute[minute] else None
     chosen = int(minutes[_slowest(table)]) if valid is None else valid
@@ -60,15 +60,15 @@ def lanes(run: RunFrames, minute: int | None = None) -> Lanes | None:
     columns["lane"] = lane[inside].tolist()
     columns["name"] = [f"{a}/{b}" for a, b in zip(rows["session_id"], rows["turn_index"], strict=True)]
     columns["class"] = rows["class"].tolist()
-    columns["input"], columns["output"] = (_whole(rows.get(f"{name}_tokens")) for name in ("input", "output"))
-    columns["failure"] = [None if pd.isna(failure) else str(failure) for failure in rows["failure"]]
+    columns["input"], columns["output"] = (_whole(rows, f"{name}_tokens") for name in ("input", "output"))
+    columns["failure"] = rows["failure"].tolist()
     return Lanes(columns, tuple(contained), chosen, int(np.count_nonzero(per_minute)) - len(contained), run.end_s)
 
 
-def _slowest(table: pd.DataFrame) -> int:
+def _slowest(table: Frame) -> int:
     """Return the row with the longest E2E from the plan: of the table of slowest turns, else of all turns."""
     measured = table["ok"] & (table["phase"] == "measure")
-    e2e_ms = table[E2E_PLANNED.key].to_numpy()
+    e2e_ms = table[E2E_PLANNED.key]
     for values in (np.where(measured, e2e_ms, np.nan), e2e_ms):
         if not np.isnan(values).all():
             return int(np.nanargmax(values))
@@ -99,12 +99,12 @@ def packed(start_s: np.ndarray[Any, Any], end_s: np.ndarray[Any, Any]) -> np.nda
     return lanes
 
 
-def _ms(seconds: pd.Series) -> list[int]:
-    return [int(value) for value in (seconds * 1e3).round().fillna(-1)]
+def _ms(seconds: Column) -> list[int]:
+    return [int(value) for value in np.nan_to_num((seconds * 1e3).round(), nan=-1)]
 
 
-def _whole(values: pd.Series | None) -> list[int | None]:
-    return [] if values is None else [None if pd.isna(value) else int(value) for value in values]
+def _whole(rows: Frame, name: str) -> list[int | None]:
+    return [None if np.isnan(value) else int(value) for value in rows[name]] if name in rows else []
 
 
 def picture(minutes: Lanes) -> Picture:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 
 from inferload.base.rundir import Mark
 from inferload.figures.server_figure import ServerFigure
@@ -13,6 +12,7 @@ from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results.latency_limits import LatencyLimit
 
+from ..data.frame import Column, Frame, known
 from ..data.frames import PhaseSpan
 from ..data.timeline import LOG, server_suffixes
 from .chart import (
@@ -107,7 +107,7 @@ def _server_line(row: ServerFigure, panel: Panel) -> PanelLine:
 
 
 def picture(
-    timeline: pd.DataFrame,
+    timeline: Frame,
     targets: tuple[str, ...],
     phases: tuple[PhaseSpan, ...],
     marks: Sequence[Mark],
@@ -115,7 +115,7 @@ def picture(
 ) -> Picture | None:
     """Return the chart of all panels and lines with values; None without any."""
     suffixes = server_suffixes(targets)
-    if any(str(column).endswith(LOG) for column in timeline.columns):
+    if any(column.endswith(LOG) for column in timeline):
         suffixes |= {LOG: LOG}
     every = max(1, -(-len(timeline) // _MAX_POINTS))
     thinned = _thinned(timeline, every)
@@ -162,17 +162,19 @@ def picture(
     return Picture("over-time", "Timeline", note, {"data": data, "layout": plan}, terms)
 
 
-def _thinned(timeline: pd.DataFrame, every: int) -> pd.DataFrame:
+def _thinned(timeline: Frame, every: int) -> Frame:
     """Aggregate `every` seconds: means, and the maximum of p95 to keep spikes."""
     if every == 1:
         return timeline
-    numeric = timeline.select_dtypes("number")
-    groups = numeric.groupby(np.arange(len(timeline)) // every)
-    means = groups.mean()
-    for column in means.columns:
-        if str(column).partition("@")[0].endswith("_p95"):
-            means[column] = groups[column].max()
-    return means
+    return Frame({name: _grouped(name, column, every) for name, column in timeline.items() if column.dtype != object})
+
+
+def _grouped(name: str, column: Column, every: int) -> Column:
+    groups = np.pad(column.astype(np.float64), (0, -len(column) % every), constant_values=np.nan).reshape(-1, every)
+    if name.partition("@")[0].endswith("_p95"):
+        return np.asarray(np.fmax.reduce(groups, axis=1))
+    counts = known(groups).sum(axis=1)
+    return np.asarray(np.divide(np.nansum(groups, axis=1), counts, out=np.full(len(groups), np.nan), where=counts > 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +192,16 @@ class _DrawnLine:
         return any(a is not None and b is not None for a, b in pairwise(self.values))
 
 
-def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) -> list[_DrawnLine]:
+def _lines(timeline: Frame, panel: Panel, suffixes: Mapping[str, str]) -> list[_DrawnLine]:
     series = []
     for line in panel.lines:
         for index, suffix in enumerate(suffixes.values() if line.server else ("",)):
             column = line.column + suffix
-            if column not in timeline or timeline[column].isna().all():
+            if column not in timeline or not known(timeline[column]).any():
                 continue
             if line.server and line.steps and not (timeline[column] > 0).any():  # a count of events without one
                 continue
-            values = timeline[column].to_numpy(dtype=np.float64) * (100 if line.share else 1)
+            values = timeline[column] * (100 if line.share else 1)
             dash = _DASHES[index % len(_DASHES)]
             series.append(_DrawnLine(line, f"{line.label} {suffix}".strip(), dash, numbers(values, 5)))
     return series

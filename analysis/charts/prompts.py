@@ -1,12 +1,12 @@
 """Chart of TTFT against prompt tokens, coloured by the cached share of the prompt."""
 
 import numpy as np
-import pandas as pd
 
 from inferload.figures.turn_figures import TTFT
 
+from ..data.frame import Floats
 from ..data.frames import RunFrames
-from .chart import GREY, SHARES, Floats, Picture, PlotlyDict, decades, layout, numbers, title
+from .chart import GREY, SHARES, Picture, PlotlyDict, decades, layout, numbers, title
 
 SHOWN = 2_500
 _SLOWEST = 200
@@ -18,8 +18,7 @@ def picture(run: RunFrames) -> Picture | None:
     if not len(turns) or "input_tokens" not in turns:
         return None
     chosen = turns[turns["ok"] & (turns["phase"] == "measure")]
-    columns = chosen.reindex(columns=["input_tokens", "cached_tokens", TTFT.key])
-    tokens, cached, ttft_ms = columns.to_numpy(dtype=np.float64, na_value=np.nan).T
+    tokens, cached, ttft_ms = (chosen.numbers(name) for name in ("input_tokens", "cached_tokens", TTFT.key))
     known = (tokens > 0) & (ttft_ms > 0)
     tokens, ttft_ms, share = tokens[known], ttft_ms[known], np.clip(cached[known] / tokens[known], 0, 1)
     if not len(tokens):
@@ -71,15 +70,16 @@ def _medians(tokens: Floats, ttft_ms: Floats) -> list[PlotlyDict]:
     """Return the medians of up to 16 groups of similar prompt length, at the median length of each group."""
     if len(tokens) < 20 or tokens.min() == tokens.max():
         return []
-    groups = pd.qcut(tokens, min(16, len(tokens) // 10), labels=False, duplicates="drop")
-    medians = pd.DataFrame({"tokens": tokens, TTFT.key: ttft_ms}).groupby(groups).median()
+    edges = np.unique(np.quantile(tokens, np.linspace(0, 1, min(16, len(tokens) // 10) + 1)))
+    group = np.maximum(np.searchsorted(edges, tokens), 1)
+    groups = [group == number for number in np.unique(group)]
     line = {"type": "scatter", "mode": "lines", "name": "median", "line": {"color": GREY, "width": 2.2}}
     hover = "median of turns near %{x:,.0f} tokens: %{y:,.4~g} ms<extra></extra>"
     return [
         line
         | {
-            "x": numbers(medians["tokens"].to_numpy(), 6),
-            "y": numbers(medians[TTFT.key].to_numpy()),
+            "x": numbers([float(np.median(tokens[own])) for own in groups], 6),
+            "y": numbers([float(np.median(ttft_ms[own])) for own in groups]),
             "hovertemplate": hover,
             "showlegend": False,
         }

@@ -14,8 +14,9 @@ from inferload.figures.turn_figures import E2E, E2E_PLANNED, TTFT, TTFT_PLANNED
 from inferload.results.latency_limits import LatencyLimit
 from inferload.turns.sketch import rank
 
+from ..data.frame import Floats
 from ..data.frames import RunFrames
-from .chart import BLUE, ORANGE, Floats, Picture, PlotlyDict, decades, in_range, layout, limit_line, numbers, title
+from .chart import BLUE, ORANGE, Picture, PlotlyDict, decades, in_range, layout, limit_line, numbers, title
 
 BATCHES = 20
 T_95 = 2.093  # Student's t at 97.5 % with 19 degrees of freedom
@@ -78,15 +79,14 @@ def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
     turns = run.turns
     if not len(turns) or "phase" not in turns:
         return None
-    measured = turns[turns["ok"] & (turns["phase"] == "measure")].sort_values("planned_s")
+    measured = turns[turns["ok"] & (turns["phase"] == "measure")].sorted_by("planned_s")
     data: list[PlotlyDict] = []
     shapes, words, most = [], [], 2.0
     ranges: dict[str, list[float]] = {}
     for number, (name, lines) in enumerate(_ROWS):
         axis = "" if number == 0 else str(number + 1)
         for label, measure, colour in lines:
-            values = measured[measure].dropna().to_numpy()
-            values = values[values > 0]
+            values = measured[measure][measured[measure] > 0]
             if not len(values):
                 continue
             curve = spectrum(values)

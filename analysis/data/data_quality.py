@@ -32,7 +32,9 @@ def warnings(run: RunFrames) -> list[str]:
             )
     ends = [span.end_s for span in run.phases]
     if run.phases and None not in ends:
-        for worker, first_s, last_s in run.workers[["first_s", "last_s"]].itertuples():
+        for worker, first_s, last_s in zip(
+            *(run.workers[name] for name in ("worker", "first_s", "last_s")), strict=True
+        ):
             early, late = -float(first_s), float(last_s) - max(end for end in ends if end is not None)
             if max(early, late) > APART_S:
                 sentences.append(

@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 
 from inferload.base import json_text, rundir
@@ -30,6 +29,7 @@ from inferload.servers.series import ServerSeries, by_target
 from inferload.turns.open_files import TurnFile
 
 from . import locust_history, turn_files, vllm_log
+from .frame import Frame, concat
 from .turn_files import ClockedFile
 from .turn_frames import (
     COLUMNS,
@@ -42,6 +42,7 @@ from .turn_frames import (
     sources,
     turn_events,
     turn_frame,
+    workers_of,
 )
 from .vllm_log import VllmLog
 
@@ -70,18 +71,18 @@ class Sample:
     units: str
     scale: float
     files: tuple[ClockedFile, ...]
-    workers: pd.DataFrame  # `RunFrames.workers` of all turns
+    workers: Frame  # `RunFrames.workers` of all turns
 
     @classmethod
-    def of(cls, every: int, turns: pd.DataFrame, files: Sequence[ClockedFile]) -> "Sample":
+    def of(cls, every: int, turns: Frame, files: Sequence[ClockedFile]) -> "Sample":
         """Read what is needed of all turns. `turns`: of the sample."""
-        of_tasks = turns["session_id"].astype(str).str.startswith(turn_files.SESSION_OF_TASKS)
-        units = "turns" if of_tasks.all() else "sessions, and turns of tasks" if of_tasks.any() else "sessions"
+        of_tasks = {str(session).startswith(turn_files.SESSION_OF_TASKS) for session in turns["session_id"]}
+        units = "turns" if False not in of_tasks else "sessions, and turns of tasks" if True in of_tasks else "sessions"
         scale = sum(each.file.turns for each in files) / max(1, len(turns))
-        sample = cls(every, units, scale, tuple(files), pd.DataFrame())
+        sample = cls(every, units, scale, tuple(files), Frame({}))
         return replace(sample, workers=workers_of(sample.batches("worker", "planned_s", "sent_s", "closed_s")))
 
-    def batches(self, *columns: str) -> Iterator[pd.DataFrame]:
+    def batches(self, *columns: str) -> Iterator[Frame]:
         """Yield these columns of all turns, one row group at a time."""
         return (turn_frame(table, shift_ns, columns) for table, shift_ns in self.tables(columns) if len(table))
 
@@ -131,10 +132,10 @@ class RunFrames:
     summary: Summary | None
     start_wall_ns: int
     phases: tuple[PhaseSpan, ...]
-    turns: pd.DataFrame
+    turns: Frame
     events: Events
     servers: Mapping[str, ServerSeries]
-    users: pd.DataFrame
+    users: Frame
     marks: list[Mark]
     notes: tuple[str, ...]
     log: VllmLog | None = None
@@ -146,7 +147,7 @@ class RunFrames:
         """Its documents."""
         return Recorded(self.path, self.manifest, self.summary, tuple(self.marks), self.others)
 
-    def batches(self, *columns: str) -> Iterator[pd.DataFrame]:
+    def batches(self, *columns: str) -> Iterator[Frame]:
         """Yield frames of all turns, none of them empty: one with all columns if they are in memory, else many with these."""
         if self.sample is not None:
             yield from self.sample.batches(*columns)
@@ -161,7 +162,7 @@ class RunFrames:
             yield from (turn_events(table, shift_ns) for table, shift_ns in self.sample.tables(EVENT_COLUMNS))
 
     @cached_property
-    def workers(self) -> pd.DataFrame:
+    def workers(self) -> Frame:
         """First and last planned time, last end and longest turn of each worker; empty without turns."""
         return workers_of([self.turns]) if self.sample is None else self.sample.workers
 
@@ -189,7 +190,7 @@ class RunFrames:
     @property
     def sent_to(self) -> frozenset[str]:
         """Addresses that turns were sent to."""
-        return frozenset(self.turns["target"].dropna().unique()) if "target" in self.turns else frozenset()
+        return frozenset(self.turns.texts("target")) - {None}
 
     def since_start_s(self, wall_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Convert wall times of the master's machine to seconds since the start of the run."""
@@ -202,37 +203,16 @@ class RunFrames:
         ends += [float(server.wall_ns[-1] - self.start_wall_ns) / NS_PER_S for server in self.servers.values()]
         workers = self.workers
         if len(workers):
-            ends.append(float(workers["end_s"].max()))
+            ends.append(float(np.fmax.reduce(workers["end_s"])))
         elif len(self.users):
-            ends.append(float(self.users["t_s"].max()) + 1.0)
+            ends.append(float(np.fmax.reduce(self.users["t_s"])) + 1.0)
         return max(ends, default=0.0)
 
     @property
     def turns_until_s(self) -> float | None:
         """Time up to which the turns of all workers were written in an incomplete run; None if complete."""
         workers = self.workers
-        return None if self.summary is not None or not len(workers) else float(workers["end_s"].min())
-
-
-def workers_of(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return `RunFrames.workers` of frames with the columns that it needs."""
-    parts = []
-    for frame in frames:
-        if len(frame):
-            lasted_s = (frame["closed_s"] - frame["sent_s"]).fillna(0.0)
-            by_worker = frame.assign(lasted_s=lasted_s).groupby("worker", dropna=False)
-            parts.append(by_worker.agg(**_OF_WORKERS))
-    if not parts:
-        return pd.DataFrame({name: pd.Series(dtype=float) for name in _OF_WORKERS})
-    return pd.concat(parts).groupby(level=0, dropna=False).agg({name: how for name, (_, how) in _OF_WORKERS.items()})
-
-
-_OF_WORKERS = {
-    "first_s": ("planned_s", "min"),
-    "last_s": ("planned_s", "max"),
-    "end_s": ("closed_s", "max"),
-    "longest_s": ("lasted_s", "max"),
-}
+        return None if self.summary is not None or not len(workers) else float(np.fmin.reduce(workers["end_s"]))
 
 
 def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False) -> RunFrames:
@@ -278,36 +258,43 @@ def load(opened: OpenRun, server_log: Path | None = None, *, whole: bool = False
     return run if server_log is None else replace(run, log=vllm_log.read(server_log, start_wall_ns, run.end_s))
 
 
-def _turns(
-    files: Iterable[ClockedFile], every: int, notes: list[str]
-) -> tuple[pd.DataFrame, Events, list[ClockedFile]]:
+def _turns(files: Iterable[ClockedFile], every: int, notes: list[str]) -> tuple[Frame, Events, list[ClockedFile]]:
     """Return the turns of 1 in `every` sessions, their events, and the files that can be read.
 
     A crash between the merge of a worker's parts and their removal leaves turns in two files: a part in a file that was read is
     left out.
     """
-    frames: list[pd.DataFrame] = []
+    frames: list[Frame] = []
     events: list[Events] = []
     readable: list[ClockedFile] = []
-    rows = 0
-    joined: set[str] = set()
+    merged: set[str] = set()
     for clocked in files:
-        if clocked.file.path.name in joined:
+        if clocked.file.path.name in merged:
             continue
-        own_frames, own_events, first_row = [], [], rows
         try:
-            for table in filter(len, clocked.tables(COLUMNS, every)):
-                own_frames.append(turn_frame(table, clocked.shift_ns))
-                own_events.append(turn_events(table, clocked.shift_ns, first_row))
-                first_row += len(table)
+            own = _read(clocked, every, sum(map(len, frames)))
         except UsageError:
             notes.append(turn_files.unreadable(clocked.file.path))
             continue
-        joined |= turn_files.parts_of(clocked.file)
-        rows, frames, events, readable = first_row, frames + own_frames, events + own_events, [*readable, clocked]
+        merged |= turn_files.parts_of(clocked.file)
+        readable.append(clocked)
+        frames += [frame for frame, _ in own]
+        events += [of_frame for _, of_frame in own]
+        del own[:]  # they take half of the memory
     if not readable:
         notes.append("no turn records are in the run directory")
-    return pd.concat(frames, ignore_index=True) if frames else empty_turns(), in_time_order(events), readable
+    turns = concat(frames) if frames else empty_turns()
+    frames.clear()
+    return turns, in_time_order(events), readable
+
+
+def _read(clocked: ClockedFile, every: int, first_row: int) -> list[tuple[Frame, Events]]:
+    """Return the turns of each row group of a file, and their events. `first_row`: of the file in the frame of the run."""
+    parts = []
+    for table in filter(len, clocked.tables(COLUMNS, every)):
+        parts.append((turn_frame(table, clocked.shift_ns), turn_events(table, clocked.shift_ns, first_row)))
+        first_row += len(table)
+    return parts
 
 
 def _document(run: OpenRun, name: str, kind: type[Document], notes: list[str]) -> Document | None:

@@ -1,42 +1,61 @@
 """Locust's history of a run: users, and requests other than turns, by second."""
 
+import csv
 import io
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import groupby
 
-import pandas as pd
+import numpy as np
 
+from .frame import Frame, known
 from .turn_frames import NS_PER_S
 
-_HISTORY = ["Timestamp", "User Count", "Type", "Name", "Total Request Count", "Total Failure Count"]
 OTHERS = {"other_rps": "Total Request Count", "other_failures": "Total Failure Count"}
+_UNKNOWN = np.full(len(OTHERS), np.nan)
 
 
-def users(text: str, start_wall_ns: int) -> pd.DataFrame:
-    """Return Locust's user count by second (t_s, users), and totals of other requests, if any; a truncated last line is ignored."""
-    empty = pd.DataFrame({"t_s": pd.Series(dtype=float), "users": pd.Series(dtype=float)})
-    whole = text[: text.rfind("\n") + 1]  # without a truncated last line
+def read(text: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of a CSV file. Empty lines, and rows longer than the head, are left out; missing cells are empty."""
+    lines = filter(None, csv.reader(io.StringIO(text, newline="")))
+    with suppress(csv.Error):
+        head = next(lines, [])
+        missing = [""] * len(head)
+        yield from (dict(zip(head, row + missing, strict=False)) for row in lines if len(row) <= len(head))
+
+
+def number(row: Mapping[str, str], name: str) -> float:
+    """Return a cell as a number; NaN if it is none."""
     try:
-        history = pd.read_csv(io.StringIO(whole), usecols=_HISTORY.__contains__, on_bad_lines="skip")
-    except ValueError:  # no columns
-        return empty
-    if not {"Timestamp", "User Count", "Name"} <= set(history):
-        return empty
-    others = _others(history, start_wall_ns)
-    history = history[history["Name"] == "Aggregated"]
-    stamps, counts = (pd.to_numeric(history[name], errors="coerce") for name in ("Timestamp", "User Count"))
-    counted = pd.DataFrame({"t_s": stamps - start_wall_ns / NS_PER_S, "users": counts}).astype(float)
-    counted = counted.dropna().reset_index(drop=True)
-    return counted if others is None else counted.merge(others, on="t_s", how="left")
+        return float(row.get(name, ""))
+    except ValueError:
+        return float("nan")
 
 
-def _others(history: pd.DataFrame, start_wall_ns: int) -> pd.DataFrame | None:
-    """Running totals of requests other than turns; None without any."""
-    if set(_HISTORY) - set(history):
-        return None
-    rows = history[(history["Name"] != "Aggregated") & ~history["Type"].isin(["TURN", "TTFT", "ITL"])]
-    rows = rows.drop_duplicates(["Timestamp", "Type", "Name"], keep="last")  # two snapshots in one second
-    totals = rows[["Timestamp", *OTHERS.values()]].apply(pd.to_numeric, errors="coerce").dropna()
-    totals = totals.groupby("Timestamp").sum()
-    if totals.empty:
-        return None
-    frame = pd.DataFrame({"t_s": totals.index - start_wall_ns / NS_PER_S})
-    return frame.assign(**{name: totals[column].to_numpy() for name, column in OTHERS.items()})
+def users(text: str, start_wall_ns: int) -> Frame:
+    """Return Locust's user count by second (t_s, users), and totals of other requests, if any; a truncated last line is ignored."""
+    counts: list[tuple[float, float]] = []
+    others: dict[float, np.ndarray] = {}
+    for _, group in groupby(read(text[: text.rfind("\n") + 1]), lambda row: row.get("Timestamp")):
+        rows = list(group)
+        of_all = [row for row in rows if row.get("Name") == "Aggregated"]
+        counts += [(number(row, "Timestamp"), number(row, "User Count")) for row in of_all]
+        totals = _others(rows)
+        if totals is not None:
+            others[number(rows[0], "Timestamp")] = totals
+    stamps, of_users = np.reshape(counts, (-1, 2)).T
+    both = known(stamps) & known(of_users)
+    counted = Frame({"t_s": stamps[both] - start_wall_ns / NS_PER_S, "users": of_users[both]})
+    columns = np.reshape([others.get(stamp, _UNKNOWN) for stamp in stamps[both].tolist()], (-1, len(OTHERS))).T
+    return counted.with_columns(dict(zip(OTHERS, columns, strict=True))) if others else counted
+
+
+def _others(rows: Iterable[Mapping[str, str]]) -> np.ndarray | None:
+    """Return the totals of requests other than turns, in the order of OTHERS, at one time stamp; None without any."""
+    latest = {  # of two snapshots in one second
+        (row["Type"], row["Name"]): [number(row, name) for name in OTHERS.values()]
+        for row in rows
+        if row.keys() >= {"Type", "Name"} and row["Name"] != "Aggregated" and row["Type"] not in ("TURN", "TTFT", "ITL")
+    }
+    complete = [counts for counts in latest.values() if not np.isnan(counts).any()]
+    return np.sum(complete, axis=0) if complete else None

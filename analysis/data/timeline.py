@@ -7,13 +7,16 @@ linearly interpolated from counters, counts and what is made of them are increas
 in flight, so its client columns end where they would be incomplete.
 """
 
+import csv
+import io
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from inferload.base import rundir
 from inferload.figures.server_figure import GPU
@@ -23,6 +26,7 @@ from inferload.figures.turn_figures import HEADLINES
 from inferload.servers.series import ServerSeries
 
 from . import vllm_log
+from .frame import Column, Frame, last_known
 from .frames import UNFINISHED, RunFrames
 from .locust_history import OTHERS
 
@@ -41,47 +45,54 @@ _WHOLE = (*CLIENT_COUNTS, "users", *(row.key for row in SERVER_FIGURES if row.fo
 # Gaps between scrapes over this multiple of the median, at least 1 s, are unknown.
 _GAP_FACTOR = 2.5
 
+_AT_ONCE = 4096  # rows of the file: their cells are objects
 
-def build(frames: RunFrames) -> pd.DataFrame:
+
+def build(frames: RunFrames) -> Frame:
     """Build the table."""
     seconds = max(1, int(np.ceil(frames.end_s)))
     grid = np.arange(seconds, dtype=np.float64)
-    table = pd.DataFrame({"t_s": np.arange(seconds), "wall_s": frames.start_wall_ns / 1e9 + grid})
-    table["phase"] = _phase_of(frames, grid)
-    table["users"] = _last_in_second(frames.users["t_s"].to_numpy(), frames.users["users"].to_numpy(), seconds)
-    table = pd.concat([table, _client(frames, seconds), _locust(frames, seconds)], axis=1)
-    for name in OTHERS:
-        if name in frames.users:
-            # Locust's workers report every three seconds; requests are counted at the report.
-            totals = _last_in_second(frames.users["t_s"].to_numpy(), frames.users[name].to_numpy(), seconds)
-            table[name] = np.diff(pd.Series(totals).ffill().fillna(0.0), prepend=0.0)
+    at_s, users = frames.users["t_s"], {n: c for n, c in frames.users.items() if n != "t_s"}
+    by_second = {name: _last_in_second(at_s, column, seconds) for name, column in users.items()}
+    columns: dict[str, Column] = {
+        "t_s": np.arange(seconds),
+        "wall_s": frames.start_wall_ns / 1e9 + grid,
+        "phase": np.array(_phase_of(frames, grid), dtype=object),
+        "users": by_second.pop("users"),
+        **_client(frames, seconds),
+    }
+    # Locust's workers report every three seconds; requests are counted at the report.
+    others = {
+        name: np.diff(np.nan_to_num(last_known(by_second.pop(name))), prepend=0.0) for name in OTHERS if name in users
+    }
+    columns |= {f"locust_{name}": column for name, column in by_second.items()} | others
     suffixes = server_suffixes(tuple(frames.servers))
     for target, server in frames.servers.items():
-        columns = _server(server, frames.since_start_s(server.wall_ns), seconds)
-        table = pd.concat([table, columns.add_suffix(suffixes[target])], axis=1)
+        own = _server(server, frames.since_start_s(server.wall_ns), seconds)
+        columns |= {name + suffixes[target]: column for name, column in own.items()}
     if frames.sample is not None:
-        table[SAMPLED] = str(frames.sample)
+        columns[SAMPLED] = np.full(seconds, str(frames.sample), dtype=object)
     if frames.log is not None:
-        table = pd.concat([table, vllm_log.columns(frames.log, seconds).add_suffix(LOG)], axis=1)
-    return table
+        columns |= {name + LOG: column for name, column in vllm_log.columns(frames.log, seconds).items()}
+    return Frame(columns)
 
 
-def _locust(frames: RunFrames, seconds: int) -> pd.DataFrame:
-    """Figures of plain Locust's CSV files."""
-    at_s = frames.users["t_s"].to_numpy()
-    names = [name for name in frames.users if name not in ("t_s", "users", *OTHERS)]
-    return pd.DataFrame({f"locust_{n}": _last_in_second(at_s, frames.users[n].to_numpy(), seconds) for n in names})
-
-
-def write(table: pd.DataFrame, path: Path) -> None:
+def write(table: Frame, path: Path) -> None:
     """Write the table atomically; counts without decimals, other values with four."""
-    rounded = table.copy()
-    for column in rounded.columns:
-        if str(column).partition("@")[0] in _WHOLE:
-            rounded[column] = rounded[column].round().astype("Int64")
-        elif rounded[column].dtype == np.float64:
-            rounded[column] = rounded[column].round(4)
-    rundir.write_text(path, rounded.to_csv(index=False))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    for start in range(0, len(table), _AT_ONCE):
+        cells = (_cells(name, column[start : start + _AT_ONCE]) for name, column in table.items())
+        writer.writerows(zip(*cells, strict=True))
+    rundir.write_text(path, text.getvalue())
+
+
+def _cells(name: str, column: Column) -> list[Any]:
+    if column.dtype != np.float64:
+        return list(column)
+    kind, digits = (int, 0) if name.partition("@")[0] in _WHOLE else (float, 4)
+    return [None if math.isnan(value) else kind(value) for value in column.round(digits).tolist()]
 
 
 def server_suffixes(targets: tuple[str, ...]) -> dict[str, str]:
@@ -101,34 +112,34 @@ def _phase_of(frames: RunFrames, grid: Floats) -> list[str]:
     return phases
 
 
-def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
+def _client(frames: RunFrames, seconds: int) -> dict[str, Floats]:
     turns, events = frames.turns, frames.events
     if not len(frames.workers):
         names = (*CLIENT_COUNTS, "output_tok", *(f"{figure.key}_{q}" for figure in HEADLINES for q, _ in QUANTILES))
-        return pd.DataFrame({name: np.full(seconds, np.nan) for name in names})
+        return {name: np.full(seconds, np.nan) for name in names}
     columns = _counts(frames, seconds) | {"output_tok": _output_tokens(frames, seconds)}
-    answered = turns[turns["ok"].to_numpy()]
+    answered = turns[turns["ok"]]
     gaps = ~np.isnan(events.gap_ms)
     for figure in HEADLINES:
         at_s, values = (
             (events.at_s[gaps], events.gap_ms[gaps])
             if figure.by_event
-            else (answered[figure.ends.replace("_ns", "_s")].to_numpy(), answered[figure.key].to_numpy())
+            else (answered[figure.ends.replace("_ns", "_s")], answered[figure.key])
         )
         columns_of = quantiles_by_second(at_s, values, tuple(q for _, q in QUANTILES), seconds)
         columns |= {f"{figure.key}_{label}": column for (label, _), column in zip(QUANTILES, columns_of, strict=True)}
     until_s = frames.turns_until_s
     if until_s is not None:
-        _cut(columns, until_s, float(frames.workers["longest_s"].max()))
-    return pd.DataFrame(columns)
+        _cut(columns, until_s, float(np.fmax.reduce(frames.workers["longest_s"])))
+    return columns
 
 
 def _counts(frames: RunFrames, seconds: int) -> dict[str, Floats]:
     """Return CLIENT_COUNTS of all turns."""
     started, ended, failed, left = (np.zeros(seconds) for _ in range(4))
     for turns in frames.batches("sent_s", "closed_s", "failure", "ok"):
-        sent, closed = turns["sent_s"].to_numpy(), turns["closed_s"].to_numpy()
-        finished, ok = (turns["failure"] != UNFINISHED).to_numpy(), turns["ok"].to_numpy()
+        sent, closed, ok = (turns[name] for name in ("sent_s", "closed_s", "ok"))
+        finished = turns["failure"] != UNFINISHED
         started += _count(sent, seconds)
         ended += _count(closed[finished], seconds)
         failed += _count(closed[finished & ~ok], seconds)
@@ -162,9 +173,9 @@ def _count(at_s: Floats, seconds: int, weights: Floats | None = None) -> Floats:
 
 
 def _seconds_of(at_s: Floats, seconds: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    inside = ~np.isnan(at_s)
-    second = np.clip(np.floor(np.where(inside, at_s, 0.0)), 0, seconds - 1).astype(np.int64)
-    return second, inside
+    second = np.nan_to_num(at_s, nan=0.0)
+    np.clip(np.floor(second, out=second), 0, seconds - 1, out=second)  # in place: there may be ten million events
+    return second.astype(np.int64), ~np.isnan(at_s)
 
 
 def quantiles_by_second(at_s: Floats, values: Floats, quantiles: tuple[float, ...], seconds: int) -> list[Floats]:
@@ -272,7 +283,7 @@ class SecondsWindow:
         return np.asarray(inside & near)
 
 
-def _server(server: ServerSeries, at_s: Floats, seconds: int) -> pd.DataFrame:
+def _server(server: ServerSeries, at_s: Floats, seconds: int) -> dict[str, Floats]:
     """Return a column for each figure of the server's kind of page."""
     window, of_gpus = SecondsWindow(server, at_s, seconds), is_gpu_page(server.metrics)
-    return pd.DataFrame({row.key: row.formula.value(window) for row in SERVER_FIGURES if (row.block == GPU) == of_gpus})
+    return {row.key: row.formula.value(window) for row in SERVER_FIGURES if (row.block == GPU) == of_gpus}

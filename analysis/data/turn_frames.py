@@ -1,16 +1,18 @@
-"""Tables of turns as data frames, and their output events as flat arrays, on the clock of the run."""
+"""Tables of turns as frames, and their output events as flat arrays, on the clock of the run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 
 from inferload.figures.turn_figures import BY_KEY, ITL, TURN_FIGURES
 from inferload.figures.turn_values import turn_columns, values_by_turn
+
+from .frame import Column, Floats, Frame, known, rows_by_text
 
 NS_PER_S = 1_000_000_000
 
@@ -21,8 +23,6 @@ _SECONDS = {f"{name}_s": f"{name}_ns" for name in INSTANTS}
 EVENT_COLUMNS = ("sent_ns", "event_ns", "event_tokens", "output_tokens", "failure")
 _WORDS = ("turn_id", "session_id", "turn_index", "worker", "class", "phase", "failure", "finish_reason")
 _PLAIN = (*_WORDS, "target", "input_tokens", "output_tokens", "cached_tokens", "attempts")
-
-Floats = npt.NDArray[np.float64]
 
 # Columns of a turn file without which it is left out, and all columns that are read.
 NEEDED = (*_SECONDS.values(), "event_ns", "event_tokens", *_WORDS, "output_tokens")
@@ -66,43 +66,70 @@ def sources(columns: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(needed))
 
 
-def turn_frame(table: pa.Table, shift_ns: int, columns: Sequence[str] = ALL) -> pd.DataFrame:
+def turn_frame(table: pa.Table, shift_ns: int, columns: Sequence[str] = ALL) -> Frame:
     """Return columns of a table as a frame, without those that the table lacks."""
     columns = tuple(dict.fromkeys(columns))
-    plain = [name for name in columns if name in _PLAIN and name in table.column_names]
-    frame: pd.DataFrame = table.select(plain).to_pandas()
+    frame = {name: _column(table[name]) for name in columns if name in _PLAIN and name in table.column_names}
     if "target" in frame and "server" in table.column_names:
-        frame["target"] = _answered_by(table["server"].to_pandas(), frame["target"])
+        frame["target"] = _answered_by(_column(table["server"]), frame["target"])
     for name in columns:
         if name in _SECONDS:
-            instants = table[_SECONDS[name]].to_pandas().astype(float)
-            frame[name] = (instants + shift_ns) / NS_PER_S
+            frame[name] = (_column(table[_SECONDS[name]]).astype(np.float64) + shift_ns) / NS_PER_S
     if "ok" in columns:
         frame["ok"] = table["failure"].is_null().to_numpy()
     if LONGEST_GAP in columns:
         frame[LONGEST_GAP] = _longest_gaps(table)
-    return frame.assign(**turn_columns(table, [name for name in columns if name in MEASURES]))
+    return Frame(frame | turn_columns(table, [name for name in columns if name in MEASURES]))
 
 
-def _answered_by(server: pd.Series, target: pd.Series) -> pd.Series:
+def _column(values: pa.ChunkedArray) -> Column:
+    """Return a column of a file; equal texts are one object."""
+    if not pa.types.is_string(values.type):
+        return np.asarray(values.to_numpy())
+    encoded = values.combine_chunks().dictionary_encode()
+    texts = np.array([*encoded.dictionary.to_pylist(), None], dtype=object)
+    return np.asarray(texts[encoded.indices.fill_null(-1).to_numpy()])
+
+
+def _answered_by(server: Column, target: Column) -> Column:
     """Return the address of the server that answered each turn, by a header of the answer; else that it was sent to."""
-    named = server.astype(object).where(server.notna(), None)
-    return target.where(named.isna(), named.map(address_named))
+    addresses = {name: address_named(name) for name in set(server[known(server)])}
+    named = [(addresses.get(name), sent_to) for name, sent_to in zip(server, target, strict=True)]
+    return np.array([address or sent_to for address, sent_to in named], dtype=object)
 
 
-def address_named(name: str | None) -> str | None:
+def address_named(name: str) -> str:
     """Return the address of a server that a header names as HOST:PORT or URL; of several, after retries, the last one."""
-    if name is None:
-        return None
     last = name.rpartition(",")[2].strip()
     scheme, sign, rest = last.rpartition("://")
     return f"{scheme if sign else 'http'}://{rest.partition('/')[0]}"
 
 
-def empty_turns() -> pd.DataFrame:
+def empty_turns() -> Frame:
     """Return the frame of a run without turn records."""
-    kinds = dict.fromkeys(ALL, float) | dict.fromkeys((*_WORDS, "target"), object) | {"ok": bool}
-    return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
+    kinds: dict[str, Any] = dict.fromkeys(ALL, float) | dict.fromkeys((*_WORDS, "target"), object) | {"ok": bool}
+    return Frame({name: np.zeros(0, dtype=kind) for name, kind in kinds.items()})
+
+
+def workers_of(frames: Iterable[Frame]) -> Frame:
+    """Return first and last planned time, last end and longest turn of each worker. `frames`: with the columns for it."""
+    bounds: dict[str | None, tuple[float, ...]] = {}
+    for frame in frames:
+        planned_s, closed_s = frame["planned_s"], frame["closed_s"]
+        lasted_s = np.nan_to_num(closed_s - frame["sent_s"])
+        for worker, rows in rows_by_text(frame["worker"]).items():
+            own = (planned_s[rows], planned_s[rows], closed_s[rows], lasted_s[rows])
+            before = bounds.get(worker, (np.nan,) * len(own))
+            bounds[worker] = tuple(
+                limit.reduce(column, initial=value)
+                for limit, column, value in zip(_LIMITS.values(), own, before, strict=True)
+            )
+    names = sorted(bounds, key=str)
+    columns = zip(*(bounds[name] for name in names), strict=True) if names else ((),) * len(_LIMITS)
+    return Frame({"worker": np.array(names, dtype=object), **dict(zip(_LIMITS, columns, strict=True))})
+
+
+_LIMITS = {"first_s": np.fmin, "last_s": np.fmax, "end_s": np.fmax, "longest_s": np.fmax}
 
 
 def turn_events(table: pa.Table, shift_ns: int, first_row: int = 0) -> Events:

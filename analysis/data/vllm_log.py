@@ -9,15 +9,17 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 from inferload.base.errors import UsageError
 from inferload.figures import server_figures as figures
 from inferload.figures.figure import Figure
+
+from .frame import Floats, Frame, known
 
 _STAMP = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
 _NUMBER = r"(-?\d+(?:\.\d+)?|nan)"
@@ -125,7 +127,7 @@ class VllmLog:
     """A log on the clock of the run: a row per time (`t_s` in s since the start), engines aggregated."""
 
     name: str
-    rows: pd.DataFrame
+    rows: Frame
     per_position: tuple[tuple[float, tuple[float, ...]], ...]  # (t_s, acceptance by position)
 
 
@@ -141,7 +143,7 @@ def read(path: Path, start_wall_ns: int, length_s: float) -> VllmLog:
         )
     log = on_run_clock(path.name, lines, start_wall_ns)
     low_s, high_s = -_LONGEST_S, length_s + _LONGEST_S
-    inside = log.rows["t_s"].between(low_s, high_s)
+    inside = (log.rows["t_s"] >= low_s) & (log.rows["t_s"] <= high_s)
     if not inside.any():
         first, last = (datetime(2000, *lines[at].day).strftime("%m-%d %H:%M:%S") for at in (0, -1))
         start = datetime.fromtimestamp(start_wall_ns / 1e9).strftime("%m-%d %H:%M:%S")
@@ -150,28 +152,31 @@ def read(path: Path, start_wall_ns: int, length_s: float) -> VllmLog:
             "machine's zone; name the log of the run, or set TZ to the zone of the server"
         )
     per_position = tuple((t_s, acceptance) for t_s, acceptance in log.per_position if low_s <= t_s <= high_s)
-    return VllmLog(log.name, log.rows[inside].reset_index(drop=True), per_position)
+    return VllmLog(log.name, log.rows[inside], per_position)
 
 
 def on_run_clock(name: str, lines: Iterable[LogLine], start_wall_ns: int) -> VllmLog:
     """Convert lines to the clock of the run."""
-    rows, positions = [], []
+    engines: dict[float, list[dict[str, float]]] = {}
+    positions = []
     for line in lines:
         t_s = _wall_s(line.day, start_wall_ns / 1e9) - start_wall_ns / 1e9
-        rows.append({"t_s": t_s} | line.figures)
+        engines.setdefault(t_s, []).append(line.figures)
         if line.per_position:
             positions.append((t_s, line.per_position))
-    table = pd.DataFrame(rows)
-    kinds = {
-        field.figure.key: _sum if field.engines == "sum" else field.engines
+    rows = {"t_s": sorted(engines)} | {
+        field.figure.key: [_together(field, engines[t_s]) for t_s in sorted(engines)]
         for field in FIELDS
-        if field.figure.key in table.columns
+        if any(field.figure.key in row for row in chain(*engines.values()))
     }
-    return VllmLog(name, table.groupby("t_s", as_index=False).agg(kinds), tuple(positions))
+    return VllmLog(name, Frame(rows), tuple(positions))
 
 
-def _sum(values: "pd.Series[float]") -> float:
-    return float(values.sum(min_count=1))
+def _together(field: LogField, engines: Sequence[dict[str, float]]) -> float:
+    """Return a figure of all engines; NaN if it is not known of any."""
+    values = np.array([row.get(field.figure.key, np.nan) for row in engines])
+    values = values[known(values)]
+    return float(getattr(values, field.engines)()) if len(values) else float("nan")
 
 
 def _wall_s(day: tuple[int, int, int, int, int], near_s: float) -> float:
@@ -186,21 +191,20 @@ def _wall_s(day: tuple[int, int, int, int, int], near_s: float) -> float:
     return min(times_s, key=lambda at: abs(at - near_s))
 
 
-def columns(log: VllmLog, seconds: int) -> pd.DataFrame:
+def columns(log: VllmLog, seconds: int) -> dict[str, Floats]:
     """Return the columns of the timeline: means in all seconds since the previous line, other values in the second of the line."""
-    names = [name for name in log.rows.columns if name != "t_s"]
+    names = [name for name in log.rows if name != "t_s"]
     means = {field.figure.key for field in FIELDS if field.mean}
     table = {name: np.full(seconds, np.nan) for name in names}
     before = np.nan
-    for row in log.rows.to_dict("records"):
-        at_s = float(row["t_s"])
+    for line, at_s in enumerate(log.rows["t_s"].tolist()):
         start_s = at_s - _INTERVAL_S if np.isnan(before) or at_s - before > _LONGEST_S else before
         span = slice(max(0, int(np.ceil(start_s))), max(0, int(np.ceil(at_s))))
         own = int(np.floor(at_s))
         for name in names:
             if name in means:
-                table[name][span] = row[name]
+                table[name][span] = log.rows[name][line]
             elif 0 <= own < seconds:
-                table[name][own] = row[name]
+                table[name][own] = log.rows[name][line]
         before = at_s
-    return pd.DataFrame(table)
+    return table

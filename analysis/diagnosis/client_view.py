@@ -2,21 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-import numpy.typing as npt
 
 from inferload.figures import metric_names as names
 from inferload.figures.turn_figures import ROUND_TRIP, TTFT
 from inferload.servers.series import ServerSeries
 
+from ..data.frame import Floats, Frame
 from ..data.frames import RunFrames
 from ..data.manifest import slo_of
 from ..data.turn_frames import Events
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +104,13 @@ class ClientView:
     def of(cls, run: RunFrames, server: ServerSeries) -> "ClientView":
         """Build the view of a server; of all turns if none was sent to it directly (a server behind a router)."""
         turns = run.turns
-        own = (turns["target"] == server.target).to_numpy() if "target" in turns else np.zeros(len(turns), dtype=bool)
+        own = turns.texts("target") == server.target
         own_target = bool(own.any())
         if not own_target or own.all():
             own, events = np.ones(len(turns), dtype=bool), run.events
         else:
             events = run.events.where(own[run.events.turn])
-        sent, first, closed = (turns[f"{name}_s"].to_numpy()[own] for name in ("sent", "first", "closed"))
+        sent, first, closed = (turns[f"{name}_s"][own] for name in ("sent", "first", "closed"))
         tokens = _uncached(turns)[own]
         scale = 1.0 if run.sample is None else run.sample.scale
         by_first = np.argsort(first)
@@ -121,8 +118,8 @@ class ClientView:
         return cls(
             events=events,
             first_s=first[by_first],
-            ttft_ms=turns[TTFT.key].to_numpy()[own][by_first],
-            round_trip_ms=_median(turns[ROUND_TRIP.key].to_numpy()[own]) if ROUND_TRIP.key in turns else None,
+            ttft_ms=turns[TTFT.key][own][by_first],
+            round_trip_ms=_median(turns.numbers(ROUND_TRIP.key)[own]),
             behind=not own_target and not any(same_address(server.target, target) for target in run.sent_to),
             attributed=run.answers_for(server),
             head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens, scale).heads(
@@ -145,13 +142,9 @@ def capacity(server: ServerSeries) -> Floats:
     return np.full(len(server.wall_ns), np.nan) if waiting is None else waiting
 
 
-def _uncached(turns: Any) -> Floats:
+def _uncached(turns: Frame) -> Floats:
     """Uncached prompt tokens of each turn; NaN if the length of the prompt is unknown."""
-    if "input_tokens" not in turns:
-        return np.full(len(turns), np.nan)
-    cached = turns["cached_tokens"].fillna(0).to_numpy(dtype=np.float64) if "cached_tokens" in turns else 0.0
-    uncached: Floats = turns["input_tokens"].to_numpy(dtype=np.float64) - cached
-    return uncached
+    return turns.numbers("input_tokens") - np.nan_to_num(turns.numbers("cached_tokens"))
 
 
 def _queue(sent: Floats, until: Floats, tokens: Floats, scale: float) -> Queue:

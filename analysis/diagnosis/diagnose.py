@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pandas as pd
-
 from inferload.base.numbers import number, time_of_day
 from inferload.figures.server_figures import is_gpu_page
 from inferload.servers.bottleneck.finding import Finding
@@ -15,6 +13,7 @@ from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN, KEPT_UP, RULES
 from inferload.servers.replicas import left_out
 
+from ..data.frame import Frame
 from ..data.frames import RunFrames
 from ..data.manifest import arrivals_of
 from .advice import ADVICE, Advice, Cause, advice_on
@@ -44,7 +43,7 @@ class Diagnoses:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def diagnose(run: RunFrames, timeline: pd.DataFrame) -> Diagnoses:
+def diagnose(run: RunFrames, timeline: Frame) -> Diagnoses:
     """Diagnose a run. Without turns the diagnosis is empty; servers are diagnosed only with scrapes and a measure phase.
 
     `timeline`: its table by second.

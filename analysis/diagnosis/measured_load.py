@@ -5,16 +5,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 
 from inferload.base.numbers import number, percent, plural
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import MIN_SHARE_FULL
 from inferload.servers.window_figures import gap_limit_s
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from ..data.frame import Bools, Floats, Frame, last_known
 
 _RATE_S = 10  # a rate is the mean of this time, at an instant of half of it on each side
 _LEAST_S = 10  # of a time without a change of the load
@@ -59,13 +56,12 @@ class MeasuredLoad:
     output_tok: Floats
 
     @classmethod
-    def of(cls, timeline: pd.DataFrame, closed: bool) -> "MeasuredLoad":
+    def of(cls, timeline: Frame, closed: bool) -> "MeasuredLoad":
         """Return the load of a run from its timeline."""
         sent, ended, failed, tokens = (
-            timeline[name].to_numpy(dtype=np.float64)
-            for name in ("turns_started", "turns_ended", "turns_failed", "output_tok")
+            timeline[name] for name in ("turns_started", "turns_ended", "turns_failed", "output_tok")
         )
-        users = timeline["users"].ffill().to_numpy(dtype=np.float64) if closed else None
+        users = last_known(timeline["users"]) if closed else None
         return cls(users, sent, ended, failed, tokens)
 
     def at(self, at_s: float) -> str | None:

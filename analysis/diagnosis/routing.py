@@ -3,10 +3,12 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-import pandas as pd
+import numpy as np
 
 from inferload.base.numbers import percent
 from inferload.servers.bottleneck.finding import Finding
+
+from ..data.frame import Frame, known
 
 LOSES_HITS, STAYS = "routing-loses-hits", "sessions-stay"  # codes of the findings
 LEAST_LOSS = 0.1  # of the prompt tokens
@@ -73,13 +75,16 @@ def _moved(share: float) -> str:
     return f"{turns} came to another server than the turn before of {'their' if share else 'its'} session"
 
 
-def moved_share(turns: pd.DataFrame, servers: Collection[str]) -> float | None:
+def moved_share(turns: Frame, servers: Collection[str]) -> float | None:
     """Return the share of turns that another server answered than the turn before of their session, of those that have one.
 
     None without any. `turns`: session_id, sent_s, target; those of other targets are left out.
     """
-    known = turns[turns["target"].isin(list(servers)) & turns["sent_s"].notna()].sort_values("sent_s", kind="stable")
-    target = known["target"].astype(object)
-    before = target.groupby(known["session_id"].astype(object)).shift()
-    followed = before.notna()
-    return float((target != before)[followed].mean()) if followed.any() else None
+    sent = turns[np.isin(turns["target"], list(servers)) & known(turns["sent_s"])].sorted_by("sent_s")
+    latest: dict[str, str] = {}
+    moved = []
+    for session, target in zip(sent["session_id"], sent["target"], strict=True):
+        if session in latest:
+            moved.append(target != latest[session])
+        latest[session] = target
+    return sum(moved) / len(moved) if moved else None

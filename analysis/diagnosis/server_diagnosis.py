@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from msgspec.structs import replace
 
 from inferload.servers.bottleneck.evidence import WindowEvidence
@@ -15,6 +14,7 @@ from inferload.servers.bottleneck.rules import KEPT_UP, WindowDiagnosis, judge
 from inferload.servers.series import ServerSeries
 from inferload.servers.window_figures import gap_limit_s
 
+from ..data.frame import Frame
 from ..data.frames import RunFrames
 from .client_view import ClientView
 from .evidence import collect
@@ -96,13 +96,13 @@ class Diagnosis:
 
 
 def of_server(
-    run: RunFrames, server: ServerSeries, timeline: pd.DataFrame, load: MeasuredLoad, measured: tuple[float, float]
+    run: RunFrames, server: ServerSeries, timeline: Frame, load: MeasuredLoad, measured: tuple[float, float]
 ) -> Diagnosis:
     """Diagnose a server. `measured`: begin and end of the measure phase, in seconds since the start of the run."""
     start_s, end_s = measured
     view = ClientView.of(run, server)
     troubled, rates, missed = is_troubled(run, server), kept_up_rates(run), missed_limits(run)
-    failed = np.nan_to_num(timeline["turns_failed"].to_numpy(dtype=np.float64))
+    failed = np.nan_to_num(timeline["turns_failed"])
 
     def judged(low: float, high: float, **facts: Any) -> WindowDiagnosis:
         evidence = collect(run, server, low, high, view)

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from inferload.base.numbers import number, percent
 from inferload.figures import rate_figures, turn_figures
@@ -20,6 +19,7 @@ from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN, RULES
 from inferload.servers.series import ServerSeries
 
+from ..data.frame import Frame, concat
 from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
 from . import routing
@@ -179,21 +179,19 @@ def failed_turns(run: RunFrames) -> Results:
         by_failure.update(failure for failure in failed["failure"] if failure != UNFINISHED)
         unfinished += int((failed["failure"] == UNFINISHED).sum())
         # Of the other turns, only the last end at each server says when it still answered.
-        latest = turns[turns["ok"]].sort_values("closed_s")
-        kept += [failed, latest.drop_duplicates("target", keep="last") if "target" in turns else latest.tail(1)]
+        latest = turns[turns["ok"]].sorted_by("closed_s")
+        last_rows = {target: row for row, target in enumerate(latest.texts("target"))}
+        kept += [failed, latest[sorted(last_rows.values())]]
     failures = by_failure.total()
     sent = ok + failures + unfinished
     counts = Turns(sent=sent, ok=ok, failed=failures, unfinished=unfinished, by_failure=dict(by_failure))
-    return Results(turns=counts, stopped_answering=_stopped_answering(pd.concat(kept)) if kept else None)
+    return Results(turns=counts, stopped_answering=_stopped_answering(concat(kept)) if kept else None)
 
 
-def _stopped_answering(rows: pd.DataFrame) -> list[Stopped]:
-    failures = rows["failure"].astype(object).where(rows["failure"].notna(), None).tolist()
-    heard_s = rows["last_s"].fillna(rows["first_event_s"]).to_numpy(dtype=np.float64)
-    targets = (
-        rows["target"].astype(object).where(rows["target"].notna(), None) if "target" in rows else [None] * len(rows)
-    )
-    return stopped_by_target([(targets, failures, heard_s, rows["closed_s"].to_numpy(dtype=np.float64))])
+def _stopped_answering(rows: Frame) -> list[Stopped]:
+    heard_s = np.where(np.isnan(rows["last_s"]), rows["first_event_s"], rows["last_s"])
+    targets, failures = rows.texts("target").tolist(), rows["failure"].tolist()
+    return stopped_by_target([(targets, failures, heard_s, rows["closed_s"])])
 
 
 def gone(run: RunFrames, server: ServerSeries) -> str | None:

@@ -3,13 +3,12 @@
 Locust records requests and response times only. Their definition depends on the locustfile, so they are not TTFT, ITL or E2E.
 """
 
+import csv
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -27,7 +26,10 @@ from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import ServerSeries, by_target
 from inferload.workload.plan.load_text import LoadText
 
+from ..data import locust_history
+from ..data.frame import Frame, known
 from ..data.frames import RunFrames
+from ..data.locust_history import number
 from ..data.turn_frames import empty_turns, in_time_order
 
 LIMITATION = (
@@ -67,8 +69,8 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
     """Read a Locust run; UsageError if its history is missing or empty."""
     prefix = prefix_of(path)
     history = _history(prefix)
-    start_wall_ns = int(history["Timestamp"].iloc[0]) * NS_PER_S
-    end_ns = int(history["Timestamp"].iloc[-1]) * NS_PER_S
+    start_s, end_s = (number(history[row], "Timestamp") for row in (0, -1))
+    start_wall_ns, end_ns = int(start_s) * NS_PER_S, int(end_s) * NS_PER_S
     scraped = read_pages(scrapes)
     servers = {
         name: server
@@ -78,14 +80,14 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
     outside = "are outside the time of Locust's history and are left out"
     notes = [f"the scrapes of {server.target} {outside}" for name, server in scraped.items() if name not in servers]
     notes = notes if scraped else ["no server metrics (--scrape)"]
-    users = pd.DataFrame(
-        {"t_s": history["Timestamp"] - history["Timestamp"].iloc[0], "users": history["User Count"]}
-    ).astype(float)
-    for column, name in COLUMNS.items():
-        users[column] = pd.to_numeric(history[name], errors="coerce") if name in history else np.nan
-        if column.startswith("response_ms_"):  # Locust writes 0 if nothing ended in its last seconds
-            users[column] = users[column].where(users[column] != 0)
-    counts = users["users"].dropna().tolist()
+    columns = {
+        name: np.array([number(row, of_locust) for row in history])
+        for name, of_locust in {"t_s": "Timestamp", "users": "User Count", **COLUMNS}.items()
+    }
+    columns["t_s"] -= start_s
+    for name in filter(lambda name: name.startswith("response_ms_"), COLUMNS):
+        columns[name][columns[name] == 0] = np.nan  # Locust writes 0 if nothing ended in its last seconds
+    counts = columns["users"][known(columns["users"])].tolist()
     return RunFrames(
         path=prefix.parent,
         manifest=Manifest(
@@ -100,40 +102,43 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
         turns=empty_turns(),
         events=in_time_order([]),
         servers=servers,
-        users=users.reset_index(drop=True),
+        users=Frame(columns),
         marks=[],
         notes=tuple(notes),
     )
 
 
-def _history(prefix: Path) -> pd.DataFrame:
+def _history(prefix: Path) -> list[dict[str, str]]:
+    """Return the rows of all requests together, in the order of time."""
     path = prefix.with_name(prefix.name + "_stats_history.csv")
     try:
-        history = _read(path)
+        head, history = _read(path)
     except FileNotFoundError as error:
         raise UsageError(f"--locust-csv {prefix}: no {path.name}; name the prefix of Locust's --csv") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise UsageError(f"--locust-csv {prefix}: {path.name} cannot be read ({error})") from error
-    missing = [name for name in ("Timestamp", "User Count", "Name") if name not in history]
+    missing = [name for name in ("Timestamp", "User Count", "Name") if name not in head]
     if missing:
         raise UsageError(f"--locust-csv {prefix}: {path.name} lacks {', '.join(missing)}; is it Locust's?")
-    history = history[(history["Name"] == "Aggregated") & (history.get("Type", "") == "")]
-    history = history.assign(Timestamp=pd.to_numeric(history["Timestamp"], errors="coerce")).dropna(
-        subset=["Timestamp"]
-    )
-    if not len(history):
+    together = [row for row in history if row["Name"] == "Aggregated" and not row.get("Type")]
+    dated = [row for row in together if not np.isnan(number(row, "Timestamp"))]
+    if not dated:
         raise UsageError(f"--locust-csv {prefix}: {path.name} has no row named Aggregated")
-    return history.sort_values("Timestamp").reset_index(drop=True)
+    return sorted(dated, key=lambda row: number(row, "Timestamp"))
 
 
-def _read(path: Path) -> pd.DataFrame:
-    """Read a file of Locust as text, since a request may be named like a missing value, such as `NA`."""
-    return pd.read_csv(path, on_bad_lines="skip", dtype=str, keep_default_na=False)
+def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Return head and rows of a file; ValueError if it has none."""
+    text = path.read_text(encoding="utf-8-sig")
+    head: list[str] = next(filter(None, csv.reader(text.splitlines())), [])
+    if not head:
+        raise ValueError("no columns")
+    return head, list(locust_history.read(text))
 
 
 def tables(path: Path, run: RunFrames) -> tuple[Table, ...]:
     """Return the tables of requests and of scraped servers that have rows. `run`: read from the same path."""
-    end_wall_ns = run.start_wall_ns + round(run.users["t_s"].max() * NS_PER_S)
+    end_wall_ns = run.start_wall_ns + round(float(run.users["t_s"].max()) * NS_PER_S)
     windows = [
         window_figures.ServerWindow.of(server, run.start_wall_ns, end_wall_ns)
         for _, server in sorted(run.servers.items())
@@ -165,17 +170,17 @@ def requests(prefix: Path) -> OtherRequests:
     return OtherRequests(sent=_count(whole, _SENT), failed=_count(whole, _FAILED), by_name=by_name)
 
 
-def _count(row: Mapping[str, Any], key: str) -> int | None:
-    value = _known(row.get(key))
+def _count(row: Mapping[str, str], key: str) -> int | None:
+    value = _known(row, key)
     return None if value is None else round(value)
 
 
-def _stats(prefix: Path) -> list[dict[str, Any]]:
+def _stats(prefix: Path) -> list[dict[str, str]]:
     try:
-        stats = _read(prefix.with_name(prefix.name + "_stats.csv"))
-    except (OSError, ValueError):
+        _, rows = _read(prefix.with_name(prefix.name + "_stats.csv"))
+    except (OSError, ValueError, csv.Error):
         return []
-    return [{str(key): value for key, value in row.items()} for row in stats.to_dict("records") if "Name" in row]
+    return [row for row in rows if "Name" in row]
 
 
 def _requests(path: Path) -> Table:
@@ -184,7 +189,7 @@ def _requests(path: Path) -> Table:
         (
             " ".join(row[key] for key in ("Type", "Name") if row.get(key)),
             *(
-                _known(row.get(column)) if head.term == _COUNTS else _time_ms(row, column)
+                _known(row, column) if head.term == _COUNTS else _time_ms(row, column)
                 for head, column in _STATS.items()
             ),
         )
@@ -194,15 +199,15 @@ def _requests(path: Path) -> Table:
     return Table("locust", "Requests by Locust", ("", *_STATS), rows, note)
 
 
-def _time_ms(row: Mapping[str, Any], column: str) -> float | None:
+def _time_ms(row: Mapping[str, str], column: str) -> float | None:
     """Return a response time; None without requests, for which Locust writes 0 or N/A."""
-    count, value = _count(row, _SENT), _known(row.get(column))
+    count, value = _count(row, _SENT), _known(row, column)
     return None if count == 0 or (count is None and value == 0) else value
 
 
-def _known(value: object) -> float | None:
-    known = pd.to_numeric(value, errors="coerce")  # type: ignore[call-overload]
-    return None if pd.isna(known) else float(known)
+def _known(row: Mapping[str, str], column: str) -> float | None:
+    value = number(row, column)
+    return None if np.isnan(value) else value
 
 
 def read_pages(paths: Sequence[Path]) -> dict[str, ServerSeries]:

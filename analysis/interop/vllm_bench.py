@@ -12,18 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.figures.rate_figures import ATTAINMENT
 from inferload.figures.turn_figures import E2E, FIRST_EVENT, LAG
 
+from ..data.frame import Floats, Frame
 from ..data.frames import UNFINISHED, RunFrames
 from .clients import OUR_BACKEND
-
-Floats = npt.NDArray[np.float64]
 
 _PERCENTILES = (50, 90, 95, 99)
 # Lines of the printed block: title, key of the result, digits after the point.
@@ -54,19 +51,19 @@ def document(run: RunFrames) -> dict[str, Any]:
         raise UsageError(
             f"--vllm-bench: {run.path}: no measured turns, or no end of the measure phase; name a complete run"
         )
-    measured = turns[turns["phase"] == "measure"].sort_values("sent_s")
+    turns = turns.with_columns({"row": np.arange(len(turns))})
+    measured = turns[turns["phase"] == "measure"].sorted_by("sent_s")
     ok = measured[measured["ok"]]
-    output = ok["output_tokens"]
+    tokens = ok.numbers("output_tokens")
     if not len(ok):
         raise UsageError(f"--vllm-bench: {run.path}: no successful turn, which the format requires")
-    if output.isna().any():
+    if np.isnan(tokens).any():
         raise UsageError(
-            f"--vllm-bench: {run.path}: {int(output.isna().sum())} turns without a token count, which the format requires"
+            f"--vllm-bench: {run.path}: {np.isnan(tokens).sum()} turns without a token count, which the format requires"
         )
-    latency_ms, ttft_ms = ok[E2E.key].to_numpy(), ok[FIRST_EVENT.key].to_numpy()
+    latency_ms, ttft_ms = ok[E2E.key], ok[FIRST_EVENT.key]
     itls = _gaps_s(run, measured)
-    duration_s = float(measured["last_s"].max() - measured["sent_s"].min())
-    tokens = output.to_numpy(dtype=np.float64)
+    duration_s = float(np.fmax.reduce(measured["last_s"]) - np.fmin.reduce(measured["sent_s"]))
     tpot_ms = (latency_ms - ttft_ms)[tokens > 1] / (tokens[tokens > 1] - 1)
     gaps_ms = [gap * 1e3 for gaps, well in zip(itls, measured["ok"], strict=True) if well for gap in gaps]
     unfinished = int((measured["failure"] == UNFINISHED).sum())
@@ -84,8 +81,8 @@ def document(run: RunFrames) -> dict[str, Any]:
         "failed": len(measured) - len(ok) - unfinished,
         "unfinished": unfinished,
         **_totals(ok, _met(run), duration_s),
-        "input_lens": [_whole(value) for value in measured["input_tokens"]],
-        "output_lens": [_whole(value) for value in measured["output_tokens"]],
+        "input_lens": _whole(measured.numbers("input_tokens")),
+        "output_lens": _whole(measured.numbers("output_tokens")),
         "ttfts": _seconds(measured[FIRST_EVENT.key]),
         "itls": itls,
         "latencies": _seconds(measured[E2E.key]),
@@ -100,10 +97,10 @@ def document(run: RunFrames) -> dict[str, Any]:
     }
 
 
-def _totals(ok: pd.DataFrame, met: float | None, duration_s: float) -> dict[str, Any]:
+def _totals(ok: Frame, met: float | None, duration_s: float) -> dict[str, Any]:
     """Return token counts and rates. `ok`: successful turns; `met`: turns that met the SLO."""
-    total_out = int(ok["output_tokens"].sum())
-    total_in = None if ok["input_tokens"].isna().any() else int(ok["input_tokens"].sum())
+    total_out, prompts = int(ok["output_tokens"].sum()), ok.numbers("input_tokens")
+    total_in = None if np.isnan(prompts).any() else int(prompts.sum())
     return {
         "total_input_tokens": total_in,
         "total_output_tokens": total_out,
@@ -151,13 +148,13 @@ def _met(run: RunFrames) -> float | None:
     return float(round(share * (summary.turns.ended + (summary.sessions.dropped or 0))))
 
 
-def _gaps_s(run: RunFrames, measured: pd.DataFrame) -> list[list[float]]:
+def _gaps_s(run: RunFrames, measured: Frame) -> list[list[float]]:
     """Return the gaps of each turn, in the order of `measured`."""
     order = np.argsort(run.events.turn, kind="stable")
     turn, gap_ms = run.events.turn[order], run.events.gap_ms[order]
     known = ~np.isnan(gap_ms)
     turn, gap_ms = turn[known], gap_ms[known]
-    rows = measured.index.to_numpy()
+    rows = measured["row"]
     low, high = np.searchsorted(turn, rows), np.searchsorted(turn, rows, side="right")
     return [(gap_ms[first:after] / 1e3).round(9).tolist() for first, after in zip(low, high, strict=True)]
 
@@ -175,9 +172,9 @@ def _figures(name: str, values: Floats) -> Mapping[str, float]:
     return figures | {f"p{p}_{name}_ms": float(np.percentile(values, p)) for p in _PERCENTILES}
 
 
-def _seconds(values_ms: "pd.Series[float]") -> list[float | None]:
-    return [None if np.isnan(value) else round(float(value) / 1e3, 9) for value in values_ms.to_numpy(dtype=np.float64)]
+def _seconds(values_ms: Floats) -> list[float | None]:
+    return [None if np.isnan(value) else round(float(value) / 1e3, 9) for value in values_ms]
 
 
-def _whole(value: Any) -> int | None:
-    return None if pd.isna(value) else int(value)
+def _whole(values: Floats) -> list[int | None]:
+    return [None if np.isnan(value) else int(value) for value in values]

@@ -8,6 +8,7 @@ from inferload.base.numbers import percent
 from inferload.figures.figure import Head
 from inferload.figures.table import Cell, Table
 
+from ..data.frame import known
 from ..data.vllm_log import FIELDS, VllmLog
 
 
@@ -18,8 +19,8 @@ def table(log: VllmLog | None) -> Table | None:
     rows: list[Sequence[Cell]] = []
     for field in FIELDS:
         column = field.figure.key
-        if column in log.rows and log.rows[column].notna().any():
-            values = log.rows[column].dropna()
+        if column in log.rows and known(log.rows[column]).any():
+            values = log.rows[column][known(log.rows[column])]
             shown = [float(value) for value in (values.mean(), values.min(), values.max())]
             cells = map(percent, shown) if field.figure.form == "share" else shown
             rows.append((field.figure.head(), *cells, len(values)))

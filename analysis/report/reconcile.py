@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 from inferload.base.numbers import number, whole
 from inferload.figures import metric_names as names
@@ -24,7 +23,9 @@ from inferload.servers.series import ServerSeries
 from inferload.servers.window_figures import ServerWindow
 from inferload.turns.record import CANCELLED
 
-from ..data.breakdown import PARTS, SERVER_PARTS, TITLES, bands, parts
+from ..data import frame
+from ..data.breakdown import PARTS, TITLES, bands, divided, parts
+from ..data.frame import Frame, rows_by_text
 from ..data.frames import RunFrames
 
 Outcome = Literal["adds up", "does not add up", "not known"]
@@ -103,7 +104,7 @@ class Reconciled:
     `per_turn`: every measured turn has the server's own times. `sample`: the turns of `parts`; None: all.
     """
 
-    parts: pd.DataFrame
+    parts: Frame
     spans: tuple[IdleSpan, ...]
     checks: tuple[CounterCheck, ...]
     per_turn: bool = False
@@ -133,7 +134,7 @@ def reconcile(frames: RunFrames) -> Reconciled:
     for span in spans:
         where = "" if len(frames.servers) == 1 else f" at {span.target}" if span.target else TOGETHER
         checks += [replace(check, check=check.check + where) for check in _count_checks(span)]
-    per_turn = len(table) > 0 and bool(table[list(SERVER_PARTS)].notna().all(axis=None))
+    per_turn = len(table) > 0 and bool(divided(table).all())
     sample = None if frames.sample is None else str(frames.sample)
     return Reconciled(table, spans, tuple(checks), per_turn, sample, sent_requests(frames))
 
@@ -146,8 +147,8 @@ def sent_requests(frames: RunFrames) -> tuple[SentRequests, ...]:
     for turns in frames.batches("target", "attempts"):
         if "attempts" not in turns:
             return ()
-        for target, own in turns.groupby("target")["attempts"]:
-            attempts.setdefault(str(target), []).append(own.to_numpy())
+        for target, rows in rows_by_text(turns["target"]).items():
+            attempts.setdefault(str(target), []).append(turns["attempts"][rows])
     counts = []
     for server in frames.manifest.targets:
         each = np.concatenate(attempts.get(server.url, [np.zeros(0)]))
@@ -156,9 +157,9 @@ def sent_requests(frames: RunFrames) -> tuple[SentRequests, ...]:
     return tuple(counts)
 
 
-def _times_check(table: pd.DataFrame) -> CounterCheck:
+def _times_check(table: Frame) -> CounterCheck:
     """Check that the server's own times of a turn fit into the time that the client measured."""
-    known = table[table[list(SERVER_PARTS)].notna().all(axis=1)]
+    known = table[divided(table)]
     if not len(known):
         text = "the server reports no times per turn (vLLM: --enable-per-request-metrics)"
         return CounterCheck("parts of a turn", "not known", text)
@@ -211,7 +212,7 @@ def idle_spans(frames: RunFrames) -> tuple[IdleSpan, ...]:
     return tuple(span for span in spans if span is not None)
 
 
-def _turns_of(frames: RunFrames, server: ServerSeries, *columns: str) -> Iterator[pd.DataFrame]:
+def _turns_of(frames: RunFrames, server: ServerSeries, *columns: str) -> Iterator[Frame]:
     """Yield all turns of a server, in batches."""
     sent_to = frames.sent_to
     for turns in frames.batches("target", *columns):
@@ -227,12 +228,12 @@ def _idle_scrapes(frames: RunFrames, server: ServerSeries) -> tuple[int, int] | 
     change = np.zeros(len(at_s) + 1, dtype=np.int64)  # of the turns in flight, since the scrape before
     first_s, last_s = np.inf, -np.inf
     for turns in _turns_of(frames, server, "sent_s", "closed_s", "phase"):
-        sent, closed = turns["sent_s"].to_numpy(), turns["closed_s"].to_numpy()
+        sent, closed = turns["sent_s"], turns["closed_s"]
         was_sent = ~np.isnan(sent)
         for instants, by in ((sent, 1), (closed, -1)):
             after = np.searchsorted(at_s, instants[was_sent], side="right")
             change += by * np.bincount(after, minlength=len(change))
-        measured = was_sent & (turns["phase"] == "measure").to_numpy() if "phase" in turns else was_sent
+        measured = was_sent & (turns["phase"] == "measure") if "phase" in turns else was_sent
         if measured.any():
             first_s, last_s = min(first_s, sent[measured].min()), np.fmax(last_s, np.fmax.reduce(closed[measured]))
     idle = (running + waiting == 0) & (np.cumsum(change)[:-1] == 0)
@@ -250,19 +251,19 @@ class _SpanSums:
     output_tokens: int | None = 0
     retried: int = 0
 
-    def add(self, own: pd.DataFrame) -> None:
+    def add(self, own: Frame) -> None:
         cancelled = "finish_reason" in own and bool((own["finish_reason"] == CANCELLED).any())
         self.turns += len(own)
         self.retried += int((own["attempts"] > 1).sum()) if "attempts" in own else 0
-        self.all_ok = self.all_ok and not cancelled and bool(own["failure"].isna().all())
+        self.all_ok = self.all_ok and not cancelled and not frame.known(own["failure"]).any()
         self.input_tokens = _plus(self.input_tokens, own, "input_tokens")
         self.output_tokens = _plus(self.output_tokens, own, "output_tokens")
 
 
-def _plus(total: int | None, turns: pd.DataFrame, name: str) -> int | None:
+def _plus(total: int | None, turns: Frame, name: str) -> int | None:
     """Add a column to a sum; None if a turn has no value."""
-    known = total is not None and name in turns and turns[name].notna().all()
-    return int((total or 0) + turns[name].sum()) if known else None
+    counts = turns.numbers(name)
+    return None if total is None or np.isnan(counts).any() else total + int(counts.sum())
 
 
 def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | None:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pandas as pd
-
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.rundir import Mark
@@ -16,10 +14,11 @@ from inferload.results.open_run import OpenRun
 
 from ..charts.charts import Pictures, pictures
 from ..data import frames, timeline, vllm_log
-from ..data.breakdown import PARTS
+from ..data.breakdown import parts
 from ..data.data_quality import warnings
 from ..data.frames import RunFrames
 from ..data.partial_run import Notes
+from ..data.turn_frames import empty_turns
 from ..diagnosis.diagnose import Diagnoses, brief, causes, diagnose, json_text
 from ..interop import locust_csv
 from ..interop import vllm_bench as vllmbench
@@ -29,7 +28,7 @@ from . import log_table, reconcile, slowest
 from .model import ReportModel, build
 from .reconcile import Reconciled
 
-EMPTY = Reconciled(pd.DataFrame(columns=["turn_id", "target", "total_ms", *PARTS, "server_ms"]), (), ())
+EMPTY = Reconciled(parts(empty_turns()), (), ())
 
 
 @dataclass(frozen=True, slots=True)

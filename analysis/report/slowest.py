@@ -1,14 +1,14 @@
 """Table of the slowest turns of a run."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import pandas as pd
+import numpy as np
 
 from inferload.figures.figure import Head
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import E2E_PLANNED, OF_TURN
 
+from ..data.frame import Frame, concat, known
 from ..data.frames import RunFrames
 from ..data.turn_frames import LONGEST_GAP
 
@@ -28,16 +28,16 @@ COLUMNS: list[str | Head] = [
 
 def table(run: RunFrames) -> Table | None:
     """Return the slowest successful turns of the measure phase by E2E from the plan, of all turns; None without any."""
-    slowest: pd.DataFrame | None = None
+    slowest = Frame({})
     for turns in run.batches(*_NEEDED):
         if "phase" not in turns:
             continue
-        chosen = turns[turns["ok"] & (turns["phase"] == "measure") & turns[E2E_PLANNED.key].notna()]
-        so_far = chosen if slowest is None else pd.concat([slowest, chosen.nlargest(SHOWN, E2E_PLANNED.key)])
-        slowest = so_far.nlargest(SHOWN, E2E_PLANNED.key)
-    if slowest is None or not len(slowest):
+        chosen = turns[turns["ok"] & (turns["phase"] == "measure") & known(turns[E2E_PLANNED.key])]
+        so_far = concat([slowest, chosen]) if len(slowest) else chosen
+        slowest = so_far[np.argsort(-so_far[E2E_PLANNED.key], kind="stable")[:SHOWN]]
+    if not len(slowest):
         return None
-    rows = [_row(turn) for _, turn in slowest.iterrows()]
+    rows = [_row(slowest, row) for row in range(len(slowest))]
     note = "By E2E from the plan; successful turns of the measure phase, without cancelled ones."
     return Table("slowest", "Slowest turns", COLUMNS, rows, note)
 
@@ -49,16 +49,13 @@ _NEEDED = (
 )
 
 
-def _row(turn: Any) -> Sequence[Cell]:
-    def count(name: str) -> int | None:
-        value = turn.get(name)
-        return None if value is None or pd.isna(value) else int(value)
-
+def _row(turns: Frame, row: int) -> Sequence[Cell]:
+    counts = (turns.numbers(name)[row] for name in ("input_tokens", "cached_tokens", "output_tokens"))
     return (
-        f"{turn['session_id']}/{turn['turn_index']}",
-        str(turn["class"]),
-        f"{turn['planned_s']:.1f}",
-        *(float(turn[name]) for name in (*(figure.key for figure in OF_TURN), LONGEST_GAP)),
-        *(count(name) for name in ("input_tokens", "cached_tokens", "output_tokens")),
-        str(turn["worker"]),
+        f"{turns['session_id'][row]}/{turns['turn_index'][row]}",
+        str(turns["class"][row]),
+        f"{turns['planned_s'][row]:.1f}",
+        *(float(turns[name][row]) for name in (*(figure.key for figure in OF_TURN), LONGEST_GAP)),
+        *(None if np.isnan(count) else int(count) for count in counts),
+        str(turns["worker"][row]),
     )

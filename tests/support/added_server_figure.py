@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import msgspec
-import pandas as pd
+import numpy as np
 
 METRIC = "vllm:num_requests_deferred"
 OF_ENGINE = '    requests_deferred: Annotated[MeanAndMax, Meta(description="deferred")] = MeanAndMax()\n'
@@ -80,7 +80,7 @@ recorder = LiveRecorder(Recorder())
 for second in range(2):
     line = {"up": True, "wall_ns": second * S, "gauges": readings(parse(page(7)))}
     recorder.close_second(second + 1.0, Instant(0, 0, second * S, {TARGET: line}))
-seconds = timeline._server(by_target([table])[TARGET], pd.Series(range(5), dtype=float).to_numpy(), 5)
+seconds = timeline._server(by_target([table])[TARGET], np.arange(5.0), 5)
 report = servers_tables(servers, {})[0]
 entries = msgspec.to_builtins(servers)
 summary = summaries.results({"servers": entries})

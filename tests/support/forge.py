@@ -207,9 +207,7 @@ COMMANDS = Forge(
     "inferload.analysis.report.search_page",
     "inferload.analysis.study.page",
     "inferload.results.summarise.summarise",
-    "pandas.io.formats.csvs",
     "pyarrow.dataset",
-    "pyarrow.pandas_compat",
     "report_constants",
 )
 LOCUST = Forge(

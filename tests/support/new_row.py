@@ -44,6 +44,7 @@ def add_row() -> None:
 def places(folder: Path) -> dict[str, object]:
     """Return what each page says of the measure, for a run in a folder."""
     import long_run
+    import numpy as np
     import synthetic_run
     from inferload.analysis.charts import over_time
     from inferload.analysis.data import figures, frames, timeline
@@ -83,7 +84,7 @@ def places(folder: Path) -> dict[str, object]:
         "live row": panels.class_row(None, known).get(f"{KEY}_p50"),
         "exporter": any(metric.name == "inferload_normalized_e2e_seconds" for metric in metrics.METRICS),
         "dashboard": TITLE in {panel["title"] for panel in dashboard.document()["panels"]},
-        "timeline": int(table[f"{KEY}_p50"].notna().sum()),
+        "timeline": int(np.isfinite(table[f"{KEY}_p50"]).sum()),
         "chart": any(panel.measure == KEY for panel in over_time.panels()),
         "comparison": {term.title: figures.value_of(term.name, known) for term in figures.ALL if KEY in term.name},
         "glossary": any(term == KEY for term, _, _, _ in DEFINITIONS),

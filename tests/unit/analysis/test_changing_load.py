@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import synthetic_run
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.data import timeline
+from inferload.analysis.data.frame import Frame
 from inferload.analysis.data.frames import PhaseSpan, RunFrames, load
 from inferload.analysis.diagnosis.diagnose import Diagnoses, brief, causes, diagnose, document
 from inferload.analysis.diagnosis.measured_load import MeasuredLoad, Unmet
@@ -39,7 +39,7 @@ LOADS = {
 }
 
 
-def run_of(tmp_path: Path, users: np.ndarray, until_s: int = LASTS_S, **summary: Any) -> tuple[RunFrames, pd.DataFrame]:
+def run_of(tmp_path: Path, users: np.ndarray, until_s: int = LASTS_S, **summary: Any) -> tuple[RunFrames, Frame]:
     """A closed loop on a server with eight slots, and its timeline. `until_s`: time at which the server dies."""
     well = {"failed": 0, "by_failure": {}, "first_errors": [], "by_phase": {}}
     arrivals = {"kind": "closed", "users": int(users.max()), "spawn_per_s": 10}
@@ -52,14 +52,11 @@ def run_of(tmp_path: Path, users: np.ndarray, until_s: int = LASTS_S, **summary:
         run,
         phases=(PhaseSpan("measure", 0.0, float(len(users))),),
         servers={synthetic_run.TARGET: server_of(run.start_wall_ns, users[:until_s])},
-        users=pd.DataFrame({"t_s": seconds.astype(float), "users": users.astype(float)}),
+        users=Frame({"t_s": seconds.astype(float), "users": users.astype(float)}),
     )
-    table = timeline.build(run).iloc[: len(users)].copy()
-    busy = np.where(seconds < until_s, np.minimum(users, SLOTS), 0)
-    table["turns_ended"], table["output_tok"] = busy * TURNS_PER_S, busy * TURNS_PER_S * 20
-    table["turns_failed"] = np.where(seconds < until_s, 0, users)
-    table["turns_ended"] += table["turns_failed"]
-    return run, table
+    busy, failed = np.where(seconds < until_s, np.minimum(users, SLOTS), 0), np.where(seconds < until_s, 0, users)
+    ended = {"turns_ended": busy * TURNS_PER_S + failed, "turns_failed": failed, "output_tok": busy * TURNS_PER_S * 20}
+    return run, timeline.build(run)[: len(users)].with_columns(ended)
 
 
 @pytest.fixture(scope="module", params=list(LOADS))

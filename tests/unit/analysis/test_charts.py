@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pandas as pd
 import pytest
 import summaries
 import synthetic_run as synthetic
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from inferload.analysis.charts import heat, lanes, load, over_time, spectrum
 from inferload.analysis.charts.charts import Pictures, pictures
 from inferload.analysis.data import breakdown, frames, timeline
+from inferload.analysis.data.frame import Frame
 from inferload.analysis.data.partial_run import Notes
 from inferload.analysis.pages.glossary import DEFINITIONS, anchor
 from inferload.analysis.pages.terms import meant
@@ -188,7 +188,7 @@ def test_a_minute_outside_the_run_is_not_shown(
 @given(st.floats(1, 1e6), st.sampled_from(["ttft_ms", "itl_ms"]))
 def test_a_limit_is_a_line_of_its_panel_or_named_below_the_chart(limit_ms: float, measure: str) -> None:
     """Any limit on a figure of the timeline: a line in view, or in the note if it would make the figure flat."""
-    rows = pd.DataFrame({"ttft_ms_p95": [50.0, 100.0], "itl_ms_p95": [5.0, 10.0]})
+    rows = Frame({"ttft_ms_p95": [50.0, 100.0], "itl_ms_p95": [5.0, 10.0]})
     most = {"ttft_ms": 100.0, "itl_ms": 10.0}[measure]
     limit = LatencyLimit(measure, limit_ms, "the limit")
     picture = over_time.picture(rows, (), (), (), [limit])
@@ -216,8 +216,8 @@ def test_limits_of_slo_and_gates_in_charts() -> None:
 def test_a_single_value_over_time_is_a_marker(run: frames.RunFrames) -> None:
     table = timeline.build(run)
     modes = []
-    for rows in (table.iloc[2:3], table.iloc[2:4]):
-        picture = over_time.picture(rows.reset_index(drop=True), tuple(run.servers), (), ())
+    for rows in (table[2:3], table[2:4]):
+        picture = over_time.picture(rows, tuple(run.servers), (), ())
         assert picture is not None
         modes.append({trace["mode"] for trace in picture.figure["data"] if trace["name"] == "in flight"})
     assert modes == [{"markers"}, {"lines"}]

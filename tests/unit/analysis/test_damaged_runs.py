@@ -113,7 +113,7 @@ def clocks(path: Path, apart_s: float, **manifest: Any) -> Path:
 def test_clocks_20_s_apart_are_corrected_by_their_offset(tmp_path: Path) -> None:
     path = clocks(tmp_path / "run", 20.0)
     assert notes_of(path) == ""
-    planned_s = frames.load(OpenRun(path)).turns["planned_s"].sort_values().to_numpy()
+    planned_s = np.sort(frames.load(OpenRun(path)).turns["planned_s"])
     assert planned_s == pytest.approx([synthetic.planned_ms(number) / 1e3 for number in range(synthetic.TURNS)])
 
 

@@ -103,8 +103,9 @@ def test_figures_of_a_log_are_columns_of_the_timeline(run_dir: Path, tmp_path: P
     )
     run = frames.load(OpenRun(run_dir), log)
     table = timeline.build(run)
-    assert table["requests_running@log"].dropna().to_dict() == {4: 2, 9: 5}  # the sum of two engines
-    assert table["kv_cache_usage@log"].dropna().to_dict() == pytest.approx({4: 0.315, 9: 0.4})  # the maximum
+    by_second = np.stack([table["requests_running@log"], table["kv_cache_usage@log"]]).T
+    assert np.flatnonzero(~np.isnan(by_second[:, 0])).tolist() == [4, 9]
+    np.testing.assert_allclose(by_second[[4, 9]], [[2, 0.315], [5, 0.4]])  # the sum and the maximum of two engines
     assert table["generation_tok_per_s@log"].tolist()[:10] == pytest.approx(
         [84.0] * 4 + [164.0] * 5 + [np.nan], nan_ok=True
     )
@@ -283,7 +284,7 @@ def test_figures_of_a_gpu_exporter_are_in_timeline_and_report(tmp_path: Path) ->
     run = frames.load(OpenRun(path))
     table = timeline.build(run)
     gpu = [f"{name}@127.0.0.1:9400" for name in ("gpu_use", "gpu_memory_mib", "gpu_power_w", "gpu_sm_clock_mhz")]
-    assert table[gpu].iloc[4].tolist() == [0.9, 40960.0, 600.0, 1410.0]
+    assert [table[name][4] for name in gpu] == [0.9, 40960.0, 600.0, 1410.0]
     assert not [name for name in table if str(name).endswith("@127.0.0.1:9400") and name not in gpu]
     gpu_metrics = (reading.metric for row in SERVER_FIGURES if row.block == GPU for reading in row.formula.readings)
     assert all(name.startswith(KEPT_PREFIXES) for name in gpu_metrics)
@@ -370,18 +371,19 @@ def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_export(run_dir: Path,
     assert document["ttfts"].count(None) == before["ttfts"].count(None)
     shown = slowest.table(run)
     assert shown is not None
-    ids = run.turns["session_id"] + "/" + run.turns["turn_index"].astype(str)
-    assert not set(ids[run.turns["finish_reason"] == "cancelled"]) & {row[0] for row in shown.rows}
+    turns = run.turns[run.turns["finish_reason"] == "cancelled"]
+    ids = {f"{session}/{index}" for session, index in zip(turns["session_id"], turns["turn_index"], strict=True)}
+    assert not ids & {row[0] for row in shown.rows}
 
 
 def test_turns_without_a_connection_are_failed_requests_of_the_vllm_bench_export(run_dir: Path) -> None:
     run = frames.load(OpenRun(run_dir))
-    turns = run.turns.copy()
-    (failed,) = turns.index[(turns["phase"] == "measure") & ~turns["ok"]]
-    turns.loc[failed, "failure"] = "connect"
-    absent = ["sent_s", "written_s", "first_event_s", "first_s", "first_visible_s", "last_s"]
-    turns.loc[failed, [*absent, "lag_ms", "first_event_ms", "e2e_ms", "output_tokens", "input_tokens"]] = np.nan
-    document = vllm_bench.document(replace(run, turns=turns))
+    failed = (run.turns["phase"] == "measure") & ~run.turns["ok"]
+    absent = ("sent_s", "written_s", "first_event_s", "first_s", "first_visible_s", "last_s")
+    absent += ("lag_ms", "first_event_ms", "e2e_ms", "output_tokens", "input_tokens")
+    columns = {name: np.where(failed, np.nan, run.turns[name]) for name in absent}
+    columns["failure"] = np.where(failed, "connect", run.turns["failure"])
+    document = vllm_bench.document(replace(run, turns=run.turns.with_columns(columns)))
     assert (document["completed"], document["failed"], document["num_prompts"]) == (35, 1, 36)
     assert (document["errors"][-1], document["start_times"][-1], document["queue_times"][-1]) == ("connect", None, None)
     assert len(document["itls"]) == len(document["start_times"]) == 36
@@ -405,9 +407,9 @@ def test_totals_with_unknown_prompt_lengths_are_null_in_the_vllm_bench_export(ru
     assert before["total_token_throughput"] == pytest.approx(
         (before["total_input_tokens"] + before["total_output_tokens"]) / before["duration"]
     )
-    turns = run.turns.copy()
-    turns.loc[turns.index[turns["ok"] & (turns["phase"] == "measure")][0], "input_tokens"] = None
-    document = vllm_bench.document(replace(run, turns=turns))
+    tokens = run.turns.numbers("input_tokens").copy()
+    tokens[np.flatnonzero(run.turns["ok"] & (run.turns["phase"] == "measure"))[0]] = np.nan
+    document = vllm_bench.document(replace(run, turns=run.turns.with_columns({"input_tokens": tokens})))
     assert (document["total_input_tokens"], document["total_token_throughput"]) == (None, None)
     out = tmp_path / "out.json"
     out.write_text(json.dumps(document))

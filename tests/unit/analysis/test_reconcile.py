@@ -5,13 +5,14 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-import pandas as pd
+import numpy as np
 import pytest
 import synthetic_run as synthetic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis.data import frames
 from inferload.analysis.data.breakdown import BANDS, PARTS, bands, parts
+from inferload.analysis.data.frame import Frame, concat
 from inferload.analysis.data.frames import RunFrames
 from inferload.analysis.report import report
 from inferload.analysis.report.reconcile import json_text, reconcile, tables
@@ -33,27 +34,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFrames:
 def with_server_times(run: RunFrames, queue: float, prefill: float, decode: float) -> RunFrames:
     """The run with server times in each turn."""
     own = {"server_queue_ms": queue, "server_ttft_ms": prefill, "server_generation_ms": decode}
-    return replace(run, turns=run.turns.assign(**own))
+    return replace(run, turns=run.turns.with_columns({n: np.full(len(run.turns), ms) for n, ms in own.items()}))
 
 
 def test_the_parts_of_a_turn_follow_from_its_timestamps(run: RunFrames) -> None:
     table = parts(with_server_times(run, 10, 60, 395).turns)
     assert len(table) == 35  # 36 planned in the window, one failed
-    means = table[["total_ms", *PARTS, "server_ms"]].mean().round(6).tolist()
+    means = [round(table[name].mean(), 6) for name in ("total_ms", *PARTS, "server_ms")]
     #     total  lag  connect upload front end queue prefill decode server
     assert means == [502, 2, 0, 1, 34, 10, 60, 395, 499]
 
 
 def test_without_server_times_the_server_parts_are_unknown(run: RunFrames) -> None:
     table = parts(run.turns)
-    assert table[["front_end_ms", "queue_ms", "prefill_ms", "decode_ms"]].isna().all().all()
-    assert table["server_ms"].round(6).eq(499).all()
+    for name in ("front_end_ms", "queue_ms", "prefill_ms", "decode_ms"):
+        assert np.isnan(table[name]).all()
+    assert (table["server_ms"].round(6) == 499).all()
     assert bands(table)[0].means["queue_ms"] is None
 
 
 def test_a_run_without_turns_has_no_parts(run: RunFrames) -> None:
-    empty = parts(run.turns.iloc[:0])
-    assert list(empty.columns) == ["turn_id", "target", "total_ms", *PARTS, "server_ms"]
+    empty = parts(run.turns[:0])
+    assert list(empty) == ["turn_id", "target", "total_ms", *PARTS, "server_ms"]
     assert bands(empty) == ()
 
 
@@ -63,9 +65,8 @@ times = st.floats(0, 1e4)
 @settings(max_examples=25)
 @given(st.lists(st.tuples(*[times] * 7), min_size=1, max_size=60))
 def test_the_parts_of_each_band_sum_to_its_total(rows: list[tuple[float, ...]]) -> None:
-    table = pd.DataFrame(rows, columns=list(PARTS))
-    table["server_ms"] = table[["front_end_ms", "queue_ms", "prefill_ms", "decode_ms"]].sum(axis=1)
-    table["total_ms"] = table[list(PARTS)].sum(axis=1)
+    columns = dict(zip(PARTS, np.array(rows).T, strict=True))
+    table = Frame({**columns, "server_ms": sum(list(columns.values())[3:]), "total_ms": sum(columns.values())})
     all_bands = bands(table)
     assert all_bands[0].turns == len(rows) == sum(band.turns for band in all_bands[1:])
     for band in all_bands:
@@ -158,7 +159,7 @@ def test_equal_counters_add_up(run: RunFrames) -> None:
 def retried_run(run: RunFrames, retried: int) -> RunFrames:
     """The run without its failed turn, with so many retried turns."""
     turns = without_failure(run).turns
-    return replace(run, turns=turns.assign(attempts=[2] * retried + [1] * (len(turns) - retried)))
+    return replace(run, turns=turns.with_columns({"attempts": [2] * retried + [1] * (len(turns) - retried)}))
 
 
 @given(retried=st.integers(0, 10), read=st.integers(-2, 12))
@@ -183,7 +184,7 @@ def test_the_requests_of_a_server_are_those_before_the_load_and_those_of_turns(
 ) -> None:
     target = TargetServer(url=SERVER, before_load=SentBeforeLoad(requests=before))
     manifest = structs.replace(run.manifest, targets=[target])
-    reconciled = reconcile(replace(run, turns=run.turns.assign(attempts=attempts), manifest=manifest))
+    reconciled = reconcile(replace(run, turns=run.turns.with_columns({"attempts": attempts}), manifest=manifest))
     (books,) = reconciled.requests
     assert (books.target, books.before_load, books.turns) == (SERVER, before, 44)
     assert (books.retried, books.unsent) == (attempts.count(2), attempts.count(0))
@@ -247,15 +248,15 @@ def test_the_report_has_breakdown_and_counter_sections(tmp_path: Path) -> None:
 
 def test_turns_outside_the_span_are_not_counted(run: RunFrames) -> None:
     turns = without_failure(run).turns
-    late = turns.tail(1).assign(sent_s=20.0, closed_s=21.0, last_s=21.0, phase="drain")
-    longer = replace(run, turns=pd.concat([turns, late], ignore_index=True))
+    late = turns[-1:].with_columns({"sent_s": [20.0], "closed_s": [21.0], "last_s": [21.0], "phase": ["drain"]})
+    longer = replace(run, turns=concat([turns, late]))
     assert outcomes(with_counters(longer, requests(43)))["requests"] == "adds up"
 
 
 def test_of_two_servers_only_the_idle_one_is_compared(run: RunFrames) -> None:
     turns = without_failure(run)
-    elsewhere = turns.turns.tail(5).assign(target="http://other")
-    both = replace(turns, turns=pd.concat([turns.turns, elsewhere], ignore_index=True))
+    elsewhere = turns.turns[-5:].with_columns({"target": ["http://other"] * 5})
+    both = replace(turns, turns=concat([turns.turns, elsewhere]))
     idle = with_counters(both, requests(43))
     busy = with_counters(both, requests(43), rests=False).servers[SERVER]
     by_check = outcomes(

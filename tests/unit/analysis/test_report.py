@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import summaries
@@ -21,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.charts.charts import pictures
 from inferload.analysis.data import breakdown, frames, timeline
+from inferload.analysis.data.frame import Frame
 from inferload.analysis.data.frames import Recorded
 from inferload.analysis.data.partial_run import Notes
 from inferload.analysis.report import first_screen, report
@@ -60,15 +60,15 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def table(run_dir: Path) -> pd.DataFrame:
+def table(run_dir: Path) -> Frame:
     return timeline.build(frames.load(OpenRun(run_dir)))
 
 
 def test_worker_clocks_are_mapped_to_the_masters(run_dir: Path) -> None:
-    turns = frames.load(OpenRun(run_dir)).turns.sort_values("planned_s")
+    turns = frames.load(OpenRun(run_dir)).turns.sorted_by("planned_s")
     assert len(turns) == synthetic.TURNS
     expected = [synthetic.planned_ms(number) / 1e3 for number in range(synthetic.TURNS)]
-    assert turns["planned_s"].to_numpy() == pytest.approx(expected, abs=1e-6)
+    assert turns["planned_s"] == pytest.approx(expected, abs=1e-6)
     assert set(turns["worker"]) == {"w0", "w1"}
 
 
@@ -96,14 +96,14 @@ def test_a_turn_in_two_files_counts_once(tmp_path: Path, damaged: bool) -> None:
     assert ("turns/w0-all.parquet cannot be read and is left out" in run.notes) == damaged
 
 
-def test_the_timeline_counts_every_turn_and_token_once(table: pd.DataFrame) -> None:
+def test_the_timeline_counts_every_turn_and_token_once(table: Frame) -> None:
     assert table["t_s"].tolist() == list(range(12))
     assert table["turns_started"].sum() == synthetic.TURNS
     assert table["turns_ended"].sum() == synthetic.TURNS
     assert table["turns_failed"].tolist() == [0] * 8 + [1] + [0] * 3
     assert table["output_tok"].sum() == pytest.approx((synthetic.TURNS - 1) * synthetic.EVENTS)
-    assert table["in_flight"].iloc[-1] == 0
-    assert table["in_flight"].iloc[3] == 2  # the turns sent at 3.502 and 3.752 s are in flight at 4 s
+    assert table["in_flight"][-1] == 0
+    assert table["in_flight"][3] == 2  # the turns sent at 3.502 and 3.752 s are in flight at 4 s
 
 
 SENT = turns().filter(lambda record: (record.sent_ns is not None or not record.ok) and record.closed_ns % S > 0)
@@ -121,46 +121,47 @@ def test_a_second_of_the_timeline_equals_a_window_of_the_summary(records: list[T
             to_table(columns, anchor, "w0", synthetic.MANIFEST["id"]), path / rundir.TURNS / "w0-0000.parquet"
         )
         table = timeline.build(frames.load(OpenRun(path)))
-    for second, row in enumerate(table.to_dict("records")):
+    for second in range(len(table)):
         window = PhaseWindow("measure", second * S, (second + 1) * S)
         counts = within(TurnBatch.of_records(records), window)
-        assert row["turns_ended"] - row["turns_failed"] == counts.ended_ok.sum()
-        if not np.isnan(row["output_tok"]):
-            assert row["output_tok"] == counts.output_tokens.sum()
+        assert table["turns_ended"][second] - table["turns_failed"][second] == counts.ended_ok.sum()
+        if not np.isnan(table["output_tok"][second]):
+            assert table["output_tok"][second] == counts.output_tokens.sum()
 
 
-def test_latencies_are_in_the_second_of_their_end(table: pd.DataFrame) -> None:
-    assert np.isnan(table["e2e_ms_p50"].iloc[0])  # the first turn ends at 1.002 s
-    assert table["ttft_ms_p50"].iloc[5] == pytest.approx(100)
-    assert table["itl_ms_p95"].iloc[5] == pytest.approx(20)
-    assert table["e2e_ms_p95"].iloc[5] == pytest.approx(500)
+def test_latencies_are_in_the_second_of_their_end(table: Frame) -> None:
+    assert np.isnan(table["e2e_ms_p50"][0])  # the first turn ends at 1.002 s
+    assert table["ttft_ms_p50"][5] == pytest.approx(100)
+    assert table["itl_ms_p95"][5] == pytest.approx(20)
+    assert table["e2e_ms_p95"][5] == pytest.approx(500)
 
 
-def test_the_timeline_has_phases_and_users(table: pd.DataFrame) -> None:
+def test_the_timeline_has_phases_and_users(table: Frame) -> None:
     assert table["phase"].tolist() == ["warmup"] * 2 + ["measure"] * 9 + ["drain"]
     users = table["users"].tolist()
     assert users[:11] == [4] * 3 + [8] * 8
     assert np.isnan(users[11])
 
 
-def test_server_figures_of_the_timeline_have_gaps_without_scrapes(table: pd.DataFrame) -> None:
-    unseen = table["kv_cache_usage"].isna().tolist()
+def test_server_figures_of_the_timeline_have_gaps_without_scrapes(table: Frame) -> None:
+    unseen = np.isnan(table["kv_cache_usage"]).tolist()
     assert unseen == [False] * 5 + [False, True] + [False] * 5  # no scrapes between 5.0 and 7.5 s
     rate = table["generation_tok_per_s"]
     assert rate[[0, 1, 2, 3, 4, 8, 9, 10, 11]].tolist() == pytest.approx([84] * 9)
-    assert rate[[5, 6, 7]].isna().all()
+    assert np.isnan(rate[[5, 6, 7]]).all()
     assert table["preemptions"].tolist()[8] == 1
-    assert table["prefix_cache_hit_rate"].dropna().tolist() == pytest.approx([0.25] * 9)
-    assert table["waiting_capacity"].isna().all()
+    hit_rate = table["prefix_cache_hit_rate"]
+    assert hit_rate[~np.isnan(hit_rate)].tolist() == pytest.approx([0.25] * 9)
+    assert np.isnan(table["waiting_capacity"]).all()
     assert table["generation_tokens"][[0, 1, 2, 3]].tolist() == [84] * 4
-    assert table["generation_tokens"][[5, 6, 7]].isna().all()
+    assert np.isnan(table["generation_tokens"][[5, 6, 7]]).all()
 
 
 def test_each_of_several_servers_has_its_columns(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path)
     other = synthetic.scrapes().set_column(1, "target", [["http://127.0.0.1:9000"] * len(synthetic.scrapes())])
     write_part(path / rundir.SERVER_METRICS, 1, other)
-    columns = timeline.build(frames.load(OpenRun(path))).columns
+    columns = timeline.build(frames.load(OpenRun(path)))
     assert {"kv_cache_usage@127.0.0.1:8000", "kv_cache_usage@127.0.0.1:9000"} <= set(columns)
     assert "kv_cache_usage" not in columns
 

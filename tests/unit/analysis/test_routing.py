@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import synthetic_run
 from hypothesis import given
 from hypothesis import strategies as st
+from inferload.analysis.data.frame import Frame
 from inferload.analysis.data.frames import load
 from inferload.analysis.diagnosis.group import group_findings
 from inferload.analysis.diagnosis.routing import LEAST_LOSS, LEAST_MOVED, LOSES_HITS, STAYS, Routing, judge, moved_share
@@ -98,9 +98,9 @@ def test_more_hits_never_turn_the_finding_to_a_loss(routing: Routing, more: floa
 _TURNS = st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from(["a", "b", "other"])), max_size=30)
 
 
-def _frame(turns: list[tuple[str, str]]) -> pd.DataFrame:
-    sessions, targets = ([turn[at] for turn in turns] for at in (0, 1))
-    return pd.DataFrame({"session_id": sessions, "target": targets, "sent_s": [float(at) for at in range(len(turns))]})
+def _frame(turns: list[tuple[str, str]]) -> Frame:
+    sessions, targets = (np.array([turn[at] for turn in turns], dtype=object) for at in (0, 1))
+    return Frame({"session_id": sessions, "target": targets, "sent_s": np.arange(len(turns), dtype=np.float64)})
 
 
 @given(_TURNS)
@@ -113,8 +113,7 @@ def test_the_share_of_moved_turns_is_counted_in_the_order_of_sending(turns: list
         if session in last:
             moved.append(target != last[session])
         last[session] = target
-    frame = _frame(turns).sample(frac=1.0, random_state=len(turns))
-    share = moved_share(frame.astype({"session_id": "category", "target": "category"}), ["a", "b"])
+    share = moved_share(_frame(turns)[np.random.default_rng(len(turns)).permutation(len(turns))], ["a", "b"])
     assert share == (pytest.approx(sum(moved) / len(moved)) if moved else None)
 
 
