@@ -11,7 +11,6 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +20,7 @@ import gevent
 import numpy as np
 from locust.env import Environment
 from locust.util.load_locustfile import load_locustfile
+from msgspec import structs
 
 import inferload.users  # noqa: F401  prepares Locust, before anything else is imported
 from benchmarks.cases import PLAYED_TOKENS
@@ -172,7 +172,7 @@ class PlayedRun(worker_run.WorkerRun):
     runs: list[PlayedRun] = []
 
     def __init__(self, assignment: Assignment, *others: Any) -> None:
-        super().__init__(replace(assignment, token="of another file system"), *others)
+        super().__init__(structs.replace(assignment, token="of another file system"), *others)
         self.runs.append(self)
 
     def start(self) -> None:

@@ -60,7 +60,7 @@ def _execute(entry: EntryPoint, words: Sequence[str]) -> NoReturn:
     os.dup2(1, 2)
     sys.stdout, sys.stderr = io.StringIO(), os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="replace")
     os.environ.pop(API_KEY_VARIABLE, None)
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     entry.load()(parser.add_subparsers())
     arguments = parser.parse_args(words)
     try:
