@@ -213,7 +213,7 @@ class PlayedRun(worker_run.WorkerRun):
 
 def main() -> int:
     """Play workers until the master ends them."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--turns-per-s", type=float, required=True, help="of each worker")
     parser.add_argument("--master-port", type=int, required=True)
