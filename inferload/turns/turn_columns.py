@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -156,7 +157,8 @@ class TurnColumns:
             if name in INSTANTS:
                 values -= anchor_mono_ns
             values[missing] = 0
-            arrays[name] = pa.array(values, mask=missing).cast(SCHEMA.field(name).type)
+            kind = SCHEMA.field(name).type
+            arrays[name] = pa.array(values.astype(bool) if pa.types.is_boolean(kind) else values, kind, mask=missing)
         figures = np.frombuffer(self._figures, dtype=np.float64).reshape(self._rows, len(SERVER_TIMES))
         for column, name in enumerate(SERVER_TIMES):
             arrays[name] = pa.array(figures[:, column].copy(), mask=np.isnan(figures[:, column]))
@@ -185,9 +187,7 @@ class _Texts:
             self._missing.append(text is None)
 
     def to_array(self) -> pa.Array:
-        validity = pa.array(np.frombuffer(self._missing, dtype=np.int8) == 0).buffers()[1]
-        buffers = [validity, pa.py_buffer(self._ends), pa.py_buffer(self._bytes)]
-        return pa.Array.from_buffers(pa.string(), len(self._missing), buffers)
+        return _strings(np.frombuffer(self._missing, dtype=np.int8) == 0, self._ends, self._bytes)
 
 
 class _Lists:
@@ -206,17 +206,24 @@ class _Lists:
             self._missing.append(values is None)
 
     def to_array(self) -> pa.Array:
-        flat = np.frombuffer(self._flat, dtype=np.dtype(self._flat.typecode))
-        missing = pa.array(np.frombuffer(self._missing, dtype=np.int8) != 0)
-        ends = pa.array(np.frombuffer(self._ends, dtype=np.int32))
-        return pa.ListArray.from_arrays(ends, pa.array(flat), mask=missing)
+        flat = pa.array(np.frombuffer(self._flat, dtype=np.dtype(self._flat.typecode)))
+        known = pa.array(np.frombuffer(self._missing, dtype=np.int8) == 0)
+        buffers = [known.buffers()[1], pa.py_buffer(self._ends)]  # ListArray.from_arrays imports computations for a mask
+        return pa.Array.from_buffers(pa.list_(flat.type), len(known), buffers, children=[flat])
+
+
+def _strings(known: npt.NDArray[np.bool_], ends: Any, text: Any) -> pa.Array:
+    """Return a text column by its layout in Arrow: a mask, the ends of its texts (int32, the first of which is 0), all bytes."""
+    buffers = [pa.array(known).buffers()[1], pa.py_buffer(ends), pa.py_buffer(text)]
+    return pa.Array.from_buffers(pa.string(), len(known), buffers)
 
 
 def _spelled(codes: npt.NDArray[np.int32], words: Sequence[str]) -> pa.Array:
-    missing = codes < 0
-    codes[missing] = 0
-    numbers = pa.array(codes, mask=missing)
-    return pa.DictionaryArray.from_arrays(numbers, pa.array(words or [""], pa.string())).dictionary_decode()
+    """Return the words of codes, null for -1. Arrow's own decoding would import its modules of computations."""
+    encoded = [*(word.encode("utf-8", "replace") for word in words), b""]  # the last one is that of -1
+    lengths = np.array([len(word) for word in encoded], dtype=np.int32)[codes]
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return _strings(codes >= 0, ends, b"".join([encoded[code] for code in codes.tolist()]))
 
 
 def to_table(columns: TurnColumns, anchor: Anchor, worker: str, run_id: str = "") -> pa.Table:
