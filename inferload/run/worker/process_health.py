@@ -15,7 +15,7 @@ from inferload.turns.run_windows import RunWindows
 
 SWITCH_S = 0.001
 COLLECT_S = 0.1  # between two steps of garbage collection
-MOST_OBJECTS = 50_000  # examined in a step, which takes 3 to 20 ms
+MOST_OBJECTS = 20_000  # examined in a step, which takes 1 to 8 ms
 _GROWN_SHARE = 50  # a step is made once there are MOST_OBJECTS / _GROWN_SHARE more objects
 
 _PERIOD_NS = 20 * NS_PER_MS
