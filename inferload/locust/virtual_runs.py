@@ -73,6 +73,7 @@ def _make_all(order: Order, users: Mapping[str, type], report: argparse.Argument
     """Make the runs of an order in a fork, which exits."""
     begun = 0
     try:
+        gevent.get_hub().destroy(destroy_loop=True)  # with what the forking process waits for
         start.begin(lambda: server_of("", order.options, order.facts, order.seed), order.seed)
         for run in order.runs:
             began_ns = SYSTEM.now_ns()

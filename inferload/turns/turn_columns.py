@@ -208,7 +208,10 @@ class _Lists:
     def to_array(self) -> pa.Array:
         flat = pa.array(np.frombuffer(self._flat, dtype=np.dtype(self._flat.typecode)))
         known = pa.array(np.frombuffer(self._missing, dtype=np.int8) == 0)
-        buffers = [known.buffers()[1], pa.py_buffer(self._ends)]  # ListArray.from_arrays imports computations for a mask
+        buffers = [
+            known.buffers()[1],
+            pa.py_buffer(self._ends),
+        ]  # ListArray.from_arrays imports computations for a mask
         return pa.Array.from_buffers(pa.list_(flat.type), len(known), buffers, children=[flat])
 
 

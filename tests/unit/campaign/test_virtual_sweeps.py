@@ -11,10 +11,12 @@ from typing import Any
 import psutil
 import pytest
 from locust_process import summary_of
+from paths import SUPPORT
 
 from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.virtual_orders import Order, Ordered
+from inferload.campaign import virtual_runs
 from inferload.campaign.journal import Entry, Journal, RunEnded
 from inferload.campaign.sweep import definition
 from inferload.campaign.sweep.definition import Sweep
@@ -97,6 +99,19 @@ def test_arguments_that_the_simulator_refuses_are_the_cause_of_each_run(tmp_path
     journal = performed(sweep(clock="virtual", set=["max-model-len=9999999"]), tmp_path / "sweep")
     assert len(journal.failures) == 2
     assert all("max-model-len" in str(entry.cause) for entry in journal.failures)
+
+
+def test_what_the_forking_process_waits_for_does_not_stop_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(virtual_runs, "_PROGRAM", "busy_virtual_runs")
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    words = ["--headless", "--scenario", "smoke", "--clock", "virtual", "--set", "phases.measure_s=1"]
+    run = Ordered(argv=[*words, "--no-report", "--run-dir", str(tmp_path / "run")], log=str(tmp_path / "run.log"))
+    with Performer() as performer:
+        (made,) = performer.perform(Order(options=["--itl-ms", "5"], facts={}, seed=0, runs=[run]))
+    assert made is not None
+    assert made.exit_code == 0, (tmp_path / "run.log").read_text()
 
 
 @pytest.mark.parametrize("how", ["interrupted", "killed"])
