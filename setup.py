@@ -32,6 +32,8 @@ class BuildChartLibrary(Command):
                 (FOLDER / "plotly.min.js.gz").write_bytes(packed)
             elif file.name.startswith("LICENSE"):
                 (FOLDER / "LICENSE").write_bytes(file.read_binary())
+        if missing := [name for name in ("plotly.min.js.gz", "LICENSE") if not (FOLDER / name).is_file()]:
+            raise FileNotFoundError(f"plotly {distribution('plotly').version} has no file for {', '.join(missing)}")
 
     def get_source_files(self) -> list[str]:
         """Return the sources of a source distribution: none beside those of the packages."""

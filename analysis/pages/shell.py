@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ def environment(escape: bool) -> jinja2.Environment:
         keep_trailing_newline=True,
         finalize=_escaped if escape else None,
         bytecode_cache=_Compiled(
-            str(Path(cache_from_source(__file__)).parent), f"%s-{'html' if escape else 'md'}.cache"
+            str(Path(cache_from_source(__file__)).parent),
+            f"%s-{'html' if escape else 'md'}-{version('inferload')}-{jinja2.__version__}.cache",
         ),
     )
     templates.filters["table"] = table.markdown

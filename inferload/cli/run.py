@@ -49,8 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
     sys.argv[1:] = locust_words(arguments, locustfile())
     if not sys.flags.safe_path:
         sys.path[0] = os.getcwd()
-    with contextlib.redirect_stdout(sys.__stdout__):
-        runpy.run_module("locust", run_name="__main__", alter_sys=True)
+    try:
+        with contextlib.redirect_stdout(sys.__stdout__):
+            runpy.run_module("locust", run_name="__main__", alter_sys=True)
+    except BrokenPipeError:  # its reader has gone, which must not make a failed run a passed one
+        return 1
     return 0
 
 

@@ -93,7 +93,7 @@ class Client:
         self.parse_queue = ParseQueue(loop, wakes=_WAKES if is_native else 1)
         self._thread = reader_thread(loop, marks, self.parse_queue) if is_native else None
         self._redact = settings.redaction
-        self._clean: set[str] = set()  # names that repeat, and contain no secret
+        self._clean: set[tuple[str, str]] = set()  # fields and their values that repeat, and contain no secret
         self._detail_chars = settings.detail_chars
         self._on_turn = on_turn
         self.frames = Frames(scanner())
@@ -210,13 +210,13 @@ class Client:
         record, changes = result.record, {}
         for name in ("model", "finish_reason", "request_id"):
             text = getattr(record, name)
-            if not text or text in self._clean:
+            if not text or (name, text) in self._clean:
                 continue
             redact = self._redact.value if name == "model" else self._redact
             if (clean := redact(text)) != text:
                 changes[name] = clean
             elif name != "request_id" and len(self._clean) < _MOST_CLEAN:
-                self._clean.add(text)
+                self._clean.add((name, text))
         if not changes:
             return result
         return msgspec.structs.replace(result, record=msgspec.structs.replace(record, **changes))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, ClassVar, Literal, overload
 
 import gevent
@@ -47,6 +46,7 @@ class InferenceUser(User):
 
     abstract = True
     defined: ClassVar[list[type[InferenceUser]]] = []
+    inferload_waited = False  # other users have run during the task
     inferload_late_ns = 0  # delay with which this process woke the user after a wait or a turn
 
     def __init_subclass__(cls, **others: Any) -> None:
@@ -229,13 +229,9 @@ class ScenarioUser(InferenceUser):
         if worker is None:
             gevent.sleep(1)
             raise UsageError(_NO_COMMAND_LINE)
-        kind = type(self)
-        free_ns = worker.user(self._free_ns, kind.__name__)
+        kind, before_ns = type(self), self._free_ns
+        free_ns = worker.user(before_ns, kind.__name__)
         # With waits or other tasks between two sessions, the next one is due when Locust begins it.
-        self._free_ns = free_ns if self.waits_in_tasks else None
-
-    @cached_property
-    def waits_in_tasks(self) -> bool:
-        """True if sessions are the only tasks, without waits between two: each waits for an answer, or until its time."""
-        kind = type(self)
-        return kind.wait_time is ScenarioUser.wait_time and set(kind.tasks) == {ScenarioUser.session}
+        only_sessions = kind.wait_time is ScenarioUser.wait_time and set(kind.tasks) == {ScenarioUser.session}
+        self._free_ns = free_ns if only_sessions else None
+        self.inferload_waited = before_ns is not None and free_ns is not None and free_ns > before_ns  # for an answer

@@ -37,9 +37,6 @@ _WORKER_END_S = 3.0
 _PROGRAMS = ("locust", "inferload")  # that leave the exit code as it is
 _STARTERS = ("runpy", "inferload.cli", "inferload.cli.run")  # modules between such a program and Locust's `main`
 _NOT_FLUSHED = 120  # exit code of the interpreter for output that cannot be written
-_BUFFERED: Any = tuple(
-    each.__base__ for each in (io.TextIOBase, io.BufferedIOBase)
-)  # `isinstance` asks no abstract class
 CTRL_C = "Ctrl-C"
 RUN_TIME_HINT = "No run time limit set, use CTRL+C to interrupt"
 _OPTIONS = {
@@ -262,16 +259,23 @@ def end_quickly(environment: Any) -> None:
     """End a headless process, or a worker, without the interpreter's clean-up, which destroys all modules: 0.3 s of CPU time.
 
     Threads are joined and all functions of `atexit` are called before. Only if Locust's `main` is the program, neither called by a
-    profiler, a debugger or another program, nor left by an exception.
+    profiler, a debugger or another program, nor left by an exception, if no other listener of the end follows, which may change the
+    exit code, and if no file is still open for writing, whose rest the clean-up writes.
     """
     if not environment.parsed_options.headless and not isinstance(environment.runner, locust.runners.WorkerRunner):
         return
 
     def quit_event(exit_code: int, **_others: Any) -> None:
-        if _is_program(sys._getframe()):
+        if _is_program(sys._getframe()) and not _others_follow(environment.events.quit, quit_event):
             atexit.register(_end, exit_code)  # the last function, which is called first
 
     environment.events.quit.add_listener(quit_event)
+
+
+def _others_follow(hook: Any, listener: object) -> bool:
+    handlers = list(getattr(hook, "_handlers", ()))
+    later = handlers[handlers.index(listener) + 1 :] if listener in handlers else []
+    return any(not str(getattr(handler, "__module__", "")).startswith(("inferload.", "locust.")) for handler in later)
 
 
 def _is_program(frame: FrameType | None) -> bool:
@@ -291,7 +295,9 @@ def _end(code: int) -> None:
         return
     atexit.unregister(_end)
     atexit._run_exitfuncs()
-    _close_files()
+    if any(map(_is_written, os.listdir("/dev/fd"))):
+        _write_rest()
+        return
     try:
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.flush()
@@ -300,22 +306,28 @@ def _end(code: int) -> None:
     os._exit(code)
 
 
-def _close_files() -> None:
-    """Write what the open files of a program have in their buffers, as the clean-up does, the texts first."""
-    if not any(map(_is_written, os.listdir("/dev/fd"))):
-        return
+def _write_rest() -> None:
+    """Write what open files have in their buffers, texts first: with references to it, a file may outlive the clean-up."""
     gc.unfreeze()  # for get_objects
-    files = [each for each in gc.get_objects() if isinstance(each, _BUFFERED)]
-    for file in sorted(files, key=lambda file: not isinstance(file, io.TextIOWrapper)):
+    kinds: Any = (io.TextIOBase.__base__, io.BufferedIOBase.__base__)  # `isinstance` asks no abstract class
+    for file in sorted((each for each in gc.get_objects() if isinstance(each, kinds)), key=_depth):
         with contextlib.suppress(Exception):  # as the clean-up: whatever a class of the program raises
-            if file.writable() and file.fileno() > 2:
-                file.close()
+            if file.writable():
+                (file.close if _depth(file) == 1 else file.flush)()
+
+
+def _depth(file: object) -> int:
+    """Return 0 for a text, 1 for another file that writes into one, as one that packs, 2 for a plain file."""
+    return 0 if isinstance(file, io.TextIOWrapper) else 2 if type(file).__module__ == "_io" else 1
 
 
 def _is_written(number: str) -> bool:
-    """Return True for a descriptor of a file that a program writes; False for standard streams, sockets and pipes."""
+    """Return True for a descriptor of a file, a named pipe or a device that a program writes, beside standard streams."""
     if int(number) > 2:
         with contextlib.suppress(OSError):
             flags, mode = fcntl.fcntl(int(number), fcntl.F_GETFL), os.fstat(int(number)).st_mode
-            return stat.S_ISREG(mode) and flags & os.O_ACCMODE != os.O_RDONLY
+            place = os.readlink(f"/dev/fd/{number}") if os.path.islink(f"/dev/fd/{number}") else "/"
+            named = place.startswith("/") and place not in (os.devnull, "/dev/tty")
+            kept = stat.S_ISREG(mode) or ((stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)) and named)
+            return kept and flags & os.O_ACCMODE != os.O_RDONLY
     return False

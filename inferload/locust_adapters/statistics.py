@@ -53,23 +53,30 @@ class LocustStats:
             self._fill_rows(group.key[1], group.columns)
             if in_batches:
                 self._add_requests(group.key[1], group.columns)
-        for result in results:
+        listened = has_listeners(events.first_token) or has_listeners(events.turn_end)
+        ttft_ms = _ttft_ms(results) if listened else {}
+        for row, result in enumerate(results):
             if result.record.finished and not (result.record.ok and in_batches):
                 self._fire_request(result)
-        if has_listeners(events.first_token) or has_listeners(events.turn_end):
-            self._fire_own(results)
+            if listened:
+                self._fire_own(result, ttft_ms.get(row))
 
     def _fill_rows(self, name: str, turns: TurnBatch) -> None:
         well = turns.ok & turns.numbers["first_ns"].known
         for figure in (TTFT, ITL):
             values, rows = figure.values(turns)
-            log_many(self._environment.stats.get(name, figure.title), values if well.all() else values[well[rows]])
+            self._log(name, figure.title, values if well.all() else values[well[rows]])
 
     def _add_requests(self, name: str, turns: TurnBatch) -> None:
         """Add many successful requests at once, as Locust's own listener adds each."""
         times_ms = response_times_ms(turns)[turns.ok]
-        for entry in (self._environment.stats.total, self._environment.stats.get(name, _TURN)):
-            log_many(entry, times_ms)
+        log_many(self._environment.stats.total, times_ms)
+        self._log(name, _TURN, times_ms)
+
+    def _log(self, name: str, kind: str, values_ms: Floats) -> None:
+        """Add samples to a row, which the first one creates."""
+        if len(values_ms):
+            log_many(self._environment.stats.get(name, kind), values_ms)
 
     def _fire_request(self, result: TurnResult) -> None:
         record = result.record
@@ -82,13 +89,16 @@ class LocustStats:
             context={"turn_id": record.turn_id},
         )
 
-    def _fire_own(self, results: Sequence[TurnResult]) -> None:
-        values, rows = TTFT.values(TurnBatch.of_records([result.record for result in results]))
-        ttft_ms = dict(zip(rows.tolist(), values.tolist(), strict=True))
-        for row, result in enumerate(results):
-            if result.record.ok and row in ttft_ms:
-                events.first_token.fire(record=result.record, ttft_ms=ttft_ms[row])
-            events.turn_end.fire(record=result.record, detail=result.detail)
+    def _fire_own(self, result: TurnResult, ttft_ms: float | None) -> None:
+        if result.record.ok and ttft_ms is not None:
+            events.first_token.fire(record=result.record, ttft_ms=ttft_ms)
+        events.turn_end.fire(record=result.record, detail=result.detail)
 
 
 _TURN = OWN_ROWS[0]
+
+
+def _ttft_ms(results: Sequence[TurnResult]) -> dict[int, float]:
+    """Return the TTFT of the turns that have one, by their number."""
+    values, rows = TTFT.values(TurnBatch.of_records([result.record for result in results]))
+    return dict(zip(rows.tolist(), values.tolist(), strict=True))

@@ -58,7 +58,7 @@ def sleeps_between_tasks() -> bool:
 def note_late_wakes() -> None:
     """Record the delay of a user's wake-up after a wait, as when another task blocked the process.
 
-    A wait of 0 s, with which Locust lets other users run, is left out for users with `waits_in_tasks`.
+    A wait of 0 s, with which Locust lets other users run, is left out after a task that has set `inferload_waited` of its user.
     """
     from locust.user.task import TaskSet
 
@@ -68,7 +68,7 @@ def note_late_wakes() -> None:
 
     @functools.wraps(original)
     def _sleep(self: Any, seconds: float) -> None:
-        if not seconds and getattr(self.user, "waits_in_tasks", False):
+        if not seconds and vars(self.user).pop("inferload_waited", False):
             self.user.inferload_late_ns = 0
             return
         due_ns = now_ns() + round(seconds * NS_PER_S)

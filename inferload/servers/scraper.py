@@ -128,6 +128,10 @@ def _gauges(scrape: Scrape) -> dict[str, float]:
     return {} if scrape.replicas > 1 else readings(scrape.samples)
 
 
+def _directly(call: Callable[..., object], *arguments: object) -> object:
+    return call(*arguments)
+
+
 class ScrapeBuffer(Struct):
     """Buffer of the samples of all targets until a part is written.
 
@@ -139,6 +143,7 @@ class ScrapeBuffer(Struct):
         json.dumps({"write_error": error}, ensure_ascii=False)
     )
     on_write: Callable[[], None] = lambda: None  # after each write to the disk
+    apart: Callable[..., object] = _directly  # calls what waits for the disk
     columns: scrapes_file.ScrapeColumns = field(default_factory=scrapes_file.ScrapeColumns)
     down: set[str] = field(default_factory=set)
     lost: int = 0  # samples that could not be written
@@ -245,7 +250,7 @@ def write_part(folder: Path, number: int, buffer: ScrapeBuffer) -> int:
     if not len(columns):
         return number
     try:
-        scrapes_file.write_part(folder, number, columns.to_table(), buffer.on_write)
+        buffer.apart(scrapes_file.write_part, folder, number, columns.to_table(), buffer.on_write)
     except OSError as error:  # a full disk leaves a gap, and the next part may fit again
         buffer.lost += len(columns)
         buffer.failed(f"{folder}: {reason(error)}", f"{len(columns)} samples lost")
@@ -288,7 +293,7 @@ def scrape_all(job: ScrapeJob, buffer: ScrapeBuffer, ended: Callable[[float], bo
         thread.join(max(0, give_up_ns - now_ns()) / NS_PER_S)
     write_part(job.folder, number, buffer)
     try:
-        scrapes_file.join_parts(job.folder, buffer.on_write)
+        buffer.apart(scrapes_file.join_parts, job.folder, buffer.on_write)
     except OSError as error:  # the parts still exist
         buffer.failed(f"{job.folder}: {reason(error)}", "the parts are not joined")
 
@@ -314,10 +319,14 @@ def parent_ended(woken: int) -> Callable[[float], bool]:
     return ended
 
 
-def scrape_for_parent(job: ScrapeJob, redact: Redaction) -> None:
-    """Scrape until SIGTERM or the end of stdin. `redact`: also removes the parent's headers, which a server may echo."""
+def scrape_for_parent(job: ScrapeJob, redact: Redaction, apart: Callable[..., object] = _directly) -> None:
+    """Scrape until SIGTERM or the end of stdin.
+
+    `redact`: also removes the parent's headers, which a server may echo. `apart`: makes calls that wait for the disk, while
+    scrapes go on.
+    """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGTERM, lambda _signal, _frame: None)
-    scrape_all(job, ScrapeBuffer(redact=redact, on_write=lambda: _send_line("{}")), parent_ended(woken))
+    scrape_all(job, ScrapeBuffer(redact=redact, on_write=lambda: _send_line("{}"), apart=apart), parent_ended(woken))

@@ -268,7 +268,7 @@ class EventStream:
 
     @property
     def reads_per_slice(self) -> int:
-        """Number of reads that take about 0.1 ms to parse."""
+        """Number of reads that take about 0.1 ms to parse, if their events have the frames of earlier ones."""
         if self._scan is None:
             return _SLICE
         return _QUICK_SLICE if self._frames.known else _FIRST_SLICE

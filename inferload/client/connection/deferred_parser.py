@@ -63,11 +63,12 @@ class ParseQueue:
         self._holding = held
         try:
             add_jobs()
+            self._holding = False
+            if held:
+                self._run()
         finally:
             self._holding = False
-        if held and self._jobs:
-            self._run()
-            if self._jobs:
+            if held and self._jobs:
                 self._wait_for_poll()
 
     def wait(self) -> None:

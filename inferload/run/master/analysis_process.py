@@ -51,6 +51,8 @@ def analyse(command: str, *arguments: str) -> None:
     if status is None:
         again = shlex.join(["inferload", command, *arguments])
         raise UsageError(f"stopped after {limit_s:.0f} s; without a limit: {again}")
+    if os.WIFSIGNALED(status):
+        raise UsageError(f"ended by signal {os.WTERMSIG(status)}")
     if status:
         raise UsageError((lines or ["no reason given"])[-1])
 

@@ -52,11 +52,13 @@ def fork_apart(name: str, work: Callable[[], object], stdin: int, stdout: int, e
     The fork has a process group and an event loop of its own, and of the open files only stderr and these two descriptors, as 0
     and 1, which are closed here. It ignores SIGINT. `name`: as `ps` shows it; `ended`: called at its end.
     """
-    pid: int = gevent.os.fork_and_watch(lambda _watcher: ended(), fork=_plain_fork)
-    if pid == 0:
-        _become(name, work, stdin, stdout)
-    os.close(stdin)
-    os.close(stdout)
+    try:
+        pid: int = gevent.os.fork_and_watch(lambda _watcher: ended(), fork=_plain_fork)
+        if pid == 0:
+            _become(name, work, stdin, stdout)
+    finally:
+        os.close(stdin)
+        os.close(stdout)
     return pid
 
 
@@ -74,6 +76,7 @@ def _become(name: str, work: Callable[[], object], stdin: int, stdout: int) -> N
     try:
         os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
         gc.freeze()

@@ -22,7 +22,6 @@ FRONT_END = "from inferload.cli import build_parser\nbuild_parser('run').parse_a
 LOCUSTFILE = """
 import atexit
 import builtins
-import gzip
 import os
 
 from locust import events
@@ -37,9 +36,6 @@ class Left:
 
 
 builtins.left = Left()
-text, packed = open("text", "w"), gzip.open("packed", "wt")
-text.write("written")
-packed.write("packed")
 
 
 class Chats(ScenarioUser):
@@ -106,6 +102,40 @@ def test_the_end_of_a_headless_process_does_all_but_the_clean_up(
     order = ("quit 5", "function of the event", "function of atexit")
     assert [line for line in ended.stdout.splitlines() if line in order] == list(order)
     assert ("clean-up" in ended.stdout) == cleans_up
-    if not cleans_up:  # with its references, a file may outlive the interpreter
-        assert (tmp_path / "text").read_text() == "written"
-        assert gzip.decompress((tmp_path / "packed").read_bytes()) == b"packed"
+
+
+def test_files_that_a_program_leaves_open_are_written(tmp_path: Path) -> None:
+    left = """
+import gzip
+text, packed = open("text", "w"), gzip.GzipFile(fileobj=open("packed", "wb"), mode="wb")
+text.write("written"), packed.write(b"packed")
+"""
+    (tmp_path / "mine.py").write_text(LOCUSTFILE.replace("builtins.left = Left()", left))
+    assert python(tmp_path, "-m", "locust", *WORDS, *SMALL).returncode == 5
+    assert (tmp_path / "text").read_text() == "written"
+    assert gzip.decompress((tmp_path / "packed").read_bytes()) == b"packed"
+
+
+def test_a_listener_of_the_end_changes_the_exit_code(tmp_path: Path) -> None:
+    late = """
+@events.test_start.add_listener
+def test_start(environment, **_others):
+    environment.events.quit.add_listener(lambda exit_code, **_others: sys.exit(7))
+"""
+    (tmp_path / "mine.py").write_text(f"import sys\n{LOCUSTFILE}{late}")
+    assert python(tmp_path, "-m", "locust", *WORDS, *SMALL).returncode == 7
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_reader_that_has_gone_does_not_make_a_run_a_passed_one(code: int) -> None:
+    program = (
+        "import runpy, sys; from inferload.cli import main\n"
+        f"runpy.run_module = lambda *_, **__: print('x' * 200_000) or sys.exit({code})\n"
+        "sys.exit(main(['run', 'smoke']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as started:
+        assert started.stdout is not None
+        started.stdout.close()
+        assert started.wait(60) != 0

@@ -341,6 +341,17 @@ def test_the_delay_after_a_users_wait_is_known() -> None:
     assert user.inferload_late_ns > 50e6
 
 
+def test_a_wait_of_0_s_is_left_out_after_a_task_that_has_waited_only() -> None:
+    tasks.note_late_wakes()
+    user, ran = _Waiting(None), []
+    for waited in (True, False, False):
+        gevent.spawn(ran.append, waited)
+        user.inferload_waited = waited
+        _Waiting.Outer(user)._sleep(0)
+        assert (waited in ran) is not waited
+        gevent.sleep(0)
+
+
 SENDER = """
 import os, sys
 from types import SimpleNamespace

@@ -7,6 +7,7 @@ from records import MS, S, turn
 
 from inferload.client.turn_record import TurnResult
 from inferload.figures.counting import keyed
+from inferload.locust_adapters import events
 from inferload.locust_adapters.statistics import LocustStats
 from inferload.turns.record import Failure
 
@@ -41,6 +42,31 @@ def figures(environment: Environment) -> dict[Any, Any]:
         )
         for key, entry in entries.items()
     }
+
+
+def test_a_class_without_a_successful_turn_has_no_row() -> None:
+    environment = Environment()
+    environment.create_local_runner()
+    failed = turn(class_name="down", failure=Failure.HTTP_5XX, event_ns=None, first_ns=None, last_ns=None)
+    LocustStats(environment).add([TurnResult(failed, "", "")], keyed([failed]))
+    assert set(environment.stats.entries) == {("down", "TURN")}  # of the failure
+
+
+def test_events_of_a_turn_precede_those_of_the_next() -> None:
+    heard: list[str] = []
+    listeners = {
+        events.first_token: lambda record, **_: heard.append(f"first_token {record.turn_id}"),
+        events.turn_end: lambda record, **_: heard.append(f"turn_end {record.turn_id}"),
+    }
+    for hook, listener in listeners.items():
+        hook.add_listener(listener)
+    try:
+        booked(lambda context, **_: heard.append(f"request {context['turn_id']}"))
+    finally:
+        for hook, listener in listeners.items():
+            hook.remove_listener(listener)
+    names = ("request", "first_token", "turn_end")
+    assert heard[:6] == [f"{name} s{number}.0" for number in range(2) for name in names]
 
 
 def test_requests_in_a_batch_equal_single_request_events() -> None:

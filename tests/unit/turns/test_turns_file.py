@@ -23,8 +23,7 @@ from inferload.base.rundir import TURNS
 from inferload.figures.turn_figures import TURN_FIGURES
 from inferload.figures.turn_values import ExactValues, Read, batched_values, turn_columns
 from inferload.results.open_run import OpenRun
-from inferload.turns import turn_columns as turn_columns_page
-from inferload.turns import turns_file
+from inferload.turns import turns_file, turns_page
 from inferload.turns.record import INSTANTS, Failure, TurnRecord
 from inferload.turns.turn_columns import SCHEMA, TurnColumns, to_table
 
@@ -248,10 +247,8 @@ def test_batched_values_are_all_values(records: list[TurnRecord]) -> None:
 
 
 def test_the_page_of_the_columns_is_generated() -> None:
-    command = "python -m inferload.turns.turn_columns > docs/reference/turns.md"
-    assert (ROOT / "docs" / "reference" / "turns.md").read_text(encoding="utf-8") == turn_columns_page.document(), (
-        command
-    )
+    command = "python -m inferload.turns.turns_page > docs/reference/turns.md"
+    assert (ROOT / "docs" / "reference" / "turns.md").read_text(encoding="utf-8") == turns_page.document(), command
 
 
 def test_the_examples_of_the_page_have_the_values_of_the_measures(
@@ -268,7 +265,7 @@ def test_the_examples_of_the_page_have_the_values_of_the_measures(
     turns_file.write_part(run_dir / TURNS, "w0", 0, columns_of(records), ANCHOR)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    for example in re.findall(r"```python\n(.*?)```", turn_columns_page.document(), re.DOTALL):
+    for example in re.findall(r"```python\n(.*?)```", turns_page.document(), re.DOTALL):
         exec(example, names)
     values = ExactValues(OpenRun(run_dir).turns.batches)
     for name, column in (("ttft_ms", names["ttft_ms"]), ("itl_ms", names["gaps_ms"])):

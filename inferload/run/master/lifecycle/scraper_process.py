@@ -13,6 +13,7 @@ from gevent.fileobject import FileObject
 
 from inferload.base.clock import NS_PER_S, Anchor, now_ns
 from inferload.base.redaction import Redaction
+from inferload.base.threads import in_thread
 from inferload.client.connection.target import Target
 from inferload.run.process.greenlets import fork_apart, logged_wait
 from inferload.run.process.settings import ProcessSettings
@@ -44,7 +45,7 @@ class Scraping:
 
             clients = scraper.clients_of(urls, own.tls, own.credentials.api_key, keyless)
             redact = Redaction.of(own.credentials.api_key, own.headers)
-            scraper.scrape_for_parent(scraper.ScrapeJob(clients, interval_s, folder, anchor), redact)
+            scraper.scrape_for_parent(scraper.ScrapeJob(clients, interval_s, folder, anchor), redact, in_thread)
 
         self._stdin = FileObject(stop, "wb", buffering=0)
         self.pid = fork_apart("scraper", work, stdin, stdout, self._end)
