@@ -70,7 +70,7 @@ def raise_error(_arguments: Namespace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "message"), [(lambda _arguments: os.abort(), "no reason given"), (raise_error, "KeyError: 'defect'")]
+    ("work", "message"), [(lambda _arguments: os.abort(), "ended by signal 6"), (raise_error, "KeyError: 'defect'")]
 )
 def test_a_command_that_crashes_is_an_error(
     work: Callable[..., None], message: str, monkeypatch: pytest.MonkeyPatch
