@@ -41,7 +41,7 @@ from inferload.run.process.settings import ProcessSettings
 from inferload.servers import scrapes_file
 from inferload.servers.exposition import Sample, parse
 from inferload.servers.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
-from inferload.servers.scraper import PROBES, Scrape, ScrapeBuffer, clients_of, line_of, readings
+from inferload.servers.scraper import PROBES, Scrape, ScrapeBuffer, ScrapeJob, clients_of, line_of, readings, scrape_all
 from inferload.servers.series import by_target
 
 pytestmark = pytest.mark.usefixtures("forked_commands")
@@ -355,6 +355,20 @@ def test_partial_files_of_a_killed_scraper_are_removed(tmp_path: Path, page: Met
     finally:
         scraping.stop()
     assert [path.name for path in folder.iterdir()] == ["part-00000.parquet"]
+    assert len(scrapes.table_of(tmp_path, ["vllm:a"])) == 2
+
+
+def test_calls_that_wait_for_the_disk_are_made_apart(tmp_path: Path) -> None:
+    calls: list[Callable[..., object]] = []
+
+    def apart(call: Callable[..., object], *arguments: object) -> object:
+        calls.append(call)
+        return call(*arguments)
+
+    buffer = ScrapeBuffer(apart=apart, columns=scrapes_at(1, 2))
+    job = ScrapeJob([], 1.0, tmp_path / SERVER_METRICS, Anchor.take())
+    scrape_all(job, buffer, lambda _timeout_s: True)
+    assert calls == [scrapes_file.write_part, scrapes_file.join_parts]
     assert len(scrapes.table_of(tmp_path, ["vllm:a"])) == 2
 
 

@@ -19,6 +19,7 @@ import gevent
 from gevent.event import Event
 from inferload.run.process.greenlets import fork_apart
 
+gevent.signal_handler(15, print, "the parent goes on")
 listener = socket.create_server(("127.0.0.1", 0))
 parent, ended = os.getpid(), Event()
 
@@ -78,6 +79,26 @@ def test_a_fork_has_a_loop_of_its_own_and_no_socket_of_its_parent(how: str) -> N
     assert how == "raises" or errors == ""
 
 
+def gone(pid: int) -> bool:
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{pid}/stat").exists() and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_sigterm_ends_a_fork_whose_parent_handles_it() -> None:
+    with started("killed") as process:
+        pid = int(facts(process)[0])
+        os.kill(pid, signal.SIGTERM)
+        try:
+            assert gone(pid)
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
 def test_a_fork_ignores_ctrl_c_and_does_not_outlive_a_killed_parent() -> None:
     with started("killed") as process:
         pid = int(facts(process)[0])
@@ -85,7 +106,4 @@ def test_a_fork_ignores_ctrl_c_and_does_not_outlive_a_killed_parent() -> None:
         assert psutil.Process(pid).parent() is not None
         process.kill()
         process.wait(20)
-        deadline = time.monotonic() + 60
-        while Path(f"/proc/{pid}/stat").exists() and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        assert gone(pid)
