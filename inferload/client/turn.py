@@ -356,10 +356,10 @@ class Turn:
     def _leave_open_body(self) -> None:
         """End the turn if its answer was complete some time ago: the server or a proxy keeps the body open.
 
-        Parsing runs after the reads of the same iteration of the event loop, so that the end of the body is read if it has arrived.
+        The end of a body may have been read after the event loop's last poll: it is reported at the next one.
         """
         parser, answer = self._parser, self._parser.answer
-        if not parser.stream.is_closing:
+        if not parser.stream.is_closing or self._reply.is_over:
             return
         quiet_ns = self._client.now_ns() - _BODY_END_NS
         if not answer.closed:

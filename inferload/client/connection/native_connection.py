@@ -181,7 +181,7 @@ class _Slot:
     def __init__(self, reader: _transport.Reader, number: int) -> None:
         self.frame, self.peek = partial(reader.frame, number), partial(reader.peek, number)
         self.waiting, self.take = partial(reader.waiting, number), partial(reader.take, number)
-        self.tls_error = partial(reader.tls_error, number)
+        self.over, self.tls_error = partial(reader.over, number), partial(reader.tls_error, number)
         self.watch_end, self.watch_next = partial(reader.watch_end, number), partial(reader.watch_next, number)
 
 
@@ -196,6 +196,11 @@ class NativeReply(ParsedReply):
     def __init__(self, on_done: Callable[[], None], on_parse_due: Callable[[], None], slot: _Slot) -> None:
         super().__init__(on_done, on_parse_due, slot)
         self._slot = slot
+
+    @property
+    def is_over(self) -> bool:
+        """See HttpReply.is_over."""
+        return self._parser is None or self._slot.over()
 
     def watch_end(self) -> None:
         """See HttpReply.watch_end."""

@@ -107,6 +107,11 @@ class HttpReply:
         """
         raise NotImplementedError
 
+    @property
+    def is_over(self) -> bool:
+        """True if its end was read, though perhaps not reported yet."""
+        return self.done
+
     def watch_end(self) -> None:
         """Have the reply parsed again in 20 ms, unless it ends before."""
 

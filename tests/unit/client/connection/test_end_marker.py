@@ -1,5 +1,6 @@
 """The end of an answer is its end marker: the body may stay open, go on, or break behind it."""
 
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -134,6 +135,19 @@ def test_a_body_that_ends_soon_keeps_its_connection(connect, name: str) -> None:
     assert ended(turn).record.failure is None
     if not turn._parser.answer.remarks:  # else the machine was busy for 20 ms
         assert len([connection for connection in client._idle if not connection.closed]) == 1
+
+
+def test_a_body_whose_end_was_read_but_not_reported_yet_keeps_its_connection(connect) -> None:  # type: ignore[no-untyped-def]
+    client = connect("chat")
+    turn = begun(client)
+    assert client.far is not None
+    for piece in client.on_wire(ReplyCase((b"".join([*body("chunked", ANSWER), b"0\r\n\r\n"]),), "open")).pieces:
+        client.far.sendall(piece)
+    time.sleep(0.03)  # the thread reads the whole body; the event loop does not run
+    turn.step()
+    assert ended(turn).record.failure is None
+    assert not turn._parser.answer.remarks
+    assert len([connection for connection in client._idle if not connection.closed]) == 1
 
 
 def test_a_mark_within_the_text_ends_no_turn(connect) -> None:  # type: ignore[no-untyped-def]

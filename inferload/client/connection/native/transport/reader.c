@@ -185,6 +185,11 @@ static PyObject *waiting(struct reader *r, PyObject *id) {
     return s ? unlocked(s, reply_waiting(&s->reply)) : NULL;
 }
 
+static PyObject *is_over(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    return s ? unlocked(s, PyBool_FromLong(s->state != READING)) : NULL;
+}
+
 static PyObject *is_lost(struct reader *r, PyObject *id) {
     struct slot *s = slot_of(r, id);
     return s ? unlocked(s, PyBool_FromLong(s->lost)) : NULL;
@@ -375,6 +380,7 @@ static PyMethodDef methods[] = {
     METHOD("frame", frame, METH_VARARGS, "frame(id, " FRAME_DOC),
     METHOD("peek", peek, METH_O, PEEK_DOC),
     METHOD("waiting", waiting, METH_O, WAITING_DOC),
+    METHOD("over", is_over, METH_O, "Return True if the end of the current reply was read: `ended` reports it, or has."),
     METHOD("lost_at", lost_at, METH_O, "Return the monotonic time at which the end of the connection was read; 0 before."),
     METHOD("lost", is_lost, METH_O, "Return True if the connection has ended."),
     METHOD("take", take, METH_VARARGS, "take(id, " TAKE_DOC),
