@@ -65,6 +65,9 @@ class ChatAnswer(Answer):
         """Process the data of several events in order, each with the time of its last byte; decode them together if possible."""
         if not data or self.closed:
             return
+        if len(data) == 1:
+            self.event(data[0], at_ns[0])
+            return
         if data[-1] == DONE:
             self.events(data[:-1], at_ns[:-1])
             self.event(DONE, at_ns[-1])

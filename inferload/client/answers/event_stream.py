@@ -284,14 +284,14 @@ class EventStream:
         at = read = 0
         while at < len(reads.data):
             if reply.between_chunks and self._sse.may_begin:
+                if reply.chunks is not None and reads.data[at : at + 6] == _LAST_CHUNK:
+                    reply.chunks.end()
+                    return
                 before = at
                 at, read = self._scanned(self._scan, reply, reads, at, read)
                 if at > before:
                     self._sse.begun()
                     continue
-                if reply.chunks is not None and reads.data[at:] == _LAST_CHUNK:
-                    reply.chunks.end()
-                    return
             rest = None if reply.chunks is None else reply.chunks.rest_of_chunk
             if rest is not None and at + rest < reads.ends[read]:  # the native path may continue after this chunk
                 self._part(reply, reads.data[at : at + rest], reads.at_ns[read])
@@ -324,10 +324,9 @@ class EventStream:
         answer = self._answer
         frames, derives = self._frames.known, self._frames_left > 0
         limit = _ALL if not derives else _MISMATCHES if frames else 1
-        if frames and answer.request_id is None:  # the first event has it
-            frames, derives, limit = (), False, 1
+        first = answer.request_id is None  # the first event has it
         chunked = reply.chunks is not None
-        items, at, read = scan(reads.data, reads.ends, reads.at_ns, at, read, chunked, frames, limit)
+        items, at, read = scan(reads.data, reads.ends, reads.at_ns, at, read, chunked, frames, limit, first)
         others: list[bytes] = []  # events without a frame
         instants: list[int] = []
         for item in items:

@@ -18,5 +18,6 @@ def scan(
     chunked: bool,
     frames: tuple[tuple[tuple[bytes, ...], tuple[bytes, ...], bool], ...],
     most_mismatches: int,
+    first: bool,
     /,
 ) -> tuple[list[tuple[bytes, int] | tuple[bytes, bytes, int]], int, int]: ...

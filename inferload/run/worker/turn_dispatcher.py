@@ -27,7 +27,7 @@ from inferload.turns.run_windows import RunWindows
 from inferload.turns.socket_reader import SocketReader
 from inferload.turns.tally import TallySet
 
-GATHER_S = 0.1  # turns that end within this time are counted together
+GATHER_S = 0.25  # turns that end within this time are counted together
 MAX_BATCH = 64  # turns; a batch of this size takes a millisecond
 
 

@@ -34,7 +34,7 @@ class WordTable:
         self._by_cost: dict[int, tuple[str, ...]] = {}
         for word, cost in zip(words, costs, strict=False):
             self._by_cost[cost] = (*self._by_cost.get(cost, ()), word)
-        self._size = len(words)
+        self._texts, self._size = tuple(words), len(words)
         self._words = np.array(words, dtype=object)
         self._costs = np.array(costs, dtype=np.int64)
 
@@ -54,8 +54,8 @@ class WordTable:
             return words, cost + sum(map(costs.__getitem__, numbers))
         drawn = rng.randbytes(2 * count)  # little-endian: the same words on any machine
         if count < _LOOKED_UP and self._each is not None:
-            table = self._table
-            return [table[pick] for pick in struct.unpack(f"<{count}H", drawn)], count * self._each
+            each, size = self._texts, self._size
+            return [each[pick % size] for pick in struct.unpack(f"<{count}H", drawn)], count * self._each
         picks = np.frombuffer(drawn, "<u2")
         return self._words[picks % self._size].tolist(), self._cost_of(picks)
 
@@ -68,11 +68,6 @@ class WordTable:
             words.append(rng.choice(self._by_cost[cost]))
             tokens -= cost
         return words
-
-    @cached_property
-    def _table(self) -> tuple[str, ...]:
-        """Word of each 16-bit number."""
-        return tuple(self._words[np.arange(_TABLE) % self._size].tolist())
 
     @cached_property
     def _passages(self) -> tuple[list[str], list[int]]:

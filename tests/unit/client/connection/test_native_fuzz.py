@@ -140,7 +140,8 @@ def scan_anywhere(rng: random.Random, budget: Budget, data: bytes, chunked: bool
         frames = tuple(
             ((piece,) * (1 + below(rng, 4)), (after, after), True) for piece in (before, data[:5])[: below(rng, 3)]
         )
-        events, stop, _ = native.scan(data, ends, at_ns, at, read, chunked, frames, one_of(rng, [-1, 0, 1, 1 << 30]))
+        most, first = one_of(rng, [-1, 0, 1, 1 << 30]), one_of(rng, [False, True])
+        events, stop, _ = native.scan(data, ends, at_ns, at, read, chunked, frames, most, first)
     except ValueError:
         return
     assert at <= stop <= len(data), f"{budget}: {(data, ends, at, read, chunked, before, after)}"
@@ -162,5 +163,7 @@ def check_scan_cut_anywhere(rng: random.Random, budget: Budget) -> int:
 
 
 def scanned(data: bytes, at: int, chunked: bool, frames: tuple[Any, ...]) -> tuple[list[bytes], int]:
-    events, stop, _ = native.scan(data, array("q", [at, len(data)]), array("q", [1, 2]), 0, 0, chunked, frames, 1 << 30)
+    events, stop, _ = native.scan(
+        data, array("q", [at, len(data)]), array("q", [1, 2]), 0, 0, chunked, frames, 1 << 30, False
+    )
     return [each[0] for each in events], stop

@@ -294,7 +294,7 @@ def test_a_second_stream_has_the_frames_of_the_first(order: tuple[str, ...]) -> 
         answer = fed(body, [], True, 64, frames)[1]
         assert ("".join(answer.text), answer.request_id) == ("".join(f"word{n}" for n in range(20)), values["id"])
         at = array("q", [len(body)])
-        items, stop, _ = native.scan(body, at, array("q", [1]), 0, 0, True, frames.known, 1 << 30)
+        items, stop, _ = native.scan(body, at, array("q", [1]), 0, 0, True, frames.known, 1 << 30, False)
         left.append([len(item[1]) // 8 if len(item) > 2 else 0 for item in items])
         assert stop == len(body) - len(b"0\r\n\r\n")
     assert left == [[0, 20, 0, 0]] * 2
@@ -306,7 +306,7 @@ def test_invalid_frames_are_refused() -> None:
     odd = [((piece, piece),) * 5, (((), piece),), ((piece * 5, piece),), ((piece, (b"",)),), ((piece, b"a"),), (piece,)]
     for frames in odd:
         with pytest.raises(ValueError, match=r"^scan: "):
-            native.scan(b"abc", numbers, numbers, 0, 0, True, frames, 1)
+            native.scan(b"abc", numbers, numbers, 0, 0, True, frames, 1, False)
     for wrong in [[(piece, piece)], ((("a",), piece),)]:
         with pytest.raises(TypeError):
-            native.scan(b"abc", numbers, numbers, 0, 0, True, wrong, 1)
+            native.scan(b"abc", numbers, numbers, 0, 0, True, wrong, 1, False)

@@ -44,6 +44,7 @@ struct scan {
     struct bytes texts, instants; /* of consecutive events that match the frame */
     int one_line; /* no frame contains a line end */
     Py_ssize_t mismatches, most_mismatches;
+    int first; /* the next event is handed over whole, whatever its frame */
 };
 
 static int append(struct bytes *b, const void *bytes, size_t n) {
@@ -155,6 +156,7 @@ static int fits_latest(const struct scan *s, const char *data, size_t n) {
 
 /* Return 1 if the event has a frame, which then is the current one; -1 with a Python error. */
 static int fits(struct scan *s, const char *data, size_t n) {
+    if (s->first) return 0;
     if (fits_latest(s, data, n)) return 1;
     for (Py_ssize_t i = 0; i < s->frame_count; i++) {
         size_t before = pattern_at(&s->frames[i].before, data, n);
@@ -179,7 +181,8 @@ static int take_data(struct scan *s, const char *data, size_t n, size_t end) {
     int64_t at_ns = instant(s, end);
     int fit = fits(s, data, n);
     if (fit) return fit < 0 ? -1 : take_fitting(s, data, n, at_ns);
-    s->mismatches++;
+    s->mismatches += !s->first;
+    s->first = 0;
     return end_run(s) || add_item(s, Py_BuildValue("(y#L)", data, (Py_ssize_t)n, (long long)at_ns));
 }
 
@@ -316,12 +319,12 @@ static PyObject *scanned(struct scan *s, size_t at, int chunked) {
 
 PyObject *scan(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    if (count != 8) return PyErr_Format(PyExc_TypeError, "scan takes 8 arguments, not %zd", count);
+    if (count != 9) return PyErr_Format(PyExc_TypeError, "scan takes 9 arguments, not %zd", count);
     Py_ssize_t at = PyLong_AsSsize_t(arguments[3]), read = PyLong_AsSsize_t(arguments[4]), most = PyLong_AsSsize_t(arguments[7]);
-    int chunked = PyObject_IsTrue(arguments[5]), held = 0;
+    int chunked = PyObject_IsTrue(arguments[5]), first = PyObject_IsTrue(arguments[8]), held = 0;
     Py_buffer views[3]; /* data, ends, at_ns */
     PyObject *result = NULL;
-    struct scan s = {.most_mismatches = most, .one_line = 1};
+    struct scan s = {.most_mismatches = most, .one_line = 1, .first = first};
     if (PyErr_Occurred()) return NULL;
     if (!PyTuple_Check(arguments[6])) return PyErr_SetString(PyExc_TypeError, "scan: frames are a tuple"), NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments[6]); i++)
