@@ -383,7 +383,7 @@ class Turn:
         reply, parser, answer = self._reply, self._parser, self._parser.answer
         self._cancelled = self._cancelled and not answer.closed  # else the answer was complete already
         parser.fail_as_the_answer()  # it explains what a timeout after it shows
-        if not self._cancelled:
+        if not (self._cancelled or answer.closed):
             self._parse(parser.stream.finish, parser.arrived_ns or self._client.now_ns())
         if self._given_up is not None and not (answer.closed and self._given_up[0] is Failure.UNFINISHED):
             parser.fail(*self._given_up)

@@ -2,7 +2,7 @@
 
 from locust.event import EventHook
 
-#: Fired once per successful turn with output, before `turn_end`, with `record` (a TurnRecord) and `ttft_ms`: within 100 ms after
+#: Fired once per successful turn with output, before `turn_end`, with `record` (a TurnRecord) and `ttft_ms`: within 250 ms after
 #: the end of the turn, so that listeners cannot delay time stamps.
 first_token = EventHook()
 
