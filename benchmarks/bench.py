@@ -129,7 +129,7 @@ def _plan(cases: Sequence[Case], arguments: argparse.Namespace) -> tuple[list[Ru
 def _duration(runs: Sequence[Run]) -> str:
     """Return the number of runs, and their duration if every client keeps up."""
     seconds = sum(_USUAL_START_S + case.turns_of(streams) * case.turn_s for case, _, streams in runs)
-    return f"{len(runs)} runs, about {seconds / 60:.0f} minutes; clients that do not keep up take longer"
+    return f"{len(runs)} runs, about {seconds / 60:.0f} min; clients that do not keep up take longer"
 
 
 def _row(settings: RoundSettings, case: Case, client: BenchClient, streams: int, progress: str) -> BenchRow:

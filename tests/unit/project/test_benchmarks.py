@@ -376,7 +376,7 @@ def test_peers_run_in_the_first_case_for_each_number_of_cores(monkeypatch: pytes
     ]
     assert absent["AIPerf, in minute"] == "not requested (--everywhere)"
     assert absent["inferload, two processes, in base, minute"] == "the client has one core"
-    assert bench._duration(runs).startswith("8 runs, about 4 minutes")
+    assert bench._duration(runs).startswith("8 runs, about 4 min;")
 
 
 def test_distances_are_relative_to_the_reader() -> None:
