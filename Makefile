@@ -181,8 +181,6 @@ lint: $(READY)   ## run ruff and mypy
 # Accuracy and cost of inferload and other load generators, against a server with known times. CASES, SIZES and PEERS select a
 # part; BENCH_OPTIONS are further options of benchmarks.bench, such as --keep DIR for the result files of the clients.
 BENCH         := .cache/bench
-CASES         ?= base spread long tls eight bodies
-SIZES         ?= 100 300 600 1000
 PEERS         ?= vllm-rs vllm aiperf guidellm genai-bench
 BENCH_OPTIONS ?= --write docs/background/accuracy.md
 
@@ -200,7 +198,7 @@ bench-peers:     ## install other load generators for `make bench` (large downlo
 bench: bench-client bench-arrivals  ## run bench-client and bench-arrivals
 
 bench-client: $(READY) bench-programs  ## measure accuracy and cost; write docs/background/accuracy.md (CASES, SIZES, PEERS select a part)
-	$(BIN)/python -m benchmarks.bench --cases $(CASES) --sizes $(SIZES) --clients reader inferload inferload-tasks $(PEERS) $(BENCH_OPTIONS)
+	$(BIN)/python -m benchmarks.bench $(if $(CASES),--cases $(CASES)) $(if $(SIZES),--sizes $(SIZES)) --clients reader inferload inferload-tasks inferload-processes $(PEERS) $(BENCH_OPTIONS)
 
 bench-arrivals: $(READY) bench-programs  ## measure achieved rate and lag at 200 sessions/s on two workers
 	$(BIN)/python -m benchmarks.bench arrivals

@@ -21,7 +21,7 @@ from benchmarks.clients import CLIENTS, OWN, PEERS, BenchClient, Load
 from benchmarks.machine import load_average, machine
 from benchmarks.reported import BenchRow, marks
 from benchmarks.server import PROGRAMS, Certificate, PacedServer, ServerError, make_certificate
-from benchmarks.watched import on_core, run_watched
+from benchmarks.watched import on_cores, run_watched
 
 _OTHERS = {
     "arrivals": "benchmarks.arrivals",
@@ -31,12 +31,15 @@ _OTHERS = {
     "workers": "benchmarks.workers",
 }
 _START_S = 90.0  # time limit for start, preparation and report of a client
+_USUAL_START_S = 10.0  # their usual duration
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TIME_FACTOR = 6.0  # time limit of the turns, as a multiple of their nominal duration
 
 _END = "<|endoftext|>"
 _UNKNOWN = "[UNK]"
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
+
+Run = tuple[Case, BenchClient, int]  # and the number of streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +66,17 @@ def client_round(argv: Sequence[str]) -> int:
     """Run the clients. Return exit code 1 if a row of inferload or the C reader has no results."""
     arguments = _parser().parse_args(argv)
     cases = [CASES[name] for name in arguments.cases]
+    runs, absent = _plan(cases, arguments)
+    print(_duration(runs), file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         shared = Path(folder)
         certificate = make_certificate(shared) if any(case.tls for case in cases) else None
         tokenizer = make_tokenizer(shared / "tokenizer")
         settings = RoundSettings(arguments.client_core, arguments.server_core, tokenizer, certificate, arguments.keep)
         about = {**machine(), "load average before": f"{load_average():.2f}"}
-        rows, absent = _measure(settings, cases, arguments)
+        rows = [_row(settings, *run, f"{at} of {len(runs)}") for at, run in enumerate(runs, 1)]
     about["load average after"] = f"{load_average():.2f}"
-    text = table.page(rows, absent, about, "make bench")
+    text = table.page(rows, absent, about, "make bench-client")
     print(text)
     document = {"about": about, "absent": absent, "rows": [asdict(row) for row in rows]}
     for file, content in ((arguments.json, json.dumps(document, indent=1) + "\n"), (arguments.write, text)):
@@ -87,10 +92,10 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--cases", nargs="+", choices=list(CASES), default=list(CASES), metavar="CASE", help="cases (all): %(choices)s")
     add("--sizes", nargs="+", type=int, default=list(SIZES), metavar="N", help="numbers of streams (%(default)s)")
-    clients = ["reader", "inferload", "inferload-tasks", *PEERS]
+    clients = [name for name in CLIENTS if name != "reader-kernel"]
     add("--clients", nargs="+", choices=list(CLIENTS), default=clients, metavar="CLIENT")
     add("--everywhere", nargs="*", choices=list(PEERS), default=["vllm-rs"], metavar="PEER",
-        help="peers that run in all cases; others run in the first case only (%(default)s)")  # fmt: skip
+        help="peers that run in all cases; others run in the first case for each number of cores (%(default)s)")  # fmt: skip
     add("--client-core", type=int, default=0, metavar="CORE", help="core of the client (%(default)s)")
     add("--server-core", type=int, default=1, metavar="CORE", help="core of the server (%(default)s)")
     add("--write", type=Path, metavar="FILE", help="also write the page to this file")
@@ -100,25 +105,34 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(
-    settings: RoundSettings, cases: list[Case], arguments: argparse.Namespace
-) -> tuple[list[BenchRow], dict[str, str]]:
+def _plan(cases: Sequence[Case], arguments: argparse.Namespace) -> tuple[list[Run], dict[str, str]]:
+    """Return the runs in their order, and the reason for each client that has none, or none in some cases."""
     absent = {PEERS[name].name: "not requested (--clients)" for name in PEERS if name not in arguments.clients}
-    rows: list[BenchRow] = []
+    runs: list[Run] = []
+    left_out: dict[tuple[str, str], list[str]] = {}
+    first = {case.client_cores: case for case in reversed(cases)}
     for case, name in product(cases, arguments.clients):
         client = CLIENTS[name]
-        if name in PEERS and name not in arguments.everywhere and case is not cases[0]:
-            absent.setdefault(f"{client.name}, other cases than {cases[0].name}", "not requested (--everywhere)")
-        elif reason := client.missing():
-            absent[client.name] = reason
+        everywhere = name not in PEERS or name in arguments.everywhere
+        if missing := client.missing():
+            absent[client.name] = missing
+        elif not everywhere and case is not first[case.client_cores]:
+            left_out.setdefault((client.name, "not requested (--everywhere)"), []).append(case.name)
         elif unable := client.unable(case):
-            absent[f"{client.name}, case {case.name}"] = unable
+            left_out.setdefault((client.name, unable), []).append(case.name)
         else:
-            rows += [_row(settings, case, client, size) for size in case.sizes(tuple(arguments.sizes))]
-    return rows, absent
+            runs += [(case, client, size) for size in case.sizes(tuple(arguments.sizes))]
+    named = {f"{client}, in {', '.join(names)}": reason for (client, reason), names in left_out.items()}
+    return runs, absent | named
 
 
-def _row(settings: RoundSettings, case: Case, client: BenchClient, streams: int) -> BenchRow:
+def _duration(runs: Sequence[Run]) -> str:
+    """Return the number of runs, and their duration if every client keeps up."""
+    seconds = sum(_USUAL_START_S + case.turns_of(streams) * case.turn_s for case, _, streams in runs)
+    return f"{len(runs)} runs, about {seconds / 60:.0f} min; clients that do not keep up take longer"
+
+
+def _row(settings: RoundSettings, case: Case, client: BenchClient, streams: int, progress: str) -> BenchRow:
     """Start a server, run the client, read the results of both, and print them. A failure becomes the error of the row."""
     certificate = settings.certificate if case.tls else None
     with tempfile.TemporaryDirectory(prefix="bench-run-") as folder:
@@ -136,7 +150,7 @@ def _row(settings: RoundSettings, case: Case, client: BenchClient, streams: int)
     text, reported = row.error or "", row.reported
     if reported and not text:
         text = f"TTFT mean {reported.ttft_mean_ms} p99 {reported.ttft_p99_ms}, ITL p99 {reported.itl_p99_ms}"
-    line = f"{case.name}, {streams} streams, {client.name}: {text} {'; '.join(marks(row, case))}"
+    line = f"{progress}: {case.name}, {streams} streams, {client.name}: {text} {'; '.join(marks(row, case))}"
     print(line, file=sys.stderr, flush=True)
     return row
 
@@ -146,10 +160,9 @@ def _run(settings: RoundSettings, row: BenchRow, client: BenchClient, load: Load
     limit_s = _START_S + _TIME_FACTOR * load.case.turns_of(load.streams) * load.case.turn_s
     server.reset()
     log = load.work / "output.txt"
-    with on_core(settings.server_core):  # this process uses the core of the server, not that of the client
-        spent = run_watched(
-            argv, env, core=settings.client_core, log=log, tokens_sent=server.tokens_sent, timeout_s=limit_s
-        )
+    cores = (settings.client_core, settings.server_core)[: load.case.client_cores]
+    with on_cores(settings.server_core):  # this process uses the core of the server
+        spent = run_watched(argv, env, cores=cores, log=log, server_stats=server.stats, timeout_s=limit_s)
     row = replace(row, spent=spent, server=server.stats())
     try:
         return replace(row, reported=client.parse(load))

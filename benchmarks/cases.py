@@ -11,7 +11,10 @@ PLAYED_TOKENS = 50  # of each answer to a worker that `played_workers` plays
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Case of the benchmark. `largest`: maximum number of streams; None: no limit."""
+    """Case of the benchmark. `largest`: maximum number of streams; None: no limit.
+
+    `client_cores`: 1, the core of the client; or 2, also that of the server, whose load must be light.
+    """
 
     name: str
     text: str
@@ -25,6 +28,7 @@ class Case:
     turns: int = 6
     turns_for_p99: int = 1100  # a p99 needs at least 1,000 turns, and some clients report none below
     largest: int | None = None
+    client_cores: int = 1
 
     @property
     def events(self) -> int:
@@ -62,5 +66,9 @@ _ALL = (
     Case("tls", "TLS", tls=True),
     Case("eight", "eight tokens per event", tokens=800, tokens_per_event=8),
     Case("bodies", "request bodies of 500 kB", body_bytes=500_000, largest=300),
+    Case("minute", "one minute, beside which start and report count little", turns=58, largest=300),
+    Case(
+        "cores", "both cores for the client, beside a light server", gap_ms=50, tokens=50, largest=300, client_cores=2
+    ),
 )
 CASES = {case.name: case for case in _ALL}

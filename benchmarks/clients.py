@@ -220,6 +220,12 @@ OWN = {
         files={"bench_user.py": _TASKS},
         unable=lambda case: None if case.name == "base" else "measured in case base only",
     ),
+    "inferload-processes": replace(
+        INFERLOAD,
+        name="inferload, two processes",
+        arguments=f"{INFERLOAD.arguments} --processes 2",
+        unable=lambda case: None if case.client_cores > 1 else "the client has one core",
+    ),
 }
 
 # -- other load generators, each installed in a separate folder below .cache/peers (`make bench-peers`)

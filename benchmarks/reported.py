@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import median
 
 from benchmarks.cases import Case
 
-# A client does not keep up below this share of the true token rate, or above this share of a core.
+# A client does not keep up below this share of the true token rate, or above this share of its cores.
 SLOW_SHARE = 0.85
 FULL_SHARE = 0.97
 SERVER_LATE_MS = 2.0
@@ -28,26 +29,33 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """Sample during the run of a client. `cpu_s`, `reading_s` and `peak_mb`: of its live processes, as in ProcessUsage."""
+    """Sample during the run of a client: what its server sent and used, and the usage of its live processes together.
+
+    `cpu_s`: CPU time, with reaped children; `reading_s`: of inferload's reading threads; `memory_mb`: resident memory, in which
+    memory shared by processes counts for each.
+    """
 
     at_s: float
     tokens: int
+    server_cpu_s: float
     cpu_s: float
     reading_s: float
-    peak_mb: float
+    memory_mb: float
 
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
     """Middle of a run, between 20 % and 95 % of its tokens: excludes start, preparation and report.
 
-    `reading_s`: CPU time of inferload's reading thread, 0 for other clients.
+    `reading_s`: CPU time of inferload's reading threads, 0 for other clients. `memory_mb`: median of the samples.
     """
 
     seconds: float
     tokens: int
+    server_cpu_s: float
     cpu_s: float
     reading_s: float
+    memory_mb: float
 
     @property
     def cpu_us_per_token(self) -> float:
@@ -60,6 +68,11 @@ class Streaming:
         return self.cpu_s / self.seconds
 
     @property
+    def server_cpu_share(self) -> float:
+        """CPU utilisation of the server, as a share of its core."""
+        return self.server_cpu_s / self.seconds
+
+    @property
     def tokens_per_s(self) -> float:
         """Tokens sent by the server per second."""
         return self.tokens / self.seconds
@@ -69,7 +82,7 @@ class Streaming:
 class Spent:
     """Cost of a run. `cpu_s`: in total, including start and report. `streaming`: None if the run was too short.
 
-    `peak_mb`: memory of the largest process while tokens arrived; None without samples.
+    `peak_mb`: largest sample of the memory of all processes while tokens arrived; None without samples.
     """
 
     exit_code: int
@@ -89,15 +102,17 @@ def streaming(samples: list[UsageSample]) -> Streaming | None:
     return Streaming(
         last.at_s - first.at_s,
         last.tokens - first.tokens,
+        last.server_cpu_s - first.server_cpu_s,
         last.cpu_s - first.cpu_s,
         last.reading_s - first.reading_s,
+        median(sample.memory_mb for sample in middle),
     )
 
 
 def peak_while_streaming(samples: list[UsageSample]) -> float | None:
-    """Return the memory of the largest process until the last tokens, in MB; None without samples."""
+    """Return the largest memory of all processes until the last tokens, in MB; None without samples."""
     growing = [later for earlier, later in pairwise(samples) if later.tokens > earlier.tokens]
-    return max((s.peak_mb for s in growing), default=None)
+    return max((s.memory_mb for s in growing), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +136,15 @@ class BenchRow:
         return float(value) if isinstance(value, int | float) else None
 
     @property
+    def streaming(self) -> Streaming | None:
+        """Middle of the run; None if it was too short."""
+        return self.spent.streaming if self.spent else None
+
+    def rate_share(self, case: Case) -> float | None:
+        """Token rate in the middle of the run, as a share of the rate that the streams would have without lateness."""
+        return self.streaming and self.streaming.tokens_per_s / case.tokens_per_s(self.streams)
+
+    @property
     def cpu_us_per_token(self) -> float | None:
         """CPU time from start to exit per token, in us."""
         sent = self.server.get("tokens_sent")
@@ -135,7 +159,7 @@ class BenchRow:
 
 def beside_reading_us(row: BenchRow, tokens_per_turn: int) -> float | None:
     """CPU time of a turn beside inferload's reading thread, in us; None for other clients."""
-    middle = row.spent.streaming if row.spent else None
+    middle = row.streaming
     if middle is None or not middle.reading_s:
         return None
     return (middle.cpu_s - middle.reading_s) * 1e6 * tokens_per_turn / middle.tokens
@@ -144,13 +168,14 @@ def beside_reading_us(row: BenchRow, tokens_per_turn: int) -> float | None:
 def marks(row: BenchRow, case: Case) -> tuple[str, ...]:
     """Return remarks on a row: a client that did not keep up, a late server, failed turns."""
     remarks: list[str] = []
-    middle = row.spent.streaming if row.spent else None
-    if middle is not None:
-        share = middle.tokens_per_s / case.tokens_per_s(row.streams)
+    middle, share = row.streaming, row.rate_share(case)
+    if middle is not None and share is not None:
+        free_cores = case.client_cores - (middle.server_cpu_share if case.client_cores > 1 else 0)
         if share < SLOW_SHARE:
             remarks.append(f"did not keep up: {share:.0%} of the true token rate")
-        elif middle.cpu_share > FULL_SHARE:
-            remarks.append(f"did not keep up: {middle.cpu_share:.0%} of its core")
+        elif middle.cpu_share > FULL_SHARE * free_cores:
+            its = "its core" if case.client_cores == 1 else "its cores"
+            remarks.append(f"did not keep up: {middle.cpu_share / free_cores:.0%} of {its}")
     elif row.error is None:
         remarks.append("too short for CPU and rate")
     late = row.server_late_p99_ms

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import Case
-from benchmarks.watched import on_core
+from benchmarks.watched import on_cores
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / ".cache" / "bench"
@@ -54,7 +54,7 @@ class PacedServer:
             command += ["--tls-cert", str(certificate.certificate), "--tls-key", str(certificate.key)]
         self._certificate = certificate
         self._connection: http.client.HTTPConnection | None = None
-        with on_core(core):
+        with on_cores(core):
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -93,14 +93,10 @@ class PacedServer:
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=20, context=context)
 
     def stats(self) -> dict[str, Any]:
-        """Return the counts, and lateness in ms."""
+        """Return the counts, CPU time and lateness in ms since the last reset."""
         document: dict[str, Any] = self.call("GET", "/stats")
         return document
 
     def reset(self) -> None:
         """Reset the counts."""
         self.call("POST", "/stats/reset")
-
-    def tokens_sent(self) -> int:
-        """Return the number of tokens sent since the last reset."""
-        return int(self.stats()["tokens_sent"])

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.machine import load_average, machine
 from benchmarks.server import ROOT
-from benchmarks.watched import on_core
+from benchmarks.watched import on_cores
 
 LOAD_S = 5
 _RUN = f"run --input-len 100 --output-len 20 --users 10 --duration {LOAD_S}s"
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     checkouts = [ROOT, *([arguments.against.resolve()] if arguments.against else [])]
     print(f"{machine()}; load average of others {load_average():.2f}")
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, on_core(arguments.server_core):
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, on_cores(arguments.server_core):
         command = [str(ROOT / ".venv" / "bin" / "inferload"), "simulator", "--port", "0"]
         simulator = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:

@@ -12,13 +12,13 @@ _COLUMNS: dict[str, tuple[Callable[[BenchRow, Reported], float | None], int]] = 
     "TTFT p99 (ms)": (lambda _, reported: reported.ttft_p99_ms, 2),
     "ITL p50 (ms)": (lambda _, reported: reported.itl_p50_ms, 2),
     "ITL p99 (ms)": (lambda _, reported: reported.itl_p99_ms, 2),
-    "CPU streaming (us/token)": (
-        lambda row, _: row.spent and row.spent.streaming and row.spent.streaming.cpu_us_per_token,
-        1,
-    ),
+    "of the true rate (%)": (lambda row, _: percent(row.rate_share(CASES[row.case])), 0),
+    "CPU streaming (us/token)": (lambda row, _: row.streaming and row.streaming.cpu_us_per_token, 1),
     "CPU beside reading (us/turn)": (lambda row, _: beside_reading_us(row, CASES[row.case].tokens), 0),
     "CPU all in (us/token)": (lambda row, _: row.cpu_us_per_token, 1),
+    "memory streaming (MB)": (lambda row, _: row.streaming and row.streaming.memory_mb, 0),
     "peak memory (MB)": (lambda row, _: row.spent and row.spent.peak_mb, 0),
+    "server CPU (% of a core)": (lambda row, _: percent(row.streaming and row.streaming.server_cpu_share), 0),
     "server late p99 (ms)": (lambda row, _: row.server_late_p99_ms, 2),
     "turns": (lambda _, reported: reported.turns, 0),
     "measured (s)": (lambda _, reported: reported.measured_s, 1),
@@ -68,7 +68,9 @@ def _opening(about: Mapping[str, str], command: str) -> str:
 def case_table(case: Case, rows: Iterable[BenchRow]) -> str:
     """Return the table of reported values and cost in a case."""
     truth = f"truth: TTFT {case.ttft_ms:g} ms, ITL {case.gap_ms:g} ms; {case.tokens} tokens per turn in {case.events} events"
-    lines = [f"## {case.name}: {case.text}", "", f"{truth}; at least {case.turns} turns per stream.", ""]
+    cores = "one core" if case.client_cores == 1 else "both cores, one of them beside the server"
+    lines = [f"## {case.name}: {case.text}", ""]
+    lines += [f"{truth}; at least {case.turns} turns per stream. Each client has {cores}.", ""]
     lines += line(_HEAD), line(["---"] * len(_HEAD))
     lines += [line(_cells(row, case)) for row in rows]
     return "\n".join(lines)
@@ -115,6 +117,11 @@ def _error(measure: AccuracyMeasure, case: Case, reported: Reported | None) -> f
     return None if value is None else abs(value - truth) / truth * 100
 
 
+def percent(share: float | None) -> float | None:
+    """Return a share in %; None if it is unknown."""
+    return None if share is None else share * 100
+
+
 def figure(value: float | None, digits: int) -> str:
     """Format a figure of a table; "-" if unknown."""
     return "-" if value is None else f"{value:.{digits}f}"
@@ -129,15 +136,21 @@ _HOW = """## How it is measured
 
 The server (`benchmarks/paced_server.c`) runs in a separate process on its own core. A turn starts when the last byte of its request
 reaches the kernel; each event has an absolute due time, and the server reports its own lateness: a row is
-meaningful only if that column is small. The client has one core for all of its processes.
+meaningful only if that column is small. The client has the other core for all of its processes. In the case `cores` it has both,
+and the server sends few enough tokens to leave it most of the second: its share is the column *server CPU*.
 
 * The C reader (`benchmarks/reader.c`) is the limit: a loop that only reads the same streams.
 * The values of a client are those of its result file; "-": not reported or unknown.
-* CPU streaming: user and system time of all client processes between 20 % and 95 % of the tokens, without start,
-  preparation and report. CPU all in: the same from start to exit.
+* "Streaming" is between 20 % and 95 % of the tokens, without start, preparation and report. CPU: user and system time of all client
+  processes. CPU all in: the same from start to exit. 1 us/token is 1 s per million tokens.
+* Of the true rate: tokens sent while streaming, of those that the same streams receive without lateness.
 * CPU beside reading: of a turn, in all threads but inferload's reading thread, whose work is that of the C reader.
-* Peak memory: of the largest client process while tokens arrive.
-* "Did not keep up": the server sent less than 85 % of the tokens that the same streams receive without lateness, or the
-  client used more than 97 % of its core.
+* Memory: resident memory of all client processes, sampled twice a second. Memory that processes share counts for each of them, so
+  that of several processes is an upper bound. Streaming: the median; peak: the maximum while tokens arrive.
+* "Did not keep up": less than 85 % of the true rate, or more than 97 % of the time of the client's cores.
+* "Verdict": that of inferload on its own run, as in each of its reports.
 * With large bodies TTFT includes the transfer of the request, which the stated truth excludes.
-* Compare only rows of one round on one machine."""
+* Compare only rows of one round on one machine.
+
+Other projects publish the error of their client against a mock server too, such as vllm-bench (50 ms and 10 ms). Here several
+clients run in one round, inferload dates reads by the kernel's stamps, and each of its runs has a verdict."""

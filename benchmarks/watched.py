@@ -1,4 +1,4 @@
-"""Execution of a client on its own core, with samples of CPU time, memory and sent tokens."""
+"""Execution of a client on its own cores, with samples of CPU time, memory and the counts of the server."""
 
 import os
 import signal
@@ -6,31 +6,23 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.reported import Spent, UsageSample, peak_while_streaming, streaming
 
 _SAMPLE_S = 0.5
 _TICK_HZ = os.sysconf("SC_CLK_TCK")
+_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1024**2
 _READER = "inferload-read"  # name of inferload's thread that reads sockets
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessUsage:
-    """Usage of a process. `cpu_s`: CPU time, with reaped children; `reading_s`: of its reading threads; `peak_mb`: peak memory."""
-
-    cpu_s: float
-    reading_s: float
-    peak_mb: float
-
-
 @contextmanager
-def on_core(core: int) -> Iterator[None]:
-    """Pin child processes started in the block to a core; restore the affinity of this process afterwards."""
+def on_cores(*cores: int) -> Iterator[None]:
+    """Pin child processes started in the block to cores; restore the affinity of this process afterwards."""
     before = os.sched_getaffinity(0)
     with suppress(OSError):  # no such core: the lateness of the server shows it
-        os.sched_setaffinity(0, {core})
+        os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
@@ -41,13 +33,13 @@ def run_watched(
     command: Sequence[str],
     env: Mapping[str, str],
     *,
-    core: int,
+    cores: Sequence[int],
     log: Path,
-    tokens_sent: Callable[[], int],
+    server_stats: Callable[[], Mapping[str, Any]],
     timeout_s: float,
 ) -> Spent:
     """Run a command, and kill it after `timeout_s`, with a negative exit code. The output goes to `log`."""
-    with log.open("wb") as output, on_core(core):
+    with log.open("wb") as output, on_cores(*cores):
         start_s = time.monotonic()
         process = subprocess.Popen(
             command,
@@ -66,10 +58,8 @@ def run_watched(
                 break
             if time.monotonic() - start_s > timeout_s:
                 _kill(process.pid)
-            processes = process_tree(process.pid)
-            cpu_s, peak_mb = sum(p.cpu_s for p in processes), max((p.peak_mb for p in processes), default=0.0)
-            reading_s = sum(p.reading_s for p in processes)
-            samples.append(UsageSample(time.monotonic(), tokens_sent(), cpu_s, reading_s, peak_mb))
+            usage_now, stats = process_tree(process.pid), server_stats()
+            samples.append(UsageSample(time.monotonic(), stats["tokens_sent"], stats["cpu_s"], *usage_now))
             time.sleep(_SAMPLE_S)
     except BaseException:  # including Ctrl-C and a lost server: the client must not outlive this process
         _kill(process.pid)
@@ -92,22 +82,20 @@ def _kill(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def process_tree(root: int) -> list[ProcessUsage]:
-    """Return the usage of a process and its descendants."""
-    usages, todo = [], [root]
+def process_tree(root: int) -> tuple[float, float, float]:
+    """Return the usage of a process and its descendants: `cpu_s`, `reading_s` and `memory_mb` of UsageSample."""
+    cpu_s = reading_s = memory_mb = 0.0
+    todo = [root]
     while todo:
         pid = todo.pop()
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            status = Path(f"/proc/{pid}/status").read_text()
-            reading_s = 0.0
             for task in Path(f"/proc/{pid}/task").iterdir():
                 if (task / "comm").read_text().strip() == _READER:
                     reading_s += int((task / "schedstat").read_text().split()[0]) / 1e9
                 todo += [int(child) for child in (task / "children").read_text().split()]
         except (FileNotFoundError, ProcessLookupError):
             continue  # ended meanwhile; its time is counted for its parent
-        peak = status.partition("VmHWM:")[2].split()
-        cpu_s = sum(int(ticks) for ticks in fields[11:15]) / _TICK_HZ
-        usages.append(ProcessUsage(cpu_s, reading_s, int(peak[0]) / 1024 if peak else 0.0))
-    return usages
+        cpu_s += sum(int(ticks) for ticks in fields[11:15]) / _TICK_HZ
+        memory_mb += int(fields[21]) * _PAGE_MB
+    return cpu_s, reading_s, memory_mb

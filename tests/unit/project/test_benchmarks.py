@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from benchmarks.reported import (
     streaming,
 )
 from benchmarks.server import PROGRAMS, Certificate, PacedServer, ServerError, make_certificate
-from benchmarks.watched import on_core, run_watched
+from benchmarks.watched import on_cores, run_watched
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler on this machine")
@@ -288,21 +289,23 @@ def test_cpu_of_all_client_processes_counts_and_late_ones_are_ended(tmp_path: Pa
     burn = "import time\nwhile time.process_time() < 0.3: pass"
     parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])"
     argv = [sys.executable, "-c", parent]
-    spent = run_watched(argv, {}, core=0, log=tmp_path / "a.txt", tokens_sent=lambda: 0, timeout_s=60)
+    counts = {"tokens_sent": 0, "cpu_s": 0.0}
+    watched = partial(run_watched, cores=(0,), server_stats=lambda: counts)
+    spent = watched(argv, {}, log=tmp_path / "a.txt", timeout_s=60)
     assert spent.exit_code == 0
     assert spent.cpu_s > 0.29
     argv = [sys.executable, "-c", "import threading; threading.Event().wait()"]
-    late = run_watched(argv, {}, core=0, log=tmp_path / "b.txt", tokens_sent=lambda: 0, timeout_s=0.1)
+    late = watched(argv, {}, log=tmp_path / "b.txt", timeout_s=0.1)
     assert late.exit_code == -9
 
 
 def test_the_streaming_phase_of_a_run_is_measured() -> None:
     samples = [
-        UsageSample(float(s), tokens, s * 0.5, s * 0.25, 10.0 + s)
+        UsageSample(float(s), tokens, s * 0.1, s * 0.5, s * 0.25, 10.0 + s)
         for s, tokens in enumerate([0, 0, 50, 250, 500, 750, 1000, 1000])
     ]
     middle = streaming(samples)
-    assert middle == Streaming(seconds=2.0, tokens=500, cpu_s=1.0, reading_s=0.5)
+    assert middle == Streaming(2.0, 500, server_cpu_s=pytest.approx(0.2), cpu_s=1.0, reading_s=0.5, memory_mb=14.0)
     assert (middle.cpu_us_per_token, middle.cpu_share, middle.tokens_per_s) == (2000.0, 0.5, 250.0)
     assert (
         peak_while_streaming(samples) == 16.0
@@ -310,6 +313,10 @@ def test_the_streaming_phase_of_a_run_is_measured() -> None:
     assert streaming(samples[:3]) is None
     assert streaming([]) is None
     assert peak_while_streaming([]) is None
+
+
+def middle_of(seconds: float, tokens: float, cpu_s: float, reading_s: float = 0, server_cpu_s: float = 1) -> Streaming:
+    return Streaming(seconds, round(tokens), server_cpu_s, cpu_s, reading_s, memory_mb=80)
 
 
 def row_with(
@@ -325,20 +332,51 @@ def row_with(
 def test_clients_that_did_not_keep_up_are_marked() -> None:
     case = CASES["base"]
     true_rate = case.tokens_per_s(100)
-    good = Streaming(seconds=10, tokens=round(10 * true_rate), cpu_s=4, reading_s=0)
+    good = middle_of(10, 10 * true_rate, cpu_s=4)
     assert marks(row_with(good), case) == ()
-    slow = Streaming(seconds=10, tokens=round(6 * true_rate), cpu_s=4, reading_s=0)
+    slow = middle_of(10, 6 * true_rate, cpu_s=4)
     assert marks(row_with(slow), case) == ("did not keep up: 60% of the true token rate",)
     assert beside_reading_us(row_with(good), 100) is None  # of other clients
-    own = Streaming(seconds=1, tokens=1_000, cpu_s=0.01, reading_s=0.006)
+    own = middle_of(1, 1_000, cpu_s=0.01, reading_s=0.006)
     assert beside_reading_us(row_with(own), 100) == pytest.approx(400)
-    full = Streaming(seconds=10, tokens=round(9.5 * true_rate), cpu_s=9.9, reading_s=0)
+    full = middle_of(10, 9.5 * true_rate, cpu_s=9.9)
     assert marks(row_with(full), case) == ("did not keep up: 99% of its core",)
+    both = replace(case, client_cores=2)  # the server used a tenth of one of them
+    assert marks(row_with(full), both) == ()
+    assert marks(row_with(middle_of(10, 10 * true_rate, cpu_s=18.81)), both) == ("did not keep up: 99% of its cores",)
     assert marks(row_with(None), case) == ("too short for CPU and rate",)
     marked = marks(row_with(good, server_late_ms=2.5, failed=3, verdict="suspect (lag)"), case)
     assert marked == ("server late: p99 2.5 ms", "3 turns failed", "verdict: suspect (lag)")
     large = BenchRow("bodies", "some client", "1.0", 100, Reported(), server={"turns": 4, "body_bytes": 2_000_000})
     assert "bodies of 500 kB" in marks(large, CASES["bodies"])
+
+
+def test_a_row_has_the_share_of_the_true_rate_and_the_load_of_the_server() -> None:
+    case = CASES["base"]
+    text = table.case_table(case, [row_with(middle_of(10, 6 * case.tokens_per_s(100), cpu_s=4, server_cpu_s=2.5))])
+    head, _, cells = ([cell.strip() for cell in line.split("|")] for line in text.splitlines()[-3:])
+    row = dict(zip(head, cells, strict=True))
+    wanted = {"of the true rate (%)": "60", "memory streaming (MB)": "80", "peak memory (MB)": "100"}
+    assert wanted | {"server CPU (% of a core)": "25"} == {
+        name: row[name] for name in (*wanted, "server CPU (% of a core)")
+    }
+
+
+def test_peers_run_in_the_first_case_for_each_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("aiperf", "vllm-rs"):
+        monkeypatch.setitem(bench.CLIENTS, name, replace(PEERS[name], missing=lambda: None))
+    words = ["--cases", "base", "minute", "cores", "--clients", "aiperf", "vllm-rs", "inferload-processes"]
+    arguments = bench._parser().parse_args([*words, "--sizes", "100", "600"])
+    runs, absent = bench._plan([CASES[name] for name in arguments.cases], arguments)
+    planned = [(case.name, client.name.split()[0], size) for case, client, size in runs]
+    assert planned == [
+        *(("base", client, size) for client in ("AIPerf", "vllm-rs") for size in (100, 600)),
+        ("minute", "vllm-rs", 100),
+        *(("cores", client, 100) for client in ("AIPerf", "vllm-rs", "inferload,")),
+    ]
+    assert absent["AIPerf, in minute"] == "not requested (--everywhere)"
+    assert absent["inferload, two processes, in base, minute"] == "the client has one core"
+    assert bench._duration(runs).startswith("8 runs, about 4 min;")
 
 
 def test_distances_are_relative_to_the_reader() -> None:
@@ -440,7 +478,7 @@ def test_a_client_has_its_own_core() -> None:
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {second})
     try:
-        with on_core(first):
+        with on_cores(first):
             child = subprocess.run(
                 [sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"],
                 capture_output=True,
