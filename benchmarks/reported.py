@@ -31,8 +31,8 @@ class Reported:
 class UsageSample:
     """Sample during the run of a client: what its server sent and used, and the usage of its live processes together.
 
-    `cpu_s`: CPU time, with reaped children; `reading_s`: of inferload's reading threads; `memory_mb`: resident memory, in which
-    memory shared by processes counts for each.
+    `cpu_s`: CPU time, with reaped children; `reading_s`: of inferload's reading threads; `memory_mb`: resident memory, the mapped
+    files (programs and libraries) of the process with the most of them only.
     """
 
     at_s: float

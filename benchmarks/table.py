@@ -145,8 +145,9 @@ and the server sends few enough tokens to leave it most of the second: its share
   processes. CPU all in: the same from start to exit. 1 us/token is 1 s per million tokens.
 * Of the true rate: tokens sent while streaming, of those that the same streams receive without lateness.
 * CPU beside reading: of a turn, in all threads but inferload's reading thread, whose work is that of the C reader.
-* Memory: resident memory of all client processes, sampled twice a second. Memory that processes share counts for each of them, so
-  that of several processes is an upper bound. Streaming: the median; peak: the maximum while tokens arrive.
+* Memory: resident memory of all client processes, sampled twice a second. Programs and libraries, which
+  processes share, count once; other memory that a fork shares with its parent counts for both. Streaming: the median; peak: the
+  maximum while tokens arrive.
 * "Did not keep up": less than 85 % of the true rate, or more than 97 % of the time of the client's cores.
 * "Verdict": that of inferload on its own run, as in each of its reports.
 * With large bodies TTFT includes the transfer of the request, which the stated truth excludes.

@@ -13,7 +13,6 @@ from benchmarks.reported import Spent, UsageSample, peak_while_streaming, stream
 
 _SAMPLE_S = 0.5
 _TICK_HZ = os.sysconf("SC_CLK_TCK")
-_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1024**2
 _READER = "inferload-read"  # name of inferload's thread that reads sockets
 
 
@@ -84,12 +83,14 @@ def _kill(leader: int) -> None:
 
 def process_tree(root: int) -> tuple[float, float, float]:
     """Return the usage of a process and its descendants: `cpu_s`, `reading_s` and `memory_mb` of UsageSample."""
-    cpu_s = reading_s = memory_mb = 0.0
+    cpu_s = reading_s = own_kb = 0.0
+    files_kb = 0  # of the process with the most: programs and libraries, which all share
     todo = [root]
     while todo:
         pid = todo.pop()
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            resident = _kilobytes(Path(f"/proc/{pid}/status").read_text())
             for task in Path(f"/proc/{pid}/task").iterdir():
                 if (task / "comm").read_text().strip() == _READER:
                     reading_s += int((task / "schedstat").read_text().split()[0]) / 1e9
@@ -97,5 +98,12 @@ def process_tree(root: int) -> tuple[float, float, float]:
         except (FileNotFoundError, ProcessLookupError):
             continue  # ended meanwhile; its time is counted for its parent
         cpu_s += sum(int(ticks) for ticks in fields[11:15]) / _TICK_HZ
-        memory_mb += int(fields[21]) * _PAGE_MB
-    return cpu_s, reading_s, memory_mb
+        own_kb += resident.get("RssAnon", 0) + resident.get("RssShmem", 0)
+        files_kb = max(files_kb, resident.get("RssFile", 0))
+    return cpu_s, reading_s, (own_kb + files_kb) / 1024
+
+
+def _kilobytes(status: str) -> dict[str, int]:
+    """Return the sizes of a process from its /proc/PID/status, by name."""
+    fields = (line.partition(":") for line in status.splitlines() if line.endswith(" kB"))
+    return {name: int(value.split()[0]) for name, _, value in fields}
