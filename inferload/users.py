@@ -9,6 +9,10 @@ import gc
 gc.disable()  # hardly any of the many new objects is garbage
 
 import inferload.own_package  # noqa: F401 - first
+from inferload.base.threads import share_heap
+
+share_heap()  # the imports below start threads
+
 from inferload.locust import plugin
 from inferload.locust.users import Conversation, InferenceUser, ScenarioUser
 from inferload.locust_adapters import events

@@ -1,6 +1,8 @@
-"""Calls in gevent's pool of native threads: a slow disk must not hold up the event loop."""
+"""Calls in gevent's pool of native threads, since a slow disk must not hold up the event loop; memory of all threads."""
 
+import ctypes
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -8,6 +10,24 @@ import gevent
 import gevent.lock
 
 T = TypeVar("T")
+
+_ARENA_MAX = -8  # M_ARENA_MAX of malloc.h
+_C = ctypes.CDLL(None)
+
+
+def share_heap() -> None:
+    """Have threads take memory from one heap (glibc): in one of its own, each keeps what the others could use.
+
+    Call it before threads are started: those of libraries, too.
+    """
+    with suppress(AttributeError):  # another C library
+        _C.mallopt(_ARENA_MAX, 1)
+
+
+def give_back_memory() -> None:
+    """Return free memory to the system, after work that needed more than what follows: it takes a few ms."""
+    with suppress(AttributeError):  # another C library
+        _C.malloc_trim(0)
 
 
 def in_thread(call: Callable[..., T], *arguments: object) -> T:

@@ -20,7 +20,7 @@ from inferload.turns.open_files import JOINED, PARTS_KEY, Origin, TurnFile, not_
 from inferload.turns.record import TurnRecord
 from inferload.turns.turn_columns import SCHEMA, TurnColumns, to_table
 
-_GROUP_ROWS = 20_000  # approximate rows of a row group in a joined file
+_GROUP_BYTES = 1 << 22  # about, in memory, of a row group in a joined file: its readers need a multiple of it
 
 
 def write_part(
@@ -59,7 +59,7 @@ def warm_up() -> None:
 
 def _write(table: pa.Table, memory: pa.BufferOutputStream) -> None:
     """Write a part: lz4 is fast, and dictionaries of instants take four times the time and twice the memory."""
-    pq.write_table(table, memory, compression="lz4", use_dictionary=False)  # the joined file is compressed with zstd
+    pq.write_table(table, memory, compression="lz4", use_dictionary=False)
 
 
 def check_part(path: Path, expected: Origin) -> None:
@@ -118,7 +118,10 @@ def join_parts(folder: Path, worker: str, on_write: Callable[[], None] = lambda:
     joined_names = sorted({*earlier, *(path.name for path in parts)})
     metadata = {**(pq.read_schema(parts[0]).metadata or {}), PARTS_KEY: json.dumps(joined_names).encode()}
     schema = SCHEMA.with_metadata(metadata)
-    with whole_file(joined, on_write) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+    with (
+        whole_file(joined, on_write) as file,
+        pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer,
+    ):
         for table in _gathered(sources):
             writer.write_table(table.replace_schema_metadata(metadata))
     for part in parts_of(folder, worker):
@@ -134,13 +137,13 @@ def remove_worker(folder: Path, worker: str) -> None:
 
 
 def _gathered(paths: Iterable[Path]) -> Iterable[pa.Table]:
-    """Yield the rows of the files in tables of about _GROUP_ROWS rows, a few row groups in memory at a time."""
+    """Yield the rows of the files in tables of about _GROUP_BYTES, a few row groups in memory at a time."""
     waiting: list[pa.Table] = []
     for path in paths:
         with pq.ParquetFile(path) as source:
             for group in range(source.num_row_groups):
-                waiting.append(source.read_row_group(group).replace_schema_metadata(None))
-                if sum(table.num_rows for table in waiting) >= _GROUP_ROWS:
+                waiting.append(source.read_row_group(group, use_threads=False).replace_schema_metadata(None))
+                if sum(table.nbytes for table in waiting) >= _GROUP_BYTES:
                     yield pa.concat_tables(waiting).combine_chunks()
                     waiting = []
     if waiting:

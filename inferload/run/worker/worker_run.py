@@ -6,6 +6,7 @@ from typing import Any
 import gevent
 
 from inferload.base.clock import NS_PER_S, Anchor, is_virtual, now_ns
+from inferload.base.threads import give_back_memory
 from inferload.locust_adapters.statistics import LocustStats
 from inferload.run.process import protocol
 from inferload.run.process.protocol import Assignment, WorkerReport
@@ -195,6 +196,7 @@ class WorkerRun:
         self.finished = True
         gevent.spawn(self._threads.kill)  # not awaited: a call that is not over keeps its thread
         self.turns.clients.close()
+        give_back_memory()  # of the load: a summary may follow in this process
 
 
 def _tracer(assignment: Assignment, own: ProcessSettings, anchor: Anchor) -> Any:

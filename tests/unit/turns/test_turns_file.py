@@ -144,6 +144,16 @@ def test_joining_keeps_every_turn_and_the_anchor(tmp_path: Path) -> None:
     assert ids(tmp_path) == before
 
 
+def test_long_answers_are_joined_in_small_groups(tmp_path: Path) -> None:
+    for part in range(3):  # 3 MB each, of which two are joined in a group
+        records = [turn(turn_id=f"{part}.{k}", event_ns=array("q", range(4000))) for k in range(100)]
+        turns_file.write_part(tmp_path, "w", part, columns_of(records), ANCHOR)
+    turns_file.join_parts(tmp_path, "w")
+    joined = pq.ParquetFile(turns_file.joined_path(tmp_path, "w"))
+    assert [joined.metadata.row_group(number).num_rows for number in range(joined.num_row_groups)] == [200, 100]
+    assert joined.read(["turn_id"])["turn_id"].to_pylist() == [f"{part}.{k}" for part in range(3) for k in range(100)]
+
+
 def test_a_crash_after_joining_duplicates_nothing(tmp_path: Path) -> None:
     write_two_workers(tmp_path)
     before = ids(tmp_path)

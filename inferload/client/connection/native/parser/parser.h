@@ -88,9 +88,8 @@ int reply_frame(struct reply *reply, const struct marks *marks, size_t head, enu
 #define FULL_READS (1 << 16)
 static inline int reply_is_full(const struct reply *reply) { return reply->used > FULL_DATA || reply->count > FULL_READS; }
 
-void reply_begin(struct reply *reply); /* the next one on the same connection */
-void reply_taken(struct reply *reply); /* empty the buffer */
-void reply_free(struct reply *reply);
+void reply_taken(struct reply *reply); /* free the buffers; the reply goes on */
+void reply_clear(struct reply *reply); /* the same, and forget the reply: the next one may begin */
 
 /* ---- functions for Python, which both modules offer: Reply.NAME, and Reader.NAME with the id of a connection */
 

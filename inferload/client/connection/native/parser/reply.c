@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEPT_ROOM (1 << 18)       /* a larger buffer is freed when its bytes have been taken */
+#define STEP 8192 /* room for about 40 tokens; a long reply grows by a half */
 #define LONGEST_HEAD 65536
 
 static void drop_surplus(struct reply *r, size_t surplus) {
@@ -54,7 +54,7 @@ static int look_for_head(struct reply *r, const struct marks *marks) {
 
 static int make_room(struct reply *r, size_t n) {
     if (!r->data || r->room - r->used < n) {
-        size_t room = r->room * 2 > r->used + n ? r->room * 2 : r->used + n + 8192;
+        size_t room = r->used + n + (r->room > 4 * STEP ? r->room / 2 : STEP);
         char *grown = realloc(r->data, room);
         if (!grown) return -1;
         r->data = grown, r->room = room;
@@ -87,25 +87,16 @@ int reply_frame(struct reply *r, const struct marks *marks, size_t head, enum fr
     return r->used > r->looked ? look_for_head(r, marks) : 0;
 }
 
-static void release(struct reply *r) {
+/* The buffers are freed as well: most connections wait for their next reply, or for its rest. */
+void reply_taken(struct reply *r) {
     free(r->data);
     free(r->reads);
     r->data = NULL, r->reads = NULL;
-    r->room = r->size = 0;
+    r->used = r->count = r->looked = r->head = r->room = r->size = 0;
 }
 
-void reply_taken(struct reply *r) {
-    if (r->room > KEPT_ROOM) release(r);
-    r->used = r->count = r->looked = r->head = 0;
-}
-
-void reply_begin(struct reply *r) {
+void reply_clear(struct reply *r) {
     reply_taken(r);
-    *r = (struct reply){.data = r->data, .room = r->room, .reads = r->reads, .size = r->size};
-}
-
-void reply_free(struct reply *r) {
-    release(r);
     *r = (struct reply){0};
 }
 

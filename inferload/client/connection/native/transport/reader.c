@@ -147,7 +147,7 @@ static void resume(struct reader *r, struct slot *s) {
 static PyObject *expect(struct reader *r, PyObject *id) {
     struct slot *s = slot_of(r, id);
     if (!s) return NULL;
-    reply_begin(&s->reply);
+    reply_clear(&s->reply);
     resume(r, s);
     s->marked = 0;
     s->state = READING;
@@ -253,7 +253,7 @@ static PyObject *forget(struct reader *r, PyObject *id) {
     if (!s) return NULL;
     if (!s->lost) epoll_ctl(r->poll_fd, EPOLL_CTL_DEL, s->fd, NULL);
     free_slot(s);
-    reply_free(&s->reply);
+    reply_clear(&s->reply);
     r->unused[r->unused_count++] = s->number;
     Py_INCREF(Py_None);
     return unlocked(s, Py_None);
@@ -319,7 +319,7 @@ static void shut(struct reader *r) {
     close(r->control_fd);
     r->poll_fd = r->wake_fd = r->control_fd = -1;
     for (uint32_t i = 0; i < r->slots; i++) {
-        reply_free(&slot_at(r, i)->reply);
+        reply_clear(&slot_at(r, i)->reply);
         if (!own) continue; /* OpenSSL has locks of its own */
         free_slot(slot_at(r, i));
         pthread_mutex_destroy(&slot_at(r, i)->lock);
