@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -120,3 +121,20 @@ def test_an_incomplete_run_is_set_aside_with_its_other_passes(tmp_path: Path) ->
     rundir.set_aside(tmp_path / "000")
     assert [path.name for path in tmp_path.glob("[!.]*")] == ["001"]
     assert len(list(tmp_path.glob(".broken-000*"))) == 3
+
+
+@pytest.mark.parametrize("kind", ["pipe of the system", "named pipe"])
+def test_what_is_no_file_is_written_and_stays_what_it_was(kind: str, tmp_path: Path) -> None:
+    if kind == "named pipe":
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+        read = write = os.open(path, os.O_RDWR)
+    else:
+        read, write = os.pipe()
+        path = Path(f"/dev/fd/{write}")
+    rundir.write_text(path, "text\n")
+    assert os.read(read, 100) == b"text\n"
+    assert not path.is_file()
+    for number in {read, write}:
+        os.close(number)
+    assert not list(tmp_path.glob("*.tmp"))
