@@ -66,7 +66,7 @@ _ALL = (
     Case("tls", "TLS", tls=True),
     Case("eight", "eight tokens per event", tokens=800, tokens_per_event=8),
     Case("bodies", "request bodies of 500 kB", body_bytes=500_000, largest=300),
-    Case("minute", "one minute, beside which start and report count little", turns=58, largest=300),
+    Case("minute", "one minute, beside which start and report count little", turns=58, largest=600),
     Case(
         "cores", "both cores for the client, beside a light server", gap_ms=50, tokens=50, largest=300, client_cores=2
     ),
