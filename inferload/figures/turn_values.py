@@ -1,6 +1,7 @@
 """Values of measures from the turn files, which are read part by part."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from msgspec import Struct
 
 from inferload.base.arrow import pa, pc
 from inferload.figures.turn_batch import Floats, Ints, TurnBatch
-from inferload.figures.turn_figures import BY_KEY
+from inferload.figures.turn_figures import BY_KEY, PER_TURN
 from inferload.turns.turn_columns import SCHEMA
 
 _AT_ONCE = 4096  # turns: temporary arrays are a multiple of their events
@@ -21,20 +22,23 @@ Read = Callable[[Sequence[str]], Iterable[pa.Table]]
 class ExactValues:
     """Values of measures over the turns of the measure phase that ended well, in the order of the turns.
 
-    One measure is in memory at a time, so ask for all selections of a measure in a row. `by`: columns to select by.
+    In memory are those with one value per turn, or one with values per event: ask for these one after another, and for all
+    selections of each in a row. `by`: columns to select by.
     """
 
     def __init__(self, read: Read, by: Sequence[str] = ("class",)) -> None:
         self._read = read
         self._by = by
-        self._latest: tuple[str, _Selectable] | None = None
+        self._latest: dict[str, _Selectable] = {}
 
     def of(self, name: str, column: str | None = None, word: str | None = None) -> Floats:
         """Return the values of a measure. `column`, `word`: of the turns with this word in this column."""
-        if self._latest is None or self._latest[0] != name:
-            self._latest = None  # free the previous values first
-            self._latest = name, _Selectable.of(measured(self._read, name, self._by), self._by)
-        selectable = self._latest[1]
+        if name not in self._latest:
+            self._latest = {}  # free the previous values first
+            together = [name] if BY_KEY[name].by_event else PER_TURN
+            self._latest = _selectable(measured(self._read, together, self._by), together, self._by)
+            pa.default_memory_pool().release_unused()  # the C library keeps what their pieces took
+        selectable = self._latest[name]
         return selectable.values if column is None else selectable.where(column, word)
 
 
@@ -42,23 +46,34 @@ class _Selectable(Struct, frozen=True):
     """Values of one measure. `codes`: for each column, the code of the turn of each value. `words`: the codes."""
 
     values: Floats
-    codes: Mapping[str, Ints]
+    codes: Mapping[str, npt.NDArray[Any]]
     words: Mapping[str, Mapping[str | None, int]]
-
-    @classmethod
-    def of(cls, pieces: Iterable[tuple[pa.RecordBatch, Floats, Ints]], by: Sequence[str]) -> "_Selectable":
-        values = [np.zeros(0)]
-        codes = {column: [np.zeros(0, dtype=np.uint8)] for column in by}
-        words: dict[str, dict[str | None, int]] = {column: {} for column in by}
-        for turns, of_piece, row in pieces:
-            values.append(of_piece)
-            for column in by:
-                codes[column].append(coded(turns[column], words[column])[row])
-        return cls(np.concatenate(values), {name: np.concatenate(parts) for name, parts in codes.items()}, words)
 
     def where(self, column: str, word: str | None) -> Floats:
         code = self.words[column].get(word)
-        return np.zeros(0) if code is None else self.values[self.codes[column] == code]
+        if code is None:
+            return np.zeros(0)
+        return self.values if len(self.words[column]) == 1 else self.values[self.codes[column] == code]
+
+
+def _selectable(
+    pieces: Iterable[tuple[pa.RecordBatch, list[tuple[Floats, Ints]]]], names: Sequence[str], by: Sequence[str]
+) -> dict[str, _Selectable]:
+    """Return the values of each measure. `pieces`: of `measured`."""
+    values = [[np.zeros(0)] for _ in names]
+    codes = [{column: [np.zeros(0, dtype=np.uint8)] for column in by} for _ in names]
+    words: dict[str, dict[str | None, int]] = {column: {} for column in by}
+    for turns, of_names in pieces:
+        of_turns = {column: coded(turns[column], words[column]) for column in by}
+        for number, (of_piece, row) in enumerate(of_names):
+            values[number].append(of_piece)
+            for column, code in of_turns.items():
+                codes[number][column].append(code[row])
+    found = {}
+    for name in names:  # the pieces of a measure are freed once they are joined
+        joined = {column: np.concatenate(parts) for column, parts in codes.pop(0).items()}
+        found[name] = _Selectable(np.concatenate(values.pop(0)), joined, words)
+    return found
 
 
 def coded(column: pa.Array, words: dict[str | None, int]) -> npt.NDArray[Any]:
@@ -71,15 +86,16 @@ def coded(column: pa.Array, words: dict[str | None, int]) -> npt.NDArray[Any]:
 
 
 def measured(
-    read: Read, name: str, more: Sequence[str] = (), class_name: str | None = None
-) -> Iterator[tuple[pa.RecordBatch, Floats, Ints]]:
-    """Yield the turns of the measure phase that ended well, with the values of a measure and the row of each.
+    read: Read, names: Sequence[str], more: Sequence[str] = (), class_name: str | None = None
+) -> Iterator[tuple[pa.RecordBatch, list[tuple[Floats, Ints]]]]:
+    """Yield the turns of the measure phase that ended well, with the values of each measure and the row of each value.
 
-    `more`: columns of the batches beside those of the measure. `class_name`: of one class; None: of all.
+    `more`: columns of the batches beside those of the measures. `class_name`: of one class; None: of all.
     """
-    figure = BY_KEY[name]
-    for turns in _ended_well(read, (*figure.columns, *more), class_name):
-        yield turns, *figure.values(TurnBatch.of_columns(turns))
+    figures = [BY_KEY[name] for name in names]
+    for turns in _ended_well(read, (*chain(*(figure.columns for figure in figures)), *more), class_name):
+        batch = TurnBatch.of_columns(turns)
+        yield turns, [figure.values(batch) for figure in figures]
 
 
 def _ended_well(read: Read, columns: Sequence[str], class_name: str | None) -> Iterator[pa.RecordBatch]:
@@ -99,13 +115,11 @@ def batched_values(read: Read, name: str, batches: int, class_name: str | None =
     """
     if name not in BY_KEY:
         return []
-    values, at = [np.zeros(0)], [np.zeros(0, dtype=np.uint8)]
-    for of_turns, batch in _numbered(read, name, batches, class_name):
-        values.append(of_turns)
-        at.append(batch)
-    number = np.concatenate(at)
-    ordered = np.concatenate(values)[np.argsort(number, kind="stable")]
-    return np.split(ordered, np.cumsum(np.bincount(number, minlength=batches))[:-1])
+    pieces = [[np.zeros(0)] * batches]
+    for values, batch in _numbered(read, name, batches, class_name):
+        ends = np.cumsum(np.bincount(batch, minlength=batches))
+        pieces.append(np.split(values[np.argsort(batch, kind="stable")], ends[:-1]))
+    return [np.concatenate(of_batch) for of_batch in zip(*pieces, strict=True)]
 
 
 class BatchSums(Struct, frozen=True):
@@ -136,7 +150,7 @@ def _numbered(
     workers: dict[str | None, int] = {}
     low_ns, high_ns = _planned_ns(read, class_name, workers)
     length_ns = np.maximum(1, high_ns - low_ns)
-    for turns, values, row in measured(read, name, ("planned_ns", "worker"), class_name):
+    for turns, ((values, row),) in measured(read, [name], ("planned_ns", "worker"), class_name):
         worker = coded(turns["worker"], workers)
         batch = (turns["planned_ns"].to_numpy() - low_ns[worker]) * batches // length_ns[worker]
         yield values, np.minimum(batches - 1, batch).astype(np.min_scalar_type(batches))[row]
@@ -159,25 +173,30 @@ def values_by_turn(table: pa.Table, name: str) -> tuple[Floats, Ints]:
 
     A column that the table lacks counts as unknown.
     """
-    figure = BY_KEY[name]
-    columns = ("failure", *figure.columns)
     values, rows, before = [np.zeros(0)], [np.zeros(0, dtype=np.int64)], 0
-    for column in columns:
-        if column not in table.column_names:
-            table = table.append_column(column, pa.nulls(len(table), SCHEMA.field(column).type))
-    for part in table.select(columns).to_batches():
-        of_part, row = figure.values(TurnBatch.of_columns(part))
-        values.append(of_part)
+    for batch in _turn_batches(table, [name]):
+        of_batch, row = BY_KEY[name].values(batch)
+        values.append(of_batch)
         rows.append(row + before)
-        before += part.num_rows
+        before += len(batch)
     return np.concatenate(values), np.concatenate(rows)
 
 
-def turn_columns(table: pa.Table, names: Iterable[str]) -> dict[str, Floats]:
+def turn_columns(table: pa.Table, names: Sequence[str]) -> dict[str, Floats]:
     """Return measures with one value per turn as columns of a table, NaN if a turn has none."""
-    columns = {}
-    for name in names:
-        values, rows = values_by_turn(table, name)
-        columns[name] = np.full(len(table), np.nan)
-        columns[name][rows] = values
+    columns, before = {name: np.full(len(table), np.nan) for name in names}, 0
+    for batch in _turn_batches(table, names):
+        for name, column in columns.items():
+            values, rows = BY_KEY[name].values(batch)
+            column[rows + before] = values
+        before += len(batch)
     return columns
+
+
+def _turn_batches(table: pa.Table, names: Sequence[str]) -> Iterator[TurnBatch]:
+    """Yield the columns of these measures; a column that the table lacks is unknown."""
+    columns = [*dict.fromkeys(("failure", *chain(*(BY_KEY[name].columns for name in names))))]
+    for column in columns:
+        if column not in table.column_names:
+            table = table.append_column(column, pa.nulls(len(table), SCHEMA.field(column).type))
+    return map(TurnBatch.of_columns, table.select(columns).to_batches())

@@ -55,13 +55,19 @@ def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
 
     `slices`: values in SLICES parts of equal time, in order; a part may be empty.
     """
-    values = np.sort(np.concatenate([np.zeros(0), *slices]))
+    values = np.concatenate([np.zeros(0), *slices])
     count = len(values)
     if not count or not 0 < q < 1:
         return None
-    limit = values[rank(q, count) - 1]
+    limit = _ordered(values, rank(q, count))
     below = np.array([np.count_nonzero(part <= limit) for part in slices], dtype=np.float64)
-    return quantile_of_counts(below, _counts(slices), q, lambda at: float(values[at - 1]))
+    return quantile_of_counts(below, _counts(slices), q, partial(_ordered, values))
+
+
+def _ordered(values: Floats, at: int) -> float:
+    """Return the value with this rank, from 1, of values that it reorders: faster than to sort them for a few ranks."""
+    values.partition(at - 1)
+    return float(values[at - 1])
 
 
 def quantile_of_counts(below: Floats, counts: Floats, q: float, value_at: Callable[[int], float]) -> Interval:
