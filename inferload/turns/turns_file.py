@@ -18,9 +18,10 @@ from inferload.base.errors import UsageError
 from inferload.base.rundir import is_plain, plain_files, whole_file
 from inferload.turns.open_files import JOINED, PARTS_KEY, Origin, TurnFile, not_joined, reading
 from inferload.turns.record import TurnRecord
-from inferload.turns.turn_columns import SCHEMA, TurnColumns, to_table
+from inferload.turns.turn_columns import SCHEMA, WORDS, TurnColumns, to_table
 
 _GROUP_ROWS = 20_000  # approximate rows of a row group in a joined file
+_BUFFERED = 1 << 20  # bytes: Arrow takes the GIL for each write to a file of Python
 
 
 def write_part(
@@ -118,7 +119,11 @@ def join_parts(folder: Path, worker: str, on_write: Callable[[], None] = lambda:
     joined_names = sorted({*earlier, *(path.name for path in parts)})
     metadata = {**(pq.read_schema(parts[0]).metadata or {}), PARTS_KEY: json.dumps(joined_names).encode()}
     schema = SCHEMA.with_metadata(metadata)
-    with whole_file(joined, on_write) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+    with (
+        whole_file(joined, on_write) as file,
+        pa.output_stream(file, buffer_size=_BUFFERED) as buffered,
+        pq.ParquetWriter(buffered, schema, compression="zstd", use_dictionary=list(WORDS)) as writer,
+    ):
         for table in _gathered(sources):
             writer.write_table(table.replace_schema_metadata(metadata))
     for part in parts_of(folder, worker):
@@ -139,7 +144,8 @@ def _gathered(paths: Iterable[Path]) -> Iterable[pa.Table]:
     for path in paths:
         with pq.ParquetFile(path) as source:
             for group in range(source.num_row_groups):
-                waiting.append(source.read_row_group(group).replace_schema_metadata(None))
+                table = source.read_row_group(group, use_threads=False)  # as in `check_part`
+                waiting.append(table.replace_schema_metadata(None))
                 if sum(table.num_rows for table in waiting) >= _GROUP_ROWS:
                     yield pa.concat_tables(waiting).combine_chunks()
                     waiting = []
