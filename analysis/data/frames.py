@@ -285,6 +285,7 @@ def _turns(files: Iterable[ClockedFile], every: int, notes: list[str]) -> tuple[
         notes.append("no turn records are in the run directory")
     turns = concat(frames) if frames else empty_turns()
     frames.clear()
+    pa.default_memory_pool().release_unused()  # the C library keeps what they took
     return turns, in_time_order(events), readable
 
 
