@@ -159,14 +159,8 @@ def measured(fleet: Fleet, folder: Path, host: str) -> FleetResult:
 
 def _master(fleet: Fleet, folder: Path, host: str, port: int) -> list[str]:
     command = [sys.executable, "-m", "locust", "-f", str(_LOCUSTFILE), "--headless", "--master", "--host", host]
-    command += [
-        "--master-bind-host",
-        "127.0.0.1",
-        "--master-bind-port",
-        str(port),
-        "--expect-workers",
-        str(fleet.workers),
-    ]
+    command += ["--master-bind-host", "127.0.0.1", "--master-bind-port", str(port)]
+    command += ["--expect-workers", str(fleet.workers)]
     command += ["--token-file", str(folder / "token"), "--scenario", str(folder / "scenario.yaml")]
     command += ["--run-dir", str(folder / "run"), "--progress-file", str(folder / "progress"), "--metrics-url", "none"]
     return command
@@ -263,15 +257,12 @@ def _result(fleet: Fleet, run_dir: Path, watched: Watched, begun: int) -> FleetR
 
 def _lost(summary: dict[str, Any], run_dir: Path, begun: int) -> Iterator[str]:
     """Yield a sentence for each count that differs from the number of turns that were played."""
-    phases = summary["turns"]["by_phase"]
+    phases, files = summary["turns"]["by_phase"], (run_dir / "turns").glob("*.parquet")
     counts = {
         "turns sent": (phases["all"]["sent"], begun),
         "turns that ended well": (phases["all"]["ok"], begun),
         "turn records": (summary["turn_records"]["at_hand"], begun),
-        "rows of the turn files": (
-            sum(pq.read_metadata(file).num_rows for file in (run_dir / "turns").glob("*.parquet")),
-            begun,
-        ),
+        "rows of the turn files": (sum(pq.read_metadata(file).num_rows for file in files), begun),
         "sessions of the measure phase": (summary["sessions"]["completed"], phases["measure"]["sent"]),
     }
     yield from (f"{name}: {count} of {known}" for name, (count, known) in counts.items() if count != known)

@@ -12,15 +12,12 @@ from .chart import HEAT, Picture, decades, instant_line, layout, title
 COLUMNS, PER_DECADE = 240, 16
 
 
-def counts(events: Events, end_s: float) -> tuple[Floats, Floats, Floats] | None:
-    """Count gaps above 0: (times of columns in s, bounds of rows in ms, counts as rows x columns); None without any."""
+def counts(events: Events, end_s: float) -> tuple[Floats, Floats, Floats]:
+    """Count gaps above 0: (times of columns in s, bounds of rows in ms, counts as rows x columns)."""
     width_s = max(1.0, float(np.ceil(end_s / COLUMNS)))
     columns = max(1, int(np.ceil(end_s / width_s)))
-    most_ms = np.fmax.reduce(events.gap_ms, initial=0.0)
-    if not most_ms > 0:
-        return None
-    least_ms = min(float(np.min(piece.gap_ms, initial=np.inf, where=piece.gap_ms > 0)) for piece in events.pieces())
-    low, high = (np.floor(np.log10(gap_ms) * PER_DECADE) for gap_ms in (least_ms, most_ms))
+    least_ms = np.min(events.gap_ms, initial=np.inf, where=events.gap_ms > 0)
+    low, high = (np.floor(np.log10(gap_ms) * PER_DECADE) for gap_ms in (least_ms, np.fmax.reduce(events.gap_ms)))
     rows = int(high - low) + 1
     cells = np.zeros(rows * columns, dtype=np.int64)
     for piece in events.pieces():
@@ -35,10 +32,9 @@ def counts(events: Events, end_s: float) -> tuple[Floats, Floats, Floats] | None
 
 def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
     """Return the chart of the gaps of successful turns; None without gaps."""
-    counted = counts(run.events, run.end_s)
-    if counted is None:
+    if not (run.events.gap_ms > 0).any():
         return None
-    at_s, bounds, cells = counted
+    at_s, bounds, cells = counts(run.events, run.end_s)
     totals = cells.sum(axis=0)
     share = np.divide(cells, totals, out=np.zeros_like(cells), where=totals > 0)
     shade = np.log10(share, out=np.full(share.shape, np.nan), where=share > 0)

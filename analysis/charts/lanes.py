@@ -101,8 +101,7 @@ def packed(start_s: np.ndarray[Any, Any], end_s: np.ndarray[Any, Any]) -> np.nda
 
 
 def _ms(seconds: Column) -> list[int]:
-    milliseconds: list[int] = np.nan_to_num((seconds * 1e3).round(), nan=-1).astype(np.int64).tolist()
-    return milliseconds
+    return [int(value) for value in np.nan_to_num((seconds * 1e3).round(), nan=-1).tolist()]
 
 
 def _whole(rows: Frame, name: str) -> list[int | None]:

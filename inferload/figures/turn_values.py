@@ -1,6 +1,6 @@
 """Values of measures from the turn files, which are read part by part."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -27,53 +27,34 @@ class ExactValues:
     """
 
     def __init__(self, read: Read, by: Sequence[str] = ("class",)) -> None:
-        self._read = read
-        self._by = by
-        self._latest: dict[str, _Selectable] = {}
+        self._read, self._by = read, by
+        self._values: dict[str, Floats] = {}
+        self._codes: dict[tuple[str, str], npt.NDArray[Any]] = {}  # of the turn of each value, by measure and column
+        self._words: dict[str, dict[str | None, int]] = {}  # codes by column
 
     def of(self, name: str, column: str | None = None, word: str | None = None) -> Floats:
         """Return the values of a measure. `column`, `word`: of the turns with this word in this column."""
-        if name not in self._latest:
-            self._latest = {}  # free the previous values first
-            together = [name] if BY_KEY[name].by_event else PER_TURN
-            self._latest = _selectable(measured(self._read, together, self._by), together, self._by)
-            pa.default_memory_pool().release_unused()  # the C library keeps what their pieces took
-        selectable = self._latest[name]
-        return selectable.values if column is None else selectable.where(column, word)
+        if name not in self._values:
+            self._load([name] if BY_KEY[name].by_event else PER_TURN)
+        values = self._values[name]
+        if column is not None and [*self._words[column]] != [word]:
+            values = values[self._codes[name, column] == self._words[column].get(word, -1)]
+        return values
 
-
-class _Selectable(Struct, frozen=True):
-    """Values of one measure. `codes`: for each column, the code of the turn of each value. `words`: the codes."""
-
-    values: Floats
-    codes: Mapping[str, npt.NDArray[Any]]
-    words: Mapping[str, Mapping[str | None, int]]
-
-    def where(self, column: str, word: str | None) -> Floats:
-        code = self.words[column].get(word)
-        if code is None:
-            return np.zeros(0)
-        return self.values if len(self.words[column]) == 1 else self.values[self.codes[column] == code]
-
-
-def _selectable(
-    pieces: Iterable[tuple[pa.RecordBatch, list[tuple[Floats, Ints]]]], names: Sequence[str], by: Sequence[str]
-) -> dict[str, _Selectable]:
-    """Return the values of each measure. `pieces`: of `measured`."""
-    values = [[np.zeros(0)] for _ in names]
-    codes = [{column: [np.zeros(0, dtype=np.uint8)] for column in by} for _ in names]
-    words: dict[str, dict[str | None, int]] = {column: {} for column in by}
-    for turns, of_names in pieces:
-        of_turns = {column: coded(turns[column], words[column]) for column in by}
-        for number, (of_piece, row) in enumerate(of_names):
-            values[number].append(of_piece)
-            for column, code in of_turns.items():
-                codes[number][column].append(code[row])
-    found = {}
-    for name in names:  # the pieces of a measure are freed once they are joined
-        joined = {column: np.concatenate(parts) for column, parts in codes.pop(0).items()}
-        found[name] = _Selectable(np.concatenate(values.pop(0)), joined, words)
-    return found
+    def _load(self, names: Sequence[str]) -> None:
+        self._values, self._codes = {}, {}  # free the previous ones first
+        self._words = {column: {} for column in self._by}
+        values = {name: [np.zeros(0)] for name in names}
+        codes = {(name, column): [np.zeros(0, dtype=np.uint8)] for name in names for column in self._by}
+        for turns, of_names in measured(self._read, names, self._by):
+            of_turns = {column: coded(turns[column], words) for column, words in self._words.items()}
+            for name, (mine, row) in zip(names, of_names, strict=True):
+                values[name].append(mine)
+                for column, code in of_turns.items():
+                    codes[name, column].append(code[row])
+        self._values = {name: np.concatenate(values.pop(name)) for name in names}
+        self._codes = {key: np.concatenate(codes.pop(key)) for key in [*codes]}
+        pa.default_memory_pool().release_unused()  # the C library keeps what their pieces took
 
 
 def coded(column: pa.Array, words: dict[str | None, int]) -> npt.NDArray[Any]:
@@ -173,30 +154,21 @@ def values_by_turn(table: pa.Table, name: str) -> tuple[Floats, Ints]:
 
     A column that the table lacks counts as unknown.
     """
-    values, rows, before = [np.zeros(0)], [np.zeros(0, dtype=np.int64)], 0
-    for batch in _turn_batches(table, [name]):
-        of_batch, row = BY_KEY[name].values(batch)
-        values.append(of_batch)
-        rows.append(row + before)
-        before += len(batch)
-    return np.concatenate(values), np.concatenate(rows)
+    return BY_KEY[name].values(_turn_batch(table, [name]))
 
 
 def turn_columns(table: pa.Table, names: Sequence[str]) -> dict[str, Floats]:
     """Return measures with one value per turn as columns of a table, NaN if a turn has none."""
-    columns, before = {name: np.full(len(table), np.nan) for name in names}, 0
-    for batch in _turn_batches(table, names):
-        for name, column in columns.items():
-            values, rows = BY_KEY[name].values(batch)
-            column[rows + before] = values
-        before += len(batch)
+    columns, batch = {name: np.full(len(table), np.nan) for name in names}, _turn_batch(table, names)
+    for name, column in columns.items():
+        values, rows = BY_KEY[name].values(batch)
+        column[rows] = values
     return columns
 
 
-def _turn_batches(table: pa.Table, names: Sequence[str]) -> Iterator[TurnBatch]:
-    """Yield the columns of these measures; a column that the table lacks is unknown."""
-    columns = [*dict.fromkeys(("failure", *chain(*(BY_KEY[name].columns for name in names))))]
-    for column in columns:
-        if column not in table.column_names:
-            table = table.append_column(column, pa.nulls(len(table), SCHEMA.field(column).type))
-    return map(TurnBatch.of_columns, table.select(columns).to_batches())
+def _turn_batch(table: pa.Table, names: Sequence[str]) -> TurnBatch:
+    """Return the columns of these measures; a column that the table lacks is unknown."""
+    needed = dict.fromkeys(("failure", *chain(*(BY_KEY[name].columns for name in names))))
+    unknown = {name: pa.nulls(len(table), SCHEMA.field(name).type) for name in needed.keys() - set(table.column_names)}
+    columns = {name: unknown[name] if name in unknown else table[name].combine_chunks() for name in needed}
+    return TurnBatch.of_columns(pa.record_batch(columns))

@@ -101,16 +101,10 @@ def exact_block(values: npt.NDArray[np.float64]) -> Distribution:
     n = len(values)
     if n == 0:
         return NO_SAMPLES
-    if steady(n, max(QUANTILES.values())):  # no intervals, which have other ranks
-        ordered = np.partition(values, [rank(q, n) - 1 for q in QUANTILES.values()])
-    else:
-        ordered = np.sort(values)
+    places = [0, *(rank(q, n) - 1 for q in QUANTILES.values()), n - 1]  # intervals of few samples need others, too
+    ordered = np.partition(values, places) if steady(n, max(QUANTILES.values())) else np.sort(values)
     return _block(
-        n,
-        float(values.mean()),
-        lambda q: float(ordered[rank(q, n) - 1]),
-        float(values.min()),
-        float(values.max()),
+        n, float(values.mean()), lambda q: float(ordered[rank(q, n) - 1]), float(ordered[0]), float(ordered[-1])
     )
 
 
@@ -158,8 +152,7 @@ def _exact(counted: TallySet, values: Values | None) -> dict[str | None, _Latenc
         return {}
     tallies: dict[str | None, Tally] = {None: counted.total("measure")}
     tallies.update(counted.by_class("measure"))
-    exact = exact_blocks(tallies, values)
-    return {of: blocks for of, blocks in exact.items() if _complete(blocks, tallies[of])}
+    return {of: blocks for of, blocks in exact_blocks(tallies, values).items() if _complete(blocks, tallies[of])}
 
 
 def _complete(exact: _Latency, tally: Tally) -> bool:

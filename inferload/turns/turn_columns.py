@@ -82,18 +82,8 @@ SCHEMA = pa.schema([(column.name, column.type) for column in TURN_COLUMNS])
 
 _NUMBERS = (
     *INSTANTS,
-    "turn_index",
-    "connect_ns",
-    "round_trip_ns",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "client_delay_max_ns",
-    "attempts",
-    "max_tokens",
-    "step",
-    "status",
-    "final",
+    *("turn_index", "connect_ns", "round_trip_ns", "input_tokens", "output_tokens", "cached_tokens"),
+    *("client_delay_max_ns", "attempts", "max_tokens", "step", "status", "final"),
 )
 # Texts with few different values.
 WORDS = ("class", "worker", "phase", "target", "server", "model", "finish_reason", "failure", "pause")

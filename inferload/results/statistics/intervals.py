@@ -59,15 +59,14 @@ def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
     count = len(values)
     if not count or not 0 < q < 1:
         return None
-    limit = _ordered(values, rank(q, count))
+
+    def value_at(at: int) -> float:
+        values.partition(at - 1)  # faster than to sort all for a few ranks
+        return float(values[at - 1])
+
+    limit = value_at(rank(q, count))
     below = np.array([np.count_nonzero(part <= limit) for part in slices], dtype=np.float64)
-    return quantile_of_counts(below, _counts(slices), q, partial(_ordered, values))
-
-
-def _ordered(values: Floats, at: int) -> float:
-    """Return the value with this rank, from 1, of values that it reorders: faster than to sort them for a few ranks."""
-    values.partition(at - 1)
-    return float(values[at - 1])
+    return quantile_of_counts(below, _counts(slices), q, value_at)
 
 
 def quantile_of_counts(below: Floats, counts: Floats, q: float, value_at: Callable[[int], float]) -> Interval:

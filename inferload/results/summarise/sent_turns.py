@@ -13,19 +13,8 @@ from inferload.figures.turn_values import Read
 from inferload.turns.record import CANCELLED
 from inferload.workload.prefix_cache.sent import SentTurn
 
-_COLUMNS = (
-    "turn_id",
-    "session_id",
-    "worker",
-    "sent_ns",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "finish_reason",
-    "failure",
-    "target",
-    "model",
-)
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
+_COLUMNS = ("turn_id", "session_id", "worker", "sent_ns", *_TOKENS, "finish_reason", "failure", "target", "model")
 _FACTS = SentTurn.__struct_fields__
 _INDEX = re.compile(r"s(\d{1,18})(?!\d)")
 _AT_ONCE = 4096  # turns
@@ -71,9 +60,8 @@ def _facts(turns: pa.Table, starts_ns: Mapping[str, int]) -> pa.Table:
         "ended_itself": pc.is_in(turns["finish_reason"], pa.array(["stop", "tool_calls"])),
         "cancelled": pc.fill_null(pc.equal(turns["finish_reason"], CANCELLED), False),
         "goes_on": pc.is_null(turns["failure"]),
-        **{name: turns[name] for name in ("turn_id", "input_tokens", "output_tokens", "cached_tokens")},
-        "server": turns["target"].dictionary_encode(),
-        "model": turns["model"].dictionary_encode(),
+        **{name: turns[name] for name in ("turn_id", *_TOKENS)},
+        **{name: turns[column].dictionary_encode() for name, column in (("server", "target"), ("model", "model"))},
     }
     table = pa.table(facts)
     return table.filter(pc.and_(pc.is_valid(table["session"]), pc.is_valid(table["sent_ns"]))).unify_dictionaries()
