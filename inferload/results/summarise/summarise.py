@@ -231,6 +231,7 @@ def _growths(run: Counts, turns: Turns | None) -> list[Growth]:
     if turns is None or not run.plan.scenario.open_loop or _not_judged(run, turns):
         return []
     ends, begun_ns = Ends.of(turns.read, turns.shifts_ns(run.workers.workers)), run.course.windows[0].start_ns
+    pa.default_memory_pool().release_unused()  # the C library keeps what its pieces took
     growths = [
         growth_of_turns(ends, window, 0.0 if window.step else (window.start_ns - begun_ns) / NS_PER_S)
         for window in run.stepped
