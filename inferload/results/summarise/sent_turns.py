@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 
@@ -45,7 +44,7 @@ def sessions(read: Read, starts_ns: Mapping[str, int]) -> Iterator[tuple[int, Ma
     firsts = starts[np.flatnonzero(np.diff(starts // _AT_ONCE, prepend=-1))]
     for start, end in pairwise((*firsts.tolist(), len(order))):
         rows = turns.take(pa.array(order[start:end]))
-        columns = (_values(rows[name].combine_chunks()) for name in ("session", "turn_id", *_FACTS))
+        columns = (rows[name].to_pylist() for name in ("session", "turn_id", *_FACTS))
         for index, mine in groupby(zip(*columns, strict=True), itemgetter(0)):
             yield index, {turn_id: SentTurn(*facts) for _index, turn_id, *facts in mine}
 
@@ -60,16 +59,8 @@ def _facts(turns: pa.Table, starts_ns: Mapping[str, int]) -> pa.Table:
         "ended_itself": pc.is_in(turns["finish_reason"], pa.array(["stop", "tool_calls"])),
         "cancelled": pc.fill_null(pc.equal(turns["finish_reason"], CANCELLED), False),
         "goes_on": pc.is_null(turns["failure"]),
-        **{name: turns[name] for name in ("turn_id", *_TOKENS)},
-        **{name: turns[column].dictionary_encode() for name, column in (("server", "target"), ("model", "model"))},
+        **{name: turns[name] for name in ("turn_id", "model", *_TOKENS)},
+        "server": turns["target"],
     }
     table = pa.table(facts)
-    return table.filter(pc.and_(pc.is_valid(table["session"]), pc.is_valid(table["sent_ns"]))).unify_dictionaries()
-
-
-def _values(column: pa.Array) -> list[Any]:
-    """Return the values of a column; equal texts of a dictionary are one object."""
-    if not pa.types.is_dictionary(column.type):
-        return list(column.to_pylist())
-    texts = [*column.dictionary.to_pylist(), None]
-    return [texts[code] for code in column.indices.fill_null(-1).to_pylist()]
+    return table.filter(pc.and_(pc.is_valid(table["session"]), pc.is_valid(table["sent_ns"])))
