@@ -119,7 +119,6 @@ class PlayedClient:
             request_id=request.turn_id,
             failure=failure,
             status=200,
-            final=True,
         )
         self._on_turn(TurnResult(record, "", ""))
 
@@ -206,7 +205,7 @@ class PlayedRun(worker_run.WorkerRun):
             tallies.session_completed(phase, class_name)
             session = f"s{number}"
             self.turns.send(
-                TurnRequest(b"", f"{session}/0", session, 0, class_name, phase, due_ns, PLAYED_TOKENS, final=True),
+                TurnRequest(b"", f"{session}/0", session, 0, class_name, phase, due_ns, PLAYED_TOKENS),
                 number,
             )
 

@@ -68,10 +68,11 @@ class ProgressLine:
 
 @dataclass(slots=True)
 class Watched:
-    """The master's run: instants (s), peak memory, lines of the progress file."""
+    """The master's run: instants (s), CPU time with its report, peak memory, lines of the progress file."""
 
     started_s: float
     ended_s: float = 0.0
+    cpu_s: float = 0.0
     peak_mb: float = 0.0
     lines: list[ProgressLine] = field(default_factory=list)
 
@@ -86,6 +87,7 @@ class FleetResult:
     ready_s: float
     lag_s: float
     end_s: float
+    end_cpu_s: float
     turns: int
     lost: tuple[str, ...]
 
@@ -101,6 +103,7 @@ class FleetResult:
             ("CPU time of the master, with the turn records, s", f"{self.cpu_s:.1f}", ""),
             ("age of the newest figures, worst, s", f"{self.lag_s:.1f}", f"{LAG_S:g}"),
             ("from the end of the load to that of the process, s", f"{self.end_s:.1f}", f"{END_S:g}"),
+            ("CPU time from the end of the load, with the report, s", f"{self.end_cpu_s:.1f}", ""),
             ("from the start to the load, s", f"{self.ready_s:.1f}", ""),
             ("peak memory of the master, MB", f"{self.peak_mb:.0f}", ""),
             ("turns", f"{self.turns}", ""),
@@ -156,14 +159,8 @@ def measured(fleet: Fleet, folder: Path, host: str) -> FleetResult:
 
 def _master(fleet: Fleet, folder: Path, host: str, port: int) -> list[str]:
     command = [sys.executable, "-m", "locust", "-f", str(_LOCUSTFILE), "--headless", "--master", "--host", host]
-    command += [
-        "--master-bind-host",
-        "127.0.0.1",
-        "--master-bind-port",
-        str(port),
-        "--expect-workers",
-        str(fleet.workers),
-    ]
+    command += ["--master-bind-host", "127.0.0.1", "--master-bind-port", str(port)]
+    command += ["--expect-workers", str(fleet.workers)]
     command += ["--token-file", str(folder / "token"), "--scenario", str(folder / "scenario.yaml")]
     command += ["--run-dir", str(folder / "run"), "--progress-file", str(folder / "progress"), "--metrics-url", "none"]
     return command
@@ -222,7 +219,7 @@ def _player(fleet: Fleet, folder: Path, port: int, number: int) -> Iterator[subp
 
 def _watch(master: subprocess.Popen[bytes], progress: Path, watched: Watched) -> None:
     """Watch the master until its end."""
-    process, known = psutil.Process(master.pid), 0
+    process, known, before = psutil.Process(master.pid), 0, os.times()
     while master.poll() is None:
         with suppress(psutil.Error, OSError, LookupError):  # at its end
             cpu = process.cpu_times()
@@ -233,7 +230,8 @@ def _watch(master: subprocess.Popen[bytes], progress: Path, watched: Watched) ->
                 watched.lines.append(ProgressLine(time.monotonic(), cpu.user + cpu.system, json.loads(line)))
             known = len(lines)
         time.sleep(_LOOK_S)
-    watched.ended_s = time.monotonic()
+    watched.ended_s, after = time.monotonic(), os.times()
+    watched.cpu_s = sum(after[2:4]) - sum(before[2:4])  # of children that have ended: the master, and its own
 
 
 def _result(fleet: Fleet, run_dir: Path, watched: Watched, begun: int) -> FleetResult:
@@ -251,6 +249,7 @@ def _result(fleet: Fleet, run_dir: Path, watched: Watched, begun: int) -> FleetR
         ready_s=first.read_s - watched.started_s,
         lag_s=max(ages_s),
         end_s=watched.ended_s - last.read_s,
+        end_cpu_s=watched.cpu_s - last.cpu_s,
         turns=begun,
         lost=tuple(_lost(summary, run_dir, begun)),
     )
@@ -258,15 +257,12 @@ def _result(fleet: Fleet, run_dir: Path, watched: Watched, begun: int) -> FleetR
 
 def _lost(summary: dict[str, Any], run_dir: Path, begun: int) -> Iterator[str]:
     """Yield a sentence for each count that differs from the number of turns that were played."""
-    phases = summary["turns"]["by_phase"]
+    phases, files = summary["turns"]["by_phase"], (run_dir / "turns").glob("*.parquet")
     counts = {
         "turns sent": (phases["all"]["sent"], begun),
         "turns that ended well": (phases["all"]["ok"], begun),
         "turn records": (summary["turn_records"]["at_hand"], begun),
-        "rows of the turn files": (
-            sum(pq.read_metadata(file).num_rows for file in (run_dir / "turns").glob("*.parquet")),
-            begun,
-        ),
+        "rows of the turn files": (sum(pq.read_metadata(file).num_rows for file in files), begun),
         "sessions of the measure phase": (summary["sessions"]["completed"], phases["measure"]["sent"]),
     }
     yield from (f"{name}: {count} of {known}" for name, (count, known) in counts.items() if count != known)

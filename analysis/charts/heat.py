@@ -6,31 +6,35 @@ from inferload.figures.turn_figures import ITL
 
 from ..data.frame import Floats
 from ..data.frames import PhaseSpan, RunFrames
+from ..data.turn_frames import Events
 from .chart import HEAT, Picture, decades, instant_line, layout, title
 
 COLUMNS, PER_DECADE = 240, 16
 
 
-def counts(at_s: Floats, gap_ms: Floats, end_s: float) -> tuple[Floats, Floats, Floats]:
+def counts(events: Events, end_s: float) -> tuple[Floats, Floats, Floats]:
     """Count gaps above 0: (times of columns in s, bounds of rows in ms, counts as rows x columns)."""
     width_s = max(1.0, float(np.ceil(end_s / COLUMNS)))
     columns = max(1, int(np.ceil(end_s / width_s)))
-    low, high = np.floor(np.log10(gap_ms.min()) * PER_DECADE), np.floor(np.log10(gap_ms.max()) * PER_DECADE)
+    least_ms = np.min(events.gap_ms, initial=np.inf, where=events.gap_ms > 0)
+    low, high = (np.floor(np.log10(gap_ms) * PER_DECADE) for gap_ms in (least_ms, np.fmax.reduce(events.gap_ms)))
     rows = int(high - low) + 1
-    row = (np.floor(np.log10(gap_ms) * PER_DECADE) - low).astype(np.int64)
-    column = np.clip(at_s // width_s, 0, columns - 1).astype(np.int64)
-    cells = np.bincount(row * columns + column, minlength=rows * columns).reshape(rows, columns)
+    cells = np.zeros(rows * columns, dtype=np.int64)
+    for piece in events.pieces():
+        known = piece.gap_ms > 0
+        row = (np.floor(np.log10(piece.gap_ms[known]) * PER_DECADE) - low).astype(np.int64)
+        column = np.clip(piece.at_s[known] // width_s, 0, columns - 1).astype(np.int64)
+        cells += np.bincount(row * columns + column, minlength=rows * columns)
     bounds = 10.0 ** ((low + np.arange(rows + 1)) / PER_DECADE)
     columns_s = np.asarray((np.arange(columns) + 0.5) * width_s, dtype=np.float64)
-    return columns_s, np.asarray(bounds, dtype=np.float64), cells.astype(np.float64)
+    return columns_s, np.asarray(bounds, dtype=np.float64), cells.reshape(rows, columns).astype(np.float64)
 
 
 def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
     """Return the chart of the gaps of successful turns; None without gaps."""
-    known = run.events.gap_ms > 0
-    if not known.any():
+    if not (run.events.gap_ms > 0).any():
         return None
-    at_s, bounds, cells = counts(run.events.at_s[known], run.events.gap_ms[known], run.end_s)
+    at_s, bounds, cells = counts(run.events, run.end_s)
     totals = cells.sum(axis=0)
     share = np.divide(cells, totals, out=np.zeros_like(cells), where=totals > 0)
     shade = np.log10(share, out=np.full(share.shape, np.nan), where=share > 0)

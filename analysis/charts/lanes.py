@@ -6,6 +6,7 @@ number of omitted minutes, which `--minute` selects.
 
 import heapq
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -100,11 +101,11 @@ def packed(start_s: np.ndarray[Any, Any], end_s: np.ndarray[Any, Any]) -> np.nda
 
 
 def _ms(seconds: Column) -> list[int]:
-    return [int(value) for value in np.nan_to_num((seconds * 1e3).round(), nan=-1)]
+    return [int(value) for value in np.nan_to_num((seconds * 1e3).round(), nan=-1).tolist()]
 
 
 def _whole(rows: Frame, name: str) -> list[int | None]:
-    return [None if np.isnan(value) else int(value) for value in rows[name]] if name in rows else []
+    return [None if isnan(value) else int(value) for value in rows[name].tolist()] if name in rows else []
 
 
 def picture(minutes: Lanes) -> Picture:

@@ -6,6 +6,9 @@ from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+
+from inferload.figures.turn_values import coded
 
 Column = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -97,6 +100,6 @@ def last_known(column: Floats) -> Floats:
 def rows_by_text(column: Column) -> dict[str | None, npt.NDArray[np.int64]]:
     """Return the rows of each text of a column, by text; those of None, if any, come last."""
     codes: dict[str | None, int] = {}
-    code = np.array([codes.setdefault(text, len(codes)) for text in column], dtype=np.int64)
+    code = coded(pa.array(column, pa.string()), codes)
     rows = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code, minlength=len(codes)))[:-1])
     return {text: rows[codes[text]] for text in sorted(codes, key=lambda text: (text is None, text or ""))}

@@ -121,7 +121,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class RunFrames:
-    """Frames of one run. `turns`: one row per turn with INSTANTS as `<name>_s` and MEASURES; `events`: in time order.
+    """Frames of one run. `turns`: one row per turn with INSTANTS as `<name>_s` and PER_TURN; `events`: in time order.
 
     `users`: t_s, users. `sample`: the turns that `turns` and `events` hold; None: all. `batches`, `event_batches` and `workers`
     are of all turns in any case.
@@ -155,9 +155,9 @@ class RunFrames:
             yield self.turns
 
     def event_batches(self) -> Iterator[Events]:
-        """Yield the events of all turns, in no order of time."""
+        """Yield the events of all turns, in no order of time, as many at once as a cache of the processor holds."""
         if self.sample is None:
-            yield self.events
+            yield from self.events.pieces()
         else:
             yield from (turn_events(table, shift_ns) for table, shift_ns in self.sample.tables(EVENT_COLUMNS))
 
@@ -285,6 +285,7 @@ def _turns(files: Iterable[ClockedFile], every: int, notes: list[str]) -> tuple[
         notes.append("no turn records are in the run directory")
     turns = concat(frames) if frames else empty_turns()
     frames.clear()
+    pa.default_memory_pool().release_unused()  # the C library keeps what they took
     return turns, in_time_order(events), readable
 
 

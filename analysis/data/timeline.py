@@ -118,14 +118,11 @@ def _client(frames: RunFrames, seconds: int) -> dict[str, Floats]:
         names = (*CLIENT_COUNTS, "output_tok", *(f"{figure.key}_{q}" for figure in HEADLINES for q, _ in QUANTILES))
         return {name: np.full(seconds, np.nan) for name in names}
     columns = _counts(frames, seconds) | {"output_tok": _output_tokens(frames, seconds)}
-    answered = turns[turns["ok"]]
-    gaps = ~np.isnan(events.gap_ms)
     for figure in HEADLINES:
-        at_s, values = (
-            (events.at_s[gaps], events.gap_ms[gaps])
-            if figure.by_event
-            else (answered[figure.ends.replace("_ns", "_s")], answered[figure.key])
-        )
+        if figure.by_event:
+            at_s, values = events.at_s, events.gap_ms
+        else:
+            at_s, values = (turns[name][turns["ok"]] for name in (figure.ends.replace("_ns", "_s"), figure.key))
         columns_of = quantiles_by_second(at_s, values, tuple(q for _, q in QUANTILES), seconds)
         columns |= {f"{figure.key}_{label}": column for (label, _), column in zip(QUANTILES, columns_of, strict=True)}
     until_s = frames.turns_until_s
@@ -191,9 +188,10 @@ def quantiles_by_second(at_s: Floats, values: Floats, quantiles: tuple[float, ..
     results = [np.full(seconds, np.nan) for _ in quantiles]
     for second in np.flatnonzero(counts):
         count = int(counts[second])
-        ordered = np.sort(values[ends[second] - count : ends[second]])
-        for result, q in zip(results, quantiles, strict=True):
-            result[second] = ordered[max(1, int(np.ceil(q * count))) - 1]
+        ranks = [max(1, int(np.ceil(q * count))) - 1 for q in quantiles]
+        ordered = np.partition(values[ends[second] - count : ends[second]], ranks)
+        for result, rank in zip(results, ranks, strict=True):
+            result[second] = ordered[rank]
     return results
 
 

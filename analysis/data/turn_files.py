@@ -18,7 +18,7 @@ from inferload.base.errors import UsageError
 from inferload.results.documents.manifest_document import Manifest
 from inferload.turns.open_files import TurnFile, TurnFiles
 
-# A run with more is read as a sample of its sessions. The report of 10 million events needs about 1.3 GB.
+# A run with more is read as a sample of its sessions. The report of 10 million events needs about 0.6 GB.
 MOST_TURNS = 250_000
 MOST_EVENTS = 10_000_000
 SESSION_OF_TASKS = "t"  # beginning of its id; "s" is that of a session of a scenario

@@ -1,6 +1,6 @@
 """Tables of turns as frames, and their output events as flat arrays, on the clock of the run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from inferload.figures.turn_figures import BY_KEY, ITL, TURN_FIGURES
+from inferload.figures.turn_figures import BY_KEY, ITL, PER_TURN
 from inferload.figures.turn_values import turn_columns, values_by_turn
 
 from .frame import Column, Floats, Frame, known, rows_by_text
@@ -17,17 +17,18 @@ from .frame import Column, Floats, Frame, known, rows_by_text
 NS_PER_S = 1_000_000_000
 
 INSTANTS = ("planned", "sent", "written", "first_event", "first", "first_visible", "last", "closed")
-MEASURES = tuple(figure.key for figure in TURN_FIGURES if not figure.by_event)
 LONGEST_GAP = "longest_gap_ms"
 _SECONDS = {f"{name}_s": f"{name}_ns" for name in INSTANTS}
 EVENT_COLUMNS = ("sent_ns", "event_ns", "event_tokens", "output_tokens", "failure")
 _WORDS = ("turn_id", "session_id", "turn_index", "worker", "class", "phase", "failure", "finish_reason")
 _PLAIN = (*_WORDS, "target", "input_tokens", "output_tokens", "cached_tokens", "attempts")
 
+_AT_ONCE = 65_536  # events
+
 # Columns of a turn file without which it is left out, and all columns that are read.
 NEEDED = (*_SECONDS.values(), "event_ns", "event_tokens", *_WORDS, "output_tokens")
-COLUMNS = tuple(dict.fromkeys((*NEEDED, *_PLAIN, "server", *chain(*(BY_KEY[name].columns for name in MEASURES)))))
-ALL = (*_PLAIN, *_SECONDS, *MEASURES, LONGEST_GAP, "ok")
+COLUMNS = tuple(dict.fromkeys((*NEEDED, *_PLAIN, "server", *chain(*(BY_KEY[name].columns for name in PER_TURN)))))
+ALL = (*_PLAIN, *_SECONDS, *PER_TURN, LONGEST_GAP, "ok")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ class Events:
         low, high = np.searchsorted(self.at_s, (start_s, end_s))
         return self.where(slice(low, high))
 
+    def pieces(self) -> Iterator["Events"]:
+        """Yield the events in parts that a cache of the processor holds: views, not copies."""
+        return (self.where(slice(first, first + _AT_ONCE)) for first in range(0, len(self.at_s), _AT_ONCE))
+
     def where(self, chosen: slice | npt.NDArray[np.bool_]) -> "Events":
         """Return the events of a slice or mask."""
         return Events(self.at_s[chosen], self.tokens[chosen], self.gap_ms[chosen], self.turn[chosen])
@@ -56,7 +61,7 @@ def sources(columns: Iterable[str]) -> tuple[str, ...]:
     """Return the columns of a turn file that these columns of a frame need."""
     needed: list[str] = []
     for name in columns:
-        if name in MEASURES:
+        if name in PER_TURN:
             needed += [*BY_KEY[name].columns, "failure"]
         elif name == LONGEST_GAP:
             needed += ["event_ns", "failure"]
@@ -70,7 +75,7 @@ def turn_frame(table: pa.Table, shift_ns: int, columns: Sequence[str] = ALL) -> 
     """Return columns of a table as a frame, without those that the table lacks."""
     columns = tuple(dict.fromkeys(columns))
     frame = {name: _column(table[name]) for name in columns if name in _PLAIN and name in table.column_names}
-    if "target" in frame and "server" in table.column_names:
+    if "target" in frame and "server" in table.column_names and table["server"].null_count < len(table):
         frame["target"] = _answered_by(_column(table["server"]), frame["target"])
     for name in columns:
         if name in _SECONDS:
@@ -79,7 +84,7 @@ def turn_frame(table: pa.Table, shift_ns: int, columns: Sequence[str] = ALL) -> 
         frame["ok"] = table["failure"].is_null().to_numpy()
     if LONGEST_GAP in columns:
         frame[LONGEST_GAP] = _longest_gaps(table)
-    return Frame(frame | turn_columns(table, [name for name in columns if name in MEASURES]))
+    return Frame(frame | turn_columns(table, [name for name in columns if name in PER_TURN]))
 
 
 def _column(values: pa.ChunkedArray) -> Column:

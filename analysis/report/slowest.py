@@ -32,8 +32,9 @@ def table(run: RunFrames) -> Table | None:
     for turns in run.batches(*_NEEDED):
         if "phase" not in turns:
             continue
-        chosen = turns[turns["ok"] & (turns["phase"] == "measure") & known(turns[E2E_PLANNED.key])]
-        so_far = concat([slowest, chosen]) if len(slowest) else chosen
+        chosen = np.flatnonzero(turns["ok"] & (turns["phase"] == "measure") & known(turns[E2E_PLANNED.key]))
+        longest = turns[chosen[np.argsort(-turns[E2E_PLANNED.key][chosen], kind="stable")[:SHOWN]]]
+        so_far = concat([slowest, longest]) if len(slowest) else longest
         slowest = so_far[np.argsort(-so_far[E2E_PLANNED.key], kind="stable")[:SHOWN]]
     if not len(slowest):
         return None

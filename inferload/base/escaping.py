@@ -32,7 +32,7 @@ def encodable(text: str) -> str:
 
 def escaped_lines(text: str) -> str:
     """Escape a text as `escaped` does, but leave line feeds and tabs."""
-    return _IN_LINES.sub(_code, text)
+    return text if text.isprintable() else _IN_LINES.sub(_code, text)  # which takes 70 ns per character
 
 
 def indented(text: str) -> str:

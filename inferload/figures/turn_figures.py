@@ -303,6 +303,7 @@ LAG, CONNECT, UPLOAD = (BY_KEY[key] for key in ("lag_ms", "connect_ms", "upload_
 ROUND_TRIP = BY_KEY["round_trip_ms"]
 TTFT_PLANNED, E2E_PLANNED = BY_KEY["ttft_planned_ms"], BY_KEY["e2e_planned_ms"]
 FIRST_EVENT, ITL_BY_TOKEN = BY_KEY["first_event_ms"], BY_KEY["itl_token_ms"]
+PER_TURN = tuple(figure.key for figure in TURN_FIGURES if not figure.by_event)
 HEADLINES = tuple(figure for figure in TURN_FIGURES if figure.headline)
 BRIEF = tuple(figure for figure in TURN_FIGURES if figure.brief)
 OF_TURN = tuple(figure for figure in TURN_FIGURES if figure.of_turn)

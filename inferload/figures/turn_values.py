@@ -1,6 +1,7 @@
 """Values of measures from the turn files, which are read part by part."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from msgspec import Struct
 
 from inferload.base.arrow import pa, pc
 from inferload.figures.turn_batch import Floats, Ints, TurnBatch
-from inferload.figures.turn_figures import BY_KEY
+from inferload.figures.turn_figures import BY_KEY, PER_TURN
 from inferload.turns.turn_columns import SCHEMA
 
 _AT_ONCE = 4096  # turns: temporary arrays are a multiple of their events
@@ -21,44 +22,39 @@ Read = Callable[[Sequence[str]], Iterable[pa.Table]]
 class ExactValues:
     """Values of measures over the turns of the measure phase that ended well, in the order of the turns.
 
-    One measure is in memory at a time, so ask for all selections of a measure in a row. `by`: columns to select by.
+    In memory are those with one value per turn, or one with values per event: ask for these one after another, and for all
+    selections of each in a row. `by`: columns to select by.
     """
 
     def __init__(self, read: Read, by: Sequence[str] = ("class",)) -> None:
-        self._read = read
-        self._by = by
-        self._latest: tuple[str, _Selectable] | None = None
+        self._read, self._by = read, by
+        self._values: dict[str, Floats] = {}
+        self._codes: dict[tuple[str, str], npt.NDArray[Any]] = {}  # of the turn of each value, by measure and column
+        self._words: dict[str, dict[str | None, int]] = {}  # codes by column
 
     def of(self, name: str, column: str | None = None, word: str | None = None) -> Floats:
         """Return the values of a measure. `column`, `word`: of the turns with this word in this column."""
-        if self._latest is None or self._latest[0] != name:
-            self._latest = None  # free the previous values first
-            self._latest = name, _Selectable.of(measured(self._read, name, self._by), self._by)
-        selectable = self._latest[1]
-        return selectable.values if column is None else selectable.where(column, word)
+        if name not in self._values:
+            self._load([name] if BY_KEY[name].by_event else PER_TURN)
+        values = self._values[name]
+        if column is not None and [*self._words[column]] != [word]:
+            values = values[self._codes[name, column] == self._words[column].get(word, -1)]
+        return values
 
-
-class _Selectable(Struct, frozen=True):
-    """Values of one measure. `codes`: for each column, the code of the turn of each value. `words`: the codes."""
-
-    values: Floats
-    codes: Mapping[str, Ints]
-    words: Mapping[str, Mapping[str | None, int]]
-
-    @classmethod
-    def of(cls, pieces: Iterable[tuple[pa.RecordBatch, Floats, Ints]], by: Sequence[str]) -> "_Selectable":
-        values = [np.zeros(0)]
-        codes = {column: [np.zeros(0, dtype=np.uint8)] for column in by}
-        words: dict[str, dict[str | None, int]] = {column: {} for column in by}
-        for turns, of_piece, row in pieces:
-            values.append(of_piece)
-            for column in by:
-                codes[column].append(coded(turns[column], words[column])[row])
-        return cls(np.concatenate(values), {name: np.concatenate(parts) for name, parts in codes.items()}, words)
-
-    def where(self, column: str, word: str | None) -> Floats:
-        code = self.words[column].get(word)
-        return np.zeros(0) if code is None else self.values[self.codes[column] == code]
+    def _load(self, names: Sequence[str]) -> None:
+        self._values, self._codes = {}, {}  # free the previous ones first
+        self._words = {column: {} for column in self._by}
+        values = {name: [np.zeros(0)] for name in names}
+        codes = {(name, column): [np.zeros(0, dtype=np.uint8)] for name in names for column in self._by}
+        for turns, of_names in measured(self._read, names, self._by):
+            of_turns = {column: coded(turns[column], words) for column, words in self._words.items()}
+            for name, (mine, row) in zip(names, of_names, strict=True):
+                values[name].append(mine)
+                for column, code in of_turns.items():
+                    codes[name, column].append(code[row])
+        self._values = {name: np.concatenate(values.pop(name)) for name in names}
+        self._codes = {key: np.concatenate(codes.pop(key)) for key in [*codes]}
+        pa.default_memory_pool().release_unused()  # the C library keeps what their pieces took
 
 
 def coded(column: pa.Array, words: dict[str | None, int]) -> npt.NDArray[Any]:
@@ -71,15 +67,16 @@ def coded(column: pa.Array, words: dict[str | None, int]) -> npt.NDArray[Any]:
 
 
 def measured(
-    read: Read, name: str, more: Sequence[str] = (), class_name: str | None = None
-) -> Iterator[tuple[pa.RecordBatch, Floats, Ints]]:
-    """Yield the turns of the measure phase that ended well, with the values of a measure and the row of each.
+    read: Read, names: Sequence[str], more: Sequence[str] = (), class_name: str | None = None
+) -> Iterator[tuple[pa.RecordBatch, list[tuple[Floats, Ints]]]]:
+    """Yield the turns of the measure phase that ended well, with the values of each measure and the row of each value.
 
-    `more`: columns of the batches beside those of the measure. `class_name`: of one class; None: of all.
+    `more`: columns of the batches beside those of the measures. `class_name`: of one class; None: of all.
     """
-    figure = BY_KEY[name]
-    for turns in _ended_well(read, (*figure.columns, *more), class_name):
-        yield turns, *figure.values(TurnBatch.of_columns(turns))
+    figures = [BY_KEY[name] for name in names]
+    for turns in _ended_well(read, (*chain(*(figure.columns for figure in figures)), *more), class_name):
+        batch = TurnBatch.of_columns(turns)
+        yield turns, [figure.values(batch) for figure in figures]
 
 
 def _ended_well(read: Read, columns: Sequence[str], class_name: str | None) -> Iterator[pa.RecordBatch]:
@@ -99,13 +96,11 @@ def batched_values(read: Read, name: str, batches: int, class_name: str | None =
     """
     if name not in BY_KEY:
         return []
-    values, at = [np.zeros(0)], [np.zeros(0, dtype=np.uint8)]
-    for of_turns, batch in _numbered(read, name, batches, class_name):
-        values.append(of_turns)
-        at.append(batch)
-    number = np.concatenate(at)
-    ordered = np.concatenate(values)[np.argsort(number, kind="stable")]
-    return np.split(ordered, np.cumsum(np.bincount(number, minlength=batches))[:-1])
+    pieces = [[np.zeros(0)] * batches]
+    for values, batch in _numbered(read, name, batches, class_name):
+        ends = np.cumsum(np.bincount(batch, minlength=batches))
+        pieces.append(np.split(values[np.argsort(batch, kind="stable")], ends[:-1]))
+    return [np.concatenate(of_batch) for of_batch in zip(*pieces, strict=True)]
 
 
 class BatchSums(Struct, frozen=True):
@@ -136,7 +131,7 @@ def _numbered(
     workers: dict[str | None, int] = {}
     low_ns, high_ns = _planned_ns(read, class_name, workers)
     length_ns = np.maximum(1, high_ns - low_ns)
-    for turns, values, row in measured(read, name, ("planned_ns", "worker"), class_name):
+    for turns, ((values, row),) in measured(read, [name], ("planned_ns", "worker"), class_name):
         worker = coded(turns["worker"], workers)
         batch = (turns["planned_ns"].to_numpy() - low_ns[worker]) * batches // length_ns[worker]
         yield values, np.minimum(batches - 1, batch).astype(np.min_scalar_type(batches))[row]
@@ -159,25 +154,21 @@ def values_by_turn(table: pa.Table, name: str) -> tuple[Floats, Ints]:
 
     A column that the table lacks counts as unknown.
     """
-    figure = BY_KEY[name]
-    columns = ("failure", *figure.columns)
-    values, rows, before = [np.zeros(0)], [np.zeros(0, dtype=np.int64)], 0
-    for column in columns:
-        if column not in table.column_names:
-            table = table.append_column(column, pa.nulls(len(table), SCHEMA.field(column).type))
-    for part in table.select(columns).to_batches():
-        of_part, row = figure.values(TurnBatch.of_columns(part))
-        values.append(of_part)
-        rows.append(row + before)
-        before += part.num_rows
-    return np.concatenate(values), np.concatenate(rows)
+    return BY_KEY[name].values(_turn_batch(table, [name]))
 
 
-def turn_columns(table: pa.Table, names: Iterable[str]) -> dict[str, Floats]:
+def turn_columns(table: pa.Table, names: Sequence[str]) -> dict[str, Floats]:
     """Return measures with one value per turn as columns of a table, NaN if a turn has none."""
-    columns = {}
-    for name in names:
-        values, rows = values_by_turn(table, name)
-        columns[name] = np.full(len(table), np.nan)
-        columns[name][rows] = values
+    columns, batch = {name: np.full(len(table), np.nan) for name in names}, _turn_batch(table, names)
+    for name, column in columns.items():
+        values, rows = BY_KEY[name].values(batch)
+        column[rows] = values
     return columns
+
+
+def _turn_batch(table: pa.Table, names: Sequence[str]) -> TurnBatch:
+    """Return the columns of these measures; a column that the table lacks is unknown."""
+    needed = dict.fromkeys(("failure", *chain(*(BY_KEY[name].columns for name in names))))
+    unknown = {name: pa.nulls(len(table), SCHEMA.field(name).type) for name in needed.keys() - set(table.column_names)}
+    columns = {name: unknown[name] if name in unknown else table[name].combine_chunks() for name in needed}
+    return TurnBatch.of_columns(pa.record_batch(columns))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from inferload.figures.client_figures import BY_KEY as OF_CLIENT
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import rates
-from inferload.figures.turn_figures import TURN_FIGURES
+from inferload.figures.turn_figures import BY_KEY, TURN_FIGURES
 from inferload.results import readers
 from inferload.results.documents.figures_document import (
     NO_SAMPLES,
@@ -50,6 +50,7 @@ from inferload.turns.tally import Tally, TallySet
 
 _LATENCIES = tuple(figure.key for figure in TURN_FIGURES)
 Floats = npt.NDArray[np.float64]
+_Of = TypeVar("_Of", bound=Hashable)
 _Latency = Mapping[str, Distribution]  # by measure
 
 
@@ -100,10 +101,24 @@ def exact_block(values: npt.NDArray[np.float64]) -> Distribution:
     n = len(values)
     if n == 0:
         return NO_SAMPLES
-    ordered = np.sort(values)
+    places = [0, *(rank(q, n) - 1 for q in QUANTILES.values()), n - 1]  # intervals of few samples need others, too
+    ordered = np.partition(values, places) if steady(n, max(QUANTILES.values())) else np.sort(values)
     return _block(
         n, float(values.mean()), lambda q: float(ordered[rank(q, n) - 1]), float(ordered[0]), float(ordered[-1])
     )
+
+
+def exact_blocks(selections: Iterable[_Of], values: Callable[[str, _Of], Floats]) -> dict[_Of, dict[str, Distribution]]:
+    """Return the exact latencies of selections of turns. `values`: of a measure and a selection."""
+    blocks = {of: dict.fromkeys(_LATENCIES, NO_SAMPLES) for of in selections}
+    for name in sorted(_LATENCIES, key=lambda name: BY_KEY[name].by_event):  # those with one value per turn together
+        latest, block = None, NO_SAMPLES
+        for of, latencies in blocks.items():
+            mine = values(name, of)
+            if mine is not latest:  # the only class has the values of all
+                latest, block = mine, exact_block(mine)
+            latencies[name] = block
+    return blocks
 
 
 def _block(
@@ -132,19 +147,12 @@ def _tidy(value: float | None) -> float | None:
 
 
 def _exact(counted: TallySet, values: Values | None) -> dict[str | None, _Latency]:
-    """Return the exact latencies of each class, and of all (None), if there are as many values as the tallies counted.
-
-    Measure by measure, so that the values of one are in memory at a time.
-    """
+    """Return the exact latencies of each class, and of all (None), if there are as many values as the tallies counted."""
     if values is None:
         return {}
     tallies: dict[str | None, Tally] = {None: counted.total("measure")}
     tallies.update(counted.by_class("measure"))
-    exact: dict[str | None, dict[str, Distribution]] = {of: {} for of in tallies}
-    for name in _LATENCIES:
-        for of, blocks in exact.items():
-            blocks[name] = exact_block(values(name, of))
-    return {of: blocks for of, blocks in exact.items() if _complete(blocks, tallies[of])}
+    return {of: blocks for of, blocks in exact_blocks(tallies, values).items() if _complete(blocks, tallies[of])}
 
 
 def _complete(exact: _Latency, tally: Tally) -> bool:

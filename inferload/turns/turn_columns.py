@@ -82,23 +82,14 @@ SCHEMA = pa.schema([(column.name, column.type) for column in TURN_COLUMNS])
 
 _NUMBERS = (
     *INSTANTS,
-    "turn_index",
-    "connect_ns",
-    "round_trip_ns",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "client_delay_max_ns",
-    "attempts",
-    "max_tokens",
-    "step",
-    "status",
-    "final",
+    *("turn_index", "connect_ns", "round_trip_ns", "input_tokens", "output_tokens", "cached_tokens"),
+    *("client_delay_max_ns", "attempts", "max_tokens", "step", "status", "final"),
 )
-_WORDS = ("class", "worker", "phase", "target", "server", "model", "finish_reason", "failure", "pause")
+# Texts with few different values.
+WORDS = ("class", "worker", "phase", "target", "server", "model", "finish_reason", "failure", "pause")
 _numbers_of = attrgetter(*_NUMBERS)
 _figures_of = attrgetter(*SERVER_TIMES)
-_words_of = attrgetter("class_name", *_WORDS[1:])
+_words_of = attrgetter("class_name", *WORDS[1:])
 _IDS = tuple(map(attrgetter, ("turn_id", "session_id", "request_id")))
 _EVENTS, _TOKENS = map(attrgetter, ("event_ns", "event_tokens"))
 
@@ -113,7 +104,7 @@ class TurnColumns:
         self._numbers = array("q")
         self._figures = array("d")
         self._codes = array("i")
-        self._known: tuple[dict[str, int], ...] = tuple({} for _ in _WORDS)
+        self._known: tuple[dict[str, int], ...] = tuple({} for _ in WORDS)
         self._ids = (_Texts(), _Texts(), _Texts())  # turn, session, request
         self._events = _Lists("q")
         self._tokens = _Lists("i")
@@ -162,8 +153,8 @@ class TurnColumns:
         figures = np.frombuffer(self._figures, dtype=np.float64).reshape(self._rows, len(SERVER_TIMES))
         for column, name in enumerate(SERVER_TIMES):
             arrays[name] = pa.array(figures[:, column].copy(), mask=np.isnan(figures[:, column]))
-        codes = np.frombuffer(self._codes, dtype=np.int32).reshape(self._rows, len(_WORDS))
-        for column, (name, known) in enumerate(zip(_WORDS, self._known, strict=True)):
+        codes = np.frombuffer(self._codes, dtype=np.int32).reshape(self._rows, len(WORDS))
+        for column, (name, known) in enumerate(zip(WORDS, self._known, strict=True)):
             arrays[name] = _spelled(codes[:, column].copy(), list(known))
         for name, texts in zip(("turn_id", "session_id", "request_id"), self._ids, strict=True):
             arrays[name] = texts.to_array()

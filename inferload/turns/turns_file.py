@@ -18,9 +18,10 @@ from inferload.base.errors import UsageError
 from inferload.base.rundir import is_plain, plain_files, whole_file
 from inferload.turns.open_files import JOINED, PARTS_KEY, Origin, TurnFile, not_joined, reading
 from inferload.turns.record import TurnRecord
-from inferload.turns.turn_columns import SCHEMA, TurnColumns, to_table
+from inferload.turns.turn_columns import SCHEMA, WORDS, TurnColumns, to_table
 
 _GROUP_BYTES = 1 << 22  # about, in memory, of a row group in a joined file: its readers need a multiple of it
+_BUFFERED = 1 << 20  # bytes: Arrow takes the GIL for each write to a file of Python
 
 
 def write_part(
@@ -120,7 +121,8 @@ def join_parts(folder: Path, worker: str, on_write: Callable[[], None] = lambda:
     schema = SCHEMA.with_metadata(metadata)
     with (
         whole_file(joined, on_write) as file,
-        pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer,
+        pa.output_stream(file, buffer_size=_BUFFERED) as buffered,
+        pq.ParquetWriter(buffered, schema, compression="zstd", use_dictionary=list(WORDS)) as writer,
     ):
         for table in _gathered(sources):
             writer.write_table(table.replace_schema_metadata(metadata))

@@ -55,13 +55,18 @@ def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
 
     `slices`: values in SLICES parts of equal time, in order; a part may be empty.
     """
-    values = np.sort(np.concatenate([np.zeros(0), *slices]))
+    values = np.concatenate([np.zeros(0), *slices])
     count = len(values)
     if not count or not 0 < q < 1:
         return None
-    limit = values[rank(q, count) - 1]
+
+    def value_at(at: int) -> float:
+        values.partition(at - 1)  # faster than to sort all for a few ranks
+        return float(values[at - 1])
+
+    limit = value_at(rank(q, count))
     below = np.array([np.count_nonzero(part <= limit) for part in slices], dtype=np.float64)
-    return quantile_of_counts(below, _counts(slices), q, lambda at: float(values[at - 1]))
+    return quantile_of_counts(below, _counts(slices), q, value_at)
 
 
 def quantile_of_counts(below: Floats, counts: Floats, q: float, value_at: Callable[[int], float]) -> Interval:

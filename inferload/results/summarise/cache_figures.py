@@ -80,6 +80,7 @@ def figures(
     A run whose infinite cache would need more than about 1 GB has no expected hits and no hits per turn, and a note.
     """
     counted = prefix_counts.prefix_cache(list(servers.values())) if run.servers.metrics_targets else None
+    load = None if counted is None or turns is None else _load_wall_ns(turns, run.workers.workers)
     cache = run.plan.scenario.cache
     block, source = _block_size(counted, cache.block_size)
     known = Cache(
@@ -88,7 +89,7 @@ def figures(
         block_size=block,
         block_size_from=source,
         enabled=None if counted is None else counted.enabled,
-        counted=_counted_block(counted, None if turns is None else _load_wall_ns(turns, run.workers.workers)),
+        counted=_counted_block(counted, load),
         earlier=_against_earlier(run.of_pass.earlier, turns, earlier),
     )
     try:

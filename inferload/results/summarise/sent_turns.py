@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 
@@ -13,19 +12,9 @@ from inferload.figures.turn_values import Read
 from inferload.turns.record import CANCELLED
 from inferload.workload.prefix_cache.sent import SentTurn
 
-_COLUMNS = (
-    "turn_id",
-    "session_id",
-    "worker",
-    "sent_ns",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "finish_reason",
-    "failure",
-    "target",
-    "model",
-)
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
+_COLUMNS = ("turn_id", "session_id", "worker", "sent_ns", *_TOKENS, "finish_reason", "failure", "target", "model")
+_FACTS = SentTurn.__struct_fields__
 _INDEX = re.compile(r"s(\d{1,18})(?!\d)")
 _AT_ONCE = 4096  # turns
 
@@ -54,9 +43,10 @@ def sessions(read: Read, starts_ns: Mapping[str, int]) -> Iterator[tuple[int, Ma
     starts = np.flatnonzero(np.diff(session[order], prepend=-1))
     firsts = starts[np.flatnonzero(np.diff(starts // _AT_ONCE, prepend=-1))]
     for start, end in pairwise((*firsts.tolist(), len(order))):
-        rows = turns.take(pa.array(order[start:end])).to_pylist()
-        for index, mine in groupby(rows, itemgetter("session")):
-            yield index, {row["turn_id"]: _sent_turn(row) for row in mine}
+        rows = turns.take(pa.array(order[start:end]))
+        columns = (rows[name].to_pylist() for name in ("session", "turn_id", *_FACTS))
+        for index, mine in groupby(zip(*columns, strict=True), itemgetter(0)):
+            yield index, {turn_id: SentTurn(*facts) for _index, turn_id, *facts in mine}
 
 
 def _facts(turns: pa.Table, starts_ns: Mapping[str, int]) -> pa.Table:
@@ -69,22 +59,8 @@ def _facts(turns: pa.Table, starts_ns: Mapping[str, int]) -> pa.Table:
         "ended_itself": pc.is_in(turns["finish_reason"], pa.array(["stop", "tool_calls"])),
         "cancelled": pc.fill_null(pc.equal(turns["finish_reason"], CANCELLED), False),
         "goes_on": pc.is_null(turns["failure"]),
-        **{name: turns[name] for name in ("turn_id", "input_tokens", "output_tokens", "cached_tokens")},
-        **{name: turns[name].dictionary_encode() for name in ("target", "model")},
+        **{name: turns[name] for name in ("turn_id", "model", *_TOKENS)},
+        "server": turns["target"],
     }
     table = pa.table(facts)
-    return table.filter(pc.and_(pc.is_valid(table["session"]), pc.is_valid(table["sent_ns"]))).unify_dictionaries()
-
-
-def _sent_turn(row: Mapping[str, Any]) -> SentTurn:
-    return SentTurn(
-        input_tokens=row["input_tokens"],
-        output_tokens=row["output_tokens"],
-        cached_tokens=row["cached_tokens"],
-        ended_itself=row["ended_itself"],
-        cancelled=row["cancelled"],
-        goes_on=row["goes_on"],
-        server=row["target"],
-        model=row["model"],
-        place=row["place"],
-    )
+    return table.filter(pc.and_(pc.is_valid(table["session"]), pc.is_valid(table["sent_ns"])))

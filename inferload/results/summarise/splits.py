@@ -32,7 +32,10 @@ def _split(turns: Turns, exact: ExactValues | None, column: str, values: Sequenc
         of_phase = table.filter(pc.equal(table["phase"], "measure"))
         for value in values:
             _add(counts[value], tokens[value], of_phase.filter(pc.equal(of_phase[column], value)))
-    latency = _from_sketches(turns, column, values) if exact is None else _from_values(exact, column, values)
+    if exact is None:
+        latency = _from_sketches(turns, column, values)
+    else:
+        latency = summary.exact_blocks(values, lambda name, value: exact.of(name, column, value))
     return {
         value: Split(turns=SplitTurns(**counts[value], **tokens[value]), latency=latency[value]) for value in values
     }
@@ -51,20 +54,12 @@ def _add(counts: dict[str, int], tokens: dict[str, Any], turns: pa.Table) -> Non
         tokens[name] = known if more is None else (known or 0) + more
 
 
-def _from_values(exact: ExactValues, column: str, values: Sequence[str]) -> _Latencies:
-    blocks: _Latencies = {value: {} for value in values}
-    for name in _MEASURES:  # one measure is in memory at a time
-        for value in values:
-            blocks[value][name] = summary.exact_block(exact.of(name, column, value))
-    return blocks
-
-
 def _from_sketches(turns: Turns, column: str, values: Sequence[str]) -> _Latencies:
     sketches = {value: {name: Sketch() for name in _MEASURES} for value in values}
-    for name in _MEASURES:
-        words: dict[str | None, int] = {}
-        for batch, of_turns, row in measured(turns.read, name, (column,)):
-            code = coded(batch[column], words)[row]
+    words: dict[str | None, int] = {}
+    for batch, of_measures in measured(turns.read, _MEASURES, (column,)):
+        code = coded(batch[column], words)
+        for name, (of_turns, row) in zip(_MEASURES, of_measures, strict=True):
             for value in words.keys() & sketches.keys():
-                sketches[str(value)][name].add_many(of_turns[code == words[value]])
+                sketches[str(value)][name].add_many(of_turns[code[row] == words[value]])
     return {value: {name: summary.block_of(sketch) for name, sketch in of.items()} for value, of in sketches.items()}

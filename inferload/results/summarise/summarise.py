@@ -12,7 +12,7 @@ from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
 from inferload.figures import server_figures
 from inferload.figures.server_figures import Server
-from inferload.figures.turn_values import BatchSums, ExactValues, batch_sums, batched_values
+from inferload.figures.turn_values import ExactValues, batch_sums, batched_values
 from inferload.results import readers, summary
 from inferload.results.documents.summary_document import Stopped, Summary, Task, TurnRecords
 from inferload.results.documents.typed_documents import document_of
@@ -49,8 +49,7 @@ def summarise(run_dir: Path, counts: Counts | None = None) -> Summary:
 
     `counts`: None: from counts.json. UsageError if a file cannot be read, or is not of this run.
     """
-    run = OpenRun(run_dir, counts)
-    return of_run(run)
+    return of_run(OpenRun(run_dir, counts))
 
 
 def of_run(opened: OpenRun) -> Summary:
@@ -163,15 +162,11 @@ def _values(turns: Turns | None, exact: ExactValues | None) -> TurnValues:
     if turns is None:
         return TurnValues()
     if exact is None:
-        return TurnValues(sums=lambda *gate: _batch_sums(turns, *gate))
+        return TurnValues(sums=lambda name, of, limit: batch_sums(turns.read, name, SLICES, of, limit))
     return TurnValues(
         lambda name, of: exact.of(name, None if of is None else "class", of),
         lambda name, of: batched_values(turns.read, name, SLICES, of),
     )
-
-
-def _batch_sums(turns: Turns, name: str, class_name: str | None, limit: float) -> BatchSums:
-    return batch_sums(turns.read, name, SLICES, class_name, limit)
 
 
 def _windows(run: Counts, servers: Mapping[str, ServerSeries]) -> list[window_figures.ServerWindow]:
@@ -236,6 +231,7 @@ def _growths(run: Counts, turns: Turns | None) -> list[Growth]:
     if turns is None or not run.plan.scenario.open_loop or _not_judged(run, turns):
         return []
     ends, begun_ns = Ends.of(turns.read, turns.shifts_ns(run.workers.workers)), run.course.windows[0].start_ns
+    pa.default_memory_pool().release_unused()  # the C library keeps what its pieces took
     growths = [
         growth_of_turns(ends, window, 0.0 if window.step else (window.start_ns - begun_ns) / NS_PER_S)
         for window in run.stepped

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import summaries
 import synthetic_run as synthetic
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from inferload.analysis.charts import heat, lanes, load, over_time, spectrum
 from inferload.analysis.charts.charts import Pictures, pictures
 from inferload.analysis.data import breakdown, frames, timeline
 from inferload.analysis.data.frame import Frame
 from inferload.analysis.data.partial_run import Notes
+from inferload.analysis.data.turn_frames import Events
 from inferload.analysis.pages.glossary import DEFINITIONS, anchor
 from inferload.analysis.pages.terms import meant
 from inferload.analysis.report import report
@@ -123,10 +124,11 @@ def test_each_configuration_has_a_curve() -> None:
 
 
 @settings(max_examples=40)
+@example([(float(number % 500), 1.0 + number % 90) for number in range(70_000)])  # more than one piece
 @given(st.lists(st.tuples(st.floats(0, 500), st.floats(1e-3, 1e5)), min_size=1, max_size=50))
 def test_the_heat_map_counts_every_gap(gaps: list[tuple[float, float]]) -> None:
     at_s, gap_ms = np.array(gaps).T
-    columns, bounds, cells = heat.counts(at_s, gap_ms, 500.0)
+    columns, bounds, cells = heat.counts(Events(at_s, gap_ms, gap_ms, np.zeros(len(gaps), dtype=np.int32)), 500.0)
     assert cells.sum() == len(gaps)
     assert cells.shape == (len(bounds) - 1, len(columns))
     assert len(columns) <= heat.COLUMNS

@@ -34,7 +34,7 @@ TURNS = 4000
 EVERY = 4
 MARK = f"1 in {EVERY} sessions"
 LATENCIES = [f"{name}_ms_{quantile}" for name in ("ttft", "itl", "tpot", "e2e") for quantile in ("p50", "p95")]
-LIMIT_MB = 1500
+LIMIT_MB = 1000
 HOUR_LIMIT_S, PAGE_LIMIT_MB = 30.0, 5.0
 
 

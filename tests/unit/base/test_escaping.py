@@ -40,6 +40,11 @@ def test_printable_text_is_unchanged(text: str) -> None:
     assert escaped(text) == escaped_lines(text) == text
 
 
+@given(st.characters(exclude_characters="\n\t"))
+def test_lines_escape_the_same_characters(sign: str) -> None:
+    assert escaped_lines(sign) == escaped(sign)
+
+
 def test_escapes_of_each_kind_of_character() -> None:
     assert escaped("a\x1b[31m\r\nb\u202e\x9b") == "a\\x1b[31m\\r\\nb\\u202e\\u009b"
     assert escaped_lines("a\n\tb\x1b") == "a\n\tb\\x1b"
