@@ -137,7 +137,8 @@ _HOW = """## How it is measured
 The server (`benchmarks/paced_server.c`) runs in a separate process on its own core. A turn starts when the last byte of its request
 reaches the kernel; each event has an absolute due time, and the server reports its own lateness: a row is
 meaningful only if that column is small. The client has the other core for all of its processes. In the case `cores` it has both,
-and the server sends few enough tokens to leave it most of the second: its share is the column *server CPU*.
+and the server sends few enough tokens to leave it most of the second: its share is the column *server CPU*. The samples of the
+benchmark, twice a second, are on that core as well.
 
 * The C reader (`benchmarks/reader.c`) is the limit: a loop that only reads the same streams.
 * The values of a client are those of its result file; "-": not reported or unknown.

@@ -134,7 +134,7 @@ def write(run: RunFrames, path: Path) -> None:
     """Write the result atomically."""
     result = document(run)
     try:
-        rundir.write_text(path, json.dumps(result, allow_nan=False) + "\n")
+        rundir.write_output(path, json.dumps(result, allow_nan=False) + "\n")
     except OSError as error:
         raise UsageError(f"--vllm-bench {path}: {error.strerror}; name a file that can be written") from error
 

@@ -228,13 +228,8 @@ def read_text(path: Path) -> str:
 def whole_file(path: Path, on_write: Callable[[], None] = lambda: None) -> Iterator[BinaryIO]:
     """Yield a new file beside `path`, never a link; rename it to `path` after the block, remove it after an exception.
 
-    It is written in few large pieces. `on_write`: called after each of them, and after the renaming. A pipe or a device, such as
-    /dev/stdout, is written itself: a file in its place would stay there for all other programs.
+    It is written in few large pieces. `on_write`: called after each of them, and after the renaming.
     """
-    if _is_stream(path):
-        with path.open("wb") as stream:
-            yield stream
-        return
     temporary = path.with_name(path.name + ".tmp")
     with contextlib.ExitStack() as undo:
         undo.callback(_removed, temporary)  # after a signal too: no half-written file stays
@@ -244,17 +239,6 @@ def whole_file(path: Path, on_write: Callable[[], None] = lambda: None) -> Itera
         temporary.replace(path)
         on_write()
         undo.pop_all()
-
-
-def _is_stream(path: Path) -> bool:
-    """Return True for a pipe, a device, and the system's links to open files."""
-    try:
-        kind = path.lstat().st_mode
-    except OSError:
-        return False
-    if stat.S_ISLNK(kind):
-        return path.absolute().parts[1:2] in (("dev",), ("proc",))
-    return not (stat.S_ISREG(kind) or stat.S_ISDIR(kind))
 
 
 def _removed(path: Path) -> None:
@@ -279,6 +263,19 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file atomically, never through a link. A lone surrogate, as in JSON texts of servers, is escaped."""
     with whole_file(path) as file:
         file.write(text.encode(errors="backslashreplace"))
+
+
+def write_output(path: Path, text: str) -> None:
+    """Write a file that the user named. A pipe, a device or /dev/stdout is written itself, and no file takes its place.
+
+    The text is appended there: standard output may be a file that holds more.
+    """
+    is_link_of_the_system = path.is_symlink() and path.absolute().parts[1:2] in (("dev",), ("proc",))
+    if is_link_of_the_system or (path.exists() and not path.is_file()):
+        with path.open("ab") as stream:
+            stream.write(text.encode(errors="backslashreplace"))
+    else:
+        write_text(path, text)
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

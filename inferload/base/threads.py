@@ -1,6 +1,7 @@
 """Calls in gevent's pool of native threads, since a slow disk must not hold up the event loop; memory of all threads."""
 
 import ctypes
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,16 +19,17 @@ _C = ctypes.CDLL(None)
 def share_heap() -> None:
     """Have threads take memory from one heap (glibc): in one of its own, each keeps what the others could use.
 
-    Call it before threads are started: those of libraries, too.
+    Call it before threads are started: those of libraries, too. A number of heaps in the environment counts instead.
     """
-    with suppress(AttributeError):  # another C library
-        _C.mallopt(_ARENA_MAX, 1)
+    if "MALLOC_ARENA_MAX" not in os.environ:
+        with suppress(AttributeError):  # another C library
+            _C.mallopt(_ARENA_MAX, 1)
 
 
 def give_back_memory() -> None:
     """Return free memory to the system, after work that needed more than what follows: it takes a few ms."""
     with suppress(AttributeError):  # another C library
-        _C.malloc_trim(0)
+        _C.malloc_trim(ctypes.c_size_t(0))
 
 
 def in_thread(call: Callable[..., T], *arguments: object) -> T:

@@ -123,18 +123,34 @@ def test_an_incomplete_run_is_set_aside_with_its_other_passes(tmp_path: Path) ->
     assert len(list(tmp_path.glob(".broken-000*"))) == 3
 
 
-@pytest.mark.parametrize("kind", ["pipe of the system", "named pipe"])
-def test_what_is_no_file_is_written_and_stays_what_it_was(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["pipe of the system", "file of the system", "named pipe"])
+def test_a_named_output_that_is_no_file_is_written_and_stays_what_it_was(kind: str, tmp_path: Path) -> None:
+    named, file = tmp_path / "pipe", tmp_path / "redirected"
+    file.write_text("earlier\n")
     if kind == "named pipe":
-        path = tmp_path / "pipe"
-        os.mkfifo(path)
-        read = write = os.open(path, os.O_RDWR)
+        os.mkfifo(named)
+        path, read = named, os.open(named, os.O_RDWR)
+        opened = {read}
     else:
-        read, write = os.pipe()
-        path = Path(f"/dev/fd/{write}")
-    rundir.write_text(path, "text\n")
-    assert os.read(read, 100) == b"text\n"
-    assert not path.is_file()
-    for number in {read, write}:
+        read, write = (
+            os.pipe()
+            if kind.startswith("pipe")
+            else (os.open(file, os.O_RDONLY), os.open(file, os.O_APPEND | os.O_WRONLY))
+        )
+        path, opened = Path(f"/dev/fd/{write}"), {read, write}
+    rundir.write_output(path, "text\n")
+    assert os.read(read, 100) == (b"earlier\ntext\n" if kind.startswith("file") else b"text\n")
+    assert path.is_symlink() or path.is_fifo()
+    assert {entry.name for entry in tmp_path.iterdir()} <= {"pipe", "redirected"}
+    for number in opened:
         os.close(number)
-    assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_lies_in_the_place_of_a_file_of_a_run_is_replaced(kind: str, tmp_path: Path) -> None:
+    """A folder that others can write to, or one from elsewhere, may hold it."""
+    other, path = tmp_path / "other", tmp_path / "summary.json"
+    other.write_text("kept")
+    path.symlink_to(other) if kind == "link" else os.mkfifo(path)
+    rundir.write_text(path, "text")
+    assert (path.is_symlink(), path.read_text(), other.read_text()) == (False, "text", "kept")

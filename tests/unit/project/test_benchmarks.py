@@ -371,12 +371,12 @@ def test_peers_run_in_the_first_case_for_each_number_of_cores(monkeypatch: pytes
     planned = [(case.name, client.name.split()[0], size) for case, client, size in runs]
     assert planned == [
         *(("base", client, size) for client in ("AIPerf", "vllm-rs") for size in (100, 600)),
-        ("minute", "vllm-rs", 100),
+        *(("minute", "vllm-rs", size) for size in (100, 600)),
         *(("cores", client, 100) for client in ("AIPerf", "vllm-rs", "inferload,")),
     ]
     assert absent["AIPerf, in minute"] == "not requested (--everywhere)"
     assert absent["inferload, two processes, in base, minute"] == "the client has one core"
-    assert bench._duration(runs).startswith("8 runs, about 4 min;")
+    assert bench._duration(runs).startswith("9 runs, about 5 min;")
 
 
 def test_distances_are_relative_to_the_reader() -> None:

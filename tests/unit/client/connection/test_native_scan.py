@@ -246,6 +246,13 @@ def test_scanning_natively_equals_parsing_in_python(
 
 
 IDS = ["chatcmpl-1", "cmpl_9.b:c", "x", "é", 'a"b', "", "a b", None, 7]
+WITHOUT_ID = (
+    b"{}",
+    b'{"id":null,"choices":[]}',
+    b'{"choices":[],"usage":{"prompt_tokens":3}}',
+    b'{"object":"x","id":"late"}',
+)
+BEGINS = (content("", role="assistant"), *WITHOUT_ID)
 CREATED = [1764365189, 1, 0, -1, 1.5, "1764365189", None, 10**30]
 
 
@@ -263,21 +270,27 @@ def of_stream(data: bytes, changes: dict[str, object], order: Sequence[str] = ()
     st.lists(
         st.tuples(st.integers(0, 3), texts, st.sampled_from(["content", "reasoning", "reasoning_content"])), max_size=12
     ),
+    st.lists(st.sampled_from(BEGINS), max_size=3),
     st.booleans(),
     st.integers(1, 9),
 )
+@example([{"id": "x"}], [(0, "a", "content")] * 4, [b"{}"], True, 9)
 def test_frames_of_other_streams_change_no_answer(
-    values: list[dict[str, object]], events: list[tuple[int, str, str]], chunked: bool, slice_: int
+    values: list[dict[str, object]],
+    events: list[tuple[int, str, str]],
+    begun: list[bytes],
+    chunked: bool,
+    slice_: int,
 ) -> None:
-    """Streams with ids and instants of any form, which may change within a stream."""
+    """Streams with ids and instants of any form, which may change within a stream, perhaps behind events without an id."""
     frames = Frames(native.scan)
     for first in range(3):
-        sent = [content("", role="assistant"), *(content(text, field) for _, text, field in events), b"[DONE]"]
+        sent = [*begun, *(content(text, field) for _, text, field in events), b"[DONE]"]
         changed = [
             of_stream(data, values[(first + n) % len(values)])
-            for (n, _, _), data in zip(events, sent[1:-1], strict=True)
+            for (n, _, _), data in zip(events, sent[len(begun) : -1], strict=True)
         ]
-        body = framed([b"data: %s\n\n" % data for data in (sent[0], *changed, sent[-1])], [], chunked)
+        body = framed([b"data: %s\n\n" % data for data in (*begun, *changed, sent[-1])], [], chunked)
         assert answered(body, [], chunked, slice_, frames) == answered(body, [], chunked, slice_, None)
 
 

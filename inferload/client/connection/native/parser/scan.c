@@ -44,7 +44,7 @@ struct scan {
     struct bytes texts, instants; /* of consecutive events that match the frame */
     int one_line; /* no frame contains a line end */
     Py_ssize_t mismatches, most_mismatches;
-    int first; /* the next event is handed over whole, whatever its frame */
+    int first; /* no event with an id was seen: events are handed over whole, whatever their frames, one in each call */
 };
 
 static int append(struct bytes *b, const void *bytes, size_t n) {
@@ -177,12 +177,15 @@ static int take_fitting(struct scan *s, const char *data, size_t n, int64_t at_n
            append(&s->instants, &at_ns, sizeof at_ns);
 }
 
+/* Return 1 if an event begins with its id, as nearly all do: Python knows it once the event is handed over. */
+static int has_id(const char *data, size_t n) { return n > 8 && (!memcmp(data, "{\"id\":\"", 7) || !memcmp(data, "{\"id\": \"", 8)); }
+
 static int take_data(struct scan *s, const char *data, size_t n, size_t end) {
     int64_t at_ns = instant(s, end);
     int fit = fits(s, data, n);
     if (fit) return fit < 0 ? -1 : take_fitting(s, data, n, at_ns);
-    s->mismatches += !s->first;
-    s->first = 0;
+    if (s->first && has_id(data, n)) s->first = 0;
+    else s->mismatches = s->first ? s->most_mismatches : s->mismatches + 1;
     return end_run(s) || add_item(s, Py_BuildValue("(y#L)", data, (Py_ssize_t)n, (long long)at_ns));
 }
 
