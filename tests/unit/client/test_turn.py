@@ -19,9 +19,10 @@ from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.tls import TlsSettings
 from inferload.client import retry
-from inferload.client.answers.event_stream import EventStream
+from inferload.client.answers.event_stream import EventStream, ReplyParser
 from inferload.client.client import Client, ClientSettings, Credentials
 from inferload.client.connection import reader_choice
+from inferload.client.connection.reply import HttpReply
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
@@ -686,14 +687,14 @@ def test_an_answer_that_cannot_be_parsed_fails_its_turn_once(
 def test_an_end_that_cannot_be_parsed_fails_only_its_turn(
     ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finish, calls = EventStream.finish, count()
+    end, calls = ReplyParser.end, count()
 
-    def once_broken(stream: EventStream, at_ns: int) -> None:
+    def once_broken(parser: ReplyParser, reply: HttpReply) -> None:
         if not next(calls):
             raise ZeroDivisionError("a fault of the parser")
-        finish(stream, at_ns)
+        end(parser, reply)
 
-    monkeypatch.setattr(EventStream, "finish", once_broken)
+    monkeypatch.setattr(ReplyParser, "end", once_broken)
     result = ask(send(chunked(*ANSWER)), turns=2)
     assert result.record.failure is None, result.detail
     assert ask.results[0].record.failure is Failure.CLIENT_ERROR  # type: ignore[attr-defined]
