@@ -159,7 +159,6 @@ def test_a_disturbed_server_is_named(
             )
             fleet.wait_for_page()
             assert fleet.post("/swarm", user_count=4, spawn_rate=10)["success"]
-            # The report compares means of the whole run, so that the time before the disturbance is short.
             wait_until(lambda: min(finished()) >= (2 if kind == "slowed" else 12), "turns of both")
             disturbance = disturb(lambda number: os.killpg(disturbed.pid, number))
             found = disturbances.named(fleet, sandbox.run_dir, disturbed.url, kind, disturbance)
@@ -169,6 +168,7 @@ def test_a_disturbed_server_is_named(
         server["target"]: server["longest_gap_s"] or 0.0
         for server in locust_process.summary_of(sandbox.run_dir)["servers"]
     }
-    # On a busy machine the page of the other server may not answer for as long: then only the live view tells them apart.
-    if max(gap_s for target, gap_s in gaps_s.items() if target != disturbed.url) <= silence_s(()):
+    # On a busy machine only the live view tells the servers apart: the page of the other one may not answer for as long, and the
+    # means of a whole run hide a server that was slow for a part of it (test_e2e_disturbed_replicas.py has a report of that).
+    if kind != "slowed" and max(gap_s for target, gap_s in gaps_s.items() if target != disturbed.url) <= silence_s(()):
         disturbances.check(found, disturbed.url, kind)
