@@ -324,7 +324,7 @@ class EventStream:
         answer = self._answer
         frames, derives = self._frames.known, self._frames_left > 0
         limit = _ALL if not derives else _MISMATCHES if frames else 1
-        first = answer.request_id is None  # the first event has it
+        first = answer.request_id is None  # the native path returns no ids of events with a frame
         chunked = reply.chunks is not None
         items, at, read = scan(reads.data, reads.ends, reads.at_ns, at, read, chunked, frames, limit, first)
         others: list[bytes] = []  # events without a frame

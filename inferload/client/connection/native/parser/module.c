@@ -96,10 +96,11 @@ static PyType_Spec reply_spec = {"inferload.client.connection._parser.Reply", si
 
 static PyMethodDef functions[] = {
     METHOD("scan", scan, METH_FASTCALL,
-     "scan(data, ends, at_ns, at, read, chunked, frames, most_mismatches) -> (items, at, read)\n\n"
+     "scan(data, ends, at_ns, at, read, chunked, frames, most_mismatches, first) -> (items, at, read)\n\n"
      "Parse events from position `at` in read number `read` up to the first bytes that need the Python path. A frame is (pieces before\n"
      "a text, pieces after it, ...), with a value between two pieces: behind one that ends with a quote a word, else a whole number. Items, in order: (data, time) of an event, or (texts, times, number of the frame)\n"
-     "of consecutive events with a frame."),
+     "of consecutive events with a frame. `first`: no event of the stream had an id so far; until one has, events have no frame, and the\n"
+     "call ends behind each."),
     {NULL, NULL, 0, NULL},
 };
 
