@@ -121,7 +121,9 @@ class Dialer:
     def _remedy(self, error: ssl.SSLError) -> str:
         if is_no_tls(error):
             return f"use {self.target.other_scheme.url}"
-        return USE_CLIENT_CERT if asks_for_certificate(error.reason) else "use --ca-file or --insecure"
+        if asks_for_certificate(error.reason):
+            return USE_CLIENT_CERT
+        return "use --ca-file or --insecure" if isinstance(error, ssl.SSLCertVerificationError) else ""
 
     @property
     def _peer(self) -> str:

@@ -93,6 +93,8 @@ def _received(sock: Any, n_bytes: int) -> bytes:
     while len(received) < n_bytes:
         data = sock.recv(n_bytes - len(received))
         if not data:
-            raise ssl.SSLError(1, "the server closed the connection during the handshake")
+            closed = ssl.SSLError(1, "the server closed the connection during the handshake")
+            closed.reason = closed.strerror or ""  # of OpenSSL's errors only
+            raise closed
         received += data
     return received

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tls_peer import VERSIONS, Handshake, Peer
 
+from inferload.base.http_status import tls_reason
 from inferload.client.connection.tls import TlsLayer
 
 ORDERLY = ("close_notify",)
@@ -155,5 +156,6 @@ class Refusing:
     ],
 )
 def test_a_server_without_tls_fails_the_handshake_at_once(answer: bytes, why: str) -> None:
-    with pytest.raises(ssl.SSLError, match=why):
+    with pytest.raises(ssl.SSLError, match=why) as raised:
         TlsLayer(client_context(), "127.0.0.1").handshake(Refusing(answer))
+    assert tls_reason(raised.value)
