@@ -80,7 +80,10 @@ def _of_server(settings: ClientSettings, model: str | None, pages: Sequence[str]
         found = [CheckResult("fail", "server", *server_evidence.parted(error))]
     else:
         own = evidence.settings
-        read = [server_evidence.metrics_page(url, own) for url in pages or [own.target.metrics_url]]
+        read = [
+            server_evidence.metrics_page(url, own)
+            for url in pages or ([] if own.target.whole else [own.target.metrics_url])
+        ]
         found = [*results(SERVER, evidence), *(each for page in read for each in results(METRICS, page))]
     return [replace(each, found=escaped(redact(each.found)), remedy=escaped(redact(each.remedy))) for each in found]
 

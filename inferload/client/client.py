@@ -69,8 +69,11 @@ class ClientSettings:
     @property
     def redaction(self) -> Redaction:
         """Redaction of the key, the header values, the target's query and the proxy passwords, which spares the address."""
-        of_server = Redaction.of(self.credentials.api_key, self.headers, self.target.query)
-        return of_server.sparing((*self.target.addresses, *self.declared_models), self.declared_models)
+        return self.spared(Redaction.of(self.credentials.api_key, self.headers, self.target.query))
+
+    def spared(self, redaction: Redaction) -> Redaction:
+        """Return a redaction that spares the address and the declared models."""
+        return redaction.sparing((*self.target.addresses, *self.declared_models), self.declared_models)
 
 
 class Client:
@@ -101,6 +104,10 @@ class Client:
         self.server_header, self.session_token_header = (
             None if name is None else name.lower() for name in (settings.server_header, settings.session_token_header)
         )
+        # URL of the requests, for their cookies; "" if the user has set the header.
+        own_cookie = any(name.lower() == "cookie" for name, _value in settings.headers)
+        self.cookie_url = "" if own_cookie else settings.target.origin + settings.target.path_to(self.endpoint)
+        self._spared = settings.spared
         self._dialer = Dialer(settings.target, settings.tls, settings.timeouts.connect_s, self._thread, marks)
         self._idle: list[AnyConnection] = []
         self._live: set[Turn] = set()
@@ -203,6 +210,8 @@ class Client:
         assert turn.result is not None
         self.finish_reasons |= turn.result.record.finish_reason not in (None, CANCELLED)
         turn.result = self._redacted(turn.result)
+        if turn.request.cookies is not None and (of_cookies := turn.request.cookies.redaction) is not None:
+            turn.result = _without(self._spared(of_cookies), turn.result)
         self._on_turn(turn.result)
 
     def _redacted(self, result: TurnResult) -> TurnResult:
@@ -228,6 +237,17 @@ class Client:
                 turn.queue_parsing_if_due(at_ns)
             if at_ns >= turn.next_check_ns and (overdue := turn.overdue(at_ns)) is not None:
                 turn.give_up(*overdue)
+
+
+def _without(redact: Redaction, result: TurnResult) -> TurnResult:
+    """Return a result without the secrets of its session."""
+    record = result.record
+    texts = {
+        name: redact(text) for name in ("server", "finish_reason", "request_id") if (text := getattr(record, name))
+    }
+    record = msgspec.structs.replace(record, model=redact.value(record.model), **texts)
+    examples = {remark: redact(text) for remark, text in result.examples.items()}
+    return msgspec.structs.replace(result, record=record, detail=redact(result.detail), examples=examples)
 
 
 def standing_headers(settings: ClientSettings) -> dict[str, str]:

@@ -155,28 +155,27 @@ class _FirstRequest:
     key: str = ""
     limits: list[int | None] = field(default_factory=list)
     pauses_s: list[float] = field(default_factory=lambda: [*_AGAIN_S])
-    missed: TurnResult | None = None  # answer at the first reading of the path, if it has no API there
+    missed: TurnResult | None = None  # answer at the first reading of the address, if it has no API there
+    readings: list[Target] = field(default_factory=list)  # of the address: from the current one on
+    tried: list[str] = field(default_factory=list)  # URLs without an API
     refused: TurnResult | None = None  # answer to the first key of the limit, if it does not mention the other
 
     def result(self) -> Proof:
         own_key = DIALECTS[self.settings.endpoint].limit_key(self.turn.request)
         self._begin(own_key)
+        self.readings = _readings(self.settings)
         while True:
             answer = _send(self.settings, self.turn.body(self.key, own_key, self.limits[0]), self.turn.headers)
             self.sent.add(answer.record)
             reaction = reaction_to(answer, self.turn.document)
             if reaction == "served":
                 return Proof(self.settings.target, self.key, self.limits[0], answer=answer)
-            if reaction == "no path" and self.missed is None:
-                self.missed = answer
-                self._read_otherwise()
-            elif reaction == "no path" and self.missed is not None:
-                self._read_otherwise()
-                raise self._error(self.missed)
-            elif reaction == "refused":
+            if reaction == "refused":
                 self._yield_to(answer)
             elif reaction == "busy" and self.pauses_s:
                 _await(self._url, answer, self.pauses_s)
+            elif reaction == "no path" or (self.missed is not None and self.settings.target.whole):
+                self._read_otherwise(answer)
             elif reaction == "unreachable":
                 raise self._error(answer)
             else:
@@ -191,8 +190,14 @@ class _FirstRequest:
     def _url(self) -> str:
         return self.settings.target.url_of(ENDPOINTS[self.settings.endpoint])
 
-    def _read_otherwise(self) -> None:
-        self.settings = replace(self.settings, target=self.settings.target.other_reading)
+    def _read_otherwise(self, answer: TurnResult) -> None:
+        """Take the next reading of the address. Raise UsageError with the answer at the first one if none is left."""
+        self.missed = self.missed or answer
+        self.tried.append(self._url)
+        del self.readings[0]
+        if not self.readings:
+            raise self._error(self.missed)
+        self.settings = replace(self.settings, target=self.readings[0])
 
     def _yield_to(self, answer: TurnResult) -> None:
         """Change the request after a refusal: the key of its limit, or the limit. Raise UsageError if nothing is left."""
@@ -214,11 +219,11 @@ class _FirstRequest:
         return "max_completion_tokens" if free and self.key == "max_tokens" else None
 
     def _error(self, answer: TurnResult) -> UsageError:
-        url, text = self._url, _text(answer)
+        url, text, others = self._url, _text(answer), self.tried
         if self.missed is answer:
-            self._read_otherwise()
-            text += f" (and none at {self._url})"
-            self._read_otherwise()
+            url, *others = self.tried
+        if others:
+            text += f" (and none at {' and '.join(others)})"
         remedy = self._remedy(answer)
         return UsageError(f"{url}: no streamed answer from model {self.settings.model}: {text}; {remedy}")
 
@@ -233,6 +238,15 @@ class _FirstRequest:
         if named in ("", refusals.REMEDIES["model"]):
             named = self.turn.hint or named
         return named or "see the server's log"
+
+
+def _readings(settings: ClientSettings) -> list[Target]:
+    """Return the readings of an address with different URLs of the endpoint, the likely one first, the address as it is last."""
+    target = settings.target
+    by_path: dict[str, Target] = {}
+    for reading in (target,) if target.whole else (target, target.other_reading, target.as_given):
+        by_path.setdefault(reading.path_to(ENDPOINTS[settings.endpoint]), reading)
+    return [*by_path.values()]
 
 
 def reaction_to(answer: TurnResult, sent: Mapping[str, Any]) -> Reaction:

@@ -77,6 +77,7 @@ class TurnHost(Protocol):
     finish_reasons: bool
     server_header: str | None
     session_token_header: str | None
+    cookie_url: str
 
     def new_answer(self) -> Answer: ...
     def recorded(self, turn: Turn) -> None: ...
@@ -242,7 +243,10 @@ class Turn:
         self.state = TurnState.IN_FLIGHT
         self._connection = connection
         self._round_trip_ns = connection.info.round_trip_ns
-        request = self._client.request_bytes(self.request.body, self.request.headers)
+        headers = self.request.headers
+        if self.request.cookies is not None:
+            headers += self.request.cookies.headers(self._client.cookie_url)
+        request = self._client.request_bytes(self.request.body, headers)
         self._reply = reply = connection.expect(self._on_reply_done, self.queue_parsing)
         reply.floor_ns = at_ns = self._client.now_ns()
         if not self._attempts:
@@ -398,6 +402,8 @@ class Turn:
         self._conclude(self._build_result())
 
     def _conclude(self, result: TurnResult) -> None:
+        if self.request.cookies is not None and (lines := self._header("set-cookie")):
+            self.request.cookies.take(self._client.cookie_url, lines)
         self.state, self.result = TurnState.RECORDED, result
         reply, self._sender = self._reply, None
         reply.drop()  # removes the references back to this turn, so that no cycle is left for the garbage collector

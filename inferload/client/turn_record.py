@@ -10,6 +10,7 @@ import numpy as np
 
 from inferload.base.clock import NS_PER_S
 from inferload.client.answers.answer import Answer
+from inferload.client.cookies import SessionCookies
 from inferload.turns.record import CANCELLED, Failure, Phase, PhaseWindow, TurnRecord
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import ToolCall
@@ -37,6 +38,7 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False):
     final: bool | None = False  # True: the session ends with the answer; None: it ends unless the answer calls a tool
     headers: tuple[tuple[str, str], ...] = ()  # additional headers, which replace the client's of the same name
     model: str = ""  # "": the model of the client
+    cookies: SessionCookies | None = None  # of the session; None: none are kept
 
     def __post_init__(self) -> None:
         """Raise ValueError for a limit that no column can hold."""
@@ -88,10 +90,11 @@ def request_of(
     body: bytes,
     model: str,
     headers: tuple[tuple[str, str], ...],
+    cookies: SessionCookies | None,
 ) -> TurnRequest:
     """Return the request of turn `number` of a session. `path`: names of its forks; `ask` None: it could not be built.
 
-    `model`, `headers`: of the session.
+    `model`, `headers`, `cookies`: of the session.
     """
     first = not path and not number
     return TurnRequest(
@@ -108,6 +111,7 @@ def request_of(
         final=False if ask is None else ask.final,
         model=(None if ask is None else ask.model) or model,
         headers=(*headers, *(() if ask is None else ask.headers)),
+        cookies=cookies,
     )
 
 

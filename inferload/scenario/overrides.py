@@ -21,7 +21,11 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 # Keys that were added later and change no load: with the default a scenario has the digest that it had without the key, and a
 # comparison does not look at them.
-ADDED_LATER: Mapping[str, object] = {"abort_on": [], "request.wrong_length": "stop"}  # dotted path: default
+ADDED_LATER: Mapping[str, object] = {
+    "abort_on": [],
+    "request.cookies": True,
+    "request.wrong_length": "stop",
+}  # dotted path: default
 
 
 class Override(Struct, frozen=True):

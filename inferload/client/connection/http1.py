@@ -44,7 +44,7 @@ class ReplyHead:
     """Status line and headers of a reply. `length`: the Content-Length, if any."""
 
     status: int
-    headers: Mapping[str, str]  # names in lower case; repeated ones joined by a comma
+    headers: Mapping[str, str]  # names in lower case; repeated ones joined by a comma, of cookies by a line feed
     framing: Framing
     length: int | None
     keep_alive: bool
@@ -108,7 +108,8 @@ def _head(text: bytes) -> ReplyHead:
         if not colon or not name or name != name.strip():
             raise Http1Error(f"not a header: {line[:80]!r}")
         key = name.lower()
-        headers[key] = f"{headers[key]}, {value.strip()}" if key in headers else value.strip()
+        between = "\n" if key == "set-cookie" else ", "  # a cookie's date has a comma
+        headers[key] = f"{headers[key]}{between}{value.strip()}" if key in headers else value.strip()
     framing, length = _framing(int(code), headers)
     connection = headers.get("connection", "").lower()
     keep_alive = framing is not Framing.CLOSE and (

@@ -1,7 +1,7 @@
 """Target of a run: the addresses of one server, parsed from its host option."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from inferload.base.errors import UsageError
@@ -23,7 +23,8 @@ _OF_API = re.compile(r"/(v\d+\w*|deployments)(/|$)")
 class Target:
     """One server. `root`: path of its pages; `api`: path of its API, which is the root with or without /v1.
 
-    `query`: query of every request, such as api-version=2024-10-21.
+    `query`: query of every request, such as api-version=2024-10-21. `given`: path of the host option; `whole`: requests of every
+    endpoint go to that path.
     """
 
     scheme: str
@@ -32,13 +33,16 @@ class Target:
     root: str
     api: str
     query: str = ""
+    given: str = field(default="/", compare=False)
+    whole: bool = False
 
     @classmethod
     def parse(cls, url: str) -> "Target":
         """Parse `http://server:8000`, with an optional path of the API or of an endpoint, and a query.
 
         The path is read as that of the API if it ends in /v1, is that of an endpoint, or names another version; else /v1
-        follows it. A server decides (`probe`): `other_reading` is the alternative. Raise UsageError if the URL is invalid.
+        follows it. A server decides (`probe`, `first_turn`): `other_reading` and `as_given` are the alternatives. Raise
+        UsageError if the URL is invalid.
         """
         example, shown = "write it as http://server:8000", repr(without_userinfo(url))
         url = url.strip(" ")
@@ -67,7 +71,8 @@ class Target:
         root = path.removesuffix("/v1")
         of_api = path != root or cut or (root and parts.query) or _OF_API.search(root)
         port = port or (443 if parts.scheme == "https" else 80)
-        return cls(parts.scheme, parts.hostname, port, root, path if of_api else root + "/v1", parts.query)
+        api = path if of_api else root + "/v1"
+        return cls(parts.scheme, parts.hostname, port, root, api, parts.query, parts.path or "/")
 
     @classmethod
     def of_page(cls, url: str) -> "Target":
@@ -95,12 +100,18 @@ class Target:
     @property
     def addresses(self) -> tuple[str, ...]:
         """Texts that name the server, without its query, which may hold a secret."""
-        return self.origin + self.api, self.url, self.origin, self.authority, self.host
+        own = self.given if self.whole else self.api
+        return self.origin + own, self.url, self.origin, self.authority, self.host
 
     @property
     def other_reading(self) -> "Target":
         """The same server with its API at the root without /v1 instead of with it, or the reverse."""
         return replace(self, api=self.root if self.api != self.root else f"{self.root}/v1")
+
+    @property
+    def as_given(self) -> "Target":
+        """The same server with one endpoint, whose whole address is the host option as it is."""
+        return replace(self, whole=True)
 
     @property
     def other_scheme(self) -> "Target":
@@ -113,6 +124,8 @@ class Target:
 
     def path_to(self, endpoint: Endpoint) -> str:
         """Return the path of an endpoint's requests, with the query."""
+        if self.whole:
+            return self._with_query(self.given)
         return self.page_path(endpoint.path) if endpoint.at_root else self.api_path(endpoint.path)
 
     def url_of(self, endpoint: Endpoint) -> str:
@@ -128,7 +141,8 @@ class Target:
 
     def api_url(self, path: str = "") -> str:
         """Return the URL of the API, or of a path below it, for messages and records: with the values of its query replaced."""
-        return without_userinfo(self.origin + self.api_path(path))
+        own = self._with_query(self.given) if self.whole and not path else self.api_path(path)
+        return without_userinfo(self.origin + own)
 
     @property
     def metrics_url(self) -> str:

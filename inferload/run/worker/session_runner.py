@@ -12,6 +12,7 @@ from typing import Any
 import gevent
 
 from inferload.base.clock import NS_PER_S, now_ns
+from inferload.client.cookies import SessionCookies
 from inferload.client.requests.bodies import BodySettings, BodyWriter
 from inferload.client.turn_record import AFTER_FAILURE_NS, TurnRequest, TurnResult, request_of
 from inferload.run.process.greenlets import sleep_until
@@ -50,6 +51,7 @@ class SessionRunner:
         self._affinity = ((affinity, f"{assignment.run_id}-s{session.index}"),) if affinity else ()
         self._token_header = scenario.request.session_token_header
         self._headers = self._affinity
+        self._cookies = SessionCookies() if scenario.request.cookies else None
 
     def perform(self) -> ScriptEnd[int]:
         """Run the session's script to its end, to the first failed turn, or until the run takes no more turns."""
@@ -175,6 +177,7 @@ class SessionRunner:
             body=body,
             model=self._settings.model,
             headers=self._headers,
+            cookies=self._cookies,
         )
 
     def _ask(self, request: TurnRequest, ask: Ask) -> TurnResult:

@@ -11,6 +11,7 @@ import gevent
 from gevent import GreenletExit
 
 from inferload.base.clock import NS_PER_S, now_ns
+from inferload.client.cookies import SessionCookies
 from inferload.client.requests.calls import Call
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
@@ -51,6 +52,7 @@ class TaskSession:
         self._turns = 0
         self._begun: tuple[PhaseWindow, str] | None = None
         self._all_ok = True
+        self._cookies = SessionCookies() if self._run.part.scenario.request.cookies else None
 
     def send(
         self, call: Call, name: str, *, late_ns: int = 0, deferred: bool = False, after_tool: bool = False
@@ -82,6 +84,7 @@ class TaskSession:
             pause=None if number == 0 else "tool" if after_tool else "think",
             headers=call.headers,
             model=call.model or run.part.assignment.model,
+            cookies=self._cookies,
         )
         run.sessions_running += 1
         try:

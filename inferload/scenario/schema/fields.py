@@ -125,7 +125,7 @@ def checked_headers(value: dict[str, str]) -> dict[str, str]:
 
 def _token_header(name: str) -> str:
     if name.lower() in ("set-cookie", "cookie"):
-        raise ValueError(f"{name}: a cookie is not sent back; name the header of a token")
+        raise ValueError(f"{name}: cookies are sent back by request.cookies; name the header of a token")
     return _header_name(name)
 
 

@@ -80,6 +80,11 @@ class RequestOptions(ScenarioPart):
         description="header of an answer that the next turns of the session send back, such as x-session-token, for routers that "
         "keep a session on its server by it; null: none",
     )
+    cookies: Flag = Field(
+        default=True,
+        description="send the cookies that the answers of a session set back with its next turns, for routers that keep a session "
+        "on its server by them",
+    )
     wrong_length: Literal["stop", "warn"] = Field(
         default="stop",
         description="if the server counts more than twice or less than half of the planned tokens of a first prompt, and "

@@ -14,11 +14,13 @@ from scripted_server import ScriptedServer, chunked
 
 from inferload.base.errors import UsageError
 from inferload.base.http_status import status_text
+from inferload.base.redaction import without_userinfo
 from inferload.client import first_turn
 from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, Proof, SentTurns, prove
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.prompts import approximate
 from inferload.workload.isolation import Isolation
@@ -117,6 +119,45 @@ def test_the_path_with_or_without_v1_is_found(proves: Prove, taken: str, named: 
     proof, sent, _ = proves(lambda asked, _body: answer() if asked == path else missing, f"{named}?api-version=7")
     assert proof.target.api == root + taken
     assert sent.served == 1
+
+
+WHOLE = (
+    "/openai/deployments/d/answers?api-version=7",
+    "/serving-endpoints/NAME/invocations",
+    "/v1/projects/p/models/m:streamRawPredict",
+    "/v1/my/route/",
+    "/gateway/completions?a=b&key=sekret77",
+    "/",
+    "",
+)
+
+
+@pytest.mark.parametrize("given", WHOLE)
+@pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens"])
+def test_an_address_that_has_no_known_path_is_taken_as_it_is(proves: Prove, given: str, key: str) -> None:
+    def judge(path: str, body: dict[str, Any]) -> Reply:
+        if path != (given or "/"):
+            return refusal("Not Found", status=404)
+        return answer() if key in body else refusal(f"Use '{key}' instead.")
+
+    proof, sent, server = proves(judge, given)
+    target = Target(**msgspec.to_builtins(proof.target))  # as a worker gets it
+    assert (target.whole, proof.key, sent.served) == (True, key, 1)
+    assert server.paths[:2] == [Target.parse(server.scripted.url + given).path_to(ENDPOINTS["chat"]), server.paths[1]]
+    assert server.paths[2:] == [given or "/"] * (len(server.paths) - 2)
+    assert {target.path_to(endpoint) for endpoint in ENDPOINTS.values()} == {given or "/"}
+    assert target.api_url() == without_userinfo(server.scripted.url + (given or "/"))
+    assert (
+        Target.parse(server.scripted.url + given).api == Target.parse(target.api_url()).api
+    )  # as a repetition reads it
+
+
+@pytest.mark.parametrize("there", [refusal("Not Found", status=404), reply(500, "oh"), reply(503, "busy"), b"no HTTP"])
+def test_an_address_that_does_not_serve_as_it_is_is_missing(proves: Prove, there: Reply) -> None:
+    with pytest.raises(
+        UsageError, match=r"/x/v1/chat/completions: .*HTTP 404.*and none at .*/x/chat/completions and .*/x\)"
+    ):
+        proves(lambda path, _body: there if path == "/x" else refusal("Not Found", status=404), "/x")
 
 
 def test_a_path_that_neither_reading_has_is_one_line(proves: Prove) -> None:

@@ -67,6 +67,7 @@ class Turns:
         self.planned_ns: list[int] = []
         self.failed: list[tuple[str, str]] = []
         self.headers: list[tuple[tuple[str, str], ...]] = []
+        self.cookies: list[Any] = []
         counter: Any = None
         self.dispatcher = TurnDispatcher([], TallySet(), RunWindows(), counter)  # type: ignore[arg-type]
         self.starting = self.dispatcher.starting
@@ -81,6 +82,7 @@ class Turns:
         self.sent += 1
         self.planned_ns.append(request.planned_ns)
         self.headers.append(request.headers)
+        self.cookies.append(request.cookies)
         record = TurnRecord("", "", 0, "", "", "measure", 0, self.closed_ns, output_tokens=2, finish_reason="stop")
         token = f"t{self.sent}" if self.sent != 2 else ""  # the second answer has none
         result = TurnResult(record, "a", "", over_ns=self.closed_ns, session_token=token)
@@ -123,6 +125,20 @@ def test_a_session_releases_all_slots(script: Any, turns: int) -> None:
     assert free(host.part.limiter) == 2
     left = sum(host.part.quota.take_turn("measure") for _ in range(9))
     assert left == 5 - turns
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_turns_of_a_session_and_its_sub_agents_share_cookies(kept: bool) -> None:
+    request = SCENARIO.request.model_copy(update={"cookies": kept})
+    shared = []
+    for index in range(2):
+        host = context()
+        host.part.scenario = SCENARIO.model_copy(update={"request": request})
+        assert host.part.limiter.try_enter()
+        SessionRunner(host, Session(index, "chat", forking()), Isolation(), 0).perform()
+        assert len(host.turns.cookies) == 2
+        shared.append({id(each) for each in host.turns.cookies if each is not None})
+    assert [len(each) for each in shared] == [int(kept)] * 2
 
 
 def test_a_session_sends_the_token_of_its_last_answer_back() -> None:

@@ -1,0 +1,114 @@
+"""Cookies of a session: which go back, what is bounded, and that texts do not contain them."""
+
+import socket
+from collections.abc import Callable
+
+import gevent
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_server import HEAD, ScriptedServer, chunked
+
+from inferload.base.clock import now_ns
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.cookies import MOST_CHARS, MOST_COOKIES, SessionCookies
+from inferload.client.turn_record import TurnRequest, TurnResult
+
+URL = "http://router.example:8000/v1/chat/completions"
+SECRET = "node7-0123456789abcdef"
+EVENTS = (
+    b'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}\n\n',
+    b"data: [DONE]\n\n",
+)
+BODY = chunked(*EVENTS).partition(b"\r\n\r\n")[2]
+
+
+def sent(lines: list[str], url: str = URL, to: str = "") -> str:
+    """Return the Cookie header of the request after answers with these Set-Cookie headers."""
+    cookies = SessionCookies()
+    for line in lines:
+        cookies.take(url, line)
+    return dict(cookies.headers(to or url)).get("Cookie", "")
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["a=1; Path=/"], "a=1"),
+        (["a=1\nb=2; Expires=Wed, 09 Jun 2100 10:18:14 GMT; HttpOnly"], "a=1; b=2"),
+        (["a=1", "a=2"], "a=2"),
+        (["a=1", "a=x; Max-Age=0"], ""),
+        (["a=1; Expires=Thu, 01 Jan 1970 00:00:00 GMT"], ""),
+        (["a=1; Path=/v2"], ""),
+        (["a=1; Domain=other.example"], ""),
+        (["a=1; Domain=router.example"], "a=1"),
+        (["a=1; Secure"], ""),
+        (["a=1\r\x00X: y", "", "a" * 5_000], ""),
+    ],
+)
+def test_the_usual_rules_hold(lines: list[str], expected: str) -> None:
+    assert sent(lines) == expected
+
+
+def test_a_secure_cookie_needs_tls_and_a_host_may_be_an_address() -> None:
+    assert sent(["a=1; Secure"], "https://127.0.0.1:8000/v1/chat/completions") == "a=1"
+    assert sent(["a=1; Path=/"], "http://[::1]:8000/v1/x", "http://[::1]:8000/v1/y") == "a=1"
+    assert sent(["a=1"], "http://localhost:8000/x", "http://localhost:8000/x") == "a=1"
+    assert sent(["a=1"], "") == ""
+
+
+@given(st.lists(st.tuples(st.from_regex(r"[a-z]{1,9}", fullmatch=True), st.integers(0, 4_000)), max_size=60))
+def test_number_and_size_are_bounded_and_the_newest_stay(wanted: list[tuple[str, int]]) -> None:
+    header = sent([f"{name}={'v' * length}" for name, length in wanted])
+    names = [each.partition("=")[0] for each in header.split("; ")] if header else []
+    assert len(header) <= MOST_CHARS + 2 * MOST_COOKIES + MOST_COOKIES
+    assert len(names) <= MOST_COOKIES
+    assert set(names) <= {name for name, _length in wanted}
+    if wanted and all(length < 300 for _name, length in wanted) and len({name for name, _ in wanted}) <= MOST_COOKIES:
+        assert set(names) == {name for name, _length in wanted}
+
+
+def two_turns(*scripts: Callable[[socket.socket, bytes], None], **settings: object) -> tuple[list[str], TurnResult]:
+    """Send two turns of one session; return the Cookie headers of their requests, and the last result."""
+    server, cookies = ScriptedServer(list(scripts)), SessionCookies()
+    client = Client(ClientSettings(Target.parse(server.url), "m", **settings), lambda _result: None)  # type: ignore[arg-type]
+    try:
+        for number in range(2):
+            request = TurnRequest(b"{}", f"s0.{number}", "s0", number, "chat", "measure", now_ns(), cookies=cookies)
+            with gevent.Timeout(20):
+                result = client.start(request).wait()
+    finally:
+        client.close()
+        server.close()
+    lines = [
+        dict(line.split(b": ") for line in each.split(b"\r\n\r\n")[0].split(b"\r\n")[1:]) for each in server.requests
+    ]
+    return [each.get(b"Cookie", b"").decode() for each in lines], result
+
+
+def setting(cookie: str) -> Callable[[socket.socket, bytes], None]:
+    head = HEAD + b"Set-Cookie: %s\r\nSet-Cookie: second=2\r\nTransfer-Encoding: chunked\r\n\r\n" % cookie.encode()
+    return lambda sock, _request: sock.sendall(head + BODY)
+
+
+def failing(sock: socket.socket, request: bytes) -> None:
+    """Answer with an error that has the cookie of the request."""
+    text = b"no such node: " + request.split(b"Cookie: ")[1].split(b"\r\n")[0]
+    more = b"X-Served-By: %s\r\nSet-Cookie: node=another-0123456789\r\n" % SECRET.encode()
+    sock.sendall(b"HTTP/1.1 404 X\r\n%sContent-Length: %d\r\n\r\n%s" % (more, len(text), text))
+
+
+def test_the_turns_of_a_session_send_them_back_also_a_retried_one_and_no_text_has_them() -> None:
+    def closing(sock: socket.socket, _request: bytes) -> None:
+        sock.close()
+
+    headers, result = two_turns(setting(f"node={SECRET}"), closing, failing, server_header="X-Served-By")
+    assert headers == ["", *[f"node={SECRET}; second=2"] * 2]
+    assert SECRET[:8] not in repr(result)
+    assert "node=***" in result.detail
+
+
+def test_a_cookie_of_the_user_replaces_those_of_the_server() -> None:
+    headers, _result = two_turns(setting("a=1"), headers=(("Cookie", "own=1"),))
+    assert headers == ["own=1"] * 2
