@@ -210,8 +210,9 @@ class Client:
         assert turn.result is not None
         self.finish_reasons |= turn.result.record.finish_reason not in (None, CANCELLED)
         turn.result = self._redacted(turn.result)
-        if turn.request.cookies is not None and (of_cookies := turn.request.cookies.redaction) is not None:
-            turn.result = _without(self._spared(of_cookies), turn.result)
+        jar = None if turn.request.cookies is None else turn.request.cookies.jar
+        if jar is not None and jar.redaction is not None:
+            turn.result = _without(self._spared(jar.redaction), turn.result)
         self._on_turn(turn.result)
 
     def _redacted(self, result: TurnResult) -> TurnResult:

@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 from array import array
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from inferload.base.clock import NS_PER_S
+from inferload.base.on_use import OnUse
 from inferload.client.answers.answer import Answer
-from inferload.client.cookies import SessionCookies
 from inferload.turns.record import CANCELLED, Failure, Phase, PhaseWindow, TurnRecord
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import ToolCall
 from inferload.workload.content.script import Ask, Session, TurnReply
 
+if TYPE_CHECKING:
+    from inferload.client.cookies import Jar
+
+_JAR = OnUse["type[Jar]"]({"session": "inferload.client.cookies:Jar"})
+
 # Delay after a failed turn: without it, closed-loop users would send to a server that is down in a tight loop.
 AFTER_FAILURE_NS = NS_PER_S
 
 MOST_MAX_TOKENS = 2**31 - 1  # sums of any number of turns fit into 64 bits
+
+
+class SessionCookies(msgspec.Struct):
+    """Cookies of a session and its sub-agents. `jar`: None until an answer sets one."""
+
+    jar: Jar | None = None
+
+    def take(self, url: str, lines: str) -> None:
+        """Take the Set-Cookie headers of an answer, one a line."""
+        if self.jar is None:
+            self.jar = _JAR["session"]()
+        self.jar.take(url, lines)
 
 
 class TurnRequest(msgspec.Struct, frozen=True, gc=False):

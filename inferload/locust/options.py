@@ -136,11 +136,15 @@ def _listening(options: Any, own: ProcessSettings) -> Iterator[ListenAddress]:
             else options.master_bind_host
         )
         yield ListenAddress("--master-bind-port", _host_of(host), int(options.master_bind_port))
-    lists = options.list_commands or options.show_task_ratio or options.show_task_ratio_json
-    if not options.headless and not lists:
+    if not options.headless and not only_lists(options):
         yield ListenAddress("--web-port", _host_of(options.web_host), options.web_port)
     if own.export_metrics is not None:
         yield own.export_metrics
+
+
+def only_lists(options: Any) -> bool:
+    """Return True if Locust lists classes or ratios of tasks, and ends."""
+    return bool(options.list_commands or options.show_task_ratio or options.show_task_ratio_json)
 
 
 def _host_of(host: str) -> str:

@@ -200,6 +200,11 @@ ADAPTATIONS = (
         "Locust's own tables are printed too at the end of a headless run",
     ),
     Adaptation(
+        "json_output",
+        tables.prints_json,
+        "with --json, the run's summary precedes Locust's JSON on standard output",
+    ),
+    Adaptation(
         "batches",
         tables.logs_in_batches,
         "Locust's tables are filled request by request, which costs workers more CPU time",

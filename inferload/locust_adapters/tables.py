@@ -1,8 +1,10 @@
 """Locust's tables of requests: buckets, bounds, batches, final tables."""
 
+import contextlib
 import functools
 import logging
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -217,6 +219,31 @@ def omit_final_tables() -> None:
         return
     for name in FINAL_TABLES:
         setattr(locust.stats, name, _print_nothing)
+
+
+def prints_json() -> bool:
+    """Return True if statistics are printed as JSON by a replaceable function."""
+    return "print_stats_json" in names_in(locust.main.main) and parameters(locust.stats.print_stats_json) == ["stats"]
+
+
+def keep_stdout_for_json() -> None:
+    """Print all but Locust's JSON on standard error: a program reads standard output."""
+    if "json_output" in compat.left_out or hasattr(locust.stats.print_stats_json, "stream"):
+        return
+    print_json, stream = locust.stats.print_stats_json, sys.stdout
+    sys.stdout = sys.stderr
+
+    def print_stats_json(stats: Any) -> None:
+        with contextlib.redirect_stdout(stream):
+            print_json(stats)
+
+    print_stats_json.stream = stream  # type: ignore[attr-defined]
+    locust.stats.print_stats_json = print_stats_json
+
+
+def omit_json(options: Any) -> None:
+    """Have a forked worker print and write no statistics: those of all workers are the master's."""
+    options.json, options.json_file = False, None
 
 
 def _print_nothing(*_arguments: object, **_options: object) -> None:

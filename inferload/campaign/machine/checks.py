@@ -212,8 +212,8 @@ MACHINE: tuple[Check[MachineEvidence], ...] = (
 def _address(e: ServerEvidence) -> str:
     proxy = Proxy.for_target(e.settings.target)
     through = "" if proxy is None else f" through the proxy {proxy.url} ({proxy.variable})"
-    as_it_is = ", as it is" if e.settings.target.whole else ""
-    return f"{e.settings.target.api_url()} answers{through}{as_it_is}"
+    as_it_is = " (the address as it is)" if e.settings.target.whole else ""
+    return f"{e.settings.target.api_url()} answers{as_it_is}{through}"
 
 
 def _tls(e: ServerEvidence) -> str:

@@ -28,12 +28,12 @@ from inferload.run.master.locust_users import LocustUsers
 from inferload.run.master.process_end import ProcessEnd
 from inferload.run.master.stages import RunStages, Stage
 from inferload.run.process.greenlets import DrainedGreenlet
-from inferload.run.process.rerun import CommandLine, described, repeated
 from inferload.run.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.run.process.settings import ProcessSettings
 
 if TYPE_CHECKING:
     from inferload.run.master.live import LiveRun
+    from inferload.run.process.rerun import CommandLine
 
 logger = logging.getLogger(__name__)
 
@@ -232,6 +232,8 @@ class Controller:
 
         UsageError if the run cannot be repeated by this process.
         """
+        from inferload.run.process.rerun import described, repeated  # of reruns only
+
         program, here, own = self._run_options(self.environment).program, self._command_line, self._own
         spec = repeated(manifest, program, here=here)
         code = here.code.of_run(here.agent_files(spec.scenario, spec.origin, program))
@@ -239,7 +241,9 @@ class Controller:
         return described(spec, code, own.withheld_from(server_urls(spec)), has_key), spec.scenario.resolved_text()
 
     @property
-    def _command_line(self) -> CommandLine:
+    def _command_line(self) -> "CommandLine":
+        from inferload.run.process.rerun import CommandLine
+
         return CommandLine(self._own.code, self.load_options.scenario, self.load_options.settings)
 
     def rerun(self, manifest: Manifest, seed: int | None) -> None:
@@ -247,6 +251,8 @@ class Controller:
 
         `seed`: None: that of the run. UsageError if no run is possible now.
         """
+        from inferload.run.process.rerun import repeated
+
         self._refuse_second_run()
         if self.environment.shape_class is not None:
             raise UsageError("a LoadTestShape sets the load of this process; start it from the page")

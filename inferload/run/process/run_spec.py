@@ -164,7 +164,7 @@ def resolve(options: RunOptions) -> RunSpec:
 
 def _changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
     """Return the values of the scenario that options override, by dotted path."""
-    changes = more_gates(scenario, options.gates) | _load_changes(options, scenario)
+    changes = more_gates(scenario, options.gates) | load_changes(options, scenario)
     if options.seed is not None:
         changes["seed"] = options.seed
     if options.warmup_s is not None:
@@ -176,7 +176,7 @@ def _changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
     return changes
 
 
-def _load_changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
+def load_changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
     """Return the keys of load and duration that options change; a value equal to the scenario's changes none."""
     changes: dict[str, Any] = {}
     users, spawn_per_s = scenario.arrivals.locust_users

@@ -12,9 +12,8 @@ from typing import Any
 import gevent
 
 from inferload.base.clock import NS_PER_S, now_ns
-from inferload.client.cookies import SessionCookies
 from inferload.client.requests.bodies import BodySettings, BodyWriter
-from inferload.client.turn_record import AFTER_FAILURE_NS, TurnRequest, TurnResult, request_of
+from inferload.client.turn_record import AFTER_FAILURE_NS, SessionCookies, TurnRequest, TurnResult, request_of
 from inferload.run.process.greenlets import sleep_until
 from inferload.run.worker.session_context import SessionContext, TurnPermit, entered
 from inferload.workload.content.script import (

@@ -11,10 +11,9 @@ import gevent
 from gevent import GreenletExit
 
 from inferload.base.clock import NS_PER_S, now_ns
-from inferload.client.cookies import SessionCookies
 from inferload.client.requests.calls import Call
 from inferload.client.turn import Turn
-from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult
 from inferload.run.process.greenlets import sleep_until
 from inferload.run.worker.session_context import SessionContext
 from inferload.scenario.schema.endpoints import MaxTokensField

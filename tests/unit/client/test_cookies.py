@@ -12,8 +12,8 @@ from scripted_server import HEAD, ScriptedServer, chunked
 from inferload.base.clock import now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
-from inferload.client.cookies import MOST_CHARS, MOST_COOKIES, SessionCookies
-from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.client.cookies import MOST_CHARS, MOST_COOKIES, Jar
+from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult
 
 URL = "http://router.example:8000/v1/chat/completions"
 SECRET = "node7-0123456789abcdef"
@@ -26,7 +26,7 @@ BODY = chunked(*EVENTS).partition(b"\r\n\r\n")[2]
 
 def sent(lines: list[str], url: str = URL, to: str = "") -> str:
     """Return the Cookie header of the request after answers with these Set-Cookie headers."""
-    cookies = SessionCookies()
+    cookies = Jar()
     for line in lines:
         cookies.take(url, line)
     return dict(cookies.headers(to or url)).get("Cookie", "")

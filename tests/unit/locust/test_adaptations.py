@@ -145,6 +145,7 @@ BROKEN: dict[str, list[Break]] = {
         _with(locust.runners.WorkerRunner, "_send_stats", lambda self, final: None),
     ],
     "final_tables": [_without(locust.stats, "print_stats"), _with(locust.main, "stats", SimpleNamespace())],
+    "json_output": [_without(locust.stats, "print_stats_json"), _with(locust.main, "main", _empty)],
     "batches": [_new_counter, _with(locust.runners.Runner, "__init__", _empty)],
     "web_run_time": [_without(locust.web.WebUI, "_stop_runners"), _with(locust.web.WebUI, "__init__", _empty)],
     "web_page": [_with(locust.web.WebUI, "__init__", _empty), _with(locust.html, "DEFAULT_BUILD_PATH", "/nowhere")],

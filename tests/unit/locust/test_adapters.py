@@ -229,7 +229,7 @@ def test_an_error_after_parsing_is_one_line(
 ) -> None:
     monkeypatch.setattr(locust.main, "get_parser", locust.argument_parser.get_parser)
 
-    def refuse(_options: object) -> None:
+    def refuse(_options: object, _elsewhere: object) -> None:
         raise UsageError("--host: missing")
 
     process.check_after_parsing(refuse)

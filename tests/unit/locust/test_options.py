@@ -160,7 +160,7 @@ def test_forked_workers_and_their_master_use_a_free_port_of_loopback() -> None:
     first, second = parsed(processes=2), parsed(processes=2)
     for options_ in (first, second):
         installed = plugin._Plugin()
-        installed.check(options_)
+        installed.check(options_, {})
         assert installed._reserved is not None
         installed._reserved.close()
         assert (options_.master_bind_host, options_.master_host) == ("127.0.0.1", "127.0.0.1")
@@ -203,7 +203,7 @@ def test_the_default_port_of_a_given_host_is_checked(host: str) -> None:
 def test_forked_workers_have_no_token_if_locust_cannot_use_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compat, "left_out", {membership.NAME})
     installed = plugin._Plugin()
-    installed.check(parsed(processes=2))
+    installed.check(parsed(processes=2), {})
     assert installed._reserved is not None
     installed._reserved.close()
     with pytest.raises(UsageError, match="--token-file: the installed Locust or ZeroMQ cannot encrypt"):
@@ -238,7 +238,7 @@ def test_a_token_file_without_a_usable_token_is_refused(tmp_path: Path, content:
 def test_the_web_ui_listens_on_loopback_by_default() -> None:
     for host, expected in (("", "127.0.0.1"), ("*", "*"), ("10.0.0.1", "10.0.0.1")):
         options_ = parsed(web_host=host)
-        plugin._Plugin().check(options_)
+        plugin._Plugin().check(options_, {})
         assert options_.web_host == expected
 
 
@@ -261,7 +261,7 @@ def test_the_start_form_offers_the_scenario_of_the_command_line(
     monkeypatch.setattr(plugin, "_installed", [installed])
     monkeypatch.setattr(plugin, "_classes", list)
     assert "" in offered()
-    installed.check(parsed(scenario=str(file), web_host=None))
+    installed.check(parsed(scenario=str(file), web_host=None), {})
     assert offered() == ["", str(file), *catalog.names()]
 
 

@@ -113,7 +113,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
     for target in spec.targets:
         # Tasks choose their endpoints.
         url = target.api_url() if spec.scenario.of_tasks else target.url_of(ENDPOINTS[proven.request.endpoint])
-        url += ", the address as it is: no known path below it has an API" if target.whole else ""
+        url += " (the address as it is: no known path below it has an API)" if target.whole else ""
         proxy = Proxy.for_target(target)
         through = "" if proxy is None else f" through the proxy {proxy.url} ({proxy.variable})"
         logger.info("requests go to %s%s", url, through)
