@@ -290,7 +290,9 @@ def _text(answer: TurnResult) -> str:
 
 def _send(settings: ClientSettings, body: bytes, headers: tuple[tuple[str, str], ...]) -> TurnResult:
     client = Client(replace(settings, worker="preflight", detail_chars=_DETAIL_CHARS), lambda _result: None)
-    request = TurnRequest(body, "preflight", "preflight", 0, "preflight", "warmup", now_ns(), headers=headers)
+    request = TurnRequest(
+        body, "preflight", "preflight", 0, "preflight", "warmup", now_ns(), headers=headers, keep=True
+    )
     turn = client.start(request)
     try:
         if not turn.wait_until(now_ns() + _PATIENCE_NS):

@@ -209,7 +209,9 @@ class Turn:
 
     def _begin_attempt(self, *, on_new_connection: bool = False) -> None:
         self.state = TurnState.CONNECTING
-        self._parser = ReplyParser(self._client.new_answer(), self._client.frames)
+        answer = self._client.new_answer()
+        answer.keeping = self.request.keep and bool(answer.keeps)
+        self._parser = ReplyParser(answer, self._client.frames)
         self._taken = False  # the kernel has taken a byte of the request
         self._in_pieces = False
         self._written_ns: int | None = None
@@ -423,6 +425,8 @@ class Turn:
         over_ns = self._client.now_ns() if over_ns is None else over_ns
         # What follows the end marker is no part of the answer.
         closed_ns = over_ns if not answer.closed or answer.last_event_ns is None else answer.last_event_ns
+        calls = () if answer.tool_calls is None else answer.tool_calls.calls(self.request.turn_id)
+        native = b"" if parser.failure is not None else answer.native(calls)
         attempt = Attempt(
             requests=self._attempts - self._undelivered,
             connect_ns=self._connect_ns,
@@ -449,7 +453,8 @@ class Turn:
             client.without_secrets(parser.text),
             parser.unstamped,
             reasoning="".join(answer.reasoning),
-            tool_calls=() if answer.tool_calls is None else answer.tool_calls.calls(),
+            tool_calls=calls,
+            native=native,
             over_ns=over_ns,
             session_token=self._header(client.session_token_header),
             examples={remark: client.without_secrets(text) for remark, text in answer.remarks.items()},

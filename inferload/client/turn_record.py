@@ -56,6 +56,7 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False):
     headers: tuple[tuple[str, str], ...] = ()  # additional headers, which replace the client's of the same name
     model: str = ""  # "": the model of the client
     cookies: SessionCookies | None = None  # of the session; None: none are kept
+    keep: bool = False  # later requests carry the answer
 
     def __post_init__(self) -> None:
         """Raise ValueError for a limit that no column can hold."""
@@ -73,6 +74,7 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
     reads_unstamped: int = 0  # reads without a plausible kernel timestamp
     reasoning: str = ""  # reasoning text, if the server separates it
     tool_calls: tuple[ToolCall, ...] = ()
+    native: bytes | None = b""  # of `Message`; None: the answer is too large to be kept for later requests
     session_token: str = ""  # to be sent with the next turns of the session
     examples: dict[Remark, str] = {}  # of each remark of the record
     over_ns: int = (
@@ -93,6 +95,7 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
             reasoning=self.reasoning,
             tool_calls=self.tool_calls,
             finish_reason=self.record.finish_reason,
+            native=self.native or b"",
         )
 
 
@@ -129,6 +132,7 @@ def request_of(
         model=(None if ask is None else ask.model) or model,
         headers=(*headers, *(() if ask is None else ask.headers)),
         cookies=cookies,
+        keep=ask is not None and ask.keep,
     )
 
 

@@ -6,15 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, overload
 
 import gevent
+import msgspec
 from locust import User, task
+from locust.exception import RescheduleTask
 
 from inferload.base.clock import now_ns
 from inferload.base.errors import UsageError
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.requests.calls import Call, call_of, check_conversation
+from inferload.client.turn_record import TurnResult
 from inferload.locust_adapters.tasks import task_name
 from inferload.run.worker.reply import CaughtReply, Reply
 from inferload.run.worker.user_turns import TaskSession
 from inferload.scenario.schema.endpoints import EndpointName
+from inferload.workload.content.messages import sendable
 
 Messages = str | Sequence[Mapping[str, Any]]
 
@@ -139,7 +144,7 @@ class InferenceUser(User):
     ) -> Reply | CaughtReply:
         name = call.name or task_name(self) or type(self).__name__
         late_ns, self.inferload_late_ns = self.inferload_late_ns, 0
-        result = session.send(call, name, late_ns=late_ns, deferred=caught, after_tool=after_tool)
+        result = session.send(call, name, late_ns=late_ns, deferred=caught, after_tool=after_tool, keep=not closes)
         self.inferload_late_ns = max(0, now_ns() - result.record.closed_ns)
         if caught:
             return CaughtReply(result, session, closes=closes)
@@ -151,7 +156,8 @@ class InferenceUser(User):
 class Conversation:
     """Turns of /chat/completions with their history, in one session. `history`: all messages so far; may be changed.
 
-    The session counts as completed at `close`, at the end of a with block, or when the conversation is dropped.
+    The session counts as completed at `close`, at the end of a with block, or when the conversation is dropped. After an answer
+    that is too large to be sent back (1 MB beside its text), the next turn ends the task.
     """
 
     def __init__(self, user: InferenceUser, system: str | None, options: Mapping[str, Any]) -> None:
@@ -160,6 +166,7 @@ class Conversation:
         self._user = user
         self._options = dict(options)
         self._session: TaskSession | None = None
+        self._is_over = False
 
     @overload
     def ask(self, messages: Messages, *, catch_response: Literal[True], **options: Any) -> CaughtReply: ...
@@ -167,6 +174,8 @@ class Conversation:
     def ask(self, messages: Messages, **options: Any) -> Reply: ...
     def ask(self, messages: Messages, **options: Any) -> Reply | CaughtReply:
         """Send the next turn: the user's text, or messages such as tool results. The history excludes failed turns."""
+        if self._is_over:
+            raise RescheduleTask
         options = self._options | options
         new = list(call_of("chat", messages, options).context)
         call = call_of("chat", [*self.history, *new], options)
@@ -175,8 +184,9 @@ class Conversation:
         after_tool = new[-1].get("role") == "tool"
         caught = options.get("catch_response", False)
         reply = self._user._reply(self._session, call, caught, closes=False, after_tool=after_tool)
-        if reply.ok:
-            self.history += [*new, _message_of(reply)]
+        self._is_over = reply._result.native is None
+        if reply.ok and not self._is_over:
+            self.history += [*new, _message_of(reply._result)]
         return reply
 
     def close(self) -> None:
@@ -195,14 +205,10 @@ class Conversation:
             self.close()
 
 
-def _message_of(reply: Reply | CaughtReply) -> dict[str, Any]:
-    """Return the answer as a message of later requests."""
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
-    if reply.tool_calls:
-        message["tool_calls"] = [
-            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in reply.tool_calls
-        ]
+def _message_of(result: TurnResult) -> dict[str, Any]:
+    """Return the answer as a message of later requests, as in the sessions of scenarios."""
+    text = msgspec.json.encode(sendable(result.text))
+    message: dict[str, Any] = msgspec.json.decode(DIALECTS["chat"].message(result.reply().message(), text))
     return message
 
 

@@ -14,10 +14,12 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from inferload.scenario.schema.agent import MIN_SUMMARY_TOKENS, SUMMARY_REQUEST_TOKENS, TIME, Agent, Prefix, Tool
 from inferload.scenario.schema.distributions import draw_count
-from inferload.workload.content.messages import SHARED, Message, Piece, ToolCall, text_message
+from inferload.workload.content.history import has_reasoning
+from inferload.workload.content.messages import SHARED, Message, Piece, ToolCall, made_call_id, text_message
 from inferload.workload.content.script import Ask, Fork, Script, Sent, TurnReply
 from inferload.workload.content.tool_text import tools_json
 
@@ -214,6 +216,7 @@ class AgentLoop:
             tool_choice="none" if self.tools else None,
             cancel_after_s=cancel_after_s,
             final=final,
+            keep=self.workload.history == "live",
         )
 
     def compact(self, pause_s: float, pause: Pause) -> Generator[Ask | Fork, Sent, None]:
@@ -238,7 +241,7 @@ class AgentLoop:
             yield from self.delegate(step, reply)
             return 0.0, ()
         tool_calls = [
-            ToolCall(f"call-{self.number}-{number}", call.tool.name, self.arguments(call.tool, number))
+            ToolCall(self.call_id(number), call.tool.name, self.arguments(call.tool, number))
             for number, call in enumerate(step.calls)
         ]
         self.context += (self.answer_message(reply, step, tuple(tool_calls)),)
@@ -254,7 +257,7 @@ class AgentLoop:
         names = [f"{self.number}.{number}" for number in range(step.subagents)]
         ends = yield Fork(tuple((name, self.subagent(name)) for name in names))
         assert isinstance(ends, tuple)
-        tool_calls = [ToolCall(f"call-{self.number}-{number}", "task", "{}") for number in range(len(names))]
+        tool_calls = [ToolCall(self.call_id(number), "task", "{}") for number in range(len(names))]
         self.context += (self.answer_message(reply, step, tuple(tool_calls)),)
         for name, tool_call, end in zip(names, tool_calls, ends, strict=True):
             report = end.message().pieces if end is not None else ()
@@ -276,6 +279,10 @@ class AgentLoop:
         loop = AgentLoop(workload, streams, key, head, initial, is_subagent=True)
         yield from loop.request(0, draw_count(plan.steps, streams.of("steps")), 0.0, final=False)
 
+    def call_id(self, number: int) -> str:
+        """Return the id of a call of the latest step."""
+        return made_call_id(f"{self.key}/{self.number}/{number}")
+
     def arguments(self, tool: Tool, number: int) -> str:
         """Return the arguments of a call as JSON, with a random number."""
         rng = self.streams.of(f"call/{self.number}/{number}")
@@ -288,11 +295,12 @@ class AgentLoop:
         if self.workload.history == "recorded":
             tokens = step.output_tokens if keep else step.content_tokens
             return Message("assistant", (Piece(f"{self.key}/said/{self.number}", tokens),), tool_calls=calls)
-        whole = reply.message(keep_reasoning=keep)
+        whole = reply.message(reasoning=thinking is None or keep, calls=calls)
         if thinking is None or keep:
-            return Message("assistant", whole.pieces, whole.reasoning, calls)
-        if reply.reasoning:
-            return Message("assistant", (Piece(reply.key, step.content_tokens, reply.text),), tool_calls=calls)
+            return whole
+        if reply.reasoning or has_reasoning(reply.native):
+            (said,) = whole.pieces
+            return replace(whole, pieces=(replace(said, tokens=step.content_tokens),))
         return Message("assistant", (_without_reasoning(reply, step),), tool_calls=calls)
 
 

@@ -100,7 +100,9 @@ class ChatSessions(Opened):
                 if fitted.question is None:
                     return
                 history, question = fitted.history, fitted.question
-            reply = yield Ask((*head, *history, question), turn.output_tokens, turn.think_time_s, tools=tools)
+            keep = workload.history == "live" and number < len(plan) - 1
+            messages = (*head, *history, question)
+            reply = yield Ask(messages, turn.output_tokens, turn.think_time_s, tools=tools, keep=keep)
             assert isinstance(reply, TurnReply)
             if workload.history != "none":
                 history += (question, self._answer(turn, reply, index, number))
@@ -133,8 +135,7 @@ class ChatSessions(Opened):
         if self._workload.history == "recorded":
             answer = turn.answer or self._source.text(f"said/{index}/{number}", turn.output_tokens)
             return Message("assistant", (answer,))
-        message = reply.message()  # without tool calls, which would need results
-        return replace(message, tool_calls=()) if message.tool_calls else message
+        return reply.message(calls=())  # tool calls would need results
 
     def _system(self, index: int) -> tuple[Message, ...]:
         if self._workload.system_prompt_shared_by == "run":

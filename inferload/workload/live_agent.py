@@ -32,10 +32,9 @@ from inferload.scenario.files import catalog, data_files
 from inferload.scenario.schema.agent import FILE_MODULE, LiveAgentWorkload
 from inferload.scenario.schema.distributions import draw_count
 from inferload.workload.content.data import DataContext, Notes, Opened, same_as_master
-from inferload.workload.content.messages import Message, Piece, ToolCall
+from inferload.workload.content.history import MessageDict, as_document, as_message
+from inferload.workload.content.messages import Message
 from inferload.workload.content.script import Ask, Script, TurnReply, Work, Worked
-
-MessageDict = Mapping[str, Any]  # message in the format of the chat API
 
 _MOST_PAUSE_S = 1_000_000
 
@@ -66,7 +65,8 @@ class LiveAgent(ABC):
     def step(self, messages: Sequence[MessageDict]) -> Say | None:
         """Return the next request, or None to end the session.
 
-        `messages`: the conversation up to the model's last answer; empty in the first step.
+        `messages`: the conversation up to the model's last answer; empty in the first step. Answers have the fields that the server
+        sent, and are sent back with them.
         """
 
     def close(self) -> None:  # noqa: B027  most agents have no resources
@@ -167,7 +167,7 @@ def _script(workload: LiveAgentWorkload, make: "partial[LiveAgent]", rng: Random
         drawn = draw_count(workload.output_tokens, rng)
         reply = yield _ask(context, following, drawn, pause)
         assert isinstance(reply, TurnReply)
-        context += (reply.message(keep_reasoning=True),)
+        context += (reply.message(),)
         _count(reply, notes)
         pause = "tool" if reply.tool_calls else "think"
     notes[f"live agents ended by max_steps {workload.max_steps}"] += 1
@@ -205,6 +205,7 @@ def _ask(context: tuple[Message, ...], following: _Next, drawn: int, pause: Lite
         tools=following.tools,
         tool_choice=say.tool_choice if following.tools else None,
         final=None,
+        keep=True,
     )
 
 
@@ -218,36 +219,3 @@ def _next(agent: LiveAgent, context: tuple[Message, ...]) -> _Next | None:
     if not 0 <= say.pause_s <= _MOST_PAUSE_S:  # NaN fails too
         raise ValueError(f"pause_s of a step is {say.pause_s!r}; give seconds from 0 to {_MOST_PAUSE_S:,}")
     return _Next(tuple(map(as_message, say.messages)), msgspec.json.encode(list(say.tools)) if say.tools else b"", say)
-
-
-def as_document(message: Message) -> dict[str, Any]:
-    """Return a message in the format of the chat API."""
-    document: dict[str, Any] = {
-        "role": message.role,
-        "content": " ".join(piece.literal or "" for piece in message.pieces),
-    }
-    if message.reasoning:
-        document["reasoning"] = message.reasoning
-    if message.tool_calls:
-        document["tool_calls"] = [
-            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        document["tool_call_id"] = message.tool_call_id
-    return document
-
-
-def as_message(document: MessageDict) -> Message:
-    """Convert a message of the chat API with plain text content. ValueError for other content or roles."""
-    role, content = document.get("role"), document.get("content")
-    if role not in ("system", "user", "assistant", "tool"):
-        raise ValueError(f"role of a message is {role!r}; use system, user, assistant or tool")
-    if not isinstance(content, str):
-        raise ValueError(f"content of a {role} message is {type(content).__name__}; it must be text")
-    calls = tuple(
-        ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
-        for call in document.get("tool_calls") or ()
-    )
-    piece = Piece("live", None, content)
-    return Message(role, (piece,), document.get("reasoning") or "", calls, document.get("tool_call_id"))

@@ -167,7 +167,8 @@ class _SessionScript:
         for number, turn in enumerate(turns):
             whole = yield from self._whole(turn)
             final = last and number == len(turns) - 1
-            reply = yield self._ask(self._prompt(whole, context), whole, before, final)
+            ask = self._ask(self._prompt(whole, context), whole, before, final)
+            reply = yield replace(ask, keep=whole.blocks is None and number < len(turns) - 1)
             assert isinstance(reply, TurnReply)
             context.answered(reply)
             before = turn
@@ -305,4 +306,4 @@ class _Context:
 
     def answered(self, reply: TurnReply) -> None:
         """Add the answer to the history."""
-        self._messages.append(reply.message())
+        self._messages.append(reply.message(calls=()))

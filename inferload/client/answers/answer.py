@@ -6,15 +6,15 @@ import re
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from inferload.client.answers import lenient
 from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds, refusal
 from inferload.turns.record import LEAST_TOKENS_PER_EVENT, Failure
 from inferload.turns.remarks import Remark
-from inferload.workload.content.messages import ToolCall
+from inferload.workload.content.messages import ToolCall, made_call_id
 
 DONE = b"[DONE]"
 # Finish reasons by those of other servers: of Anthropic, TGI and Mistral, and the former name of `tool_calls`.
@@ -48,7 +48,7 @@ class PerRequestMetrics(msgspec.Struct):
 
 
 class EventFrame(NamedTuple):
-    """Common bytes of many events, before and after one text. `visible`: the text is not reasoning.
+    """Common bytes of many events, before and after one text. `visible`: the text is not reasoning. `key`: its field.
 
     Between two pieces there is a value that differs from stream to stream: a word in quotes, if the piece ends with one, or a whole
     number.
@@ -57,6 +57,7 @@ class EventFrame(NamedTuple):
     before: tuple[bytes, ...]
     after: tuple[bytes, ...]
     visible: bool
+    key: str
 
 
 class Frames:
@@ -79,6 +80,7 @@ class _CallParts:
     call_id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    others: dict[str, Any] = field(default_factory=dict)  # further fields, unfinished
 
 
 @dataclass(slots=True)
@@ -90,8 +92,8 @@ class ToolCalls:
 
     def add(
         self, key: int | str, call_id: str | None = None, name: str | None = None, arguments: str | None = None
-    ) -> None:
-        """Add one delta; None for absent fields. Pieces of a name and of arguments are joined.
+    ) -> _CallParts:
+        """Add one delta; None for absent fields. Return its call. Pieces of a name and of arguments are joined.
 
         Some servers give all calls the same index, or none: a name with a new id, or after arguments, begins a new call. So
         does an id without arguments. A new id beside arguments of an index does not: vLLM once generated one for each delta.
@@ -107,6 +109,7 @@ class ToolCalls:
             parts.name += name
         if arguments:
             parts.arguments.append(arguments)
+        return parts
 
     def _of_id(self, call_id: str | None) -> _CallParts | None:
         return next((parts for parts in reversed(self._calls) if parts.call_id == call_id), None) if call_id else None
@@ -118,9 +121,20 @@ class ToolCalls:
             return other_id or (bool(parts.arguments) and call_id != parts.call_id)
         return other_id and not continues
 
-    def calls(self) -> tuple[ToolCall, ...]:
-        """Return the calls in the order of their first deltas; empty arguments are "{}"."""
-        return tuple(ToolCall(parts.call_id, parts.name, "".join(parts.arguments) or "{}") for parts in self._calls)
+    def calls(self, turn_id: str | None = None) -> tuple[ToolCall, ...]:
+        """Return the calls in the order of their first deltas; empty arguments are "{}". `turn_id`: for ids of those without."""
+        return tuple(
+            ToolCall(
+                parts.call_id or (made_call_id(f"{turn_id}/{number}") if turn_id else ""),
+                parts.name,
+                "".join(parts.arguments) or "{}",
+            )
+            for number, parts in enumerate(self._calls)
+        )
+
+    def others(self) -> list[dict[str, Any]]:
+        """Return the further fields of each call, unfinished."""
+        return [parts.others for parts in self._calls]
 
 
 class Answer:
@@ -140,6 +154,8 @@ class Answer:
         "first_event_ns",
         "first_visible_ns",
         "input_tokens",
+        "keeping",
+        "kept",
         "last_event_ns",
         "metrics",
         "output_tokens",
@@ -155,6 +171,7 @@ class Answer:
     end_marker = "[DONE]"
     event_type: ClassVar[type[msgspec.Struct]]
     marks: tuple[bytes, ...] = (DONE,)
+    keeps: ClassVar[str] = ""  # place of the class that keeps an answer for later requests
 
     def __init__(self) -> None:
         self.event_ns = array("q")  # times of the output events
@@ -176,6 +193,20 @@ class Answer:
         self.unused = b""  # latest event with neither output nor usage
         self.zero_usage = False  # the server reported 0 output tokens
         self.remarks: dict[Remark, str] = {}  # with an example
+        self.keeping = False  # later requests carry the answer
+        self.kept: Any = None  # what is kept so far
+
+    def keep(self) -> Any:
+        """Return what is kept so far. It is imported on use: most answers are plain texts."""
+        if self.kept is None:
+            module, _, name = self.keeps.partition(":")
+            self.kept = getattr(import_module(module), name)()
+        return self.kept
+
+    def native(self, calls: tuple[ToolCall, ...]) -> bytes | None:
+        """Return the answer for `Message.native`. `calls`: its calls, with their ids. None: it is too large."""
+        native: bytes | None = b"" if self.kept is None else self.kept.json(calls)
+        return native
 
     def remark(self, remark: Remark, example: str) -> None:
         """Add a remark, unless the answer has it. `example`: the reason, with data of the server."""
@@ -207,6 +238,8 @@ class Answer:
                 self.event(rest, at_ns)
             self.closed, self.last_event_ns = True, at_ns
             return
+        from inferload.client.answers import lenient  # most servers send no odd event
+
         try:
             found = lenient.read(data, self.event_type, self.prepare)
         except lenient.Broken:

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from inferload.client.answers.answer import DONE
-from inferload.client.answers.lenient import is_error
 from inferload.client.answers.number_bounds import OutputTokens, Tokens
+from inferload.client.answers.sse import is_error
 from inferload.client.answers.typed_events import TypedAnswer
 from inferload.turns.record import Failure
 
@@ -54,17 +54,19 @@ class _MessagesEvent(msgspec.Struct):
 class MessagesAnswer(TypedAnswer):
     """Collects one streamed message. Its stop reason is mapped to those of chat completions: stop, length, tool_calls."""
 
-    __slots__ = ("usage",)
+    __slots__ = ("of_server", "usage")
 
     end_marker = "message_stop"
     marks = (b"message_stop", DONE)
     receipts = frozenset({"message_start", "ping"})
     event_type = _MessagesEvent
     decoder = msgspec.json.Decoder(_MessagesEvent)
+    keeps = "inferload.client.answers.kept:MessagesKept"
 
     def __init__(self) -> None:
         super().__init__()
         self.usage = _MessagesUsage()
+        self.of_server: set[int] = set()  # positions of the server's own calls
 
     def typed(self, event: _MessagesEvent, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""
@@ -74,15 +76,12 @@ class MessagesAnswer(TypedAnswer):
         elif kind == "content_block_delta" and delta is not None:
             self.add_text(delta.text, at_ns)
             self.add_reasoning(delta.thinking, at_ns)
-            if delta.partial_json:
+            if delta.partial_json and event.index in self.of_server:
+                self.event_ns.append(at_ns)
+            elif delta.partial_json:
                 self.add_call(event.index, at_ns, arguments=delta.partial_json)
         elif kind == "content_block_start" and event.content_block is not None:
-            block = event.content_block
-            self.add_text(block.text, at_ns)
-            self.add_reasoning(block.thinking, at_ns)
-            if block.type == "tool_use":
-                whole = json.dumps(block.input, ensure_ascii=False, separators=(",", ":")) if block.input else None
-                self.add_call(event.index, at_ns, block.id, block.name, whole)
+            self._start(event.content_block, event.index, at_ns)
         elif kind == "message_start" and event.message is not None:
             self.request_id = event.message.id
             if event.message.usage is not None:
@@ -96,6 +95,15 @@ class MessagesAnswer(TypedAnswer):
                 self.zero_usage |= event.usage.output_tokens == 0
         elif kind == "message_stop":
             self.closed = True
+
+    def _start(self, block: _ContentBlock, index: int, at_ns: int) -> None:
+        self.add_text(block.text, at_ns)
+        self.add_reasoning(block.thinking, at_ns)
+        if block.type.endswith("_tool_use"):
+            self.of_server.add(index)
+        elif block.type == "tool_use":
+            whole = json.dumps(block.input, ensure_ascii=False, separators=(",", ":")) if block.input else None
+            self.add_call(index, at_ns, block.id, block.name, whole)
 
     def _prompt_usage(self, usage: _MessagesUsage) -> None:
         """Set the prompt tokens. `input_tokens` of this API excludes those read from or written to a cache.

@@ -27,9 +27,10 @@ from inferload.client.answers.chat_events import (
     decode_many,
     decode_text,
     frame_of,
+    is_plain,
 )
-from inferload.client.answers.lenient import is_error, text_of
 from inferload.client.answers.number_bounds import UNDECODABLE
+from inferload.client.answers.sse import is_error
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
 
@@ -49,6 +50,7 @@ class ChatAnswer(Answer):
     )
 
     event_type = Event
+    keeps = "inferload.client.answers.kept:ChatKept"
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,6 +85,9 @@ class ChatAnswer(Answer):
         if self.first_event_ns is None:
             self.first_event_ns = at_ns[0]
         self.last_event_ns = at_ns[-1]
+        if self.keeping:
+            for text in data:
+                self._keep(text)
         for event, event_ns, text in zip(decoded, at_ns, data, strict=True):
             self._process(event, event_ns, text)
 
@@ -96,6 +101,8 @@ class ChatAnswer(Answer):
         if data == DONE:
             self.closed = True
             return
+        if self.keeping:
+            self._keep(data)
         try:
             event = decode(data)
         except UNDECODABLE as error:
@@ -109,6 +116,8 @@ class ChatAnswer(Answer):
 
     def prepare(self, document: dict[str, Any]) -> None:
         """Replace contents that are lists of parts by their texts."""
+        from inferload.client.answers.lenient import text_of  # of few servers
+
         choices = document.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             for name in ("delta", "message") if isinstance(choice, dict) else ():
@@ -117,6 +126,18 @@ class ChatAnswer(Answer):
                     delta["content"], thought = text_of(delta["content"])
                     if thought:
                         delta["reasoning"] = thought
+
+    def _keep(self, data: bytes) -> None:
+        """Keep an event. An answer that is only a text needs nothing kept."""
+        if self.kept is not None or not is_plain(data):
+            self._keeper().event(data)
+
+    def _keeper(self) -> Any:
+        begins = self.kept is None
+        kept = self.keep()
+        if begins:
+            kept.text("content", "".join(self.text))
+        return kept
 
     def _process(self, event: Event, at_ns: int, data: bytes) -> None:
         # Older versions of vLLM have `object: error` instead of `error`.
@@ -165,7 +186,10 @@ class ChatAnswer(Answer):
         """Process consecutive events that match a frame: their joined JSON-escaped texts, and their times as int64."""
         if not self.uncounted:
             self._drop_running_count()
-        (self.text if frame.visible else self.reasoning).append(decode_text(b'"' + texts + b'"'))
+        text = decode_text(b'"' + texts + b'"')
+        (self.text if frame.visible else self.reasoning).append(text)
+        if self.keeping and (self.kept is not None or frame.key not in ("content", "text")):
+            self._keeper().text(frame.key, text)
         number = len(self.event_ns)
         self.event_ns.frombytes(at_ns)
         self.last_event_ns = self.event_ns[-1]
@@ -195,6 +219,8 @@ class ChatAnswer(Answer):
         """Add reasoning and parts of tool calls of a delta; return True if it has any."""
         reasoning = delta.reasoning or delta.reasoning_content or delta.thinking
         if not reasoning and delta.reasoning_details:
+            from inferload.client.answers.lenient import text_of  # of few servers
+
             reasoning = "".join(text_of(delta.reasoning_details))
         if reasoning:
             self.reasoning.append(reasoning)

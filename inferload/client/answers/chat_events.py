@@ -75,6 +75,8 @@ decode_text = msgspec.json.Decoder(str).decode
 _FRAMED = {"text", "content", "reasoning_content", "reasoning"}  # fields with a text, for frames
 _TEXT = re.compile(rb'"(?:content|text|reasoning_content|reasoning)": ?"((?:[^"\\]|\\.)+)"')
 WITHOUT_TEXT = Choice(Delta())
+_KNOWN = {"role", *Delta.__struct_fields__}
+_PLAIN = re.compile(rb'"delta": ?\{(?:"(?:role|content)": ?"[^"\\]*(?:\\.[^"\\]*)*"(?:, ?)?|"\w+": ?null(?:, ?)?)*\}')
 _PROBE = b"probe"
 _VALUES = re.compile(rb'"id": ?"([\w.:-]+)"|"created": ?([1-9]\d*)(?=[,}])')  # that differ from stream to stream
 _MOST_PIECES = 4  # PIECES of scan.c
@@ -93,7 +95,7 @@ def frame_of(data: bytes) -> EventFrame | None:
     for pieces in ((_pieces(before), _pieces(after)), ((before,), (after,))):
         field = _framed_field(data, *pieces)
         if field is not None:
-            return EventFrame(*pieces, visible=field in ("content", "text"))
+            return EventFrame(*pieces, visible=field in ("content", "text"), key=field)
     return None
 
 
@@ -120,7 +122,7 @@ def _framed_field(data: bytes, before: tuple[bytes, ...], after: tuple[bytes, ..
     except UNDECODABLE:
         return None
     field = _text_field(event)
-    if field is None or _text_field(probe) != field:
+    if field is None or _text_field(probe) != field or _has_unknown(data):
         return None
     if any(piece.endswith(b'"') for piece in (*before[:-1], *after[:-1])):
         event.id = _PROBE.decode()
@@ -134,6 +136,20 @@ def _text_field(event: Event) -> str | None:
     choice, delta = event.choices[0], event.choices[0].delta
     filled = _filled(choice) - {"delta"} | (set() if delta is None else _filled(delta))
     return filled.pop() if len(filled) == 1 and filled <= _FRAMED else None
+
+
+def is_plain(data: bytes) -> bool:
+    """Return True if the message of an event has no more than a text, its content."""
+    return _PLAIN.search(data) is not None or (b'"delta"' not in data and b'"message"' not in data)
+
+
+def _has_unknown(data: bytes) -> bool:
+    """Return True if the message of an event has a field that only later requests need."""
+    try:
+        delta = msgspec.json.decode(data)["choices"][0].get("delta") or {}
+    except UNDECODABLE:
+        return True
+    return any(value is not None and key not in _KNOWN for key, value in delta.items())
 
 
 def _filled(part: msgspec.Struct) -> set[str]:

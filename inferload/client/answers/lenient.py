@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
+from inferload.workload.content.messages import sendable
+
 Event = TypeVar("Event", bound=msgspec.Struct)
 
 _JSON_TEXT = frozenset({"arguments", "input", "partial_json"})  # fields with JSON as text
@@ -47,7 +49,7 @@ def read(data: bytes, kind: type[Event], prepare: Callable[[dict[str, Any]], Non
     an object before it is read. Raise Broken for damaged JSON.
     """
     result = Read()
-    for document in _documents(data):
+    for document in documents(data):
         if not isinstance(document, dict):
             result.odd = True
             continue
@@ -64,7 +66,7 @@ def read(data: bytes, kind: type[Event], prepare: Callable[[dict[str, Any]], Non
 def text_of(value: object, depth: int = _DEPTH) -> tuple[str, str]:
     """Return visible text and reasoning of a text, a part or a list of parts. `depth`: levels of parts that are read."""
     if isinstance(value, str):
-        return _valid(value), ""
+        return sendable(value), ""
     if isinstance(value, list) and depth:
         both = [text_of(part, depth - 1) for part in value]
         return "".join(text for text, _ in both), "".join(thought for _, thought in both)
@@ -76,7 +78,7 @@ def text_of(value: object, depth: int = _DEPTH) -> tuple[str, str]:
     return (str(value), "") if _is_number(value) else ("", "")
 
 
-def _documents(data: bytes) -> list[Any]:
+def documents(data: bytes) -> list[Any]:
     text = data.decode("utf-8", "replace").strip().removeprefix(_BOM)
     try:
         return [_loads(text)]
@@ -161,18 +163,18 @@ def _list(value: Any, kind: inspect.ListType, name: str, result: Read) -> Any:
 
 def _text(value: Any, name: str, result: Read) -> Any:
     if isinstance(value, str):
-        text = _valid(value)
+        text = sendable(value)
         result.odd = result.odd or text != value or "\ufffd" in text
         return text
     result.odd = True
     if value is None or isinstance(value, bool):
         return _UNUSABLE
     if name in _JSON_TEXT:
-        return _valid(json.dumps(value, ensure_ascii=False))
+        return sendable(json.dumps(value, ensure_ascii=False))
     if isinstance(value, dict) and (
         word := next((value[key] for key in _WORDS if isinstance(value.get(key), str)), None)
     ):
-        return _valid(word)
+        return sendable(word)
     text, thought = text_of(value)
     return text or thought or _UNUSABLE
 
@@ -195,20 +197,3 @@ def _number(value: Any, kind: inspect.IntType | inspect.FloatType, result: Read)
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _valid(text: str) -> str:
-    """Return a text with U+FFFD for each half of a surrogate pair."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def is_error(value: object) -> bool:
-    """Return True if the `error` of an event names one: false, 0, empty values, and objects of only these do not."""
-    left = [value]
-    while left:
-        part = left.pop()
-        if isinstance(part, dict | list):
-            left += part.values() if isinstance(part, dict) else part
-        elif part:
-            return True
-    return False

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from inferload.client.answers.answer import DONE, PerRequestMetrics
-from inferload.client.answers.lenient import is_error, text_of
+from inferload.client.answers.lenient import text_of
 from inferload.client.answers.number_bounds import OutputTokens, Tokens
+from inferload.client.answers.sse import is_error
 from inferload.client.answers.typed_events import TypedAnswer
 from inferload.turns.record import Failure
 
@@ -77,6 +78,7 @@ class ResponsesAnswer(TypedAnswer):
     receipts = frozenset({"response.created", "response.queued", "response.in_progress"})
     event_type = _ResponsesEvent
     decoder = msgspec.json.Decoder(_ResponsesEvent)
+    keeps = "inferload.client.answers.kept:ResponsesKept"
 
     def __init__(self) -> None:
         super().__init__()

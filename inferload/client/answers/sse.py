@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from inferload.client.answers.lenient import is_error
 from inferload.client.answers.number_bounds import UNDECODABLE
 from inferload.client.connection.http1 import hex_number
 
@@ -169,3 +168,15 @@ def _error_event(data: bytes) -> bytes:
     except UNDECODABLE:
         error = msgspec.Raw(msgspec.json.encode(data.decode("utf-8", "replace").strip() or "error event without data"))
     return msgspec.json.encode({"type": "error", "error": {"event": "error", "data": error}})
+
+
+def is_error(value: object) -> bool:
+    """Return True if the `error` of an event names one: false, 0, empty values, and objects of only these do not."""
+    left = [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict | list):
+            left += part.values() if isinstance(part, dict) else part
+        elif part:
+            return True
+    return False

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from inferload.client.answers.answer import DONE, Answer, ToolCalls
-from inferload.client.answers.lenient import is_error
 from inferload.client.answers.number_bounds import UNDECODABLE
+from inferload.client.answers.sse import is_error
 
 
 class TypedAnswer(Answer):
@@ -29,6 +29,8 @@ class TypedAnswer(Answer):
         if data == DONE:  # some servers send it on all endpoints
             self.closed, self.last_event_ns = True, at_ns
             return
+        if self.keeping:
+            self.keep().event(data)
         try:
             event = self.decoder.decode(data)
         except UNDECODABLE as error:

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from inferload.client.answers.chat import ChatAnswer
-from inferload.client.endpoints.dialect import Dialect, Encoded, joined, sendable, to_json, words
+from inferload.client.endpoints.dialect import Dialect, Encoded, joined, to_json, words
 from inferload.client.requests.call_checks import CallError
 from inferload.scenario.schema.request import RequestOptions
-from inferload.workload.content.messages import Message
+from inferload.workload.content.messages import NO_TEXT, Message
 from inferload.workload.content.script import Ask
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -30,25 +30,19 @@ _FIELDS = SAMPLING | words("""
 
 
 def _chat_message(message: Message, text: bytes) -> bytes:
+    if text == b'""' and message.role == "assistant" and not (message.tool_calls or b'"audio":' in message.native):
+        text = NO_TEXT
     parts = [b'{"role":"', message.role.encode(), b'","content":', text]
     # Most messages have only text.
-    if not (message.images or message.reasoning or message.tool_calls) and message.tool_call_id is None:
+    if not (message.native or message.reasoning or message.tool_calls) and message.tool_call_id is None:
+        if message.images:
+            images = [to_json({"type": "image_url", "image_url": {"url": url}}) for url in message.images]
+            parts[-1] = b"[" + b",".join((*images, b'{"type":"text","text":' + text + b"}")) + b"]"
         parts.append(b"}")
         return b"".join(parts)
-    if message.images:
-        images = [to_json({"type": "image_url", "image_url": {"url": url}}) for url in message.images]
-        parts[-1] = b"[" + b",".join((*images, b'{"type":"text","text":' + text + b"}")) + b"]"
-    if message.reasoning:
-        parts += [b',"reasoning":', to_json(sendable(message.reasoning))]
-    if message.tool_calls:
-        calls = [
-            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-        parts += [b',"tool_calls":', to_json(calls)]
-    if message.tool_call_id is not None:
-        parts += [b',"tool_call_id":', to_json(message.tool_call_id)]
-    return b"".join((*parts, b"}"))
+    from inferload.workload.content.history import chat_document  # of agents, and of servers with more than texts
+
+    return to_json(chat_document(message, msgspec.Raw(text)))
 
 
 def _chat_context(encoded: Encoded) -> bytes:

@@ -49,11 +49,6 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def sendable(text: str) -> str:
-    """Return the text as valid UTF-8: halves of surrogate pairs joined, single halves replaced."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def to_json(value: Any) -> bytes:
     """Encode a value."""
     return msgspec.json.encode(value)

@@ -1,5 +1,6 @@
 """Messages of Anthropic: /messages. The system prompt is separate, and contents are blocks."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,14 +8,18 @@ import msgspec
 
 from inferload.client.answers.anthropic import MessagesAnswer
 from inferload.client.endpoints.chat import messages_of
-from inferload.client.endpoints.dialect import Dialect, Encoded, sendable, to_json, tool_named, words
+from inferload.client.endpoints.dialect import Dialect, Encoded, to_json, tool_named, words
 from inferload.scenario.schema.request import RequestOptions
-from inferload.workload.content.messages import Message, ToolCall
+from inferload.workload.content.history import CALL_TYPES, THOUGHT_TYPES, native_list, object_of
+from inferload.workload.content.messages import NO_TEXT, Message, ToolCall, sendable
 from inferload.workload.content.script import Ask
 
 _LIMIT_KEY = "max_tokens"
 _MAX_TOKENS = 4096  # the API requires a limit; sent if the workload sets none
 _FIELDS = words("system stop_sequences top_p top_k thinking metadata service_tier container context_management")
+
+
+_NOT_BLANK = re.compile(rb'[^\s"\\]|\\[^nrt]')  # in a text as JSON: the API refuses texts of blanks
 
 
 def _blocks(message: Message, text: bytes) -> bytes:
@@ -23,9 +28,14 @@ def _blocks(message: Message, text: bytes) -> bytes:
     if message.tool_call_id is not None:
         head = to_json({"type": "tool_result", "tool_use_id": message.tool_call_id})
         return b'{"role":"user","content":[' + head[:-1] + b',"content":' + text + b"}]}"
+    if message.role == "assistant" and not (message.tool_calls or _NOT_BLANK.search(text)):
+        text = NO_TEXT
+    native = native_list(message)
+    if native is not None:
+        return _native(native, message, text)
     blocks = [to_json({"type": "image", "source": _source(url)}) for url in message.images]
     if message.reasoning:
-        blocks.append(to_json({"type": "thinking", "thinking": sendable(message.reasoning), "signature": ""}))
+        blocks.append(to_json({"type": "thinking", "thinking": sendable(message.reasoning)}))
     calls = [_tool_use(call) for call in message.tool_calls]
     if not blocks and not calls:
         return b'{"role":"' + message.role.encode() + b'","content":' + text + b"}"
@@ -35,11 +45,18 @@ def _blocks(message: Message, text: bytes) -> bytes:
 
 
 def _tool_use(call: ToolCall) -> bytes:
-    try:
-        arguments = msgspec.json.decode(call.arguments, type=dict)
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        arguments = {"unparsed": sendable(call.arguments)}  # of a truncated call: the endpoint accepts objects only
-    return to_json({"type": "tool_use", "id": call.call_id, "name": call.name, "input": arguments})
+    return to_json({"type": "tool_use", "id": call.call_id, "name": call.name, "input": object_of(call.arguments)})
+
+
+def _native(native: list[dict[str, Any]], message: Message, text: bytes) -> bytes:
+    """Return an answer of the API as it came, with a text if it has only thoughts, and planned calls."""
+    types = {block.get("type") for block in native}
+    blocks = [to_json(block) for block in native]
+    if types <= THOUGHT_TYPES and text != b'""':
+        blocks.append(b'{"type":"text","text":' + text + b"}")
+    if not types & CALL_TYPES:
+        blocks += [_tool_use(call) for call in message.tool_calls]
+    return b'{"role":"assistant","content":[' + b",".join(blocks) + b"]}"
 
 
 def _source(url: str) -> dict[str, str]:

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 
 from inferload.client.answers.responses import ResponsesAnswer
-from inferload.client.endpoints.dialect import Dialect, joined, sendable, to_json, tool_named, words
+from inferload.client.endpoints.dialect import Dialect, Encoded, joined, to_json, tool_named, words
 from inferload.client.requests.call_checks import CallError
 from inferload.scenario.schema.request import RequestOptions
-from inferload.workload.content.messages import Message
+from inferload.workload.content.history import CALL_TYPES, THOUGHT_TYPES, native_list
+from inferload.workload.content.messages import NO_TEXT, Message, sendable
 from inferload.workload.content.script import Ask
 
 _LIMIT_KEY = "max_output_tokens"
@@ -25,17 +26,41 @@ def _input_items(message: Message, text: bytes) -> bytes:
     if message.tool_call_id is not None:
         head = {"type": "function_call_output", "call_id": message.tool_call_id}
         return to_json(head)[:-1] + b',"output":' + text + b"}"
-    items = []
-    if message.reasoning:
+    native = native_list(message)
+    if text == b'""' and message.role == "assistant" and not message.tool_calls:
+        text = NO_TEXT
+    types = {item.get("type") for item in native or ()}
+    items = [to_json(item) for item in native or ()]
+    if message.reasoning and native is None:
         reasoning = {"type": "reasoning_text", "text": sendable(message.reasoning)}
         items.append(to_json({"type": "reasoning", "summary": [], "content": [reasoning]}))
-    if not (message.tool_calls and text == b'""'):
+    if types <= THOUGHT_TYPES and not (message.tool_calls and text == b'""'):
         begin = b'{"type":"message","role":"' + message.role.encode() + b'","content":'
         items.append(begin + _input_content(message, text) + b"}")
-    for call in message.tool_calls:
+    for call in () if types & CALL_TYPES else message.tool_calls:
         item = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments}
         items.append(to_json(item))
     return b",".join(items)
+
+
+def _input(encoded: Encoded) -> bytes:
+    """Return all items; the result of a custom tool has a type of its own."""
+    custom = {
+        item.get("call_id")
+        for message, _body in encoded
+        if b'"custom_tool_call"' in message.native
+        for item in native_list(message) or ()
+        if item.get("type") == "custom_tool_call"
+    }
+    if custom:
+        encoded = [
+            (
+                message,
+                body.replace(b"function_call", b"custom_tool_call", 1) if message.tool_call_id in custom else body,
+            )
+            for message, body in encoded
+        ]
+    return b'"input":[' + joined(encoded) + b"]"
 
 
 def _input_content(message: Message, text: bytes) -> bytes:
@@ -73,7 +98,7 @@ def _checked(method: str, value: Any) -> Any:
 DIALECT = Dialect(
     answer=ResponsesAnswer,
     message=_input_items,
-    context=lambda encoded: b'"input":[' + joined(encoded) + b"]",
+    context=_input,
     options=_responses_options,
     limit_key=lambda _request: _LIMIT_KEY,
     checked=_checked,

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import msgspec
 
-from inferload.client.endpoints.dialect import DIALECTS, sendable
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.fields import thaw
 from inferload.scenario.schema.request import RequestOptions
-from inferload.workload.content.messages import BLOCK, SHARED, Message, Piece
+from inferload.workload.content.messages import BLOCK, SHARED, Message, Piece, sendable
 from inferload.workload.content.prompts import KeyedRandom, Vocabulary
 from inferload.workload.content.script import Ask
 from inferload.workload.isolation import Isolation

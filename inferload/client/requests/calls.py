@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
-from inferload.client.endpoints.dialect import DIALECTS, sendable
+from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.requests.call_checks import OWN, CallError, check_field, check_not_written, check_own, headers_of
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.scenario.schema.request import RequestOptions
+from inferload.workload.content.messages import sendable
 from inferload.workload.content.script import Ask
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from inferload.run.worker.turn_dispatcher import TurnDispatcher
 from inferload.turns.record import PhaseWindow
 from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -40,6 +43,14 @@ class SessionContext:
         """Note the end of a running session."""
         self.sessions_running -= 1
         self.check_spent()
+
+
+def note_too_large(run: SessionContext, class_name: str) -> None:
+    """Count a session that ends because its answer is too large for a history; log the first one."""
+    note = f"{class_name}: sessions ended by an answer with more than 1 MB beside its text, too large to be sent back"
+    if not run.part.sessions.notes[note]:
+        logger.warning("%s; further ones are only counted", note)
+    run.part.sessions.notes[note] += 1
 
 
 class TurnPermit(NamedTuple):

@@ -15,7 +15,7 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client.requests.bodies import BodySettings, BodyWriter
 from inferload.client.turn_record import AFTER_FAILURE_NS, SessionCookies, TurnRequest, TurnResult, request_of
 from inferload.run.process.greenlets import sleep_until
-from inferload.run.worker.session_context import SessionContext, TurnPermit, entered
+from inferload.run.worker.session_context import SessionContext, TurnPermit, entered, note_too_large
 from inferload.workload.content.script import (
     Ask,
     EffectResult,
@@ -89,7 +89,9 @@ class SessionRunner:
             return EffectResult(self.unmade(error, path, number, planned_ns))
         finally:
             admitted.leave()
-        return EffectResult(result.free_ns, result.reply() if result.record.ok else None)
+        if result.native is None:
+            note_too_large(self._run, self._session.class_name)
+        return EffectResult(result.free_ns, result.reply() if result.record.ok and result.native is not None else None)
 
     def work(self, work: Work, path: str, number: int, at_ns: int) -> EffectResult[int]:
         """Execute a session's own code in a thread."""

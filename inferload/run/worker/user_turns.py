@@ -15,7 +15,7 @@ from inferload.client.requests.calls import Call
 from inferload.client.turn import Turn
 from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult
 from inferload.run.process.greenlets import sleep_until
-from inferload.run.worker.session_context import SessionContext
+from inferload.run.worker.session_context import SessionContext, note_too_large
 from inferload.scenario.schema.endpoints import MaxTokensField
 from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.bounded_names import BoundedNames, overflow_text
@@ -54,11 +54,19 @@ class TaskSession:
         self._cookies = SessionCookies() if self._run.part.scenario.request.cookies else None
 
     def send(
-        self, call: Call, name: str, *, late_ns: int = 0, deferred: bool = False, after_tool: bool = False
+        self,
+        call: Call,
+        name: str,
+        *,
+        late_ns: int = 0,
+        deferred: bool = False,
+        after_tool: bool = False,
+        keep: bool = False,
     ) -> TurnResult:
         """Send a turn, planned for this instant, and wait for its end.
 
         `late_ns`: delay with which this process woke the user; the turn was due that much earlier.
+        `keep`: later turns carry the answer.
         `deferred`: count the turn at its `release`. GreenletExit, as in a user that Locust stops, if the run takes no more turns.
         """
         run, name = self._run, self._tasks.bounded_name(name)
@@ -84,6 +92,7 @@ class TaskSession:
             headers=call.headers,
             model=call.model or run.part.assignment.model,
             cookies=self._cookies,
+            keep=keep,
         )
         run.sessions_running += 1
         try:
@@ -96,7 +105,9 @@ class TaskSession:
                 undo.pop_all()
         finally:
             run.end_session()
-        self.judge(ok=result.record.ok)
+        if result.native is None:
+            note_too_large(run, name)
+        self.judge(ok=result.record.ok and result.native is not None)
         return result
 
     def release(self, turn_id: str, rejected: str | None) -> None:

@@ -5,6 +5,7 @@ A plan needs no text: equal pieces are equal text, so pieces alone determine the
 """
 
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Literal
 
 import msgspec
@@ -46,8 +47,31 @@ class ToolCall(Struct, frozen=True):
     arguments: str
 
 
+def sendable(text: str) -> str:
+    """Return the text as valid UTF-8: halves of surrogate pairs joined, single halves replaced."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+_ID_CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_ID_LENGTH = 9
+
+
+def made_call_id(origin: str) -> str:
+    """Return an id for a call without one, the same for the same origin: nine letters and digits, which Mistral's API needs."""
+    number = int.from_bytes(sha256(origin.encode()).digest()[:8])
+    return "".join(_ID_CHARACTERS[number // 62**place % 62] for place in range(_ID_LENGTH))
+
+
+# Content of an answer with neither text nor calls, as JSON: servers refuse null and the empty text.
+NO_TEXT = b'"..."'
+
+
 class Message(msgspec.Struct, frozen=True):
-    """Message of a chat. `reasoning`: reasoning text of an assistant message, sent if not empty."""
+    """Message of a chat. `reasoning`: reasoning text of an assistant message, sent if not empty.
+
+    `native`: the answer of a server, as `history` describes it, which is sent in place of reasoning, tool calls and text; b"" if
+    these are all that it has.
+    """
 
     role: Role
     pieces: tuple[Piece, ...]
@@ -55,6 +79,7 @@ class Message(msgspec.Struct, frozen=True):
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None  # of a tool result: the call that it answers
     images: tuple[str, ...] = ()  # URLs, including `data:`, before the text
+    native: bytes = b""
 
     @property
     def tokens(self) -> int | None:

@@ -40,6 +40,7 @@ class Ask(msgspec.Struct, frozen=True):
     final: bool | None = False  # whether the session ends with the answer; None: unless the answer calls a tool
     extra_body: Mapping[str, Any] = msgspec.field(default_factory=dict)  # in addition to the scenario's
     headers: tuple[tuple[str, str], ...] = ()
+    keep: bool = False  # later requests carry the answer
 
     def planned_ns(self, after_ns: int, arrived_ns: int) -> int:
         """Return the planned instant: after the previous answer and the pause, or the instant of a trace if that is later."""
@@ -58,16 +59,26 @@ class TurnReply(msgspec.Struct, frozen=True):
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str | None = None
     failed: bool = False
+    native: bytes = b""  # see Message
 
     @property
     def cancelled(self) -> bool:
         """True if the client cancelled the turn."""
         return self.finish_reason == CANCELLED
 
-    def message(self, keep_reasoning: bool = False) -> Message:
-        """Return the answer as a message of later contexts."""
+    def message(self, *, reasoning: bool = True, calls: tuple[ToolCall, ...] | None = None) -> Message:
+        """Return the answer as a message of later contexts: as the server sent it, or without its reasoning.
+
+        `calls`: in place of the server's, whose further fields are then left out.
+        """
+        native = self.native
+        if native and not (reasoning and calls is None):
+            from inferload.workload.content.history import edited  # of servers with more than texts
+
+            native = edited(native, reasoning=reasoning, calls=calls is None)
+        calls = self.tool_calls if calls is None else calls
         piece = Piece(self.key, self.output_tokens, self.text)
-        return Message("assistant", (piece,), self.reasoning if keep_reasoning else "", self.tool_calls)
+        return Message("assistant", (piece,), self.reasoning if reasoning else "", calls, native=native)
 
 
 class Fork(msgspec.Struct, frozen=True):

@@ -143,7 +143,7 @@ def test_known_fields_are_accepted_and_misspelled_ones_refused(endpoint: Endpoin
 
 def test_timeouts_of_a_call_start_at_the_call() -> None:
     limits_ns: list[int] = []
-    result = SimpleNamespace(record=SimpleNamespace(ok=True))
+    result = SimpleNamespace(native=b"", record=SimpleNamespace(ok=True))
     turn = SimpleNamespace(wait_until=lambda at_ns: limits_ns.append(at_ns) or True, wait=lambda: result)
     planned_ns: list[int] = []
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from inferload.client.answers.answer import Answer
 from inferload.client.answers.chat import ChatAnswer
-from inferload.client.answers.lenient import is_error
-from inferload.client.answers.sse import SseParser
+from inferload.client.answers.sse import SseParser, is_error
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import Failure

@@ -143,7 +143,7 @@ def test_live_history_grows_by_question_and_answer() -> None:
     talk.add_answer("")
     third = asked(talk)["messages"]
     assert third[:4] == second
-    assert third[4] == {"role": "assistant", "content": ""}
+    assert third[4] == {"role": "assistant", "content": "..."}
     assert asked(talk)["max_tokens"] == talk.ask.output_tokens
 
 
@@ -169,7 +169,10 @@ def test_any_answer_can_be_sent_on(answer: str) -> None:
     talk = conversation(BASE)
     talk.add_answer(answer)
     content = asked(talk)["messages"][1]["content"]
-    assert content == answer.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert content == answer.encode("utf-16", "surrogatepass").decode("utf-16", "replace") or (answer, content) == (
+        "",
+        "...",
+    )
 
 
 def test_surrogate_halves_of_two_events_are_joined() -> None:

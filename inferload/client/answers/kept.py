@@ -1,0 +1,263 @@
+"""What an answer has to be in a later request, as the server sent it: its parts that we do not know included. No I/O.
+
+It is collected from the events, beside what is measured, and only for turns whose answers are a part of a history. An endpoint's
+`message` function writes it back (`inferload.workload.content.history`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from inferload.client.answers import lenient
+from inferload.client.answers.answer import ToolCalls
+from inferload.client.answers.merge import grow, grow_content, whole
+from inferload.client.answers.number_bounds import UNDECODABLE
+from inferload.workload.content.history import call_document, object_of
+from inferload.workload.content.messages import ToolCall
+
+MOST_BYTES = 1 << 20  # of a turn
+
+_TEXTS = ("content", "reasoning", "reasoning_content", "thinking", "reasoning_details", "refusal")
+_OF_REPLIES = frozenset(
+    {"role", "finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "index"}
+)  # that no request takes
+_OF_CALLS = frozenset({"index", "id", "function"})
+
+
+class Kept:
+    """Answer to keep: pass the data of all events, and the texts of events that only have one."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def event(self, data: bytes) -> None:
+        """Add an event."""
+        if self.size > MOST_BYTES:
+            return
+        try:
+            documents = [msgspec.json.decode(data)]
+        except UNDECODABLE:
+            try:
+                documents = lenient.documents(data)
+            except lenient.Broken:  # the turn fails
+                return
+        try:
+            for document in documents:
+                if isinstance(document, dict):
+                    self.add(document)
+        except RecursionError:
+            self.size = MOST_BYTES + 1
+
+    def add(self, document: dict[str, Any]) -> None:
+        """Add the document of an event."""
+        raise NotImplementedError
+
+    def text(self, key: str, text: str) -> None:
+        """Add a text of the field `key` of a message."""
+
+    def json(self, calls: tuple[ToolCall, ...]) -> bytes | None:
+        """Return the answer as JSON; b"" if it has only text and `calls`, its calls with their ids; None if it is too large."""
+        if self.size > MOST_BYTES:
+            return None
+        try:
+            parts = self.parts(calls)
+            encoded = b"" if parts is None else msgspec.json.encode(parts)
+        except RecursionError:
+            return None
+        return encoded if len(encoded) <= MOST_BYTES else None
+
+    def parts(self, calls: tuple[ToolCall, ...]) -> Any:
+        """Return the answer as a JSON value."""
+        raise NotImplementedError
+
+
+class ChatKept(Kept):
+    """Fields of a chat message apart from a text content."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fields: dict[str, Any] = {}
+        self._calls = ToolCalls()
+
+    def add(self, document: dict[str, Any]) -> None:
+        """Add the first choice of an event."""
+        choices = document.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, dict):
+            return
+        delta, message = choice.get("delta"), choice.get("message")
+        if isinstance(message, dict) and not self._fields and not (isinstance(delta, dict) and any(delta.values())):
+            delta = message
+        if not isinstance(delta, dict):
+            return
+        for key, value in delta.items():
+            if value is None or key in _OF_REPLIES:
+                continue
+            if key == "content":
+                self.size += grow_content(self._fields, value)
+            elif key == "tool_calls":
+                for position, call in enumerate(value if isinstance(value, list) else [value]):
+                    self._call(position, call)
+            elif key == "function_call":
+                self._call(0, {"index": 0, "function": value})
+            elif key == "audio" and isinstance(value, dict):  # a request has its id only
+                self.size += grow(self._fields, {key: {"id": value.get("id")}})
+            else:
+                self.size += grow(self._fields, {key: value})
+
+    def text(self, key: str, text: str) -> None:
+        """Add a text of the field `key` of the message."""
+        if key == "content":
+            self.size += grow_content(self._fields, text)
+        elif key in _TEXTS:
+            self.size += grow(self._fields, {key: text})
+
+    def _call(self, position: int, call: Any) -> None:
+        if not isinstance(call, dict) or not call:
+            return
+        function = call.get("function")
+        function = function if isinstance(function, dict) else {}
+        index, arguments = call.get("index"), function.get("arguments")
+        if isinstance(arguments, dict | list):
+            arguments = msgspec.json.encode(arguments).decode()
+        texts = [text if isinstance(text, str) else None for text in (call.get("id"), function.get("name"), arguments)]
+        others = {key: value for key, value in call.items() if key not in _OF_CALLS and value is not None}
+        of_function = {key: value for key, value in function.items() if key not in ("name", "arguments")}
+        if of_function:
+            others["function"] = of_function
+        if any(texts) or others.keys() - {"type"}:
+            parts = self._calls.add(index if isinstance(index, int) else f"at {position}", *texts)
+            self.size += len(arguments or "") + grow(parts.others, others)
+
+    def parts(self, calls: tuple[ToolCall, ...]) -> dict[str, Any] | None:
+        """Return the fields; None for a text with plain calls."""
+        fields: dict[str, Any] = whole(self._fields)
+        for key in _TEXTS:
+            if key in fields and (not fields[key] or (key == "content" and isinstance(fields[key], str))):
+                del fields[key]
+        if fields.get("audio") == {}:
+            del fields["audio"]
+        others = [whole(each) for each in self._calls.others()]
+        if not fields and all(set(each) <= {"type"} and each.get("type") in (None, "function") for each in others):
+            return None
+        if calls:
+            others = others if len(others) == len(calls) else [{}] * len(calls)
+            fields["tool_calls"] = [call_document(call, each) for call, each in zip(calls, others, strict=True)]
+        return fields
+
+
+class MessagesKept(Kept):
+    """Content blocks of a message of Anthropic's API, in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._blocks: list[dict[str, Any]] = []
+        self._latest: dict[int, dict[str, Any]] = {}  # by index
+        self._inputs: dict[int, list[str]] = {}  # by the id of the block
+
+    def add(self, document: dict[str, Any]) -> None:
+        """Add the start of a block, or one of its deltas: all their texts are appended."""
+        kind, index = document.get("type"), _index(document.get("index"))
+        if kind == "content_block_start" and isinstance(started := document.get("content_block"), dict):
+            self._block(index, started)
+        elif kind == "content_block_delta" and isinstance(delta := document.get("delta"), dict):
+            name = str(delta.get("type", ""))
+            block = self._latest.get(index)
+            if block is None:
+                block = self._block(index, {"type": name.removesuffix("_delta")})
+            more = {key: value for key, value in delta.items() if key != "type" and value is not None}
+            if "partial_json" in more:
+                piece = str(more.pop("partial_json"))
+                self._inputs.setdefault(id(block), []).append(piece)
+                self.size += len(piece)
+            if name == "citations_delta":
+                more = {"citations": [more.get("citation")]}
+            self.size += grow(block, more, append=frozenset({"signature"}))
+
+    def _block(self, index: int, started: dict[str, Any]) -> dict[str, Any]:
+        block: dict[str, Any] = {}
+        self.size += grow(block, started)
+        self._blocks.append(block)
+        self._latest[index] = block
+        return block
+
+    def parts(self, calls: tuple[ToolCall, ...]) -> list[dict[str, Any]] | None:
+        """Return the blocks; None for a text alone. A block that the server would refuse is left out."""
+        blocks, left = [], list(calls)
+        for each in self._blocks:
+            block = whole(each)
+            kind, pieces = block.get("type"), self._inputs.get(id(each))
+            if kind == "tool_use":
+                if not left:
+                    return None
+                call = left.pop(0)
+                block |= {"id": block.get("id") or call.call_id, "name": call.name, "input": object_of(call.arguments)}
+            elif pieces:
+                block["input"] = object_of("".join(pieces))
+            # An API with signatures has one from the start; without it, the thinking was cut.
+            if kind == "thinking" and "signature" not in block and (not block.get("thinking") or "signature" in each):
+                continue
+            if kind != "text" or block.get("text"):
+                blocks.append(block)
+        plain = len(self._blocks) < 2 and all(block.keys() == {"type", "text"} for block in blocks)
+        return None if plain and len(blocks) == len(self._blocks) else blocks
+
+
+class ResponsesKept(Kept):
+    """Output items of a response."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._items: dict[int, Any] = {}
+        self._response: dict[str, Any] = {}
+
+    def event(self, data: bytes) -> None:
+        """Add an event, unless it is a part of an item: their ends have them whole."""
+        if b"output_item.done" in data or b"response.completed" in data or b"response.incomplete" in data:
+            super().event(data)
+
+    def add(self, document: dict[str, Any]) -> None:
+        """Add a whole item, or the whole response."""
+        kind, response = document.get("type"), document.get("response")
+        if kind == "response.output_item.done":
+            self._items[_index(document.get("output_index"), len(self._items))] = document.get("item")
+        elif kind in ("response.completed", "response.incomplete") and isinstance(response, dict):
+            self._response = response
+
+    def parts(self, calls: tuple[ToolCall, ...]) -> list[dict[str, Any]] | None:
+        """Return the items. Left out are those that were cut, and thoughts that a server that does not store them cannot find."""
+        output = self._response.get("output")
+        found = [self._items[index] for index in sorted(self._items)] or (output if isinstance(output, list) else [])
+        if not found or not all(isinstance(each, dict) for each in found):
+            return None
+        items, left = [], list(calls)
+        for each in found:
+            item = whole(_without_null(each))
+            kind = item.get("type")
+            if kind in ("function_call", "custom_tool_call"):
+                if not left:
+                    return None
+                item["call_id"] = item.get("call_id") or left[0].call_id
+                left.pop(0)
+            if kind == "reasoning" and (
+                item.get("status") == "incomplete"
+                or (self._response.get("store") is False and not (item.get("content") or item.get("encrypted_content")))
+            ):
+                continue
+            if kind != "message" or item.get("content"):
+                items.append(item)
+        while items and items[-1].get("type") == "reasoning":  # OpenAI takes it only before another item
+            items.pop()
+        return items
+
+
+def _index(value: object, other: int = 0) -> int:
+    return value if isinstance(value, int) else other
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_null(item) for key, item in value.items() if item is not None}
+    return [_without_null(item) for item in value] if isinstance(value, list) else value

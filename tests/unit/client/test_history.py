@@ -1,0 +1,347 @@
+"""Answers in later requests: what a server streams in any pieces goes back as it came, on each endpoint."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from inferload.client.answers import kept
+from inferload.client.answers.answer import Answer, Frames
+from inferload.client.answers.chat import ChatAnswer
+from inferload.client.answers.chat_events import frame_of
+from inferload.client.answers.event_stream import scanner
+from inferload.client.answers.merge import grow, whole
+from inferload.client.endpoints.dialect import DIALECTS
+from inferload.scenario.schema.endpoints import EndpointName
+from inferload.workload.content.history import as_document, as_message
+from inferload.workload.content.messages import Message, Piece, ToolCall, made_call_id, sendable
+from inferload.workload.content.script import TurnReply
+
+DONE = b"[DONE]"
+KNOWN = {"content", "reasoning", "reasoning_content", "thinking", "reasoning_details", "refusal", "tool_calls", "audio"}
+KNOWN |= {
+    "role",
+    "function_call",
+    "function",
+    "name",
+    "arguments",
+    "index",
+    "id",
+    "type",
+    "signature",
+    "format",
+    "usage",
+}
+KNOWN |= {"logprobs", "finish_reason", "stop_reason", "token_ids"}
+
+
+def numbered(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"index": at, **item} for at, item in enumerate(items)]
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+some_text = texts.filter(bool)
+keys = some_text.filter(lambda key: key not in KNOWN and not key.lower().endswith("signature"))
+scalars = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), texts)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(keys, inner, max_size=3),
+        st.lists(st.dictionaries(keys, inner, max_size=2), max_size=3).map(numbered),
+    ),
+    max_leaves=8,
+)
+unknown = st.dictionaries(keys, values, max_size=3)
+
+
+def deltas_of(value: dict[str, Any], cut: Callable[[int], int]) -> list[dict[str, Any]]:
+    """Return an object in pieces. `cut`: draws a whole number up to a limit."""
+    queues = {key: _pieces(key, part, cut) for key, part in value.items()}
+    deltas: list[dict[str, Any]] = []
+    while queues:
+        taken = [key for key in queues if cut(2)] or [next(iter(queues))]
+        deltas.append({key: queues[key].pop(0) for key in taken} | ({"nothing": None} if cut(1) else {}))
+        queues = {key: left for key, left in queues.items() if left}
+    return deltas or [{}]
+
+
+def _pieces(key: str, part: Any, cut: Callable[[int], int]) -> list[Any]:
+    if isinstance(part, dict):
+        return deltas_of(part, cut)
+    if isinstance(part, list) and part and all(isinstance(item, dict) and "index" in item for item in part):
+        pieces = [
+            [{"index": item["index"]} | delta]
+            for item in part
+            for delta in deltas_of({name: field for name, field in item.items() if name != "index"}, cut)
+        ]
+        return pieces if cut(1) else [part]
+    if isinstance(part, str) and key in ("id", "type", "signature", "format"):
+        return [part] * (1 + cut(2))
+    if isinstance(part, str | list) and len(part) > 1:
+        at = 1 + cut(len(part) - 2)
+        return [part[:at], *_pieces(key, part[at:], cut)]
+    return [part] if isinstance(part, str | list) else [part] * (1 + cut(1))
+
+
+def answered(answer: Answer, documents: list[Any]) -> TurnReply:
+    answer.keeping = True
+    data = [json.dumps(document, ensure_ascii=False).encode() for document in documents]
+    answer.events([*data, DONE], [*range(len(data) + 1)])
+    answer.settle()
+    calls = () if answer.tool_calls is None else answer.tool_calls.calls("s1.0")
+    native = answer.native(calls)
+    assert native is not None
+    return TurnReply("".join(answer.text), 9, reasoning="".join(answer.reasoning), tool_calls=calls, native=native)
+
+
+def sent(endpoint: EndpointName, message: Message) -> Any:
+    """Return the JSON of a message: an object, or the items of /responses."""
+    text = json.dumps(sendable("".join(piece.literal or "" for piece in message.pieces))).encode()
+    body = DIALECTS[endpoint].message(message, text)
+    return json.loads(b"[%s]" % body if endpoint == "responses" else body)
+
+
+def chunk(delta: dict[str, Any]) -> dict[str, Any]:
+    return {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": None, "token_ids": [1]}]}
+
+
+functions = st.builds(
+    lambda own, name, arguments: {**own, "name": name, "arguments": arguments}, unknown, some_text, some_text
+)
+calls = st.builds(
+    lambda own, extra, function: {**own, "id": extra, "type": "function", "function": function},
+    unknown,
+    some_text,
+    functions,
+)
+parts = st.lists(
+    st.builds(lambda own, text: {**own, "type": "text", "text": text}, unknown, some_text), min_size=1, max_size=3
+)
+messages = st.builds(
+    lambda own, content, thoughts, called: (
+        own | {"content": content} | thoughts | ({"tool_calls": called} if called else {})
+    ),
+    unknown,
+    some_text | parts.map(numbered),
+    st.dictionaries(st.sampled_from(["reasoning", "reasoning_content", "thinking"]), some_text, max_size=2)
+    | st.fixed_dictionaries({"reasoning_details": parts.map(numbered)}),
+    st.lists(calls, max_size=2, unique_by=lambda call: call["id"]),
+)
+
+
+@given(messages, st.data())
+def test_a_chat_message_goes_back_as_it_came(message: dict[str, Any], data: st.DataObject) -> None:
+    def cut(most: int) -> int:
+        return data.draw(st.integers(0, max(0, most)))
+
+    deltas = deltas_of({name: field for name, field in message.items() if name != "tool_calls"}, cut)
+    for index, call in enumerate(message.get("tool_calls", ())):  # the name comes first
+        begun = {name: call[name] for name in ("id", "type")} | {"function": {"name": call["function"]["name"]}}
+        rest = call | {"function": {name: field for name, field in call["function"].items() if name != "name"}}
+        deltas += [{"tool_calls": [{"index": index} | delta]} for delta in (begun, *deltas_of(rest, cut))]
+    reply = answered(ChatAnswer(), [chunk({"role": "assistant"} | delta) for delta in deltas])
+    assert sent("chat", reply.message()) == {"role": "assistant"} | message
+    assert sent("chat", as_message(as_document(reply.message()))) == {"role": "assistant"} | message
+    without = sent("chat", reply.message(reasoning=False, calls=()))
+    assert not {"reasoning", "reasoning_content", "thinking", "reasoning_details", "tool_calls"} & without.keys()
+
+
+blocks = st.lists(
+    st.one_of(
+        st.builds(lambda own, text: {**own, "type": "text", "text": text}, unknown, some_text),
+        st.builds(lambda text, mark: {"type": "thinking", "thinking": text, "signature": mark}, texts, some_text),
+        st.builds(lambda mark: {"type": "redacted_thinking", "data": mark}, some_text),
+        st.builds(lambda own, mark: {"type": "tool_use", "id": mark, "name": "f", "input": own}, unknown, some_text),
+        st.builds(lambda own, mark: {"type": "server_tool_use", "id": mark, "name": "s", "input": own}, unknown, some_text),
+        st.builds(lambda own: {"type": "web_search_tool_result", "tool_use_id": "s", "content": own}, st.lists(unknown)),
+    ),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda block: block.get("id", id(block)),
+)  # fmt: skip
+STREAMED = {"text": "text_delta", "thinking": "thinking_delta", "signature": "signature_delta"}
+
+
+@given(blocks, st.data())
+@example([{"type": "thinking", "thinking": "hm", "signature": "abc"}, {"type": "text", "text": "a"}], None)
+def test_content_blocks_go_back_as_they_came(content: list[dict[str, Any]], data: st.DataObject | None) -> None:
+    def cut(most: int) -> int:
+        return data.draw(st.integers(0, max(0, most))) if data else 0
+
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": "m"}}]
+    for index, block in enumerate(content):
+        begun = block | {name: "" for name in STREAMED if name in block} | ({"input": {}} if "input" in block else {})
+        events.append({"type": "content_block_start", "index": index, "content_block": begun})
+        deltas = [
+            {"type": STREAMED[name], name: piece}
+            for name in STREAMED
+            if name in block
+            for piece in _pieces("", block[name], cut)
+        ]
+        if "input" in block:
+            deltas += [
+                {"type": "input_json_delta", "partial_json": piece}
+                for piece in _pieces("", json.dumps(block["input"]), cut)
+            ]
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    reply = answered(DIALECTS["messages"].answer(), [*events, {"type": "message_stop"}])
+    assert [call.name for call in reply.tool_calls] == ["f" for block in content if block["type"] == "tool_use"]
+    back = sent("messages", reply.message())["content"]
+    back = [{"type": "text", "text": back}] if isinstance(back, str) else back
+    thoughts = {"thinking", "redacted_thinking"}
+    only = {block["type"] for block in content} <= thoughts
+    assert back == content + ([{"type": "text", "text": "..."}] if only else [])
+    plain = sent("messages", reply.message(reasoning=False, calls=()))["content"]
+    assert all(block["type"] not in {*thoughts, "tool_use"} for block in (plain if isinstance(plain, list) else ()))
+    assert plain
+
+
+items = st.lists(
+    st.one_of(
+        st.builds(lambda own, text: {**own, "type": "message", "id": "m", "role": "assistant", "status": "completed",
+                                     "content": [{"type": "output_text", "text": text}]}, unknown, some_text),
+        st.builds(lambda own, mark: {**own, "type": "reasoning", "id": mark, "summary": [], "encrypted_content": mark},
+                  unknown, some_text),
+        st.builds(lambda own, mark: {**own, "type": "function_call", "call_id": mark, "name": "f", "arguments": "{}"},
+                  unknown, some_text),
+        st.builds(lambda own: {**own, "type": "web_search_call", "id": "w"}, unknown),
+    ),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda item: item.get("call_id", id(item)),
+)  # fmt: skip
+
+
+@given(items, st.sampled_from(["done", "completed", "both"]), st.booleans())
+def test_output_items_go_back_as_they_came(output: list[dict[str, Any]], form: str, null: bool) -> None:
+    more = {"phase": None} if null else {}
+    events = [
+        {"type": "response.output_item.done", "output_index": at, "item": item | more} for at, item in enumerate(output)
+    ]
+    end = {"type": "response.completed", "response": {"store": False, "output": [] if form == "done" else output}}
+    reply = answered(DIALECTS["responses"].answer(), [*(events if form != "completed" else ()), end])
+    expected = list(output)
+    while expected and expected[-1]["type"] == "reasoning":  # refused without a following item
+        expected.pop()
+    back = sent("responses", reply.message())
+    assert back[: len(expected)] == expected
+    assert [item["type"] for item in back[len(expected) :]] == ([] if expected else ["message"])
+    without = [
+        item["type"] for item in sent("responses", reply.message(reasoning=False, calls=(ToolCall("p", "g", "{}"),)))
+    ]
+    assert "reasoning" not in without
+    assert without.count("function_call") == 1
+
+
+@given(st.dictionaries(keys, values, max_size=4), st.data())
+def test_a_merge_is_independent_of_the_pieces(value: dict[str, Any], data: st.DataObject) -> None:
+    merged: dict[str, Any] = {}
+    sizes = [grow(merged, delta) for delta in deltas_of(value, lambda most: data.draw(st.integers(0, max(0, most))))]
+    assert whole(merged) == value
+    assert all(size >= 0 for size in sizes)
+
+
+@pytest.mark.skipif(scanner() is None, reason="no compiled parser")
+def test_frames_leave_out_no_field_of_a_message() -> None:
+    plain = json.dumps(chunk({"role": "assistant", "content": "a", "refusal": None, "extra": None})).encode()
+    own = json.dumps(chunk({"content": "a", "extra": 0})).encode()
+    assert frame_of(own) is None
+    frame = frame_of(plain)
+    assert frame is not None
+    answer = ChatAnswer()
+    answer.uncounted = True
+    answer.keeping = True
+    Frames(scanner()).add(frame)
+    answer.event(json.dumps(chunk({"reasoning_content": "x", "extra": "y"})).encode(), 1)
+    answer.add_texts(frame._replace(visible=False, key="reasoning_content"), b"z", (2).to_bytes(8, "little"))
+    assert json.loads(answer.native(()) or b"") == {"reasoning_content": "xz", "extra": "y"}
+
+
+def test_contents_may_turn_from_parts_to_text() -> None:
+    def thought(text: str) -> dict[str, Any]:
+        return chunk({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]})
+
+    reply = answered(ChatAnswer(), [thought("h"), thought("m"), chunk({"content": "so"}), chunk({"content": " be it"})])
+    content = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+        {"type": "text", "text": "so be it"},
+    ]
+    assert sent("chat", reply.message()) == {"role": "assistant", "content": content}
+    assert sent("chat", reply.message(reasoning=False)) == {"role": "assistant", "content": content[1:]}
+
+
+def test_a_call_without_an_id_gets_one_that_the_strictest_server_takes() -> None:
+    for null in (None, "", "null"):
+        call = {"index": 0, "id": null, "function": {"name": "f", "arguments": "{}"}}
+        reply = answered(ChatAnswer(), [chunk({"tool_calls": [call, call | {"index": 1}]})])
+        ids = [each["id"] for each in sent("chat", reply.message())["tool_calls"]]
+        assert ids == [each.call_id for each in reply.tool_calls] == [made_call_id("s1.0/0"), made_call_id("s1.0/1")]
+        assert all(len(each) == 9 and each.isalnum() and each.isascii() for each in ids)
+    assert len({made_call_id(f"{at}") for at in range(10_000)}) == 10_000
+
+
+def test_what_cannot_be_kept_is_left_out_as_a_whole() -> None:
+    begun = {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": "", "signature": ""}}
+    said = {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}}
+    reply = answered(DIALECTS["messages"].answer(), [begun, said, {"type": "message_stop"}])
+    assert (reply.reasoning, sent("messages", reply.message())["content"]) == ("hm", [{"type": "text", "text": "..."}])
+    unsigned = begun | {"content_block": {"type": "thinking", "thinking": ""}}  # as bridges send it
+    reply = answered(DIALECTS["messages"].answer(), [unsigned, said, {"type": "message_stop"}])
+    assert sent("messages", reply.message())["content"][0] == {"type": "thinking", "thinking": "hm"}
+    summary = {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "hm"}]}
+    text = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "a"}]}
+    for store, back in ((False, [text]), (True, [summary, text])):
+        end = {"type": "response.completed", "response": {"store": store, "output": [summary, text]}}
+        assert sent("responses", answered(DIALECTS["responses"].answer(), [end]).message()) == back
+    spoken = chunk({"audio": {"id": "a1", "data": "AAAA", "transcript": "hello"}})
+    assert sent("chat", answered(ChatAnswer(), [spoken]).message()) == {
+        "role": "assistant",
+        "content": "",
+        "audio": {"id": "a1"},
+    }
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
+def test_an_answer_without_text_has_a_content(endpoint: EndpointName) -> None:
+    empty = sent(endpoint, TurnReply("", 9).message())
+    assert (empty[0] if endpoint == "responses" else empty)["content"] == "..."
+    called = json.dumps(sent(endpoint, TurnReply("", 9, tool_calls=(ToolCall("c", "f", "{}"),)).message()))
+    assert "..." not in called
+
+
+def test_an_answer_is_kept_up_to_a_size() -> None:
+    answer = ChatAnswer()
+    answer.keeping = True
+    piece = "x" * (kept.MOST_BYTES // 8)
+    for at in range(9):
+        answer.event(json.dumps(chunk({"extra": piece, "audio": {"id": "a", "data": piece}})).encode(), at)
+        assert (answer.native(()) is None) == (at > 6)
+    deep = ChatAnswer()
+    deep.keeping = True
+    nested = b'{"choices":[{"delta":{"content":"a","x":' + b"[" * 900 + b"]" * 900 + b"}}]}"
+    deep.event(nested, 1)
+    assert deep.text == ["a"]
+    assert deep.native(()) is None or msgspec.json.decode(deep.native(()) or b"{}")
+
+
+def test_a_document_of_a_live_agent_has_the_fields_of_the_server() -> None:
+    document = {"role": "assistant", "content": "a", "reasoning_content": "hm", "annotations": [{"url": "u"}]}
+    assert as_document(as_message(document)) == document
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "f", "arguments": "{}", "more": 1},
+        "extra_content": {"g": "s"},
+    }
+    document = {"role": "assistant", "content": "", "tool_calls": [call]}
+    message = as_message(document)
+    assert (message.tool_calls, as_document(message)) == ((ToolCall("c", "f", "{}"),), document)
+    native = Message("assistant", (Piece("", None, "a"),), native=b'[{"type":"text","text":"a","citations":[1]}]')
+    assert as_document(native) == {"role": "assistant", "content": "a", "native": json.loads(native.native)}
+    assert as_message(as_document(native)).native == native.native
