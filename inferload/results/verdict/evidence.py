@@ -115,7 +115,7 @@ def held_stream_text(e: Evidence) -> str:
     """Finding of `held_stream`."""
     return (
         f"the stream arrived in bursts of {number(e.events_per_arrival)} events, with a mean gap of {number(e.itl_ms)} ms: a "
-        "proxy, a gateway or the server holds it"
+        "proxy, a gateway or the server holds it, or each token of a draft is an event"
     )
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from inferload.workload.content.chat_template import ChatTemplate
 from inferload.workload.content.messages import Message, Piece
 from inferload.workload.content.script import Ask
+from inferload.workload.content.tool_text import json_tokens
 
 # Beyond both limits the prompts are others than planned, and the run ends before its load.
 WRONG_RATIO, WRONG_TOKENS = 2.0, 256
@@ -121,7 +122,10 @@ def remedy(ask: Ask, length: PromptLength, exact: bool) -> str:
     """Return what to change about a wrong length. `exact`: the server's tokenizer gave exact lengths of generated text."""
     pieces = [piece for message in ask.messages for piece in message.pieces]
     literal = sum(len(piece.literal) for piece in pieces if piece.literal is not None)
-    if _mostly_literal(pieces):
+    short = (length.planned or 0) - (length.counted or 0)
+    if ask.tools and ask.tool_choice == "none" and 2 * abs(short - json_tokens(ask.tools)) < short:
+        cause = "the server seems to leave the tools out, which the request forbids to call (tool_choice: none)"
+    elif _mostly_literal(pieces):
         per_token = literal / max(1, (length.counted or 0) - _generated(pieces))
         cause = f"set chars_per_token of its data (about {per_token:.1f} by this answer), or the tokenizer of the model"
     elif exact:

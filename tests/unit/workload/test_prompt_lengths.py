@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate
 from inferload.workload.content.messages import Message, Piece
 from inferload.workload.content.script import Ask
+from inferload.workload.content.tool_text import tools_json
 from inferload.workload.plan.prompt_lengths import PromptLength, counted_tokens, finding, is_literal, remedy, templated
 
 TOKENS = st.integers(1, 300_000)
@@ -85,3 +86,10 @@ def test_the_remedy_depends_on_the_text(pieces: tuple[Piece, ...], exact: bool, 
     words = PromptLength("http://h", "m", "chat", 1100, 5000).in_words()
     assert "5,000 prompt tokens by the server, 1,100 by the plan" in words
     assert "\n" not in words
+
+
+def test_the_remedy_names_tools_that_the_server_leaves_out() -> None:
+    tools = tools_json(("grep",), 800)
+    ask = Ask((Message("user", (Piece("a", 600),)),), 1, tools=tools, tool_choice="none")
+    assert "tool_choice: none" in remedy(ask, PromptLength("http://h", "m", "agent", 1434, 645), True)
+    assert "tool_choice" not in remedy(ask, PromptLength("http://h", "m", "agent", 5434, 645), True)
