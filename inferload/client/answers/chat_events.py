@@ -140,7 +140,7 @@ def _text_field(event: Event) -> str | None:
 
 def is_plain(data: bytes) -> bool:
     """Return True if the message of an event has no more than a text, its content."""
-    return _PLAIN.search(data) is not None or (b'"delta"' not in data and b'"message"' not in data)
+    return b'"message"' not in data and (_PLAIN.search(data) is not None or b'"delta"' not in data)
 
 
 def _has_unknown(data: bytes) -> bool:

@@ -14,7 +14,7 @@ from inferload.client.answers import lenient
 from inferload.client.answers.answer import ToolCalls
 from inferload.client.answers.merge import grow, grow_content, whole
 from inferload.client.answers.number_bounds import UNDECODABLE
-from inferload.workload.content.history import call_document, object_of
+from inferload.workload.content.history import call_document, object_of, without_last_thought
 from inferload.workload.content.messages import ToolCall
 
 MOST_BYTES = 1 << 20  # of a turn
@@ -248,9 +248,7 @@ class ResponsesKept(Kept):
                 continue
             if kind != "message" or item.get("content"):
                 items.append(item)
-        while items and items[-1].get("type") == "reasoning":  # OpenAI takes it only before another item
-            items.pop()
-        return items
+        return without_last_thought(items)
 
 
 def _index(value: object, other: int = 0) -> int:

@@ -11,9 +11,8 @@ from typing import Any
 from inferload.workload.content.messages import sendable
 
 _REPEATED = frozenset({"id", "type", "signature", "format", "role"})
-_PARTS = frozenset(
-    {"content", "reasoning_details", "thinking"}
-)  # lists of parts, each delta of which may continue the last one
+# Lists of parts, each delta of which may continue the last one.
+_PARTS = frozenset({"content", "reasoning_details", "thinking", "thinking_blocks"})
 _FIELD_BYTES = 8  # of a value in JSON, about
 
 
@@ -133,6 +132,7 @@ def _continues(last: Any, item: dict[str, Any]) -> bool:
         isinstance(last, dict)
         and isinstance(item.get("type"), str)
         and item["type"] == last.get("type")
+        and not last.get("signature")  # which ends a part
         and item.get("id") in (None, last.get("id"))
         and "index" not in last
         and all(value is None or isinstance(value, str | list) for value in item.values())

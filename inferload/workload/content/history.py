@@ -15,6 +15,7 @@ MessageDict = Mapping[str, Any]  # message in the format of the chat API
 
 CALL_TYPES = frozenset({"tool_use", "function_call", "custom_tool_call"})
 THOUGHT_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_ITEM_TYPES = ("reasoning", "message", "function_call", "custom_tool_call")
 _OF_MESSAGES = ("role", "content", "tool_call_id", "native")
 _BLANK = {"tool_calls": [], "reasoning": ""}
 _THOUGHTS = ("reasoning", "reasoning_content", "thinking", "reasoning_details")  # fields of a chat message
@@ -25,15 +26,31 @@ def edited(native: bytes, *, reasoning: bool, calls: bool) -> bytes:
     value = msgspec.json.decode(native)
     drop = (frozenset() if reasoning else THOUGHT_TYPES) | (frozenset() if calls else CALL_TYPES)
     if isinstance(value, list):
-        left: Any = _without(value, drop)
-        while left and left[-1].get("type") == "reasoning":  # an item that /responses takes only before another one
-            left.pop()
+        left: Any = without_last_thought(_without(value, drop))
     else:
         names = (() if reasoning else _THOUGHTS) + (() if calls else ("tool_calls",))
         left = {name: field for name, field in value.items() if name not in names}
         if isinstance(left.get("content"), list):
             left["content"] = _without(left["content"], drop)
     return msgspec.json.encode(left) if left or isinstance(value, list) else b""
+
+
+def without_last_thought(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return items without a hidden reasoning at their end: OpenAI takes it only before the item that followed it."""
+    while items and items[-1].get("type") == "reasoning" and not items[-1].get("content"):
+        items = items[:-1]
+    return items
+
+
+def without_ids(native: bytes) -> bytes:
+    """Return an answer that a history has twice: OpenAI refuses items with the same id."""
+    value = msgspec.json.decode(native) if native else None
+    if not isinstance(value, list):
+        return native
+    for item in value:
+        if item.get("type") in _ITEM_TYPES:
+            item.pop("id", None)
+    return msgspec.json.encode(value)
 
 
 def has_reasoning(native: bytes) -> bool:

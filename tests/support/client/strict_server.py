@@ -23,7 +23,7 @@ class Refused(Exception):
 
 def number_of(message: Any) -> int:
     """Return the number of an answer by its reasoning: the history before a run repeats one answer."""
-    return int(re.findall(r"(?:thought |rs_)(\d+)", json.dumps(message))[0])
+    return int(re.findall(r"(?:thought |rs_|text )(\d+)", json.dumps(message))[0])
 
 
 def chat_answer(number: int, called: bool) -> Json:
@@ -201,9 +201,14 @@ def check_items(body: Json) -> int:
     own = ("reasoning", "message", "function_call")
     sent = [item for item in body["input"] if item["type"] in own and item.get("role", "assistant") == "assistant"]
     history = [item for item in sent if not PLANNED_ID.fullmatch(item.get("call_id", ""))]
+    ids = [item["id"] for item in history if "id" in item]
+    if len(set(ids)) < len(ids):
+        raise Refused(f"duplicate items: {ids}")
     said = 0
     while history:
         expected = items(number_of(history), history[1]["type"] == "function_call")
+        if "id" not in history[0]:
+            expected = [{name: field for name, field in item.items() if name != "id"} for item in expected]
         if history[:2] != expected:
             raise Refused(f"input: {history[:2]} instead of {expected}")
         history, said = history[2:], said + 1

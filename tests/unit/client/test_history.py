@@ -36,7 +36,7 @@ KNOWN |= {
     "format",
     "usage",
 }
-KNOWN |= {"logprobs", "finish_reason", "stop_reason", "token_ids"}
+KNOWN |= {"call_id", "status", "logprobs", "finish_reason", "stop_reason", "token_ids"}
 
 
 def numbered(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -214,7 +214,7 @@ items = st.lists(
     ),
     min_size=1,
     max_size=5,
-    unique_by=lambda item: item.get("call_id", id(item)),
+    unique_by=lambda item: str(item.get("call_id", id(item))),
 )  # fmt: skip
 
 
@@ -261,6 +261,22 @@ def test_frames_leave_out_no_field_of_a_message() -> None:
     answer.event(json.dumps(chunk({"reasoning_content": "x", "extra": "y"})).encode(), 1)
     answer.add_texts(frame._replace(visible=False, key="reasoning_content"), b"z", (2).to_bytes(8, "little"))
     assert json.loads(answer.native(()) or b"") == {"reasoning_content": "xz", "extra": "y"}
+
+
+def test_parts_without_an_index_are_continued_until_they_are_signed() -> None:
+    def piece(thinking: str, signature: str | None = None) -> dict[str, Any]:
+        return chunk({"thinking_blocks": [{"type": "thinking", "thinking": thinking, "signature": signature}]})
+
+    parts = [piece("h"), piece("m"), piece("", "s1"), piece("so"), piece("", "s2")]
+    reply = answered(ChatAnswer(), [*parts, chunk({"content": "a"})])
+    blocks = [{"type": "thinking", "thinking": text, "signature": mark} for text, mark in (("hm", "s1"), ("so", "s2"))]
+    assert sent("chat", reply.message()) == {"role": "assistant", "content": "a", "thinking_blocks": blocks}
+
+
+def test_a_whole_message_of_a_gateway_goes_back() -> None:
+    message = {"role": "assistant", "content": "a", "reasoning": "hm", "extra": 1}
+    whole_answer = {"id": "x", "choices": [{"index": 0, "delta": {}, "message": message, "finish_reason": "stop"}]}
+    assert sent("chat", answered(ChatAnswer(), [whole_answer]).message()) == message
 
 
 def test_contents_may_turn_from_parts_to_text() -> None:
