@@ -95,7 +95,7 @@ def frame_of(data: bytes) -> EventFrame | None:
     for pieces in ((_pieces(before), _pieces(after)), ((before,), (after,))):
         field = _framed_field(data, *pieces)
         if field is not None:
-            return EventFrame(*pieces, visible=field in ("content", "text"), key=field)
+            return EventFrame(*pieces, visible=field in ("content", "text"), key=field, plain=not _has_unknown(data))
     return None
 
 
@@ -122,7 +122,7 @@ def _framed_field(data: bytes, before: tuple[bytes, ...], after: tuple[bytes, ..
     except UNDECODABLE:
         return None
     field = _text_field(event)
-    if field is None or _text_field(probe) != field or _has_unknown(data):
+    if field is None or _text_field(probe) != field:
         return None
     if any(piece.endswith(b'"') for piece in (*before[:-1], *after[:-1])):
         event.id = _PROBE.decode()

@@ -37,7 +37,7 @@ def edited(native: bytes, *, reasoning: bool, calls: bool) -> bytes:
 
 def without_last_thought(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return items without a hidden reasoning at their end: OpenAI takes it only before the item that followed it."""
-    while items and items[-1].get("type") == "reasoning" and not items[-1].get("content"):
+    while items and type_of(items[-1]) == "reasoning" and not items[-1].get("content"):
         items = items[:-1]
     return items
 
@@ -48,7 +48,7 @@ def without_ids(native: bytes) -> bytes:
     if not isinstance(value, list):
         return native
     for item in value:
-        if item.get("type") in _ITEM_TYPES:
+        if type_of(item) in _ITEM_TYPES:
             item.pop("id", None)
     return msgspec.json.encode(value)
 
@@ -59,7 +59,13 @@ def has_reasoning(native: bytes) -> bool:
 
 
 def _without(parts: list[Any], types: frozenset[str]) -> list[Any]:
-    return [part for part in parts if not (isinstance(part, dict) and part.get("type") in types)]
+    return [part for part in parts if type_of(part) not in types]
+
+
+def type_of(part: Any) -> str:
+    """Return the type of a part, block or item; "" if it has none."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind if isinstance(kind, str) else ""
 
 
 def native_list(message: Message) -> list[dict[str, Any]] | None:
