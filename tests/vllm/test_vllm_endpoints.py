@@ -37,7 +37,8 @@ def send(vllm_server: LocalServer, request: pytest.FixtureRequest) -> Iterator[S
         settings = BodySettings("tiny", RequestOptions(endpoint=endpoint, ignore_eos=ENDPOINTS[endpoint].ignore_eos))
         writer = BodyWriter(Texts(approximate(), 1), settings, Isolation("salt", request.node.name))
         with gevent.Timeout(120):
-            return client.start(TurnRequest(writer.body(ask), "t", "s", 0, "chat", "measure", now_ns())).wait()
+            sent = TurnRequest(writer.body(ask), "t", "s", 0, "chat", "measure", now_ns(), keep=True)
+            return client.start(sent).wait()
 
     yield turn
     for client in clients:
@@ -72,8 +73,7 @@ def test_a_turn_is_read_completely(send: Send, endpoint: EndpointName) -> None:
 def test_the_next_turn_hits_the_previous_one_in_the_cache(send: Send, endpoint: EndpointName) -> None:
     history = (text_message("user", "b", 300),)
     first = send(endpoint, Ask(history, TOKENS))
-    answer = Message("assistant", (Piece("", None, first.text),))
-    second = send(endpoint, Ask((*history, answer, text_message("user", "c", 30)), TOKENS))
+    second = send(endpoint, Ask((*history, first.reply().message(), text_message("user", "c", 30)), TOKENS))
     assert second.record.failure is None, second.detail
     assert second.record.input_tokens is not None
     assert first.record.input_tokens is not None

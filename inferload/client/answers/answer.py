@@ -49,6 +49,7 @@ class PerRequestMetrics(msgspec.Struct):
 
 class EventFrame(NamedTuple):
     """Common bytes of many events, before and after one text. `visible`: the text is not reasoning. `key`: its field.
+    `plain`: the message has no more than the text.
 
     Between two pieces there is a value that differs from stream to stream: a word in quotes, if the piece ends with one, or a whole
     number.
@@ -58,6 +59,7 @@ class EventFrame(NamedTuple):
     after: tuple[bytes, ...]
     visible: bool
     key: str
+    plain: bool
 
 
 class Frames:

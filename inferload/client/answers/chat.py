@@ -135,7 +135,7 @@ class ChatAnswer(Answer):
     def _keeper(self) -> Any:
         begins = self.kept is None
         kept = self.keep()
-        if begins:
+        if begins and self.text:
             kept.text("content", "".join(self.text))
         return kept
 

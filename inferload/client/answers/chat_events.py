@@ -95,7 +95,7 @@ def frame_of(data: bytes) -> EventFrame | None:
     for pieces in ((_pieces(before), _pieces(after)), ((before,), (after,))):
         field = _framed_field(data, *pieces)
         if field is not None:
-            return EventFrame(*pieces, visible=field in ("content", "text"), key=field)
+            return EventFrame(*pieces, visible=field in ("content", "text"), key=field, plain=not _has_unknown(data))
     return None
 
 
@@ -122,7 +122,7 @@ def _framed_field(data: bytes, before: tuple[bytes, ...], after: tuple[bytes, ..
     except UNDECODABLE:
         return None
     field = _text_field(event)
-    if field is None or _text_field(probe) != field or _has_unknown(data):
+    if field is None or _text_field(probe) != field:
         return None
     if any(piece.endswith(b'"') for piece in (*before[:-1], *after[:-1])):
         event.id = _PROBE.decode()
@@ -140,7 +140,7 @@ def _text_field(event: Event) -> str | None:
 
 def is_plain(data: bytes) -> bool:
     """Return True if the message of an event has no more than a text, its content."""
-    return _PLAIN.search(data) is not None or (b'"delta"' not in data and b'"message"' not in data)
+    return b'"message"' not in data and (_PLAIN.search(data) is not None or b'"delta"' not in data)
 
 
 def _has_unknown(data: bytes) -> bool:

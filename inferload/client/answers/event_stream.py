@@ -323,6 +323,8 @@ class EventStream:
         """Pass on the events up to the first bytes that the native path does not handle; return their position and read."""
         answer = self._answer
         frames, derives = self._frames.known, self._frames_left > 0
+        if answer.keeping:
+            frames = tuple(frame for frame in frames if frame.plain)
         limit = _ALL if not derives else _MISMATCHES if frames else 1
         first = answer.request_id is None  # the native path returns no ids of events with a frame
         chunked = reply.chunks is not None

@@ -14,15 +14,15 @@ from inferload.client.answers import lenient
 from inferload.client.answers.answer import ToolCalls
 from inferload.client.answers.merge import grow, grow_content, whole
 from inferload.client.answers.number_bounds import UNDECODABLE
-from inferload.workload.content.history import call_document, object_of
+from inferload.workload.content.history import call_document, object_of, without_last_thought
 from inferload.workload.content.messages import ToolCall
 
 MOST_BYTES = 1 << 20  # of a turn
 
 _TEXTS = ("content", "reasoning", "reasoning_content", "thinking", "reasoning_details", "refusal")
-_OF_REPLIES = frozenset(
-    {"role", "finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "index"}
-)  # that no request takes
+# Fields that no request takes.
+_OF_REPLIES = frozenset({"role", "finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "index"})
+_WHOLE = (b"output_item.done", b"response.created", b"response.completed", b"response.incomplete")
 _OF_CALLS = frozenset({"index", "id", "function"})
 
 
@@ -30,11 +30,12 @@ class Kept:
     """Answer to keep: pass the data of all events, and the texts of events that only have one."""
 
     def __init__(self) -> None:
-        self.size = 0
+        self.size = 0  # of the events since the answer was measured, and of the answer then
+        self.too_large = False
 
     def event(self, data: bytes) -> None:
         """Add an event."""
-        if self.size > MOST_BYTES:
+        if self.too_large:
             return
         try:
             documents = [msgspec.json.decode(data)]
@@ -47,8 +48,12 @@ class Kept:
             for document in documents:
                 if isinstance(document, dict):
                     self.add(document)
+            self.size += len(data)
+            if self.size > MOST_BYTES:
+                self.size = len(msgspec.json.encode(whole(self.state())))
         except RecursionError:
             self.size = MOST_BYTES + 1
+        self.too_large = self.size > MOST_BYTES
 
     def add(self, document: dict[str, Any]) -> None:
         """Add the document of an event."""
@@ -59,7 +64,7 @@ class Kept:
 
     def json(self, calls: tuple[ToolCall, ...]) -> bytes | None:
         """Return the answer as JSON; b"" if it has only text and `calls`, its calls with their ids; None if it is too large."""
-        if self.size > MOST_BYTES:
+        if self.too_large:
             return None
         try:
             parts = self.parts(calls)
@@ -67,6 +72,10 @@ class Kept:
         except RecursionError:
             return None
         return encoded if len(encoded) <= MOST_BYTES else None
+
+    def state(self) -> Any:
+        """Return all that is kept, unfinished."""
+        raise NotImplementedError
 
     def parts(self, calls: tuple[ToolCall, ...]) -> Any:
         """Return the answer as a JSON value."""
@@ -96,23 +105,23 @@ class ChatKept(Kept):
             if value is None or key in _OF_REPLIES:
                 continue
             if key == "content":
-                self.size += grow_content(self._fields, value)
+                grow_content(self._fields, value)
             elif key == "tool_calls":
                 for position, call in enumerate(value if isinstance(value, list) else [value]):
                     self._call(position, call)
             elif key == "function_call":
                 self._call(0, {"index": 0, "function": value})
             elif key == "audio" and isinstance(value, dict):  # a request has its id only
-                self.size += grow(self._fields, {key: {"id": value.get("id")}})
+                grow(self._fields, {key: {"id": value.get("id")}})
             else:
-                self.size += grow(self._fields, {key: value})
+                grow(self._fields, {key: value})
 
     def text(self, key: str, text: str) -> None:
         """Add a text of the field `key` of the message."""
         if key == "content":
-            self.size += grow_content(self._fields, text)
+            grow_content(self._fields, text)
         elif key in _TEXTS:
-            self.size += grow(self._fields, {key: text})
+            grow(self._fields, {key: text})
 
     def _call(self, position: int, call: Any) -> None:
         if not isinstance(call, dict) or not call:
@@ -129,7 +138,11 @@ class ChatKept(Kept):
             others["function"] = of_function
         if any(texts) or others.keys() - {"type"}:
             parts = self._calls.add(index if isinstance(index, int) else f"at {position}", *texts)
-            self.size += len(arguments or "") + grow(parts.others, others)
+            grow(parts.others, others)
+
+    def state(self) -> Any:
+        """Return all that is kept, unfinished."""
+        return [self._fields, self._calls.others()]
 
     def parts(self, calls: tuple[ToolCall, ...]) -> dict[str, Any] | None:
         """Return the fields; None for a text with plain calls."""
@@ -169,19 +182,21 @@ class MessagesKept(Kept):
                 block = self._block(index, {"type": name.removesuffix("_delta")})
             more = {key: value for key, value in delta.items() if key != "type" and value is not None}
             if "partial_json" in more:
-                piece = str(more.pop("partial_json"))
-                self._inputs.setdefault(id(block), []).append(piece)
-                self.size += len(piece)
+                self._inputs.setdefault(id(block), []).append(str(more.pop("partial_json")))
             if name == "citations_delta":
                 more = {"citations": [more.get("citation")]}
-            self.size += grow(block, more, append=frozenset({"signature"}))
+            grow(block, more, append=frozenset({"signature"}))
 
     def _block(self, index: int, started: dict[str, Any]) -> dict[str, Any]:
         block: dict[str, Any] = {}
-        self.size += grow(block, started)
+        grow(block, started)
         self._blocks.append(block)
         self._latest[index] = block
         return block
+
+    def state(self) -> Any:
+        """Return all that is kept, unfinished."""
+        return [self._blocks, list(self._inputs.values())]
 
     def parts(self, calls: tuple[ToolCall, ...]) -> list[dict[str, Any]] | None:
         """Return the blocks; None for a text alone. A block that the server would refuse is left out."""
@@ -215,16 +230,25 @@ class ResponsesKept(Kept):
 
     def event(self, data: bytes) -> None:
         """Add an event, unless it is a part of an item: their ends have them whole."""
-        if b"output_item.done" in data or b"response.completed" in data or b"response.incomplete" in data:
+        if (
+            b"output_item.done" in data
+            or b"response.completed" in data
+            or b"response.incomplete" in data
+            or b"response.created" in data
+        ):
             super().event(data)
 
     def add(self, document: dict[str, Any]) -> None:
         """Add a whole item, or the whole response."""
-        kind, response = document.get("type"), document.get("response")
-        if kind == "response.output_item.done":
+        response = document.get("response")
+        if document.get("type") == "response.output_item.done":
             self._items[_index(document.get("output_index"), len(self._items))] = document.get("item")
-        elif kind in ("response.completed", "response.incomplete") and isinstance(response, dict):
+        elif isinstance(response, dict):
             self._response = response
+
+    def state(self) -> Any:
+        """Return all that is kept, unfinished."""
+        return list(self._items.values())
 
     def parts(self, calls: tuple[ToolCall, ...]) -> list[dict[str, Any]] | None:
         """Return the items. Left out are those that were cut, and thoughts that a server that does not store them cannot find."""
@@ -248,9 +272,7 @@ class ResponsesKept(Kept):
                 continue
             if kind != "message" or item.get("content"):
                 items.append(item)
-        while items and items[-1].get("type") == "reasoning":  # OpenAI takes it only before another item
-            items.pop()
-        return items
+        return without_last_thought(items)
 
 
 def _index(value: object, other: int = 0) -> int:

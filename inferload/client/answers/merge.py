@@ -10,11 +10,10 @@ from typing import Any
 
 from inferload.workload.content.messages import sendable
 
-_REPEATED = frozenset({"id", "type", "signature", "format", "role"})
-_PARTS = frozenset(
-    {"content", "reasoning_details", "thinking"}
-)  # lists of parts, each delta of which may continue the last one
-_FIELD_BYTES = 8  # of a value in JSON, about
+# Words that are whole in each delta.
+_REPEATED = frozenset({"id", "type", "signature", "format", "role", "channel", "phase", "status", "object"})
+# Lists of parts, each delta of which may continue the last one.
+_PARTS = frozenset({"content", "reasoning_details", "thinking", "thinking_blocks"})
 
 
 class _Text:
@@ -32,47 +31,38 @@ class _Items:
         self.by_index: dict[int, dict[str, Any]] = {}
 
 
-def grow(into: dict[str, Any], delta: dict[str, Any], *, append: frozenset[str] = frozenset()) -> int:
-    """Merge a delta into an unfinished object; return by how many bytes it grew, about. `append`: exceptions of repeated words."""
-    grown = 0
+def grow(into: dict[str, Any], delta: dict[str, Any], *, append: frozenset[str] = frozenset()) -> None:
+    """Merge a delta into an unfinished object. `append`: exceptions of repeated words."""
     for key, value in delta.items():
         known = into.get(key)
-        if value is None:
-            continue
         if isinstance(value, str):
             if key in _REPEATED and key not in append:
-                grown += len(value) - len(known) if isinstance(known, str) else len(value) + len(key)
                 into[key] = value or known or ""  # a blank replaces nothing
             elif isinstance(known, _Text):
                 known.pieces.append(value)
-                grown += len(value)
             else:
                 into[key] = _Text((known if isinstance(known, str) else "") + value)
-                grown += len(value) + len(key)
         elif isinstance(value, dict):
             if not isinstance(known, dict):
                 known = into[key] = {}
-            grown += grow(known, value, append=append) + _FIELD_BYTES
+            grow(known, value, append=append)
         elif isinstance(value, list):
             if not isinstance(known, _Items):
                 known = into[key] = _Items()
-            grown += _join(known, value, parts=key in _PARTS) + _FIELD_BYTES
-        else:
-            grown += 0 if key in into else _FIELD_BYTES + len(key)
+            _join(known, value, parts=key in _PARTS)
+        elif value is not None:
             into[key] = value
-    return grown
 
 
-def grow_content(into: dict[str, Any], value: object) -> int:
+def grow_content(into: dict[str, Any], value: object) -> None:
     """Merge a content, a text or a list of parts, which may take turns, into that of an unfinished message."""
     known = into.get("content")
     if isinstance(value, str) and isinstance(known, _Items):
-        return _join(known, [{"type": "text", "text": value}], parts=True) if value else 0
-    if isinstance(value, dict | list) and isinstance(known, _Text):
+        value = [{"type": "text", "text": value}] if value else []
+    elif isinstance(value, dict | list) and isinstance(known, _Text):
         text = "".join(known.pieces)
-        into["content"] = items = _Items()
-        _join(items, [{"type": "text", "text": text}] if text else [], parts=True)
-    return grow(into, {"content": [value] if isinstance(value, dict) else value})
+        grow(into, {"content": [{"type": "text", "text": text}] if text else []})
+    grow(into, {"content": [value] if isinstance(value, dict) else value})
 
 
 def whole(value: Any) -> Any:
@@ -81,50 +71,33 @@ def whole(value: Any) -> Any:
         return sendable("".join(value.pieces))
     if isinstance(value, str):
         return sendable(value)
-    if isinstance(value, _Items):
-        return [whole(item) for item in value.items]
-    if isinstance(value, list):
-        return [whole(item) for item in value]
+    if isinstance(value, _Items | list):
+        return [whole(item) for item in (value.items if isinstance(value, _Items) else value)]
     if isinstance(value, dict):
         each = ((sendable(key), whole(item)) for key, item in value.items())
-        return {key: item for key, item in each if item != "" or not is_never_blank(key)}
+        return {key: item for key, item in each if item != "" or not (key == "id" or key.lower().endswith("signature"))}
     return value
 
 
-def is_never_blank(key: str) -> bool:
-    """Return True for the name of an id or of a signature."""
-    return key == "id" or key.lower().endswith("signature")
-
-
-def _join(into: _Items, items: list[Any], *, parts: bool) -> int:
+def _join(into: _Items, items: list[Any], *, parts: bool) -> None:
     """Join the items of a delta to those of earlier ones: by index, or in the last part of the same type."""
-    grown, before = 0, into.by_index.copy() if len(items) > 1 else into.by_index
-    for number, item in enumerate(items):
+    before = into.by_index.copy() if len(items) > 1 else into.by_index
+    last = into.items[-1] if into.items and parts else None
+    for item in items:
         if not isinstance(item, dict):
-            into.items.append(_new_list(item) if isinstance(item, list) else item)
-            grown += _FIELD_BYTES + (len(item) if isinstance(item, str | list) else 0)
+            into.items.append(item)
             continue
-        index = item.get("index")
-        index = index if isinstance(index, int) else None
-        known = None if index is None else before.get(index)
+        index = item["index"] if isinstance(item.get("index"), int) else None
+        known = last if index is None and _continues(last, item) else before.get(index)  # type: ignore[arg-type]
         if known is not None and parts and item.get("type") and known.get("type") not in (None, item["type"]):
             known = None  # gateways count the parts of each type
-        if known is None and parts and not number and index is None and into.items and _continues(into.items[-1], item):
-            known = into.items[-1]
         if known is None:
             known = {}
             into.items.append(known)
-            grown += _FIELD_BYTES
         if index is not None:
             into.by_index[index] = known
-        grown += grow(known, item)
-    return grown
-
-
-def _new_list(items: list[Any]) -> _Items:
-    new = _Items()
-    _join(new, items, parts=False)
-    return new
+        grow(known, item)
+        last = None
 
 
 def _continues(last: Any, item: dict[str, Any]) -> bool:
@@ -133,6 +106,7 @@ def _continues(last: Any, item: dict[str, Any]) -> bool:
         isinstance(last, dict)
         and isinstance(item.get("type"), str)
         and item["type"] == last.get("type")
+        and not last.get("signature")  # which ends a part
         and item.get("id") in (None, last.get("id"))
         and "index" not in last
         and all(value is None or isinstance(value, str | list) for value in item.values())

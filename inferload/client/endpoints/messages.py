@@ -10,7 +10,7 @@ from inferload.client.answers.anthropic import MessagesAnswer
 from inferload.client.endpoints.chat import messages_of
 from inferload.client.endpoints.dialect import Dialect, Encoded, to_json, tool_named, words
 from inferload.scenario.schema.request import RequestOptions
-from inferload.workload.content.history import CALL_TYPES, THOUGHT_TYPES, native_list, object_of
+from inferload.workload.content.history import CALL_TYPES, THOUGHT_TYPES, native_list, object_of, type_of
 from inferload.workload.content.messages import NO_TEXT, Message, ToolCall, sendable
 from inferload.workload.content.script import Ask
 
@@ -50,7 +50,7 @@ def _tool_use(call: ToolCall) -> bytes:
 
 def _native(native: list[dict[str, Any]], message: Message, text: bytes) -> bytes:
     """Return an answer of the API as it came, with a text if it has only thoughts, and planned calls."""
-    types = {block.get("type") for block in native}
+    types = {type_of(block) for block in native}
     blocks = [to_json(block) for block in native]
     if types <= THOUGHT_TYPES and text != b'""':
         blocks.append(b'{"type":"text","text":' + text + b"}")

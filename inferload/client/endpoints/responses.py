@@ -9,7 +9,7 @@ from inferload.client.answers.responses import ResponsesAnswer
 from inferload.client.endpoints.dialect import Dialect, Encoded, joined, to_json, tool_named, words
 from inferload.client.requests.call_checks import CallError
 from inferload.scenario.schema.request import RequestOptions
-from inferload.workload.content.history import CALL_TYPES, THOUGHT_TYPES, native_list
+from inferload.workload.content.history import CALL_TYPES, THOUGHT_TYPES, native_list, type_of
 from inferload.workload.content.messages import NO_TEXT, Message, sendable
 from inferload.workload.content.script import Ask
 
@@ -29,7 +29,7 @@ def _input_items(message: Message, text: bytes) -> bytes:
     native = native_list(message)
     if text == b'""' and message.role == "assistant" and not message.tool_calls:
         text = NO_TEXT
-    types = {item.get("type") for item in native or ()}
+    types = {type_of(item) for item in native or ()}
     items = [to_json(item) for item in native or ()]
     if message.reasoning and native is None:
         reasoning = {"type": "reasoning_text", "text": sendable(message.reasoning)}
@@ -50,7 +50,7 @@ def _input(encoded: Encoded) -> bytes:
         for message, _body in encoded
         if b'"custom_tool_call"' in message.native
         for item in native_list(message) or ()
-        if item.get("type") == "custom_tool_call"
+        if type_of(item) == "custom_tool_call"
     }
     if custom:
         encoded = [

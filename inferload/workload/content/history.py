@@ -15,6 +15,7 @@ MessageDict = Mapping[str, Any]  # message in the format of the chat API
 
 CALL_TYPES = frozenset({"tool_use", "function_call", "custom_tool_call"})
 THOUGHT_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_ITEM_TYPES = ("reasoning", "message", "function_call", "custom_tool_call")
 _OF_MESSAGES = ("role", "content", "tool_call_id", "native")
 _BLANK = {"tool_calls": [], "reasoning": ""}
 _THOUGHTS = ("reasoning", "reasoning_content", "thinking", "reasoning_details")  # fields of a chat message
@@ -25,9 +26,7 @@ def edited(native: bytes, *, reasoning: bool, calls: bool) -> bytes:
     value = msgspec.json.decode(native)
     drop = (frozenset() if reasoning else THOUGHT_TYPES) | (frozenset() if calls else CALL_TYPES)
     if isinstance(value, list):
-        left: Any = _without(value, drop)
-        while left and left[-1].get("type") == "reasoning":  # an item that /responses takes only before another one
-            left.pop()
+        left: Any = without_last_thought(_without(value, drop))
     else:
         names = (() if reasoning else _THOUGHTS) + (() if calls else ("tool_calls",))
         left = {name: field for name, field in value.items() if name not in names}
@@ -36,13 +35,37 @@ def edited(native: bytes, *, reasoning: bool, calls: bool) -> bytes:
     return msgspec.json.encode(left) if left or isinstance(value, list) else b""
 
 
+def without_last_thought(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return items without a hidden reasoning at their end: OpenAI takes it only before the item that followed it."""
+    while items and type_of(items[-1]) == "reasoning" and not items[-1].get("content"):
+        items = items[:-1]
+    return items
+
+
+def without_ids(native: bytes) -> bytes:
+    """Return an answer that a history has twice: OpenAI refuses items with the same id."""
+    value = msgspec.json.decode(native) if native else None
+    if not isinstance(value, list):
+        return native
+    for item in value:
+        if type_of(item) in _ITEM_TYPES:
+            item.pop("id", None)
+    return msgspec.json.encode(value)
+
+
 def has_reasoning(native: bytes) -> bool:
     """Return True if the reasoning of an answer is separate from its text."""
     return bool(native) and edited(native, reasoning=False, calls=True) != native
 
 
 def _without(parts: list[Any], types: frozenset[str]) -> list[Any]:
-    return [part for part in parts if not (isinstance(part, dict) and part.get("type") in types)]
+    return [part for part in parts if type_of(part) not in types]
+
+
+def type_of(part: Any) -> str:
+    """Return the type of a part, block or item; "" if it has none."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind if isinstance(kind, str) else ""
 
 
 def native_list(message: Message) -> list[dict[str, Any]] | None:

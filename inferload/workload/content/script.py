@@ -251,7 +251,12 @@ class _Plan(Sink[float]):
         planned = planned_reply(turn, self.index)
         if self.answer is None:
             return planned
-        return msgspec.structs.replace(self.answer, key=planned.key, finish_reason=planned.finish_reason)
+        native = self.answer.native
+        if native and len(self.turns) > 1:
+            from inferload.workload.content.history import without_ids  # of servers with more than texts
+
+            native = without_ids(native)
+        return msgspec.structs.replace(self.answer, key=planned.key, finish_reason=planned.finish_reason, native=native)
 
     def child(self, name: str) -> "_Plan":
         return _Plan(self.index, f"{self.path}/{name}", self.turns, self.most, self.answer, self.before)

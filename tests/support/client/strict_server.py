@@ -8,12 +8,15 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
 from typing import Any
 
 from scripted_server import chunked
+from streamed_answers import Json, block_events, chat_events, item_events
 
-Json = dict[str, Any]
 Events = Iterator[Json]
+CUT = partial(Random(0).randint, 0)
 PLANNED_ID = re.compile("[A-Za-z0-9]{9}")
 
 
@@ -23,7 +26,7 @@ class Refused(Exception):
 
 def number_of(message: Any) -> int:
     """Return the number of an answer by its reasoning: the history before a run repeats one answer."""
-    return int(re.findall(r"(?:thought |rs_)(\d+)", json.dumps(message))[0])
+    return int(re.findall(r"(?:thought |rs_|text )(\d+)", json.dumps(message))[0])
 
 
 def chat_answer(number: int, called: bool) -> Json:
@@ -51,15 +54,15 @@ def gateway_answer(number: int, called: bool) -> Json:
     return answer | {"content": [{"type": "text", "text": f"text {number}"}], "reasoning_details": details}
 
 
-def blocks(number: int, called: bool) -> Json:
-    """Return an answer of Anthropic's API."""
+def blocks(number: int, called: bool) -> list[Json]:
+    """Return the content of an answer of Anthropic's API."""
     content: list[Json] = [
         {"type": "thinking", "thinking": f"thought {number}", "signature": f"signed {number}"},
         {"type": "redacted_thinking", "data": f"secret {number}"},
         {"type": "text", "text": f"text {number}", "citations": [{"cited_text": "a", "at": number}]},
     ]
     call = {"type": "tool_use", "id": f"toolu_{number}", "name": "list_files", "input": {"path": "."}}
-    return {"role": "assistant", "content": content + ([call] if called else [])}
+    return content + ([call] if called else [])
 
 
 def items(number: int, called: bool) -> list[Json]:
@@ -81,71 +84,6 @@ def items(number: int, called: bool) -> list[Json]:
     part = {"type": "output_text", "text": f"text {number}", "annotations": [], "logprobs": []}
     text = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": [part]}
     return [thought, call if called else text]  # fmt: skip
-
-
-def halves(text: str) -> tuple[str, str]:
-    return text[: len(text) // 2], text[len(text) // 2 :]
-
-
-def chat_events(answer: Json) -> Events:
-    deltas: list[Json] = [{"role": "assistant", "content": "", "refusal": None}]
-    for key in ("reasoning_content", "reasoning_details", "annotations", "blob", "content"):
-        value = answer.get(key, "")
-        if isinstance(value, str):
-            deltas += [{key: half} for half in halves(value) if half]
-        elif key == "reasoning_details":
-            head = {name: field for name, field in value[0].items() if name != "signature"}
-            deltas += [{key: [head | {"text": half}]} for half in halves(head["text"])]
-            deltas += [{key: [{"index": 0, "signature": value[0]["signature"]}]}, {key: [value[1]]}]
-        else:
-            deltas += [{key: [part]} for part in value]
-    for index, call in enumerate(answer.get("tool_calls", ())):
-        mark = {"index": index, "function": {"arguments": call["function"]["arguments"]}}
-        function = {name: field for name, field in call["function"].items() if name != "arguments"}
-        deltas += [{"tool_calls": [call | {"index": index, "function": function}]}, {"tool_calls": [mark]}]
-    for delta in deltas:
-        yield {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": None, "logprobs": None}]}
-    reason = "tool_calls" if "tool_calls" in answer else "stop"
-    yield {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
-    yield {"id": "x", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 9}}
-
-
-def block_events(answer: Json) -> Events:
-    yield {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 10, "output_tokens": 1}}}
-    for index, block in enumerate(answer["content"]):
-        streamed = {name: block[name] for name in ("text", "thinking", "signature", "input") if name in block}
-        blank = {name: {} if name == "input" else "" for name in streamed}
-        begun = {name: field for name, field in block.items() if name != "citations"} | blank
-        yield {"type": "content_block_start", "index": index, "content_block": begun}
-        for name, value in streamed.items():
-            key, kind = ("partial_json", "input_json") if name == "input" else (name, name)
-            for half in halves(json.dumps(value) if name == "input" else value):
-                yield {"type": "content_block_delta", "index": index, "delta": {"type": f"{kind}_delta", key: half}}
-        for citation in block.get("citations", ()):
-            yield {
-                "type": "content_block_delta",
-                "index": index,
-                "delta": {"type": "citations_delta", "citation": citation},
-            }
-        yield {"type": "content_block_stop", "index": index}
-    reason = "tool_use" if answer["content"][-1]["type"] == "tool_use" else "end_turn"
-    yield {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 9}}
-    yield {"type": "message_stop"}
-
-
-def item_events(answer: list[Json]) -> Events:
-    yield {"type": "response.created", "response": {"id": "r"}}
-    for index, item in enumerate(answer):
-        yield {
-            "type": "response.output_item.added",
-            "output_index": index,
-            "item": {"type": item["type"], "content": None},
-        }
-        if item["type"] == "message":
-            yield {"type": "response.output_text.delta", "output_index": index, "delta": item["content"][0]["text"]}
-        yield {"type": "response.output_item.done", "output_index": index, "item": item | {"phase": None}}
-    end = {"id": "r", "store": False, "output": answer, "usage": {"input_tokens": 10, "output_tokens": 9}}
-    yield {"type": "response.completed", "response": end}
 
 
 def check_calls(message: Json, expected: Json) -> None:
@@ -191,7 +129,7 @@ def check_blocks(body: Json) -> int:
             types = [block["type"] for block in message["content"]]
             called = "tool_use" in types and body.get("tool_choice") != {"type": "none"}
             content = [block for block in message["content"] if called or block["type"] != "tool_use"]
-            if content != blocks(number_of(content), called)["content"]:
+            if content != blocks(number_of(content), called):
                 raise Refused(f"messages: {content}")
             said += 1
     return said
@@ -201,9 +139,14 @@ def check_items(body: Json) -> int:
     own = ("reasoning", "message", "function_call")
     sent = [item for item in body["input"] if item["type"] in own and item.get("role", "assistant") == "assistant"]
     history = [item for item in sent if not PLANNED_ID.fullmatch(item.get("call_id", ""))]
+    ids = [item["id"] for item in history if "id" in item]
+    if len(set(ids)) < len(ids):
+        raise Refused(f"duplicate items: {ids}")
     said = 0
     while history:
         expected = items(number_of(history), history[1]["type"] == "function_call")
+        if "id" not in history[0]:
+            expected = [{name: field for name, field in item.items() if name != "id"} for item in expected]
         if history[:2] != expected:
             raise Refused(f"input: {history[:2]} instead of {expected}")
         history, said = history[2:], said + 1
@@ -253,7 +196,11 @@ def serve(
 
 def chat(sock: socket.socket, request: bytes, answer: Callable[[int, bool], Json]) -> None:
     serve(
-        sock, request, b"/chat/completions", lambda body: check_chat(body, answer), lambda *of: chat_events(answer(*of))
+        sock,
+        request,
+        b"/chat/completions",
+        lambda body: check_chat(body, answer),
+        lambda *of: chat_events(answer(*of), CUT),
     )
 
 
@@ -269,7 +216,7 @@ def gateway(sock: socket.socket, request: bytes) -> None:
 
 def signatures(sock: socket.socket, request: bytes) -> None:
     """Serve messages with signed and redacted thinking."""
-    serve(sock, request, b"/messages", check_blocks, lambda *of: block_events(blocks(*of)))
+    serve(sock, request, b"/messages", check_blocks, lambda *of: block_events(blocks(*of), CUT))
 
 
 def encrypted(sock: socket.socket, request: bytes) -> None:

@@ -1,20 +1,22 @@
 """Answers in later requests: what a server streams in any pieces goes back as it came, on each endpoint."""
 
 import json
-from collections.abc import Callable
+from array import array
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from streamed_answers import block_events, chat_events, chunk, deltas_of, item_events
 
 from inferload.client.answers import kept
 from inferload.client.answers.answer import Answer, Frames
 from inferload.client.answers.chat import ChatAnswer
-from inferload.client.answers.chat_events import frame_of
-from inferload.client.answers.event_stream import scanner
+from inferload.client.answers.event_stream import EventStream, scanner
 from inferload.client.answers.merge import grow, whole
+from inferload.client.connection.reply import Arrivals, HttpReply, nothing
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.workload.content.history import as_document, as_message
@@ -36,7 +38,7 @@ KNOWN |= {
     "format",
     "usage",
 }
-KNOWN |= {"logprobs", "finish_reason", "stop_reason", "token_ids"}
+KNOWN |= {"call_id", "status", "logprobs", "finish_reason", "stop_reason", "token_ids"}
 
 
 def numbered(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -59,36 +61,7 @@ values = st.recursive(
 unknown = st.dictionaries(keys, values, max_size=3)
 
 
-def deltas_of(value: dict[str, Any], cut: Callable[[int], int]) -> list[dict[str, Any]]:
-    """Return an object in pieces. `cut`: draws a whole number up to a limit."""
-    queues = {key: _pieces(key, part, cut) for key, part in value.items()}
-    deltas: list[dict[str, Any]] = []
-    while queues:
-        taken = [key for key in queues if cut(2)] or [next(iter(queues))]
-        deltas.append({key: queues[key].pop(0) for key in taken} | ({"nothing": None} if cut(1) else {}))
-        queues = {key: left for key, left in queues.items() if left}
-    return deltas or [{}]
-
-
-def _pieces(key: str, part: Any, cut: Callable[[int], int]) -> list[Any]:
-    if isinstance(part, dict):
-        return deltas_of(part, cut)
-    if isinstance(part, list) and part and all(isinstance(item, dict) and "index" in item for item in part):
-        pieces = [
-            [{"index": item["index"]} | delta]
-            for item in part
-            for delta in deltas_of({name: field for name, field in item.items() if name != "index"}, cut)
-        ]
-        return pieces if cut(1) else [part]
-    if isinstance(part, str) and key in ("id", "type", "signature", "format"):
-        return [part] * (1 + cut(2))
-    if isinstance(part, str | list) and len(part) > 1:
-        at = 1 + cut(len(part) - 2)
-        return [part[:at], *_pieces(key, part[at:], cut)]
-    return [part] if isinstance(part, str | list) else [part] * (1 + cut(1))
-
-
-def answered(answer: Answer, documents: list[Any]) -> TurnReply:
+def answered(answer: Answer, documents: Iterable[Any]) -> TurnReply:
     answer.keeping = True
     data = [json.dumps(document, ensure_ascii=False).encode() for document in documents]
     answer.events([*data, DONE], [*range(len(data) + 1)])
@@ -104,10 +77,6 @@ def sent(endpoint: EndpointName, message: Message) -> Any:
     text = json.dumps(sendable("".join(piece.literal or "" for piece in message.pieces))).encode()
     body = DIALECTS[endpoint].message(message, text)
     return json.loads(b"[%s]" % body if endpoint == "responses" else body)
-
-
-def chunk(delta: dict[str, Any]) -> dict[str, Any]:
-    return {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": None, "token_ids": [1]}]}
 
 
 functions = st.builds(
@@ -139,12 +108,7 @@ def test_a_chat_message_goes_back_as_it_came(message: dict[str, Any], data: st.D
     def cut(most: int) -> int:
         return data.draw(st.integers(0, max(0, most)))
 
-    deltas = deltas_of({name: field for name, field in message.items() if name != "tool_calls"}, cut)
-    for index, call in enumerate(message.get("tool_calls", ())):  # the name comes first
-        begun = {name: call[name] for name in ("id", "type")} | {"function": {"name": call["function"]["name"]}}
-        rest = call | {"function": {name: field for name, field in call["function"].items() if name != "name"}}
-        deltas += [{"tool_calls": [{"index": index} | delta]} for delta in (begun, *deltas_of(rest, cut))]
-    reply = answered(ChatAnswer(), [chunk({"role": "assistant"} | delta) for delta in deltas])
+    reply = answered(ChatAnswer(), chat_events(message, cut))
     assert sent("chat", reply.message()) == {"role": "assistant"} | message
     assert sent("chat", as_message(as_document(reply.message()))) == {"role": "assistant"} | message
     without = sent("chat", reply.message(reasoning=False, calls=()))
@@ -164,7 +128,6 @@ blocks = st.lists(
     max_size=5,
     unique_by=lambda block: block.get("id", id(block)),
 )  # fmt: skip
-STREAMED = {"text": "text_delta", "thinking": "thinking_delta", "signature": "signature_delta"}
 
 
 @given(blocks, st.data())
@@ -173,24 +136,7 @@ def test_content_blocks_go_back_as_they_came(content: list[dict[str, Any]], data
     def cut(most: int) -> int:
         return data.draw(st.integers(0, max(0, most))) if data else 0
 
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": "m"}}]
-    for index, block in enumerate(content):
-        begun = block | {name: "" for name in STREAMED if name in block} | ({"input": {}} if "input" in block else {})
-        events.append({"type": "content_block_start", "index": index, "content_block": begun})
-        deltas = [
-            {"type": STREAMED[name], name: piece}
-            for name in STREAMED
-            if name in block
-            for piece in _pieces("", block[name], cut)
-        ]
-        if "input" in block:
-            deltas += [
-                {"type": "input_json_delta", "partial_json": piece}
-                for piece in _pieces("", json.dumps(block["input"]), cut)
-            ]
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        events.append({"type": "content_block_stop", "index": index})
-    reply = answered(DIALECTS["messages"].answer(), [*events, {"type": "message_stop"}])
+    reply = answered(DIALECTS["messages"].answer(), block_events(content, cut))
     assert [call.name for call in reply.tool_calls] == ["f" for block in content if block["type"] == "tool_use"]
     back = sent("messages", reply.message())["content"]
     back = [{"type": "text", "text": back}] if isinstance(back, str) else back
@@ -214,18 +160,13 @@ items = st.lists(
     ),
     min_size=1,
     max_size=5,
-    unique_by=lambda item: item.get("call_id", id(item)),
+    unique_by=lambda item: str(item.get("call_id", id(item))),
 )  # fmt: skip
 
 
-@given(items, st.sampled_from(["done", "completed", "both"]), st.booleans())
-def test_output_items_go_back_as_they_came(output: list[dict[str, Any]], form: str, null: bool) -> None:
-    more = {"phase": None} if null else {}
-    events = [
-        {"type": "response.output_item.done", "output_index": at, "item": item | more} for at, item in enumerate(output)
-    ]
-    end = {"type": "response.completed", "response": {"store": False, "output": [] if form == "done" else output}}
-    reply = answered(DIALECTS["responses"].answer(), [*(events if form != "completed" else ()), end])
+@given(items, st.sampled_from(["done", "completed", "both"]))
+def test_output_items_go_back_as_they_came(output: list[dict[str, Any]], form: str) -> None:
+    reply = answered(DIALECTS["responses"].answer(), item_events(output, form))
     expected = list(output)
     while expected and expected[-1]["type"] == "reasoning":  # refused without a following item
         expected.pop()
@@ -242,25 +183,45 @@ def test_output_items_go_back_as_they_came(output: list[dict[str, Any]], form: s
 @given(st.dictionaries(keys, values, max_size=4), st.data())
 def test_a_merge_is_independent_of_the_pieces(value: dict[str, Any], data: st.DataObject) -> None:
     merged: dict[str, Any] = {}
-    sizes = [grow(merged, delta) for delta in deltas_of(value, lambda most: data.draw(st.integers(0, max(0, most))))]
+    for delta in deltas_of(value, lambda most: data.draw(st.integers(0, max(0, most)))):
+        grow(merged, delta)
     assert whole(merged) == value
-    assert all(size >= 0 for size in sizes)
 
 
-@pytest.mark.skipif(scanner() is None, reason="no compiled parser")
-def test_frames_leave_out_no_field_of_a_message() -> None:
-    plain = json.dumps(chunk({"role": "assistant", "content": "a", "refusal": None, "extra": None})).encode()
-    own = json.dumps(chunk({"content": "a", "extra": 0})).encode()
-    assert frame_of(own) is None
-    frame = frame_of(plain)
-    assert frame is not None
-    answer = ChatAnswer()
-    answer.uncounted = True
-    answer.keeping = True
-    Frames(scanner()).add(frame)
-    answer.event(json.dumps(chunk({"reasoning_content": "x", "extra": "y"})).encode(), 1)
-    answer.add_texts(frame._replace(visible=False, key="reasoning_content"), b"z", (2).to_bytes(8, "little"))
-    assert json.loads(answer.native(()) or b"") == {"reasoning_content": "xz", "extra": "y"}
+def test_streams_with_frames_of_others_are_kept_as_without() -> None:
+    """The frames of a stream that is not kept may leave out fields."""
+    deltas = [{"role": "assistant", "content": ""}, *[{"reasoning_content": "x", "channel": "own", "extra": "y"}] * 9]
+    deltas += [{"content": f"{at}", "refusal": None} for at in range(9)]
+    events = [b"data: %s\n\n" % json.dumps(chunk(delta)).encode() for delta in deltas]
+    natives = []
+    for frames in (Frames(None), Frames(scanner())):
+        for keeping in (False, True, True):
+            answer = ChatAnswer()
+            answer.keeping = keeping
+            stream = EventStream(answer, frames)
+            for event in events:
+                stream.feed(
+                    HttpReply(nothing), Arrivals(event, array("q", [len(event)]), array("q", [1]), array("q"), 0)
+                )
+            natives.append(json.loads(answer.native(()) or b"null"))
+    kept = {"reasoning_content": "x" * 9, "channel": "own", "extra": "y" * 9}
+    assert natives == [None, kept, kept] * 2
+
+
+def test_parts_without_an_index_are_continued_until_they_are_signed() -> None:
+    def piece(thinking: str, signature: str | None = None) -> dict[str, Any]:
+        return chunk({"thinking_blocks": [{"type": "thinking", "thinking": thinking, "signature": signature}]})
+
+    parts = [piece("h"), piece("m"), piece("", "s1"), piece("so"), piece("", "s2")]
+    reply = answered(ChatAnswer(), [*parts, chunk({"content": "a"})])
+    blocks = [{"type": "thinking", "thinking": text, "signature": mark} for text, mark in (("hm", "s1"), ("so", "s2"))]
+    assert sent("chat", reply.message()) == {"role": "assistant", "content": "a", "thinking_blocks": blocks}
+
+
+def test_a_whole_message_of_a_gateway_goes_back() -> None:
+    message = {"role": "assistant", "content": "a", "reasoning": "hm", "extra": 1}
+    whole_answer = {"id": "x", "choices": [{"index": 0, "delta": {}, "message": message, "finish_reason": "stop"}]}
+    assert sent("chat", answered(ChatAnswer(), [whole_answer]).message()) == message
 
 
 def test_contents_may_turn_from_parts_to_text() -> None:

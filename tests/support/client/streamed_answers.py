@@ -1,0 +1,101 @@
+"""Answers of servers as streamed events, cut in any way. `cut`: draws a whole number up to a limit."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Json = dict[str, Any]
+Cut = Callable[[int], int]
+_TEXTS = {"text": "text_delta", "thinking": "thinking_delta", "signature": "signature_delta"}
+
+
+def deltas_of(value: Json, cut: Cut) -> list[Json]:
+    """Return an object in pieces."""
+    queues = {key: pieces_of(key, part, cut) for key, part in value.items()}
+    deltas: list[Json] = []
+    while queues:
+        taken = [key for key in queues if cut(2)] or [next(iter(queues))]
+        deltas.append({key: queues[key].pop(0) for key in taken} | ({"nothing": None} if cut(1) else {}))
+        queues = {key: left for key, left in queues.items() if left}
+    return deltas or [{}]
+
+
+def pieces_of(key: str, part: Any, cut: Cut) -> list[Any]:
+    """Return a field in pieces: parts of a text, of an object, of items by their index; other values may be repeated."""
+    if isinstance(part, dict):
+        return deltas_of(part, cut)
+    if isinstance(part, list) and part and all(isinstance(item, dict) and "index" in item for item in part):
+        rests = [{name: field for name, field in item.items() if name != "index"} for item in part]
+        pieces = [[{"index": at} | delta] for at, rest in enumerate(rests) for delta in deltas_of(rest, cut)]
+        return pieces if cut(1) else [part]
+    if isinstance(part, str) and key in ("id", "type", "signature", "format"):
+        return [part] * (1 + cut(2))
+    if isinstance(part, str | list) and len(part) > 1:
+        at = 1 + cut(len(part) - 2)
+        return [part[:at], *pieces_of(key, part[at:], cut)]
+    return [part] if isinstance(part, str | list) else [part] * (1 + cut(1))
+
+
+def chunk(delta: Json, finish: str | None = None) -> Json:
+    return {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "token_ids": [1]}]}
+
+
+def chat_events(message: Json, cut: Cut) -> Iterator[Json]:
+    """Yield the events of a chat message; the id and the name of a call come first."""
+    fields = {name: field for name, field in message.items() if name not in ("role", "tool_calls")}
+    deltas = [{"role": "assistant", "content": ""}, *deltas_of(fields, cut)]
+    for index, call in enumerate(message.get("tool_calls", ())):
+        begun = {name: call[name] for name in ("id", "type")} | {"function": {"name": call["function"]["name"]}}
+        rest = call | {"function": {name: field for name, field in call["function"].items() if name != "name"}}
+        deltas += [{"tool_calls": [{"index": index} | delta]} for delta in (begun, *deltas_of(rest, cut))]
+    yield from map(chunk, deltas)
+    yield chunk({}, "tool_calls" if "tool_calls" in message else "stop")
+    yield {"id": "x", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 9}}
+
+
+def block_events(content: list[Json], cut: Cut) -> Iterator[Json]:
+    """Yield the events of a message of Anthropic's API."""
+    yield {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 10, "output_tokens": 1}}}
+    for index, block in enumerate(content):
+        begun = {name: "" if name in _TEXTS else field for name, field in block.items() if name != "citations"}
+        yield {
+            "type": "content_block_start",
+            "index": index,
+            "content_block": begun | ({"input": {}} if "input" in block else {}),
+        }
+        deltas = [
+            {"type": _TEXTS[name], name: piece}
+            for name in _TEXTS
+            if name in block
+            for piece in pieces_of("", block[name], cut)
+        ]
+        if "input" in block:
+            whole = json.dumps(block["input"])
+            deltas += [{"type": "input_json_delta", "partial_json": piece} for piece in pieces_of("", whole, cut)]
+        deltas += [{"type": "citations_delta", "citation": citation} for citation in block.get("citations", ())]
+        yield from ({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas)
+        yield {"type": "content_block_stop", "index": index}
+    reason = "tool_use" if content[-1]["type"] == "tool_use" else "end_turn"
+    yield {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 9}}
+    yield {"type": "message_stop"}
+
+
+def item_events(items: list[Json], form: str = "both") -> Iterator[Json]:
+    """Yield the events of a response. `form`: items when they are `done`, with the `completed` response, or both."""
+    yield {"type": "response.created", "response": {"id": "r", "store": False}}
+    for index, item in enumerate(items if form != "completed" else ()):
+        yield {
+            "type": "response.output_item.added",
+            "output_index": index,
+            "item": {"type": item["type"], "content": None},
+        }
+        for part in item["content"] if item["type"] == "message" else ():
+            yield {"type": "response.output_text.delta", "output_index": index, "delta": part["text"]}
+        yield {"type": "response.output_item.done", "output_index": index, "item": item | {"phase": None}}
+    end = {
+        "id": "r",
+        "store": False,
+        "output": items if form != "done" else [],
+        "usage": {"input_tokens": 10, "output_tokens": 9},
+    }
+    yield {"type": "response.completed", "response": end}
