@@ -74,6 +74,7 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
     reasoning: str = ""  # reasoning text, if the server separates it
     tool_calls: tuple[ToolCall, ...] = ()
     session_token: str = ""  # to be sent with the next turns of the session
+    response_id: str = ""  # as the server gave it
     examples: dict[Remark, str] = {}  # of each remark of the record
     over_ns: int = (
         0  # end of the body, or of the wait for it, which may follow the end of the answer: the session goes on
@@ -93,6 +94,7 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
             reasoning=self.reasoning,
             tool_calls=self.tool_calls,
             finish_reason=self.record.finish_reason,
+            response_id=self.response_id,
         )
 
 

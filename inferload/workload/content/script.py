@@ -40,6 +40,7 @@ class Ask(msgspec.Struct, frozen=True):
     final: bool | None = False  # whether the session ends with the answer; None: unless the answer calls a tool
     extra_body: Mapping[str, Any] = msgspec.field(default_factory=dict)  # in addition to the scenario's
     headers: tuple[tuple[str, str], ...] = ()
+    stored: int = 0  # leading messages that the server has, and that are not sent again
 
     def planned_ns(self, after_ns: int, arrived_ns: int) -> int:
         """Return the planned instant: after the previous answer and the pause, or the instant of a trace if that is later."""
@@ -58,6 +59,7 @@ class TurnReply(msgspec.Struct, frozen=True):
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str | None = None
     failed: bool = False
+    response_id: str = ""  # of the answer, by which a server that keeps it continues from it
 
     @property
     def cancelled(self) -> bool:
