@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_server import HEAD, ScriptedServer, chunked
 
-from inferload.base.clock import now_ns
+from inferload.base.clock import NS_PER_S, now_ns
+from inferload.client import retry
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.cookies import MOST_CHARS, MOST_COOKIES, Jar
@@ -99,7 +100,11 @@ def failing(sock: socket.socket, request: bytes) -> None:
     sock.sendall(b"HTTP/1.1 404 X\r\n%sContent-Length: %d\r\n\r\n%s" % (more, len(text), text))
 
 
-def test_the_turns_of_a_session_send_them_back_also_a_retried_one_and_no_text_has_them() -> None:
+def test_the_turns_of_a_session_send_them_back_also_a_retried_one_and_no_text_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retry, "SLACK_NS", 60 * NS_PER_S)
+
     def closing(sock: socket.socket, _request: bytes) -> None:
         sock.close()
 
