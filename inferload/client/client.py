@@ -210,9 +210,8 @@ class Client:
         assert turn.result is not None
         self.finish_reasons |= turn.result.record.finish_reason not in (None, CANCELLED)
         turn.result = self._redacted(turn.result)
-        jar = None if turn.request.cookies is None else turn.request.cookies.jar
-        if jar is not None and jar.redaction is not None:
-            turn.result = _without(self._spared(jar.redaction), turn.result)
+        if (cookies := turn.request.cookies) is not None and cookies.jar is not None:
+            turn.result = cookies.jar.masked(turn.result, self._spared)
         self._on_turn(turn.result)
 
     def _redacted(self, result: TurnResult) -> TurnResult:
@@ -238,17 +237,6 @@ class Client:
                 turn.queue_parsing_if_due(at_ns)
             if at_ns >= turn.next_check_ns and (overdue := turn.overdue(at_ns)) is not None:
                 turn.give_up(*overdue)
-
-
-def _without(redact: Redaction, result: TurnResult) -> TurnResult:
-    """Return a result without the secrets of its session."""
-    record = result.record
-    texts = {
-        name: redact(text) for name in ("server", "finish_reason", "request_id") if (text := getattr(record, name))
-    }
-    record = msgspec.structs.replace(record, model=redact.value(record.model), **texts)
-    examples = {remark: redact(text) for remark, text in result.examples.items()}
-    return msgspec.structs.replace(result, record=record, detail=redact(result.detail), examples=examples)
 
 
 def standing_headers(settings: ClientSettings) -> dict[str, str]:

@@ -1,11 +1,19 @@
 """Cookies of one session: those that its answers set go back with its next turns, by the rules of the standard library."""
 
+from collections.abc import Callable
+from email.message import Message
 from http.cookiejar import CookieJar
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from urllib.request import Request
 
+import msgspec
+
 from inferload.base.redaction import LEAST, Redaction
+
+if TYPE_CHECKING:
+    from inferload.client.turn_record import TurnResult
 
 MOST_COOKIES, MOST_CHARS = 20, 8192  # of a session; servers refuse longer headers
 _MOST_LINE = 4096
@@ -17,27 +25,31 @@ class Jar:
     A URL is that of the requests of a turn; with "" cookies are neither taken nor sent.
     """
 
-    __slots__ = ("_jar", "_secrets", "redaction")
+    __slots__ = ("_jar", "_redaction", "_secrets")
 
     def __init__(self) -> None:
         self._jar = CookieJar()
-        self._secrets: set[str] = set()  # values of the jar
-        # Of the values, and of those before the last change: a server may echo them. Short ones are common words.
-        self.redaction: Redaction | None = None
+        self._secrets: set[str] = set()  # values of the jar; short ones are common words
+        self._redaction = Redaction()  # of these, and of those before the last change
 
     def take(self, url: str, lines: str) -> None:
         """Take the Set-Cookie headers of an answer, one a line. What is no valid cookie for the URL is ignored."""
         valid = [line for line in lines.split("\n") if len(line) <= _MOST_LINE and line.isprintable()]
         if not url or not valid:
             return
-        self._jar.extract_cookies(_Reply(valid), Request(url))  # type: ignore[arg-type]
+        head = Message()
+        for line in valid:
+            head["Set-Cookie"] = line
+        reply: Any = SimpleNamespace(info=lambda: head)
+        self._jar.extract_cookies(reply, Request(url))
         while len(cookies := list(self._jar)) > MOST_COOKIES or sum(map(_length, cookies)) > MOST_CHARS:
             self._jar.clear(cookies[0].domain, cookies[0].path, cookies[0].name)
-        before, self._secrets = (
+        before, texts = (
             self._secrets,
-            {text for each in cookies for text in (each.value or "", unquote(each.value or "")) if len(text) >= LEAST},
+            [text for each in cookies for text in (each.value or "", unquote(each.value or ""))],
         )
-        self.redaction = Redaction(before | self._secrets) if before or self._secrets else None
+        self._secrets = {text for text in texts if len(text) >= LEAST}
+        self._redaction = Redaction(before | self._secrets)
 
     def headers(self, url: str) -> tuple[tuple[str, str], ...]:
         """Return the Cookie header of a request; none without a cookie for it."""
@@ -48,20 +60,17 @@ class Jar:
         value = request.get_header("Cookie")
         return () if value is None else (("Cookie", value),)
 
-
-class _Reply:
-    """An answer as `http.cookiejar` reads it."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self._lines = lines
-
-    def info(self) -> "_Reply":
-        """Return its headers."""
-        return self
-
-    def get_all(self, name: str, default: list[str]) -> list[str]:
-        """Return the headers of a name."""
-        return self._lines if name.lower() == "set-cookie" else default
+    def masked(self, result: "TurnResult", spared: Callable[[Redaction], Redaction]) -> "TurnResult":
+        """Return a result whose texts do not have the cookies, which a server may echo. `spared`: spares what is declared."""
+        if not self._redaction.has_long:
+            return result
+        redact, record = spared(self._redaction), result.record
+        own = {
+            name: redact(text) for name in ("server", "finish_reason", "request_id") if (text := getattr(record, name))
+        }
+        record = msgspec.structs.replace(record, model=redact.value(record.model), **own)
+        examples = {remark: redact(text) for remark, text in result.examples.items()}
+        return msgspec.structs.replace(result, record=record, detail=redact(result.detail), examples=examples)
 
 
 def _length(cookie: Any) -> int:

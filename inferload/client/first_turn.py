@@ -19,7 +19,7 @@ from inferload.client import refusals
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.endpoints.dialect import DIALECTS
-from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult
 from inferload.scenario.schema.endpoints import ENDPOINTS, MaxTokensField
 from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.record import Failure, TurnRecord
@@ -73,6 +73,7 @@ class FirstTurn:
     headers: tuple[tuple[str, str], ...] = ()
     hint: str = ""  # about the model, for a refusal
     whole: bool = False
+    cookies: SessionCookies = field(default_factory=SessionCookies)
 
     @classmethod
     def of(
@@ -114,6 +115,7 @@ class Proof:
     limit: int | None  # fewest tokens that it takes, of those tried; None: the run's limit
     warning: str = ""
     answer: TurnResult | None = None  # None: it did not answer
+    turn: FirstTurn | None = None  # as answered
 
 
 def prove(settings: ClientSettings, turn: FirstTurn, sent: SentTurns) -> Proof:
@@ -130,15 +132,17 @@ def try_history(settings: ClientSettings, turn: FirstTurn, sent: SentTurns) -> s
     Raise RefusedError if the server refuses the history.
     """
     own_key, limits, pauses_s = DIALECTS[settings.endpoint].limit_key(turn.request), [*_LIMITS], [*_AGAIN_S]
-    url = settings.target.url_of(ENDPOINTS[settings.endpoint])
+    url, kept = settings.target.url_of(ENDPOINTS[settings.endpoint]), "previous_response_id" in turn.document
     while True:
-        answer = _send(settings, turn.body(own_key, own_key, limits[0]), turn.headers)
+        answer = _send(settings, turn, turn.body(own_key, own_key, limits[0]))
         sent.add(answer.record)
         reaction = reaction_to(answer, turn.document)
         if reaction == "served":
             return ""
-        if _judged(answer) and refusals.names_history(answer.detail):
-            raise RefusedError(f"{url}: a turn with a history is refused: {_text(answer)}; {refusals.HISTORY_REMEDY}")
+        unknown = kept and answer.record.status == 404
+        if _judged(answer) and (unknown or refusals.names_history(answer.detail)):
+            remedy = refusals.STORE_REMEDY if kept else refusals.HISTORY_REMEDY
+            raise RefusedError(f"{url}: a turn with a history is refused: {_text(answer)}; {remedy}")
         if reaction == "refused" and len(limits) > 1:
             del limits[0]
         elif reaction == "busy" and pauses_s:
@@ -165,11 +169,11 @@ class _FirstRequest:
         self._begin(own_key)
         self.readings = _readings(self.settings)
         while True:
-            answer = _send(self.settings, self.turn.body(self.key, own_key, self.limits[0]), self.turn.headers)
+            answer = _send(self.settings, self.turn, self.turn.body(self.key, own_key, self.limits[0]))
             self.sent.add(answer.record)
             reaction = reaction_to(answer, self.turn.document)
             if reaction == "served":
-                return Proof(self.settings.target, self.key, self.limits[0], answer=answer)
+                return Proof(self.settings.target, self.key, self.limits[0], answer=answer, turn=self.turn)
             if reaction == "refused":
                 self._yield_to(answer)
             elif reaction == "busy" and self.pauses_s:
@@ -288,10 +292,19 @@ def _text(answer: TurnResult) -> str:
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
 
 
-def _send(settings: ClientSettings, body: bytes, headers: tuple[tuple[str, str], ...]) -> TurnResult:
+def _send(settings: ClientSettings, first: FirstTurn, body: bytes) -> TurnResult:
     client = Client(replace(settings, worker="preflight", detail_chars=_DETAIL_CHARS), lambda _result: None)
+    more = {"headers": first.headers, "cookies": first.cookies if first.request.cookies else None}
     request = TurnRequest(
-        body, "preflight", "preflight", 0, "preflight", "warmup", now_ns(), headers=headers, keep=True
+        body,
+        "preflight",
+        "preflight",
+        0,
+        "preflight",
+        "warmup",
+        now_ns(),
+        keep=True,
+        **more,  # type: ignore[arg-type]
     )
     turn = client.start(request)
     try:

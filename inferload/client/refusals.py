@@ -43,6 +43,9 @@ HISTORY_REMEDY = (
     "choose a workload whose history the model takes (another request.endpoint, or of a chat turns: 1 or history: none), or "
     "start the server with another chat template"
 )
+STORE_REMEDY = (
+    "start the server so that it keeps responses (VLLM_ENABLE_RESPONSES_API_STORE=1 of vLLM), or set history: live"
+)
 # Words by which servers name the messages of a history, by what they name.
 _OF_HISTORY = re.compile(
     "|".join(

@@ -457,6 +457,7 @@ class Turn:
             native=native,
             over_ns=over_ns,
             session_token=self._header(client.session_token_header),
+            response_id=answer.request_id or "",
             examples={remark: client.without_secrets(text) for remark, text in answer.remarks.items()},
         )
 

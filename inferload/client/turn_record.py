@@ -76,6 +76,7 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
     tool_calls: tuple[ToolCall, ...] = ()
     native: bytes | None = b""  # of `Message`; None: the answer is too large to be kept for later requests
     session_token: str = ""  # to be sent with the next turns of the session
+    response_id: str = ""  # as the server gave it
     examples: dict[Remark, str] = {}  # of each remark of the record
     over_ns: int = (
         0  # end of the body, or of the wait for it, which may follow the end of the answer: the session goes on
@@ -96,6 +97,7 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
             tool_calls=self.tool_calls,
             finish_reason=self.record.finish_reason,
             native=self.native or b"",
+            response_id=self.response_id,
         )
 
 

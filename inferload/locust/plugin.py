@@ -37,6 +37,7 @@ from inferload.run.worker.worker import Worker
 from inferload.scenario.overrides import parse_settings
 
 if TYPE_CHECKING:
+    from inferload.locust.load_origins import LoadOrigins
     from inferload.run.master.controller import Controller
 
 _EXCEPTION_S = 0.01  # virtual time of an exception of a task: one that raises at once would raise without an end
@@ -93,17 +94,16 @@ class _Plugin:
         self._reserved: socket.socket | None = (
             None  # port of the master; forked workers know it before the master listens
         )
-        self._elsewhere: dict[str, process.Setting] = {}
-        self._not_used: list[str] = []  # lines on options that others replace
+        self._origins: LoadOrigins | None = None  # None: all options are on the command line, and none sets the load
         self.scenario: str | None = None  # value of the command line; Locust parses it again for each view of the page
 
-    def check(self, parsed: Any, elsewhere: dict[str, process.Setting]) -> None:
+    def check(self, parsed: Any, sources: process.Sources) -> None:
         """Check and complete the options. Record --worker as given: Locust sets it in forked processes too."""
-        self._elsewhere = elsewhere
-        if elsewhere:
-            from inferload.locust import load_origins
+        elsewhere = not {*sources} <= {"command_line", "defaults"}
+        if elsewhere or {parsed.num_users, parsed.spawn_rate, parsed.run_time} != {None}:
+            from inferload.locust.load_origins import LoadOrigins
 
-            self._not_used = load_origins.reset_replaced(parsed, elsewhere, parse_settings(parsed.set))
+            self._origins = LoadOrigins(parsed, sources, parse_settings(parsed.set))
         chosen = [kind for kind in _classes() if not parsed.user_classes or kind.__name__ in parsed.user_classes]
         user_classes.check(chosen, parsed.tags, parsed.exclude_tags)
         if parsed.clock == "virtual":
@@ -117,7 +117,7 @@ class _Plugin:
             token = token or membership.random_token()
         membership.use_token(token)
         parsed.started_as_worker = bool(parsed.worker)
-        if getattr(parsed, "json", False) and not options.only_lists(parsed):
+        if parsed.json and not options.only_lists(parsed):
             tables.keep_stdout_for_json()
 
     def begin(self, environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
@@ -137,7 +137,8 @@ class _Plugin:
             _begin_worker(environment, own, checked.loaded.digest if named else None)
             return
         adaptations.log_differences()
-        self._log_origins(parsed, checked.loaded, environment.shape_class is not None)
+        if self._origins is not None:
+            self._origins.log(parsed, checked.loaded.scenario, in_shape=environment.shape_class is not None)
         if clock.current.is_virtual:  # called after the listener of the worker
             environment.events.user_error.add_listener(lambda **_event: gevent.sleep(_EXCEPTION_S))
         if not hasattr(runner, "clients"):
@@ -152,20 +153,6 @@ class _Plugin:
 
             choices = options.scenario_choices(program_of(_classes()).default, parsed.scenario)
             page.attach(web_ui, controller, own.redaction, choices)
-
-    def _log_origins(self, parsed: Any, loaded: LoadedScenario, in_shape: bool) -> None:
-        """Log which options come from elsewhere than the command line, and what load options replace."""
-        elsewhere = self._elsewhere
-        if not elsewhere and {parsed.num_users, parsed.spawn_rate, parsed.run_time} == {None}:
-            return
-        from inferload.locust import load_origins  # of runs with such options
-
-        if text := load_origins.others(elsewhere):
-            logger.info("%s", text)
-        for text in self._not_used:
-            logger.warning("%s", text)
-        for name, text in load_origins.replaced(parsed, elsewhere, loaded.scenario, in_shape):
-            logger.log(logging.WARNING if name in elsewhere else logging.INFO, "%s", text)
 
 
 def _loaded_code(environment: Any, imported: frozenset[str]) -> LoadedCode:

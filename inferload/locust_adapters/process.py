@@ -11,7 +11,7 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -73,40 +73,15 @@ def has_command_line() -> bool:
     return options >= _OPTIONS and {"get_parser", "parse_args"} <= names_in(locust.main.main)
 
 
-class Setting(Struct, frozen=True):
-    """Option that was not set on the command line. `name`: variable, or key of a file; `origin`: environment, or the file."""
-
-    name: str
-    value: str
-    origin: str
-
-    def __str__(self) -> str:
-        return f"{self.name}={self.value} ({self.origin})"
-
-    @property
-    def without_value(self) -> str:
-        """Name and origin."""
-        return f"{self.name} ({self.origin})"
-
-
-def _set_elsewhere(parser: Any) -> dict[str, Setting]:
-    """Return the options of the last command line that were set elsewhere, by the name of their value."""
-    found: dict[str, Setting] = {}
-    for source, settings in parser.get_source_to_settings_dict().items():  # those that count first
-        kind, _, path = source.partition("|")
-        for name, (action, value) in settings.items() if kind in ("environment_variables", "config_file") else ():
-            if action is not None:
-                found.setdefault(action.dest, Setting(name, str(value), path or "environment"))
-    return found
-
-
-Check = Callable[[Any, dict[str, Setting]], object]
+# Sources of options, those that count first, as ConfigArgParse names them: by the name of each option its action and value.
+Sources = Mapping[str, Mapping[str, tuple[Any, Any]]]
+Check = Callable[[Any, Sources], object]
 
 
 def check_after_parsing(check: Check) -> None:
     """Call `check` with the parsed command line before Locust forks workers: a later exit would leave orphans.
 
-    It gets the options that were set elsewhere too.
+    It gets the sources of the options too.
     """
     get_parser = locust.main.get_parser
     known: list[Check] | None = getattr(get_parser, "checks", None)
@@ -123,7 +98,7 @@ def check_after_parsing(check: Check) -> None:
             try:
                 options = parse_args(*arguments)
                 for check_options in checks:
-                    check_options(options, _set_elsewhere(parser))
+                    check_options(options, parser.get_source_to_settings_dict())
             except UsageError as error:
                 parser.exit(2, f"inferload: {escaped_lines(safe_urls(str(error)))}\n")
             return options

@@ -18,7 +18,9 @@ from inferload.scenario.overrides import ADDED_LATER, Override, apply
 from inferload.scenario.schema.agent import BUNDLED_AGENT, LiveAgentWorkload
 from inferload.scenario.schema.arrivals import Arrivals
 from inferload.scenario.schema.base import AtLeastOne, Limit, ScenarioPart, Seed, SloLimits, one_of
+from inferload.scenario.schema.chat import Chat
 from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
+from inferload.scenario.schema.endpoints import ENDPOINTS, names_of
 from inferload.scenario.schema.fields import AbortConditions, Gates, Name, Salt, Version
 from inferload.scenario.schema.request import RequestOptions
 from inferload.scenario.schema.tasks import REACTING, Tasks
@@ -196,6 +198,23 @@ class Scenario(ScenarioPart):
             raise ValueError("workload.kind tasks: requests are sent unchanged; remove cache")
         return self
 
+    @model_validator(mode="after")
+    def _history_is_kept(self) -> "Scenario":
+        """Check that the endpoint keeps the history of a chat that leaves it to the server."""
+        endpoint = ENDPOINTS[self.request.endpoint]
+        if not endpoint.keeps_history and any(
+            isinstance(each, Chat) and each.history == "server" for each in self._workloads
+        ):
+            names = " or ".join(names_of(lambda row: row.keeps_history))
+            raise ValueError(f"history: server needs request.endpoint {names}; it is {endpoint.name}")
+        return self
+
+    @property
+    def _workloads(self) -> list[Any]:
+        return (
+            [member.workload for member in self.workload.classes] if isinstance(self.workload, Mix) else [self.workload]
+        )
+
     @property
     def of_tasks(self) -> bool:
         """True if the tasks of a locustfile send the turns."""
@@ -219,9 +238,7 @@ class Scenario(ScenarioPart):
     @property
     def agents(self) -> tuple[str, ...]:
         """Names of the Python classes of live agents, as module:Class or file.py:Class."""
-        workload = self.workload
-        members = [member.workload for member in workload.classes] if isinstance(workload, Mix) else [workload]
-        return tuple(dict.fromkeys(member.agent for member in members if isinstance(member, LiveAgentWorkload)))
+        return tuple(dict.fromkeys(each.agent for each in self._workloads if isinstance(each, LiveAgentWorkload)))
 
     @property
     def own_agents(self) -> tuple[str, ...]:

@@ -91,6 +91,7 @@ class ChatSessions(Opened):
         head = self._system(index) if recorded is None else (*self._system(index), *recorded.lead)
         tools = b"" if recorded is None else recorded.tools
         history: tuple[Message, ...] = ()
+        reply = TurnReply(None, None)
         for number, turn in enumerate(plan):
             question = self._question(turn, index, number, rng)
             if workload.context is not None:
@@ -102,8 +103,15 @@ class ChatSessions(Opened):
                 history, question = fitted.history, fitted.question
             keep = workload.history == "live" and number < len(plan) - 1
             messages = (*head, *history, question)
-            reply = yield Ask(messages, turn.output_tokens, turn.think_time_s, tools=tools, keep=keep)
-            assert isinstance(reply, TurnReply)
+            ask = Ask(messages, turn.output_tokens, turn.think_time_s, tools=tools, keep=keep)
+            if workload.history == "server":
+                if history and reply.text is not None and not reply.response_id:
+                    notes.update(["sessions that ended because the server gave an answer no id"])
+                    return
+                ask = _continued(ask, reply.response_id, len(ask.messages) - 1 if history else 0)
+            sent = yield ask
+            assert isinstance(sent, TurnReply)
+            reply = sent
             if workload.history != "none":
                 history += (question, self._answer(turn, reply, index, number))
 
@@ -170,11 +178,21 @@ class ChatSessions(Opened):
         lines = self._source.in_words()
         if self._workload.history == "recorded":
             lines.append("requests carry the answers of the source as history, not those of the server")
+        if self._workload.history == "server":
+            lines.append(
+                "the server keeps the history: requests have only the new message; token counts are those of the whole context"
+            )
         if self._documents is not None:
             lines.append(self._documents.in_words())
         if (images := self._workload.images) is not None:
             lines.append(f"images: {images.per_message} per message, their tokens not counted here")
         return lines
+
+
+def _continued(ask: Ask, response_id: str, stored: int) -> Ask:
+    """Return a turn whose answer the server keeps, and which continues from an earlier one. `stored`: its messages there."""
+    after = {"previous_response_id": response_id} if stored and response_id else {}
+    return replace(ask, stored=stored, extra_body={"store": True, **after})
 
 
 _TRIES = 64

@@ -130,6 +130,7 @@ class ResponsesAnswer(TypedAnswer):
 
     def _end(self, response: _Response, kind: str, at_ns: int, data: bytes) -> None:
         self.closed = True
+        self.request_id = response.id or self.request_id
         if not self.event_ns:
             for index, item in enumerate(response.output or ()):
                 self._whole(item, index, at_ns)

@@ -127,11 +127,13 @@ class BodyWriter:
         `calls.Call.request_body` builds the bodies of tasks.
         """
         model = _json(ask.model or self._settings.model)
-        messages = self._dialect.context(self._context(ask.messages))
+        messages = self._dialect.context(self._context(ask.messages, ask.stored))
         return b"".join((b'{"model":', model, b",", messages, b",", self._options(ask)))
 
-    def _context(self, messages: tuple[Message, ...]) -> list[_Encoded]:
-        """Return all messages, encoding new ones and forgetting those that left the context."""
+    def _context(self, messages: tuple[Message, ...], stored: int) -> list[_Encoded]:
+        """Return all messages but the stored ones, encoding new ones and forgetting those that left the context."""
+        if stored:
+            return [(message, self._message(message, first=False)) for message in messages[stored:]]
         if not messages:
             return []
         first = self._first

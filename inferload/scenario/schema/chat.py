@@ -89,10 +89,11 @@ class Chat(ScenarioPart):
     images: Images | None = Field(
         default=None, description="images in each message: {per_message, width_px, height_px, ...}; null: none"
     )
-    history: Literal["live", "recorded", "none"] = Field(
+    history: Literal["live", "recorded", "server", "none"] = Field(
         default="live",
         description="earlier messages in a request: live: with the received answers; recorded: with the answers of the "
-        "source, or generated ones, so that requests do not depend on the server; none: only the new message",
+        "source, or generated ones, so that requests do not depend on the server; server: kept by the server, requests have only "
+        "the new message and previous_response_id (endpoint responses); none: only the new message",
     )
     context: ContextLimit | None = Field(
         default=None, description="limit of the context length: {limit_tokens, then, ...}; null: no limit"
@@ -116,6 +117,13 @@ class Chat(ScenarioPart):
                     raise ValueError(
                         f"{name} is set, but source {kind} consists of single requests with their own lengths; remove it"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _history_can_be_cut(self) -> "Chat":
+        """Check that no history of the server is to be cut."""
+        if self.history == "server" and self.context is not None and self.context.then == "truncate":
+            raise ValueError("history: server cannot be cut by context.then truncate; use stop or compact")
         return self
 
     @model_validator(mode="after")

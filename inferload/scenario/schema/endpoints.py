@@ -24,6 +24,7 @@ class Endpoint(Struct, frozen=True):
     ignore_eos: bool = False  # accepts `ignore_eos` (an option of vLLM)
     max_completion_tokens: bool = False  # accepts it, besides `max_tokens`
     tools_and_images: bool = False
+    keeps_history: bool = False  # accepts `previous_response_id`
     chat_template: bool = True  # the server applies the model's chat template
     method: str = ""  # of users in locustfiles; "": `turn` with the name of the endpoint
     plan: str = ""  # line of the plan
@@ -62,6 +63,7 @@ _ROWS = (
         "input",
         ignore_eos=True,
         tools_and_images=True,
+        keeps_history=True,
         method="responses",
         plan="sent to /responses",
         vllm_backends=("openai-responses",),

@@ -41,6 +41,7 @@ class Ask(msgspec.Struct, frozen=True):
     extra_body: Mapping[str, Any] = msgspec.field(default_factory=dict)  # in addition to the scenario's
     headers: tuple[tuple[str, str], ...] = ()
     keep: bool = False  # later requests carry the answer
+    stored: int = 0  # leading messages that the server has, and that are not sent again
 
     def planned_ns(self, after_ns: int, arrived_ns: int) -> int:
         """Return the planned instant: after the previous answer and the pause, or the instant of a trace if that is later."""
@@ -60,6 +61,7 @@ class TurnReply(msgspec.Struct, frozen=True):
     finish_reason: str | None = None
     failed: bool = False
     native: bytes = b""  # see Message
+    response_id: str = ""  # of the answer, by which a server that keeps it continues from it
 
     @property
     def cancelled(self) -> bool:

@@ -48,8 +48,13 @@ class Router(ScriptedServer):
     def __init__(self) -> None:
         super().__init__([self.answer])
         self.cookies: list[str] = []
+        self.kept: dict[str | None, int] = {}
+        self.sent: list[tuple[int, int]] = []  # messages of each request, and of its context
 
     def answer(self, sock: socket.socket, request: bytes) -> None:
+        if request.startswith(b"POST /v1/responses?v=1 "):
+            self.keep(sock, json.loads(request.partition(b"\r\n\r\n")[2]))
+            return
         head = request.split(b"\r\n\r\n")[0].decode()
         if not head.startswith("POST /my-route?v=1 "):
             sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
@@ -58,14 +63,24 @@ class Router(ScriptedServer):
         more = "" if self.cookies[-1] else f"\r\nSet-Cookie: node={NODE}; Path=/; HttpOnly"
         sock.sendall(HEAD + more.encode() + b"\r\n\r\n" + BODY)
 
+    def keep(self, sock: socket.socket, body: Any) -> None:
+        """Answer a turn, and keep its number of messages with those of the response that it continues."""
+        messages = len(body["input"]) + self.kept.get(body.get("previous_response_id"), 0)
+        self.kept[name := f"resp_{len(self.kept)}"] = messages + 1
+        self.sent.append((len(body["input"]), messages))
+        usage = {"input_tokens": 20 * messages, "output_tokens": 5}
+        end = {"type": "response.completed", "response": {"id": name, "status": "completed", "usage": usage}}
+        events = ({"type": "response.output_text.delta", "delta": "Hi"}, end)
+        sock.sendall(chunked(*(b"data: %s\n\n" % json.dumps(event).encode() for event in events)))
 
-def run(folder: Path, *words: str, **environment: str) -> tuple[Any, str, Router]:
+
+def run(folder: Path, *words: str, path: str = "/my-route", **environment: str) -> tuple[Any, str, Router]:
     """Run Locust with --json; return what it printed, its log, and the server."""
     (folder / "locust.conf").write_text("stop-timeout = 7\nrun-time = 4s\n", encoding="utf-8")
     (folder / "few.json").write_text(json.dumps(CHAT), encoding="utf-8")
     (folder / "talk.py").write_text(LOCUSTFILE, encoding="utf-8")
     server = Router()
-    command = [sys.executable, *words, "--json", "--host", f"{server.url}/my-route?v=1", "--model", "m"]
+    command = [sys.executable, *words, "--json", "--host", f"{server.url}{path}?v=1", "--model", "m"]
     command += ["--metrics-url", "none", "--on-invalid", "warn", "--no-report"]
     settings = {"PYTHONPATH": str(ROOT), "LOCUST_USERS": "2", **environment}
     done = subprocess.run(
@@ -105,3 +120,13 @@ def test_a_scenario(tmp_path: Path) -> None:
     _, log, _server = run(tmp_path, *words, "--users", "3")
     assert "LOCUST_USERS=2 (environment) is not used: the command line sets arrivals.users" in log
     assert "run-time=4s (locust.conf) replaces the load of scenario few: phases.measure_s is 4 instead of 600" in log
+
+
+def test_a_history_that_the_server_keeps(tmp_path: Path) -> None:
+    more = ("workload.history=server", "request.endpoint=responses", "request.wrong_length=warn")
+    words = [word for setting in more for word in ("--set", setting)]
+    rows, log, server = run(tmp_path, "-m", "inferload", "run", "few.json", *words, "--users", "1", path="")
+    assert "Traceback" not in log
+    assert server.sent[:2] == [(1, 1), (1, 3)]  # before the load
+    assert server.sent[2:] == [(1, 1), (1, 3), (1, 5)] * 3
+    assert next(row["num_requests"] for row in rows if row["method"] == "TURN") == 9

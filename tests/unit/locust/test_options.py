@@ -36,6 +36,8 @@ def parsed(**changes: object) -> argparse.Namespace:
         "processes": None,
         "master": False,
         "list_commands": False,
+        "json": False,
+        "spawn_rate": None,
         "show_task_ratio": False,
         "show_task_ratio_json": False,
         "web_host": "127.0.0.1",

@@ -230,3 +230,55 @@ def test_a_preflight_that_is_killed_closes_its_connection(monkeypatch: pytest.Mo
         assert closed.wait(10)
     finally:
         server.close()
+
+
+class Keeping(Server):
+    """Server of /v1/responses that keeps what a router sends it by cookie and session. `ids`: of the responses that it gives."""
+
+    def __init__(self, ids: list[str], keeps: bool = True) -> None:
+        super().__init__(document({"data": [{"id": "m"}]}), {})
+        self.ids, self.keeps = ids, keeps
+        self.heads: list[str] = []
+
+    def _serve(self, sock: socket.socket, request: bytes) -> None:
+        head, _, body = request.partition(b"\r\n\r\n")
+        if not head.startswith(b"POST /v1/responses"):
+            super()._serve(sock, request)
+            return
+        sent = json.loads(body)
+        self.turns.append(("", sent))
+        self.heads.append(head.decode())
+        if not self.keeps and "previous_response_id" in sent:
+            sock.sendall(document({"error": {"message": f"Response with id '{self.ids[0]}' not found."}}, 404))
+            return
+        usage = {"input_tokens": 20, "output_tokens": 1}
+        end = {"type": "response.completed", "response": {"id": self.ids[len(self.turns) - 1], "usage": usage}}
+        events = stream({"type": "response.output_text.delta", "delta": "Hi"}, end)
+        sock.sendall(events.replace(b"\r\n", b"\r\nSet-Cookie: node=0123456789\r\n", 1))
+
+
+def with_history_of_server(**request: Any) -> dict[str, Any]:
+    options = {"endpoint": "responses", "affinity_header": "X-Session", "wrong_length": "warn", **request}
+    return BASE | {"workload": BASE["workload"] | {"turns": 3, "history": "server"}, "request": options}
+
+
+@pytest.mark.parametrize("cookies", [True, False])
+def test_a_history_of_the_server_is_tried_on_the_server_of_the_first_turn(servers: list[Server], cookies: bool) -> None:
+    server = Keeping(["resp_1", "resp_2"])
+    servers.append(server)
+    check(with_history_of_server(cookies=cookies), server)
+    first, second = (body for _, body in server.turns)
+    assert (first["store"], "previous_response_id" in first) == (True, False)
+    assert (second["previous_response_id"], len(second["input"])) == ("resp_1", 1)
+    sessions = [line for head in server.heads for line in head.split("\r\n") if line.startswith("X-Session")]
+    assert sessions[0] == sessions[1]
+    assert ["Cookie: node=0123456789" in head for head in server.heads] == [False, cookies]
+
+
+@pytest.mark.parametrize(
+    ("ids", "text"), [(["", ""], "no id to continue from"), (["resp_1", ""], "ENABLE_RESPONSES_API_STORE")]
+)
+def test_a_server_that_keeps_no_history_is_refused(servers: list[Server], ids: list[str], text: str) -> None:
+    servers.append(Keeping(ids, keeps=False))
+    with pytest.raises(UsageError, match=text):
+        check(with_history_of_server(), servers[-1])

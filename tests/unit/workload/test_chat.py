@@ -1,6 +1,7 @@
 """Chats: context of a turn, truncation of long conversations, and recorded answers."""
 
 import base64
+import contextlib
 import json
 import re
 import struct
@@ -94,6 +95,66 @@ def test_documents_and_random_lengths_are_drawn() -> None:
 
 
 # -- history
+
+
+def on_server(endpoint: str = "responses", **workload: Any) -> Scenario:
+    """A chat whose history the server keeps."""
+    document = scenario(turns=4, system_prompt_tokens=3, **workload).as_data()
+    return from_text(
+        json.dumps(
+            document | {"request": {"endpoint": endpoint}} | {"workload": document["workload"] | {"history": "server"}}
+        ),
+        "s",
+    )
+
+
+def sent_to(server: Scenario, sessions: Sessions, ids: list[str]) -> tuple[list[Ask], list[dict[str, Any]]]:
+    """Return the turns of a session, and their bodies. `ids`: of the answers."""
+    writer = BodyWriter(Texts(EXACT, 0), BodySettings.of(server, "m"), Isolation("first_line", "this-run"))
+    script = sessions.begin(1).script
+    asks = [next(script)]
+    with contextlib.suppress(StopIteration):
+        for number, each in enumerate(ids):
+            asks.append(script.send(TurnReply("yes", 5, key=f"answer/1/{number}", response_id=each)))
+    return asks, [json.loads(writer.body(ask)) for ask in asks]  # type: ignore[misc, arg-type]
+
+
+def test_a_history_of_the_server_is_planned_in_full_and_sent_by_id() -> None:
+    server = on_server()
+    asks, bodies = sent_to(server, Sessions(server), ["resp_a", "resp_b", "resp_c"])
+    assert [len(ask.messages) for ask in asks] == [2, 4, 6, 8]
+    assert [len(body["input"]) for body in bodies] == [2, 1, 1, 1]
+    assert [body.get("previous_response_id") for body in bodies] == [None, "resp_a", "resp_b", "resp_c"]
+    assert all(body["store"] is True for body in bodies)
+    assert ["this-run" in json.dumps(body) for body in bodies] == [True, False, False, False]
+    live, planned = (
+        [(turn.ask.messages, turn.input_tokens, turn.new_tokens) for turn in plan_of(Sessions(each), 1)]
+        for each in (scenario(turns=4, system_prompt_tokens=3), server)
+    )
+    assert planned == live
+    assert "the server keeps the history" in describe(server)
+
+
+def test_a_session_ends_where_the_server_gives_no_id() -> None:
+    sessions = Sessions(on_server())
+    asks, _ = sent_to(on_server(), sessions, ["resp_a", ""])
+    assert len(asks) == 2
+    assert list(sessions.notes) == ["sessions that ended because the server gave an answer no id"]
+
+
+def test_a_summary_begins_a_history_of_the_server_anew() -> None:
+    server = on_server(context={"limit_tokens": 40, "then": "compact", "summary_tokens": 4})
+    asks, bodies = sent_to(server, Sessions(server), ["resp_a", "resp_b", "resp_c"])
+    assert [body.get("previous_response_id") for body in bodies] == [None, "resp_a", None, "resp_c"]
+    assert [len(body["input"]) for body in bodies] == [2, 1, 2, 1]
+    assert [len(ask.messages) for ask in asks] == [2, 4, 2, 4]
+
+
+def test_a_history_of_the_server_that_cannot_be_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"history: server needs request\.endpoint responses; it is chat"):
+        on_server("chat")
+    with pytest.raises(UsageError, match=r"cannot be cut by context\.then truncate"):
+        on_server(context={"limit_tokens": 99, "then": "truncate"})
 
 
 def test_a_recorded_history_is_independent_of_answers() -> None:

@@ -15,7 +15,6 @@ from inferload.client.first_turn import FirstTurn, Proof, RefusedError, prove, t
 from inferload.client.model_list import listed
 from inferload.client.probe import ServerFacts
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
-from inferload.client.turn_record import TurnResult
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
 from inferload.scenario.schema.endpoints import ENDPOINTS
@@ -93,9 +92,8 @@ def prove_all(spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts
     for at, job in enumerate(jobs[:again]):
         proofs[at] = requests.prove(known[job.number], job, request)
     for at, job in enumerate(jobs):
-        answer = proofs[at].answer
-        if answer is not None and job.first.then is not None:
-            requests.follow(known[job.number], job, job.first.then, answer, request)
+        if job.first.then is not None:
+            requests.follow(known[job.number], job, job.first.then, proofs[at], request)
     return Proven(known, request, tuple(requests.lengths.values()))
 
 
@@ -128,10 +126,11 @@ class _FirstRequests(Struct):
                     return self._prove(facts, job, request.model_copy(update={"endpoint": endpoint}))
             raise
 
-    def follow(
-        self, facts: ServerFacts, job: _Job, then: HistoryTurn, answer: TurnResult, request: RequestOptions
-    ) -> None:
+    def follow(self, facts: ServerFacts, job: _Job, then: HistoryTurn, proof: Proof, request: RequestOptions) -> None:
         """Send a turn with a history: a made one, or that of the server's answer if the run's histories have them."""
+        answer, first = proof.answer, proof.turn
+        if answer is None or first is None:
+            return
         settings = self._settings(facts, job.model, request)
         form = self._turn(facts, job, in_short(then.ask), request).form
         if (facts.target, form) in self.followed:
@@ -140,7 +139,13 @@ class _FirstRequests(Struct):
         ask = in_short(then.ask, self.mark)
         if then.live and answer.record.ok:
             ask = in_short(then.answered(self.prompts.sessions, answer.reply()), self.mark, answers=True)
+            if ask.stored and "previous_response_id" not in ask.extra_body:
+                url = facts.target.url_of(ENDPOINTS[request.endpoint])
+                raise UsageError(f"{url}: the answer has no id to continue from; set history: live")
         turn = self._turn(facts, job, ask, request, self._isolation())
+        if ask.stored:  # on the server of the first turn
+            token = ((settings.session_token_header or "", answer.session_token),) if answer.session_token else ()
+            turn = replace(turn, headers=(*first.headers, *token), cookies=first.cookies)
         warning = try_history(settings, turn, facts.sent)
         if warning:
             logger.warning("%s; the load is sent all the same", warning)
