@@ -25,6 +25,7 @@ _ENDS = {"response.completed", "response.incomplete"}
 
 class _Item(msgspec.Struct):
     type: str = ""
+    id: str | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None  # whole, if no deltas follow
@@ -60,9 +61,17 @@ class _Response(msgspec.Struct):
 class _ResponsesEvent(msgspec.Struct):
     type: str
     delta: Any = None  # a text in the events that are used here
-    output_index: int = 0
+    output_index: int | None = None
+    item_id: str | None = None
     item: _Item | None = None
     response: _Response | None = None
+
+    @property
+    def place(self) -> int | str:
+        """Position of the item; its id if the server sends none, as llama.cpp."""
+        if self.output_index is not None:
+            return self.output_index
+        return self.item_id or (self.item and self.item.id) or 0
 
 
 class ResponsesAnswer(TypedAnswer):
@@ -82,25 +91,25 @@ class ResponsesAnswer(TypedAnswer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.received: dict[int, bool] = {}  # positions of items; False: only their name
+        self.received: dict[int | str, bool] = {}  # places of items; False: only their name
 
     def typed(self, event: _ResponsesEvent, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""
         kind, delta = event.type, event.delta if isinstance(event.delta, str) else "".join(text_of(event.delta))
         if delta:
-            self.received[event.output_index] = True
+            self.received[event.place] = True
         if kind in _TEXT_DELTAS:
             self.add_text(delta, at_ns)
         elif kind in _REASONING_DELTAS:
             self.add_reasoning(delta, at_ns)
         elif kind in _CALL_DELTAS:
-            self.add_call(event.output_index, at_ns, arguments=delta)
+            self.add_call(event.place, at_ns, arguments=delta)
         elif kind == "response.output_item.added":
             if event.item is not None and event.item.type in _CALLS:
-                self._whole(event.item, event.output_index, at_ns)
+                self._whole(event.item, event.place, at_ns)
         elif kind == "response.output_item.done":
             if event.item is not None:
-                self._whole(event.item, event.output_index, at_ns)
+                self._whole(event.item, event.place, at_ns)
         elif kind in self.receipts:
             if self.request_id is None and event.response is not None:
                 self.request_id = event.response.id
@@ -110,15 +119,15 @@ class ResponsesAnswer(TypedAnswer):
             error = None if event.response is None else event.response.error
             self._fail(Failure.SERVER_ERROR, data if error is None else json.dumps(error).encode())
 
-    def _whole(self, item: _Item, index: int, at_ns: int) -> None:
+    def _whole(self, item: _Item, place: int | str, at_ns: int) -> None:
         """Add an item unless its deltas, or an earlier event with all of it, did."""
-        if self.received.get(index):
+        if self.received.get(place):
             return
         text, thought = text_of(item.content)
         if item.type in _CALLS:
             whole = item.arguments or item.input
-            if whole or index not in self.received:
-                self.add_call(index, at_ns, item.call_id, item.name, whole)
+            if whole or place not in self.received:
+                self.add_call(place, at_ns, item.call_id, item.name, whole)
         elif item.type == "reasoning":
             whole = text + thought or "".join(text_of(item.summary))
             self.add_reasoning(whole, at_ns)
@@ -126,7 +135,7 @@ class ResponsesAnswer(TypedAnswer):
             whole = text or thought
             self.add_text(text, at_ns)
             self.add_reasoning(thought, at_ns)
-        self.received[index] = bool(whole)
+        self.received[place] = bool(whole)
 
     def _end(self, response: _Response, kind: str, at_ns: int, data: bytes) -> None:
         self.closed = True

@@ -74,6 +74,22 @@ def native_list(message: Message) -> list[dict[str, Any]] | None:
     return value if isinstance(value, list) else None
 
 
+def with_whole_calls(native: bytes, calls: tuple[ToolCall, ...]) -> tuple[bytes, tuple[ToolCall, ...]]:
+    """Return an answer that its limit cut: the half arguments of a call, which servers refuse, are a text in an object."""
+    mended = tuple(msgspec.structs.replace(call, arguments=_whole_arguments(call.arguments)) for call in calls)
+    value = msgspec.json.decode(native) if native else None
+    of_chat = value.get("tool_calls", ()) if isinstance(value, dict) else ()
+    for each in [*(value if isinstance(value, list) else ()), *(call.get("function") for call in of_chat)]:
+        if isinstance(each, dict) and isinstance(arguments := each.get("arguments"), str):
+            each["arguments"] = _whole_arguments(arguments)
+    return msgspec.json.encode(value) if native else native, mended
+
+
+def _whole_arguments(arguments: str) -> str:
+    found = object_of(arguments)
+    return msgspec.json.encode(found).decode() if "unparsed" in found else arguments
+
+
 def object_of(arguments: str) -> dict[str, Any]:
     """Return the arguments of a call as an object, which Anthropic's API needs; those of a cut call as a text in one."""
     try:

@@ -73,12 +73,16 @@ class TurnReply(msgspec.Struct, frozen=True):
 
         `calls`: in place of the server's, whose further fields are then left out.
         """
-        native = self.native
+        native, own = self.native, self.tool_calls
         if native and not (reasoning and calls is None):
             from inferload.workload.content.history import edited  # of servers with more than texts
 
             native = edited(native, reasoning=reasoning, calls=calls is None)
-        calls = self.tool_calls if calls is None else calls
+        if own and self.finish_reason == "length" and calls is None:
+            from inferload.workload.content.history import with_whole_calls
+
+            native, own = with_whole_calls(native, own)
+        calls = own if calls is None else calls
         piece = Piece(self.key, self.output_tokens, self.text)
         return Message("assistant", (piece,), self.reasoning if reasoning else "", calls, native=native)
 

@@ -247,6 +247,32 @@ def test_a_call_without_an_id_gets_one_that_the_strictest_server_takes() -> None
     assert len({made_call_id(f"{at}") for at in range(10_000)}) == 10_000
 
 
+@pytest.mark.parametrize("own", [{}, {"extra": "own"}])
+@pytest.mark.parametrize("endpoint", ["chat", "responses"])
+def test_a_call_that_the_limit_cut_goes_back_as_json(endpoint: EndpointName, own: dict[str, Any]) -> None:
+    call = {"index": 0, "id": "c00000001", "function": {"name": "f", "arguments": '{"a": '}} | own
+    item = {"type": "function_call", "id": "i", "call_id": "c00000001", "name": "f", "arguments": '{"a": '} | own
+    events = [chunk({"tool_calls": [call]})] if endpoint == "chat" else item_events([item], "done")
+    reply = msgspec.structs.replace(answered(DIALECTS[endpoint].answer(), events), finish_reason="length")
+    back = sent(endpoint, reply.message())
+    function = back["tool_calls"][0]["function"] if endpoint == "chat" else back[-1]
+    assert json.loads(function["arguments"]) == {"unparsed": '{"a": '}
+    assert reply.tool_calls[0].arguments == '{"a": '
+
+
+def test_items_without_an_index_are_told_apart_by_their_ids() -> None:
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f"}
+    events = [
+        {"type": "response.output_item.added", "item": {"type": "message", "id": "msg_1", "content": []}},
+        {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "So"},
+        {"type": "response.output_item.added", "item": call | {"arguments": ""}},
+        {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": "{}"},
+        {"type": "response.output_item.done", "item": call | {"arguments": "{}"}},
+    ]
+    reply = answered(DIALECTS["responses"].answer(), events)
+    assert (reply.text, reply.tool_calls) == ("So", (ToolCall("call_1", "f", "{}"),))
+
+
 def test_what_cannot_be_kept_is_left_out_as_a_whole() -> None:
     begun = {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": "", "signature": ""}}
     said = {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}}
