@@ -4,7 +4,7 @@ from collections.abc import Callable
 from email.message import Message
 from http.cookiejar import CookieJar
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 from urllib.request import Request
 
@@ -12,8 +12,7 @@ import msgspec
 
 from inferload.base.redaction import LEAST, Redaction
 
-if TYPE_CHECKING:
-    from inferload.client.turn_record import TurnResult
+_Result = TypeVar("_Result")  # a TurnResult
 
 MOST_COOKIES, MOST_CHARS = 20, 8192  # of a session; servers refuse longer headers
 _MOST_LINE = 4096
@@ -60,17 +59,19 @@ class Jar:
         value = request.get_header("Cookie")
         return () if value is None else (("Cookie", value),)
 
-    def masked(self, result: "TurnResult", spared: Callable[[Redaction], Redaction]) -> "TurnResult":
+    def masked(self, result: _Result, spared: Callable[[Redaction], Redaction]) -> _Result:
         """Return a result whose texts do not have the cookies, which a server may echo. `spared`: spares what is declared."""
+        whole: Any = result
         if not self._redaction.has_long:
             return result
-        redact, record = spared(self._redaction), result.record
+        redact, record = spared(self._redaction), whole.record
         own = {
             name: redact(text) for name in ("server", "finish_reason", "request_id") if (text := getattr(record, name))
         }
         record = msgspec.structs.replace(record, model=redact.value(record.model), **own)
-        examples = {remark: redact(text) for remark, text in result.examples.items()}
-        return msgspec.structs.replace(result, record=record, detail=redact(result.detail), examples=examples)
+        examples = {remark: redact(text) for remark, text in whole.examples.items()}
+        whole = msgspec.structs.replace(whole, record=record, detail=redact(whole.detail), examples=examples)
+        return whole  # type: ignore[no-any-return]
 
 
 def _length(cookie: Any) -> int:

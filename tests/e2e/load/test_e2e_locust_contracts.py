@@ -76,7 +76,7 @@ class Router(ScriptedServer):
 
 def run(folder: Path, *words: str, path: str = "/my-route", **environment: str) -> tuple[Any, str, Router]:
     """Run Locust with --json; return what it printed, its log, and the server."""
-    (folder / "locust.conf").write_text("stop-timeout = 7\nrun-time = 4s\n", encoding="utf-8")
+    (folder / "locust.conf").write_text("stop-timeout = 7\nrun-time = 2s\n", encoding="utf-8")
     (folder / "few.json").write_text(json.dumps(CHAT), encoding="utf-8")
     (folder / "talk.py").write_text(LOCUSTFILE, encoding="utf-8")
     server = Router()
@@ -119,7 +119,7 @@ def test_a_scenario(tmp_path: Path) -> None:
     assert set(server.cookies) == {""}
     _, log, _server = run(tmp_path, *words, "--users", "3")
     assert "LOCUST_USERS=2 (environment) is not used: the command line sets arrivals.users" in log
-    assert "run-time=4s (locust.conf) replaces the load of scenario few: phases.measure_s is 4 instead of 600" in log
+    assert "run-time=2s (locust.conf) replaces the load of scenario few: phases.measure_s is 2 instead of 600" in log
 
 
 def test_a_history_that_the_server_keeps(tmp_path: Path) -> None:
