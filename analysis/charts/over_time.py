@@ -8,7 +8,7 @@ import numpy as np
 
 from inferload.base.rundir import Mark
 from inferload.figures.server_figure import ServerFigure
-from inferload.figures.server_figures import SERVER_FIGURES
+from inferload.figures.server_figures import GENERATION_RATE, SERVER_FIGURES
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results.latency_limits import LatencyLimit
 
@@ -199,7 +199,8 @@ def _lines(timeline: Frame, panel: Panel, suffixes: Mapping[str, str]) -> list[_
             column = line.column + suffix
             if column not in timeline or not known(timeline[column]).any():
                 continue
-            if line.server and line.steps and not (timeline[column] > 0).any():  # a count of events without one
+            counts = line.steps or line.column == GENERATION_RATE.key
+            if line.server and counts and not (timeline[column] > 0).any():  # a count of events without one
                 continue
             values = timeline[column] * (100 if line.share else 1)
             dash = _DASHES[index % len(_DASHES)]

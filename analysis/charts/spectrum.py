@@ -112,6 +112,9 @@ def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
     plan = layout(560, x, {"domain": [0.55, 0.97], "title": title("TTFT, ms")} | _range(ranges.get("")))
     plan["yaxis2"] = {"domain": [0.0, 0.42], "title": title("E2E, ms")} | _range(ranges.get("2"))
     plan["legend2"] = plan["legend"] | {"y": 0.42}
+    if "" not in ranges:  # answers without a stream have no TTFT
+        plan["yaxis"]["visible"] = False
+        plan["yaxis2"]["domain"], plan["legend2"]["y"] = [0.0, 0.97], 0.97
     plan |= {"shapes": shapes, "annotations": words, "hovermode": "x"}
     note = (
         "Band: 95 % confidence interval with the effective number of turns; it ends at fewer than 10 turns above. From plan: "

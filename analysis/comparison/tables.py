@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inferload.base.numbers import NOT_MEASURED, listed, number
 from inferload.figures.figure import Head
-from inferload.figures.rate_figures import OUTPUT, TURNS
+from inferload.figures.rate_figures import OUTPUT, TEXTS, TURNS
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import E2E, TPOT, TTFT
 
@@ -26,9 +26,17 @@ def of_sides(rows: Sequence[TableRow]) -> list[Table]:
 
 def sides(rows_of: Sequence[TableRow]) -> Table:
     """Return the figures of each configuration, means over its counted runs."""
-    columns: list[str | Head] = ["configuration", "runs", *(term.head for term in TABLE)]
-    rows = [(side.heading, len(side.counted), *(side.mean(term.name) for term in TABLE)) for side, _ in rows_of]
+    shown = _shown(rows_of)
+    columns: list[str | Head] = ["configuration", "runs", *(term.head for term in shown)]
+    rows = [(side.heading, len(side.counted), *(side.mean(term.name) for term in shown)) for side, _ in rows_of]
     return Table("sides", "Configurations", columns, rows)
+
+
+def _shown(rows_of: Sequence[TableRow]) -> Sequence[Term]:
+    """Return the figures of a table of configurations: those of requests of texts, without those of streams, if there are any."""
+    known = [term for term in TABLE if any(side.mean(term.name) is not None for side, _ in rows_of)]
+    texts = any(term.figure is TEXTS for term in known)
+    return known if texts else [term for term in TABLE if term.figure is not TEXTS]
 
 
 def change(rows_of: Sequence[TableRow]) -> Table | None:
@@ -41,12 +49,12 @@ def change(rows_of: Sequence[TableRow]) -> Table | None:
     rows: list[list[Cell]] = []
     for side, baseline in changes:
         cells: list[Cell] = [side.label if common else f"{side.label} against {baseline.label}"]
-        for term in TABLE:
+        for term in _shown(rows_of):
             before, after = baseline.mean(term.name), side.mean(term.name)
             cells.append(None if not before or after is None else f"{after / before - 1:+.2%}")
         rows.append(cells)
     head = Head(f"change against {common}" if common else "change", "change")
-    return Table("change", "Change", (head, *(Head(term.title, term.figure.key) for term in TABLE)), rows)
+    return Table("change", "Change", (head, *(Head(term.title, term.figure.key) for term in _shown(rows_of))), rows)
 
 
 def effects(comparison: Comparison) -> Table:

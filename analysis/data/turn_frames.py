@@ -21,7 +21,7 @@ LONGEST_GAP = "longest_gap_ms"
 _SECONDS = {f"{name}_s": f"{name}_ns" for name in INSTANTS}
 EVENT_COLUMNS = ("sent_ns", "event_ns", "event_tokens", "output_tokens", "failure")
 _WORDS = ("turn_id", "session_id", "turn_index", "worker", "class", "phase", "failure", "finish_reason")
-_PLAIN = (*_WORDS, "target", "input_tokens", "output_tokens", "cached_tokens", "attempts")
+_PLAIN = (*_WORDS, "target", "input_tokens", "output_tokens", "cached_tokens", "texts", "attempts")
 
 _AT_ONCE = 65_536  # events
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural
 from inferload.figures.figure import Head
-from inferload.figures.rate_figures import ATTAINMENT, GOODPUT, OUTPUT, TURNS
-from inferload.figures.turn_figures import BRIEF, TurnFigure
+from inferload.figures.rate_figures import ATTAINMENT, GOODPUT, INPUT, OUTPUT, TURNS
+from inferload.figures.turn_figures import TurnFigure, brief_of
 from inferload.results.documents.figures_document import Distribution
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results
@@ -106,13 +106,17 @@ def _measured(gate: GateResult) -> str:
 def _tiles(results: Results) -> tuple[Tile, ...]:
     rates = results.rates
     tiles = [
-        *(_percentile(figure, results.latency_of(figure.key)) for figure in BRIEF),
+        *(
+            _percentile(figure, results.latency_of(figure.key))
+            for figure in brief_of(lambda figure: bool(results.latency_of(figure.key).count))
+        ),
         *_requests(results),
         _failures(results),
     ]
-    if rates.get(OUTPUT.key):
+    tokens = OUTPUT if results.turns.streamed else INPUT
+    if rates.get(tokens.key):
         detail = f"{number(rates.get(TURNS.key))} turns/s"
-        tiles.append(Tile(OUTPUT.head(), number(rates[OUTPUT.key]), detail))
+        tiles.append(Tile(tokens.head(), number(rates[tokens.key]), detail))
     if rates.get(ATTAINMENT.key) is not None:
         goodput = f"goodput {number(rates.get(GOODPUT.key))} turns/s"
         tiles.append(Tile(ATTAINMENT.head(), percent(rates[ATTAINMENT.key]), goodput))

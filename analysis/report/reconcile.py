@@ -78,6 +78,7 @@ class IdleSpan:
     requests: Counted
     input_tokens: Counted
     output_tokens: Counted
+    texts: bool = False  # turns have no streams: the server counts a request for each text, and some for queries
     retried: int = 0  # requests beside those of `requests.client`: the server counts those that it had read
 
 
@@ -177,7 +178,8 @@ def _times_check(table: Frame) -> CounterCheck:
 
 
 def _count_checks(span: IdleSpan) -> list[CounterCheck]:
-    counts = (("requests", span.requests), ("prompt tokens", span.input_tokens), ("output tokens", span.output_tokens))
+    counts = [("requests", span.requests), ("prompt tokens", span.input_tokens), ("output tokens", span.output_tokens)]
+    counts = counts[1:2] if span.texts else counts
     return [CounterCheck(name, *_compared(counted, span)) for name, counted in counts]
 
 
@@ -249,11 +251,13 @@ class _SpanSums:
     all_ok: bool = True  # and none was cancelled
     input_tokens: int | None = 0
     output_tokens: int | None = 0
+    texts: bool = False
     retried: int = 0
 
     def add(self, own: Frame) -> None:
         cancelled = "finish_reason" in own and bool((own["finish_reason"] == CANCELLED).any())
         self.turns += len(own)
+        self.texts |= "texts" in own and bool(frame.known(own["texts"]).any())
         self.retried += int((own["attempts"] > 1).sum()) if "attempts" in own else 0
         self.all_ok = self.all_ok and not cancelled and not frame.known(own["failure"]).any()
         self.input_tokens = _plus(self.input_tokens, own, "input_tokens")
@@ -281,7 +285,7 @@ def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | N
     )
     start_s, end_s = float(begins.min()), float(ends.max())
     sums, between = _SpanSums(), 0
-    columns = ("sent_s", "failure", "finish_reason", "input_tokens", "output_tokens", "attempts")
+    columns = ("sent_s", "failure", "finish_reason", "input_tokens", "output_tokens", "attempts", "texts")
     for turns in _turns_of(frames, group[0], *columns):
         sent_s = turns["sent_s"]
         own = turns[(sent_s >= start_s) & (sent_s <= end_s)]
@@ -304,6 +308,7 @@ def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | N
             sums.output_tokens if sums.turns else None,
             _sum(server_figures.GENERATION_TOKENS.number(window) for window in windows),
         ),
+        texts=sums.texts,
         retried=sums.retried,
     )
 

@@ -6,13 +6,14 @@ import numpy as np
 
 from inferload.figures.figure import Head
 from inferload.figures.table import Cell, Table
-from inferload.figures.turn_figures import E2E_PLANNED, OF_TURN
+from inferload.figures.turn_figures import E2E_PLANNED, OF_TURN, TTFT
 
 from ..data.frame import Frame, concat, known
 from ..data.frames import RunFrames
 from ..data.turn_frames import LONGEST_GAP
 
 SHOWN = 15
+_OF_STREAMS = (TTFT.head(), "longest gap, ms", "output tokens")
 COLUMNS: list[str | Head] = [
     "turn",
     "class",
@@ -38,9 +39,13 @@ def table(run: RunFrames) -> Table | None:
         slowest = so_far[np.argsort(-so_far[E2E_PLANNED.key], kind="stable")[:SHOWN]]
     if not len(slowest):
         return None
-    rows = [_row(slowest, row) for row in range(len(slowest))]
+    rows: list[Sequence[Cell]] = [_row(slowest, row) for row in range(len(slowest))]
+    columns = COLUMNS
+    if not known(slowest[TTFT.key]).any():
+        shown = [at for at, column in enumerate(COLUMNS) if column not in _OF_STREAMS]
+        columns, rows = [COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows]
     note = "By E2E from the plan; successful turns of the measure phase, without cancelled ones."
-    return Table("slowest", "Slowest turns", COLUMNS, rows, note)
+    return Table("slowest", "Slowest turns", columns, rows, note)
 
 
 _NEEDED = (

@@ -88,9 +88,16 @@ def model(host: str, port: int) -> str:
 
 
 def first_token(host: str, port: int) -> None:
-    """Generate one token. Raise UsageError if the server reports another number of tokens."""
-    body = {"model": model(host, port), "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
-    response = ask(host, port, "/v1/chat/completions", body, FIRST_TOKEN_S)
+    """Generate one token, or a vector. Raise UsageError if the server reports another number of tokens."""
+    name = model(host, port)
+    body = {"model": name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+    try:
+        response = ask(host, port, "/v1/chat/completions", body, FIRST_TOKEN_S)
+    except UsageError as error:
+        if "answered 404" not in str(error):
+            raise
+        ask(host, port, "/v1/embeddings", {"model": name, "input": "Hello"}, FIRST_TOKEN_S)  # of a pooling model
+        return
     tokens = (response.get("usage") or {}).get("completion_tokens") if isinstance(response, dict) else None
     if tokens != 1:
         raise UsageError(f"one token requested, the server counted {tokens}")

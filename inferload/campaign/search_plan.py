@@ -17,11 +17,13 @@ from inferload.campaign import named_code
 from inferload.campaign.attainment import slo
 from inferload.campaign.attainment.bracket import Settings
 from inferload.campaign.attainment.slo import Condition, SloError
+from inferload.figures.limits import gate_grammar
 from inferload.results.documents import typed_documents
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import data_files
 from inferload.scenario.files.yaml_text import as_yaml
 from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.fields import secret_header
 
 PLAN = "plan.json"
@@ -206,6 +208,11 @@ def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]
         )
     if any(text.partition("=")[0] == "--header" for text in arguments.extra):
         raise UsageError("search: --header after -- would store a key; write it before --")
+    for condition in conditions_of(arguments.slo):
+        if condition.measure in gate_grammar.OF_STREAMS and not ENDPOINTS[scenario.request.endpoint].streamed:
+            raise UsageError(
+                f"--slo: {condition.text}: endpoint {scenario.request.endpoint} has no streams; use e2e_ms and failed_ratio"
+            )
     if scenario.arrivals.most_in_flight is not None:
         raise UsageError(
             "scenario: arrivals.max_in_flight limits the load on a full server, so that every rate would hold; "

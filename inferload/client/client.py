@@ -259,7 +259,8 @@ def with_headers(headers: dict[str, str], more: tuple[tuple[str, str], ...]) -> 
 
 
 def _head_maker(settings: ClientSettings, dialer: Dialer) -> Callable[[bytes, tuple[tuple[str, str], ...]], bytes]:
-    accepted = {"Accept": "text/event-stream", "Content-Type": "application/json"}
+    kind = "text/event-stream" if ENDPOINTS[settings.endpoint].streamed else "application/json"
+    accepted = {"Accept": kind, "Content-Type": "application/json"}
     headers = {**accepted, **standing_headers(settings), **dialer.request_headers}
     path = dialer.request_path_prefix + settings.target.path_to(ENDPOINTS[settings.endpoint])
     standing = request_head("POST", path, headers)

@@ -20,7 +20,7 @@ from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult
-from inferload.scenario.schema.endpoints import ENDPOINTS, MaxTokensField
+from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint, MaxTokensField
 from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.record import Failure, TurnRecord
 
@@ -188,11 +188,15 @@ class _FirstRequest:
 
     def _begin(self, key: str) -> None:
         """Set the key of the limit, with all limits to try."""
-        self.key, self.limits = key, [None] if self.turn.whole else [*_LIMITS]
+        self.key, self.limits = key, [*_LIMITS] if self._endpoint.streamed and not self.turn.whole else [None]
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        return ENDPOINTS[self.settings.endpoint]
 
     @property
     def _url(self) -> str:
-        return self.settings.target.url_of(ENDPOINTS[self.settings.endpoint])
+        return self.settings.target.url_of(self._endpoint)
 
     def _read_otherwise(self, answer: TurnResult) -> None:
         """Take the next reading of the address. Raise UsageError with the answer at the first one if none is left."""
@@ -229,7 +233,8 @@ class _FirstRequest:
         if others:
             text += f" (and none at {' and '.join(others)})"
         remedy = self._remedy(answer)
-        return UsageError(f"{url}: no streamed answer from model {self.settings.model}: {text}; {remedy}")
+        streamed = "streamed " if self._endpoint.streamed else ""
+        return UsageError(f"{url}: no {streamed}answer from model {self.settings.model}: {text}; {remedy}")
 
     def _remedy(self, answer: TurnResult) -> str:
         if answer.record.status in (401, 403):
@@ -256,7 +261,8 @@ def _readings(settings: ClientSettings) -> list[Target]:
 def reaction_to(answer: TurnResult, sent: Mapping[str, Any]) -> Reaction:
     """Return how a server reacted to a request with this body."""
     failure, status = answer.record.failure, answer.record.status
-    if failure in (None, Failure.EMPTY):  # the first token may be a special one without text
+    if failure is None or (failure is Failure.EMPTY and answer.record.texts is None):
+        # The first token of a stream may be a special one without text.
         return "served"
     if failure in _UNREACHABLE:
         return "unreachable"

@@ -396,6 +396,7 @@ class Turn:
         if reply.error is not None and not answer.closed:
             parser.fail(*_failure_of(reply.error))
         self._parse(parser.end, reply)
+        answer.asked(self.request.body)
         answer.settle()
         if parser.failure is None:
             if not self._cancelled:

@@ -92,6 +92,9 @@ def _count_ends(tally: Tally, records: Sequence[TurnRecord], turns: TurnBatch) -
     add_counts(tally.by_status, Counter([record.status for record in records if record.status is not None]))
     add_counts(tally.by_remark, Counter([remark.value for record in records for remark in record.remarks]))
     output, prompts = turns.numbers["output_tokens"], turns.numbers["input_tokens"]
+    texts = turns.numbers["texts"]
+    tally.whole += int(texts.known.sum())
+    tally.texts += int(texts.values.sum())
     tally.output_tokens += int(output.values.sum())
     tally.output_tokens_from += int(output.known.sum())
     whole = (turns.ok & ~turns.cancelled & output.known).tolist()
@@ -181,6 +184,7 @@ def _count_window(
     tally.window_input_tokens += int(prompts.values[counts.first_output].sum())
     tally.window_in_flight_ns += int(counts.in_flight_ns.sum())
     tally.window_turns += int(counts.ended_ok.sum())
+    tally.window_texts += int(turns.numbers["texts"].values[counts.ended_ok].sum())
     if judged is not None:
         tally.window_slo_judged += int((counts.ended_ok & judged.known).sum())
         tally.window_slo_met += int((counts.ended_ok & judged.met).sum())
@@ -195,7 +199,7 @@ class WindowCounts(Struct, frozen=True):
     events: Ints
     output_tokens: Ints  # of these events
     uncounted: Bools  # there are such events, and their tokens were not counted
-    first_output: Bools  # the first output event is in the window
+    first_output: Bools  # the first output event is in the window; without a stream: the end of the answer
     in_flight_ns: Ints
     ended_ok: Bools  # the turn ended well, and its end is in the window
     ended_tokens: Ints  # all output tokens of such a turn
@@ -211,7 +215,8 @@ def touched(turns: TurnBatch, window: PhaseWindow) -> Bools:
 def within(turns: TurnBatch, window: PhaseWindow) -> WindowCounts:
     """Count each turn in a window. A turn that was not sent has no counts."""
     start_ns, end_ns = window.start_ns, _end_ns(window)
-    sent, first, closed = (turns.numbers[name] for name in ("sent_ns", "first_ns", "closed_ns"))
+    sent, first, last, closed = (turns.numbers[name] for name in ("sent_ns", "first_ns", "last_ns", "closed_ns"))
+    first_ns = np.where(first.known, first.values, last.values)
     low, high = _events_between(turns, start_ns, end_ns)
     here = (high - low) * sent.known
     tokens, uncounted = _tokens_between(turns, low, high)
@@ -223,7 +228,7 @@ def within(turns: TurnBatch, window: PhaseWindow) -> WindowCounts:
         events=here,
         output_tokens=tokens,
         uncounted=uncounted,
-        first_output=sent.known & first.known & (start_ns <= first.values) & (first.values < end_ns),
+        first_output=sent.known & last.known & (start_ns <= first_ns) & (first_ns < end_ns),
         in_flight_ns=(np.minimum(closed.values, end_ns) - np.maximum(sent.values, start_ns)).clip(min=0) * sent.known,
         ended_ok=ended_ok,
         ended_tokens=ended_tokens,

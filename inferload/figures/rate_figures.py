@@ -17,8 +17,8 @@ _TOGETHER_SHARE, _TOGETHER_MS = 0.1, 1.0
 _LEAST_TOGETHER_MS = 0.1  # no server streams faster, so a whole answer with shorter gaps was held
 HELD_EVENTS = 2.0  # more events joined on the way: the stream is held
 
-# What a figure is computed from that a run may lack: the server's counts of tokens, or an SLO.
-Needs = Literal["output_tokens", "input_tokens", "slo"]
+# What a figure is computed from that a run may lack: the server's counts of tokens, an SLO, requests of texts, streams.
+Needs = Literal["output_tokens", "input_tokens", "slo", "texts", "stream"]
 
 
 class RateFigure(Figure, frozen=True, eq=False, kw_only=True):
@@ -48,9 +48,9 @@ def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
 
 
 def streamed_tokens(tally: Tally) -> int | None:
-    """Tokens of the events in the window with a known number of tokens; None if it has events, but none of these."""
+    """Tokens of the events in the window with a known number of tokens; None if it has events, but none of these, or no streams."""
     known = tally.window_events_uncounted < tally.window_events
-    return tally.window_output_tokens if known or not tally.window_events else None
+    return tally.window_output_tokens if known or not (tally.window_events or tally.whole) else None
 
 
 def _input_tokens(tally: Tally) -> int | None:
@@ -163,10 +163,21 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         panel="prompt, tok/s",
         title="Input",
         unit="tok/s",
-        text="prompt tokens of turns with their first token in the window / its length",
+        text="prompt tokens of turns with their first token in the window / its length; without a stream those of answers that "
+        "ended in it",
         better="higher",
         needs="input_tokens",
         value=_per_s(_input_tokens),
+    ),
+    RateFigure(
+        key="texts_per_s",
+        title="Texts",
+        unit="texts/s",
+        text="texts of embeddings and pooling, documents of rerank and score, whose answers ended in the window / its length",
+        better="higher",
+        compared=True,
+        needs="texts",
+        value=_per_s(lambda tally: tally.window_texts if tally.whole else None),
     ),
     RateFigure(
         key="total_tok_per_s",
@@ -228,6 +239,7 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         text="output events / arrivals: an event with a gap below 0.1 ms, or below a tenth of the mean gap and 1 ms, arrives "
         "together with the one before. Above 1 by much, the stream is held on its way: gaps are those of a proxy or gateway",
         better="lower",
+        needs="stream",
         value=_events_per_arrival,
     ),
 )
@@ -244,6 +256,7 @@ OFFERED, ACHIEVED, TURNS, OUTPUT, INPUT = (
         "input_tok_per_s",
     )
 )
+TEXTS = BY_KEY["texts_per_s"]
 TOTAL, GOODPUT, ATTAINMENT = BY_KEY["total_tok_per_s"], BY_KEY["goodput_turns_per_s"], BY_KEY["slo_attainment"]
 FAILED_RATIO, DROPPED_RATIO = BY_KEY["failed_ratio"], BY_KEY["dropped_ratio"]
 EVENTS_PER_ARRIVAL = BY_KEY["events_per_arrival"]

@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_NUMBERS = (*INSTANTS, "connect_ns", "round_trip_ns", "input_tokens", "output_tokens")
+_NUMBERS = (*INSTANTS, "connect_ns", "round_trip_ns", "input_tokens", "output_tokens", "texts")
 _UNKNOWN = -(2**63)
 _numbers_of = attrgetter(*_NUMBERS)
 _times_of = attrgetter(*SERVER_TIMES)
@@ -35,7 +35,7 @@ class Column(Struct, frozen=True):
 class TurnBatch(Struct, frozen=True, dict=True):
     """Columns of a batch of turns. A batch of a turn file has the columns that were read.
 
-    `numbers`: instants, connect time and tokens. `server_times`: reported by the server, NaN if not. `at_ns`: all output
+    `numbers`: instants, connect time, tokens and texts. `server_times`: reported by the server, NaN if not. `at_ns`: all output
     events, flat, as offsets from `sent`; `events`: how many each turn has. `tokens`: of each event, 0 if unknown; `counted`:
     the turns with known ones. `ok`: the turns that ended well; `cancelled`: those of them that their caller cancelled.
     `unfinished`: those in flight at the end of the drain; the others failed.

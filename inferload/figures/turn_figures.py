@@ -200,7 +200,8 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
     TurnFigure(
         key="first_event_ms",
         title="First event",
-        text="first_event - sent: the first event of any kind, also one that contains only the role",
+        text="first_event - sent: the first event of any kind, also one that contains only the role; without a stream the first "
+        "byte of the answer",
         called=_called("TTFT", "-", "-", "-"),
         **_span("sent_ns", "first_event_ns"),
     ),
@@ -261,7 +262,7 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
     TurnFigure(
         key="e2e_ms",
         title="E2E",
-        text="last - sent: until the last event that carried output",
+        text="last - sent: until the last event that carried output; without a stream until the last byte of the answer",
         called=_called("E2EL", "Request Latency", "Request Latency", "E2E Latency"),
         headline=True,
         compared=("mean",),
@@ -307,3 +308,10 @@ PER_TURN = tuple(figure.key for figure in TURN_FIGURES if not figure.by_event)
 HEADLINES = tuple(figure for figure in TURN_FIGURES if figure.headline)
 BRIEF = tuple(figure for figure in TURN_FIGURES if figure.brief)
 OF_TURN = tuple(figure for figure in TURN_FIGURES if figure.of_turn)
+# Measures of a stream, which other answers do not have.
+OF_STREAM = (*(figure.key for figure in TURN_FIGURES if {"first_ns", "event_ns"} & {*figure.columns}), "ttfo_ms")
+
+
+def brief_of(has: Callable[[TurnFigure], bool]) -> tuple[TurnFigure, ...]:
+    """Return the brief measures of some turns: E2E alone if only that `has` values, as of answers without a stream."""
+    return (E2E,) if has(E2E) and not any(map(has, BRIEF)) else BRIEF

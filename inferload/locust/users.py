@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import gevent
 import msgspec
@@ -12,15 +12,28 @@ from locust.exception import RescheduleTask
 
 from inferload.base.clock import now_ns
 from inferload.base.errors import UsageError
+from inferload.base.on_use import OnUse
 from inferload.client.endpoints.dialect import DIALECTS
-from inferload.client.requests.calls import Call, call_of, check_conversation
-from inferload.client.turn_record import TurnResult
 from inferload.locust_adapters.tasks import task_name
-from inferload.run.worker.reply import CaughtReply, Reply
-from inferload.run.worker.user_turns import TaskSession
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.workload.content.messages import sendable
 
+if TYPE_CHECKING:
+    from inferload.client.requests.calls import Call
+    from inferload.client.turn_record import TurnResult
+    from inferload.run.worker.reply import CaughtReply, Reply
+    from inferload.run.worker.user_turns import TaskSession
+
+# Of own tasks: a locustfile that plays scenarios only has none.
+_OF_TASKS = OnUse[Any](
+    {
+        "call": "inferload.client.requests.calls:call_of",
+        "conversation": "inferload.client.requests.calls:check_conversation",
+        "session": "inferload.run.worker.user_turns:TaskSession",
+        "reply": "inferload.run.worker.reply:Reply",
+        "caught": "inferload.run.worker.reply:CaughtReply",
+    }
+)
 Messages = str | Sequence[Mapping[str, Any]]
 
 _NO_COMMAND_LINE = (
@@ -36,7 +49,8 @@ class InferenceUser(User):
     """A user whose tasks send streamed turns to an LLM server.
 
     `chat`, `completion`, `responses` and `messages` each send one turn and return its `Reply`. Their first argument is
-    the messages, prompt or input of the API. The other arguments are optional:
+    the messages, prompt or input of the API. `embeddings`, `rerank`, `score` and `pooling` send a request of texts, whose reply has
+    times and counts, but no text and no vectors. The other arguments are optional:
 
     name: class of the turn in all tables (default: the task's name);
     max_tokens, model, temperature, tools, tool_choice: as in the API;
@@ -57,6 +71,9 @@ class InferenceUser(User):
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
         InferenceUser.defined.append(cls)
+        if not cls.__dict__.get("abstract") and not hasattr(cls, "scenario"):
+            for name in _OF_TASKS:
+                _OF_TASKS[name]  # before the load, which an import would delay
 
     def __getattr__(self, name: str) -> Any:
         if name == "client":
@@ -115,6 +132,22 @@ class InferenceUser(User):
         """Send one turn to /messages of Anthropic's API. `messages`: the user's text, or a list of messages."""
         return self._one_turn("messages", messages, options)
 
+    def embeddings(self, input_: str | Sequence[Any], **options: Any) -> Reply | CaughtReply:
+        """Send one request to /embeddings, whose answer is no stream. `input_`: a text, its tokens, or a list of either."""
+        return self._one_turn("embeddings", input_, options)
+
+    def rerank(self, query: str, documents: Sequence[str], **options: Any) -> Reply | CaughtReply:
+        """Send one request to /rerank: a query, and documents that are compared with it."""
+        return self._one_turn("rerank", {"query": query, "documents": documents}, options)
+
+    def score(self, text_1: str | Sequence[str], text_2: str | Sequence[str], **options: Any) -> Reply | CaughtReply:
+        """Send one request to /score: a text or several, and those that they are compared with."""
+        return self._one_turn("score", {"text_1": text_1, "text_2": text_2}, options)
+
+    def pooling(self, input_: str | Sequence[Any], **options: Any) -> Reply | CaughtReply:
+        """Send one request to /pooling of vLLM: as `embeddings`."""
+        return self._one_turn("pooling", input_, options)
+
     @overload
     def turn(
         self, endpoint: EndpointName, context: Any, *, catch_response: Literal[True], **options: Any
@@ -130,14 +163,15 @@ class InferenceUser(User):
         return Conversation(self, system, options)
 
     def _one_turn(self, endpoint: EndpointName, context: Any, options: Mapping[str, Any]) -> Reply | CaughtReply:
-        call = call_of(endpoint, context, options)
+        call = _OF_TASKS["call"](endpoint, context, options)
         return self._reply(self._session(), call, options.get("catch_response", False), closes=True)
 
     def _session(self) -> TaskSession:
         worker = getattr(self.environment, "inferload_worker", None)
         if worker is None:
             raise UsageError(_NO_COMMAND_LINE)
-        return TaskSession(worker.task_context())
+        session: TaskSession = _OF_TASKS["session"](worker.task_context())
+        return session
 
     def _reply(
         self, session: TaskSession, call: Call, caught: bool, *, closes: bool, after_tool: bool = False
@@ -147,10 +181,12 @@ class InferenceUser(User):
         result = session.send(call, name, late_ns=late_ns, deferred=caught, after_tool=after_tool, keep=not closes)
         self.inferload_late_ns = max(0, now_ns() - result.record.closed_ns)
         if caught:
-            return CaughtReply(result, session, closes=closes)
+            found: CaughtReply = _OF_TASKS["caught"](result, session, closes=closes)
+            return found
         if closes:
             session.close()
-        return Reply(result)
+        reply: Reply = _OF_TASKS["reply"](result)
+        return reply
 
 
 class Conversation:
@@ -161,7 +197,7 @@ class Conversation:
     """
 
     def __init__(self, user: InferenceUser, system: str | None, options: Mapping[str, Any]) -> None:
-        check_conversation(options)
+        _OF_TASKS["conversation"](options)
         self.history: list[Mapping[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
         self._user = user
         self._options = dict(options)
@@ -177,8 +213,8 @@ class Conversation:
         if self._is_over:
             raise RescheduleTask
         options = self._options | options
-        new = list(call_of("chat", messages, options).context)
-        call = call_of("chat", [*self.history, *new], options)
+        new = list(_OF_TASKS["call"]("chat", messages, options).context)
+        call = _OF_TASKS["call"]("chat", [*self.history, *new], options)
         if self._session is None:
             self._session = self._user._session()
         after_tool = new[-1].get("role") == "tool"

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from inferload.base.escaping import escaped
 from inferload.base.numbers import percent, plural, short
-from inferload.figures.rate_figures import OUTPUT
-from inferload.figures.turn_figures import BRIEF
+from inferload.figures.rate_figures import OUTPUT, TEXTS
+from inferload.figures.turn_figures import brief_of
 from inferload.results.documents.verdict_document import GateResult
 from inferload.results.progress_lines import Snapshot, lines
 
@@ -31,15 +31,18 @@ class Course:
 
     def add(self, now: Snapshot) -> None:
         """Add the figures of a snapshot."""
+        shown = brief_of(lambda figure: now.recent[figure.column("p50")] is not None)
+        rate, unit = (OUTPUT, "output tok/s") if now.recent[TEXTS.key] is None else (TEXTS, TEXTS.unit)
         figures = {
-            **{figure.head("p50").text: now.recent[figure.column("p50")] for figure in BRIEF},
-            "output tok/s": now.recent[OUTPUT.key],
+            **{figure.head("p50").text: now.recent[figure.column("p50")] for figure in shown},
+            unit: now.recent[rate.key],
             "in flight": float(now.in_flight),
             "waiting": now.waiting,
             "KV cache": now.kv_cache_usage,
         }
         for name, value in figures.items():
             self.samples.setdefault(name, deque(maxlen=SPAN)).append(value)
+        self.samples = {name: self.samples[name] for name in figures}
 
 
 def frame(now: Snapshot, course: Course, gates: Sequence[GateResult], width: int) -> list[str]:

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from inferload.base.escaping import escaped
 from inferload.base.numbers import clock, percent, short
-from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TURNS
-from inferload.figures.turn_figures import BRIEF
+from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TEXTS, TURNS
+from inferload.figures.turn_figures import brief_of
 from inferload.results.rolling_stats import RecentFigures
 from inferload.results.verdict.validity import SoFar
 
@@ -71,7 +71,9 @@ def _load(now: Snapshot) -> list[str]:
     return [
         f"sessions/s {short(recent[OFFERED.key])} offered, {short(recent[ACHIEVED.key])} achieved",
         f"ended {short(recent[TURNS.key])} turns/s",
-        f"{short(recent[OUTPUT.key])} output tok/s",
+        f"{short(recent[OUTPUT.key])} output tok/s"
+        if recent[TEXTS.key] is None
+        else f"{short(recent[TEXTS.key])} texts/s",
     ]
 
 
@@ -83,6 +85,6 @@ def _latency(now: Snapshot) -> list[str]:
         server = [f"KV {percent(now.kv_cache_usage, '-')}", f"waiting {short(now.waiting)}"]
     pairs = [
         f"{figure.title} p50 {short(now.recent[figure.column('p50')])} p95 {short(now.recent[figure.column('p95')])} ms"
-        for figure in BRIEF
+        for figure in brief_of(lambda figure: now.recent[figure.column("p50")] is not None)
     ]
     return [*pairs, *server]

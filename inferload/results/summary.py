@@ -216,6 +216,8 @@ def _turns(tally: Tally) -> TurnCounts:
         input_tokens=tally.input_tokens if tally.input_tokens_from else None,
         input_tokens_from=tally.input_tokens_from,
         cached_tokens=tally.cached_tokens if tally.cached_tokens_from else None,
+        whole=tally.whole or None,
+        texts=tally.texts if tally.whole else None,
     )
 
 

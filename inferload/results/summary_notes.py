@@ -12,6 +12,10 @@ from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES
 from inferload.turns.remarks import MEANINGS, Remark
 from inferload.turns.tally import Tally
 
+OF_TEXTS = (
+    "metrics pages count a request for each text of embeddings, rerank, score and pooling: requests running, waiting and finished "
+    "are texts, and a TTFT of the server is the E2E of a text"
+)
 SHORT_ANSWERS = 0.5  # share of the limits, below which a note names it
 
 
@@ -29,8 +33,10 @@ def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> l
     others = names_notes(results.by_class, results.other_requests.by_name)
     through = _proxies(results.run.proxies)
     remarks = _remarks(results.turns.remarks, measured)
+    of_texts = [OF_TEXTS] if measured.whole and results.servers else []
     return [
         *through,
+        *of_texts,
         *readers.advice(results.client.readers),
         *results.run.prompt_lengths,
         *others,

@@ -10,7 +10,7 @@ from inferload.base.numbers import percent, short
 from inferload.figures import table
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.limits.slo import LIMITS, limit_text
-from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TURNS
+from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TEXTS, TURNS
 from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure, has_gpu, statistic_of
 from inferload.figures.server_figures import SERVER_FIGURES, Server
 from inferload.figures.turn_figures import HEADLINES
@@ -164,6 +164,9 @@ def _no_latency(summary: Summary) -> str:
 
 def _load_rows(summary: Summary) -> list[tuple[str, str]]:
     turns, rates = summary.turns, summary.rates
+    stalled = f", {short(summary.stalls.turns_with_stall)} with a stall" if turns.streamed else ""
+    tokens = [f"{short(rates.get(OUTPUT.key))}/s output"] if turns.streamed else []
+    texts = [f"{short(rates.get(TEXTS.key))} texts/s"] if turns.whole else []
     rows = [
         (
             "load",
@@ -173,9 +176,9 @@ def _load_rows(summary: Summary) -> list[tuple[str, str]]:
         (
             "turns",
             f"{short(rates.get(TURNS.key))}/s; {turns.sent} sent, {turns.ok} ok, {turns.failed} failed, "
-            f"{turns.unfinished} unfinished{_retried(turns)}, {short(summary.stalls.turns_with_stall)} with a stall",
+            f"{turns.unfinished} unfinished{_retried(turns)}{stalled}",
         ),
-        ("tokens", f"{short(rates.get(OUTPUT.key))}/s output, {short(rates.get(INPUT.key))}/s input"),
+        ("tokens", ", ".join([*tokens, f"{short(rates.get(INPUT.key))}/s input", *texts])),
     ]
     return [*rows, *(("" if number else "SLO", line) for number, line in enumerate(slo_lines(summary)))]
 

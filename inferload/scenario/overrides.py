@@ -12,7 +12,7 @@ from inferload.base.numbers import seconds_of
 from inferload.scenario.files.yaml_text import Fault, Parsed, PathTo, dotted, parse, scalar
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
 from inferload.scenario.schema.arrivals import Arrivals
-from inferload.scenario.schema.chat import Chat
+from inferload.scenario.schema.chat import Chat, Texts
 from inferload.scenario.schema.workloads import Mix, Workload
 
 _PATH = re.compile(r"[^.\[\]=]+(\.[^.\[\]=]+|\[\d+\])*")
@@ -157,6 +157,8 @@ def input_len(workload: Workload, text: str) -> Override:
             f"{source}: workload.source.kind is {kind}, whose messages have their own lengths; "
             "use a scenario with generated text, such as chat"
         )
+    if isinstance(workload, Texts) and workload.source.open_ended:
+        return Override(("workload", "text_tokens"), scalar(text), source)
     if isinstance(workload, Agent):
         return Override(("workload", "prompt_tokens"), scalar(text), source)
     raise _no_length(workload, source, "prompt_tokens")
@@ -179,6 +181,8 @@ def _no_length(workload: Workload, source: str, key: str) -> UsageError:
         remedy = f"set it for one class: --set workload.classes[0].workload.{key}=N"
     elif isinstance(workload, LiveAgentWorkload):
         why = f"{workload.agent} writes the messages"
+    elif isinstance(workload, Texts):
+        why = "answers have no text" if key == "output_tokens" else "the source sets the lengths"
     else:
         why = "the recorded trace sets the lengths"
     return UsageError(f"{source}: workload.kind is {workload.kind}, where {why}; {remedy}")

@@ -11,16 +11,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from inferload.figures.limits import gate_grammar
+from inferload.figures.limits import abort_condition, gate_grammar
 from inferload.scenario.files import catalog
 from inferload.scenario.files.yaml_text import Parsed, ScenarioError, as_yaml, parse
 from inferload.scenario.overrides import ADDED_LATER, Override, apply
 from inferload.scenario.schema.agent import BUNDLED_AGENT, LiveAgentWorkload
 from inferload.scenario.schema.arrivals import Arrivals
 from inferload.scenario.schema.base import AtLeastOne, Limit, ScenarioPart, Seed, SloLimits, one_of
-from inferload.scenario.schema.chat import Chat
+from inferload.scenario.schema.chat import Chat, Texts
 from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
-from inferload.scenario.schema.endpoints import ENDPOINTS, names_of
+from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS, WITH_QUERY, names_of
 from inferload.scenario.schema.fields import AbortConditions, Gates, Name, Salt, Version
 from inferload.scenario.schema.request import RequestOptions
 from inferload.scenario.schema.tasks import REACTING, Tasks
@@ -181,6 +181,10 @@ class Scenario(ScenarioPart):
         kind, request, cache = data["workload"].get("kind"), data.get("request", {}), data.get("cache", {})
         if kind in REACTING and isinstance(request, dict) and "ignore_eos" not in request:
             data = {**data, "request": {**request, "ignore_eos": False}}
+        if kind == "texts" and isinstance(request, dict) and "endpoint" not in request:
+            data = {**data, "request": {**request, "endpoint": "embeddings"}}
+        elif kind == "texts" and isinstance(request, dict) and request.get("endpoint") in WITH_QUERY:
+            data = {**data, "workload": {"query_tokens": 32, **data["workload"]}}
         if kind == "tasks" and isinstance(cache, dict) and "isolate" not in cache:
             data = {**data, "cache": {**cache, "isolate": "none"}}
         return data
@@ -207,6 +211,33 @@ class Scenario(ScenarioPart):
         ):
             names = " or ".join(names_of(lambda row: row.keeps_history))
             raise ValueError(f"history: server needs request.endpoint {names}; it is {endpoint.name}")
+        return self
+
+    @model_validator(mode="after")
+    def _texts_have_their_endpoints(self) -> "Scenario":
+        """Check that texts go to endpoints of texts, and nothing else does; these have no figures of streams."""
+        endpoint = ENDPOINTS[self.request.endpoint]
+        for member in self._workloads:
+            if isinstance(member, Texts) == endpoint.streamed and not isinstance(member, Tasks):
+                kind = f"workload.kind {member.kind} and request.endpoint {endpoint.name} do not go together"
+                remedy = f"request.endpoint {', '.join(OF_TEXTS)}" if endpoint.streamed else "workload.kind texts"
+                raise ValueError(f"{kind}; use {remedy}")
+            if isinstance(member, Texts) and (member.query_tokens is not None) != endpoint.query:
+                remedy = "give its length, such as 32" if endpoint.query else "remove it"
+                raise ValueError(
+                    f"workload.query_tokens: endpoint {endpoint.name} has {'a' if endpoint.query else 'no'} query; {remedy}"
+                )
+        if not endpoint.streamed:
+            limits = [key for key in self.slo.limits if key in gate_grammar.OF_STREAMS]
+            if limits or self.phases.warmup_until:
+                key = f"slo.{limits[0]}" if limits else "phases.warmup_until"
+                remedy = "slo.e2e_ms" if limits else "warmup_s, with warmup_turns"
+                raise ValueError(f"{key} is of streams, and endpoint {endpoint.name} has none; use {remedy}")
+            for gate in (
+                *map(gate_grammar.parse, self.gates),
+                *(abort_condition.parse(text).gate for text in self.abort_on),
+            ):
+                gate_grammar.check_stream(gate, endpoint.name)
         return self
 
     @property

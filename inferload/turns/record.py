@@ -68,7 +68,8 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
     before the first byte on a connected socket, of the first attempt. `written`: the whole request handed to the kernel, of the
     last attempt.
     `first_event`: first SSE data event of any kind. `first`, `last`: first and last event with output. `first_visible`:
-    first event with visible, non-reasoning content. `closed`: end of the reply, or of the wait for it.
+    first event with visible, non-reasoning content. Without a stream, `first_event` is the first byte
+    of the answer and `last` its last one. `closed`: end of the reply, or of the wait for it.
 
     A struct, because the creation of a frozen dataclass with this many fields takes six times as long.
     """
@@ -92,6 +93,7 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
+    texts: int | None = None  # of a request whose answer is no stream
     event_ns: array[int] | None = None  # array('q'): each output event, offset from `sent`
     event_tokens: array[int] | None = None  # array('i'): tokens of each output event, if the server reported them
     delay_ns: array[int] | None = None  # array('q'): per read, read time - kernel receive timestamp; not in the file

@@ -70,6 +70,8 @@ class Tally:
     output_tokens_from: int = 0  # turns that reported them
     answer_tokens: int = 0  # of the ok, uncancelled turns with a known number and a limit: output tokens
     answer_limit_tokens: int = 0  # of the same turns: sum of the limits (max_tokens)
+    whole: int = 0  # ended turns of requests whose answers are no streams
+    texts: int = 0  # of these requests
     input_tokens: int = 0
     input_tokens_from: int = 0
     cached_tokens: int = 0
@@ -81,6 +83,7 @@ class Tally:
     slo_judged: int = 0  # turns with a known result for the SLO; 0 without an SLO
     turn_ns: int = 0  # sum over turns, sent to closed
     window_turns: int = 0  # turns that ended well in this window, planned in any phase
+    window_texts: int = 0  # of the requests of these turns whose answers are no streams
     window_slo_met: int = 0  # of these: turns that met the SLO
     window_slo_judged: int = 0  # of these: turns with a known result for the SLO
     window_output_tokens: int = 0
@@ -89,7 +92,9 @@ class Tally:
     window_ended_counted: int = 0  # turns that ended well in this window with a known number of tokens
     window_ended_tokens: int = 0  # output tokens of these turns
     window_edge_tokens: int = 0  # greatest difference of these and window_output_tokens, from turns at the ends
-    window_firsts: int = 0  # turns with their first output event in this window
+    window_firsts: int = (
+        0  # turns with their first output event, or the end of an answer without a stream, in this window
+    )
     window_firsts_uncounted: int = 0  # of these: turns with an unknown number of prompt tokens
     window_input_tokens: int = 0  # of the others
     window_in_flight_ns: int = 0  # sum over turns of the time in this window between sent and closed

@@ -38,14 +38,17 @@ TURN_COLUMNS = (
     ),
     Column("sent_ns", _INT, "just before the first byte of the (first) request, on a connected socket"),
     Column("written_ns", _INT, "the whole (last) request is handed to the kernel"),
-    Column("first_event_ns", _INT, "first event of the answer, of any kind"),
+    Column(
+        "first_event_ns", _INT, "first event of the answer, of any kind; of an answer without a stream its first byte"
+    ),
     Column("first_ns", _INT, "first event with output"),
     Column("first_visible_ns", _INT, "first event with visible text: no reasoning"),
-    Column("last_ns", _INT, "last event with output"),
+    Column("last_ns", _INT, "last event with output; of an answer without a stream its last byte"),
     Column("closed_ns", _INT, "end of the reply, or of the wait for it"),
     Column("input_tokens", _INT, "prompt tokens, counted by the server"),
     Column("output_tokens", _INT, "tokens of the answer, counted by the server"),
     Column("cached_tokens", _INT, "prompt tokens found in the server's prefix cache, if the server reports them"),
+    Column("texts", _INT, "texts of a request whose answer is no stream; of a rerank and a score the documents"),
     Column("connect_ns", _INT, "duration of DNS, TCP and TLS before `sent_ns`, if the turn opened a connection"),
     Column(
         "round_trip_ns",
@@ -82,7 +85,7 @@ SCHEMA = pa.schema([(column.name, column.type) for column in TURN_COLUMNS])
 
 _NUMBERS = (
     *INSTANTS,
-    *("turn_index", "connect_ns", "round_trip_ns", "input_tokens", "output_tokens", "cached_tokens"),
+    *("turn_index", "connect_ns", "round_trip_ns", "input_tokens", "output_tokens", "cached_tokens", "texts"),
     *("client_delay_max_ns", "attempts", "max_tokens", "step", "status", "final"),
 )
 # Texts with few different values.

@@ -27,6 +27,7 @@ OPENERS = OnUse[Callable[[Any, str, DataContext], Opened]](
         "live_agent": "inferload.workload.live_agent:LiveAgentSessions",
         "replay": "inferload.workload.replay:ReplaySessions",
         "tasks": "inferload.workload.tasks:TaskSessions",
+        "texts": "inferload.workload.texts:TextSessions",
     }
 )
 

@@ -109,9 +109,10 @@ class Engine:
 
     def abort(self, stream: Stream) -> None:
         """Drop a completion whose client disconnected. As in vLLM 0.32 it is in no metric of finished requests."""
-        if self._forget(stream):
-            self.aborted += 1
-            self._leave(stream)
+        for each in (stream, *stream.others):
+            if self._forget(each):
+                self.aborted += 1
+                self._leave(each)
 
     def call_at(self, due_ns: int, action: Callable[[], None]) -> None:
         """Schedule a call."""
@@ -190,7 +191,7 @@ class Engine:
                 self.metrics.itl.observe((end_ns - stream.last_ns) / 1e9)
             stream.last_ns = end_ns
             count = 1 if step.counts is None else step.counts[index]
-            outputs += count
+            outputs += 0 if stream.pooled else count
             if stream.pending:
                 stream.pending += count
                 continue

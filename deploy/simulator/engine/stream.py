@@ -1,6 +1,7 @@
 """Answer in progress: due times and bytes of its events."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,6 +48,8 @@ class Stream:
     pending: int = 0  # output tokens of ended steps in the queue of the front end
     held: int = 0  # output tokens due but held
     hold_ns: int = 0  # no event is written before this time
+    pooled: bool = False  # a text that is only read: its one output is no token, and is not written
+    others: "Sequence[Stream]" = ()  # of the same request
 
     def __post_init__(self) -> None:
         self.last_index = self.request.output_tokens - 1
@@ -91,6 +94,8 @@ class Stream:
 
     def piece(self, first: int, count: int, last: bool) -> bytes:
         """Bytes of tokens [first, first + count); empty before the end if the answer is not streamed."""
+        if self.pooled:
+            return b""
         if not self.completion.stream:
             return reply_bytes(json_reply(self._document()), self.keep_alive) if last else b""
         data = self.events.role() if first == 0 else b""

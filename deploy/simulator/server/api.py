@@ -21,7 +21,9 @@ from . import server_info
 from .completions import CHAT, ENDPOINTS, Completions
 from .connection import Connection
 from .server_info import Options
+from .texts import POOLED, Texts
 
+_ENGINE = (*ENDPOINTS, *POOLED)
 _GUARDED = "/v1"  # paths for which vLLM requires the key
 _HTML = b"<!doctype html><html><head><title>Sign in</title></head><body><h1>Sign in</h1></body></html>\n"
 
@@ -36,7 +38,7 @@ class Api:
         self._chaos = Chaos()
         self._started_wall_s = clock.wall_ns() / 1e9
         self._stats_since_ns = clock.now_ns()
-        self._completions = Completions(options, engine)
+        self._completions, self._texts = Completions(options, engine), Texts(options, engine)
         self._routes: dict[tuple[str, str], Callable[[HttpRequest], HttpResponse]] = {
             ("GET", "/v1/models"): lambda _request: json_reply(server_info.models(options.model, clock.wall_ns())),
             ("GET", "/health"): lambda _request: HttpResponse(200, b"", ""),
@@ -66,7 +68,7 @@ class Api:
         """Reply to a request; None if it is sent later or as a stream."""
         if request.path.startswith(_GUARDED) and not self._authorised(request):
             return json_reply({"error": "Unauthorized"}, 401)
-        if request.method == "POST" and request.path in ENDPOINTS:
+        if request.method == "POST" and request.path in _ENGINE:
             return self._complete(connection, request)
         return self.page(request)
 
@@ -74,7 +76,7 @@ class Api:
         """Answer a request that is no completion. Raise ApiError if it is refused."""
         handler = self._routes.get((request.method, request.path))
         if handler is None:
-            known = request.path in ENDPOINTS or any(path == request.path for _method, path in self._routes)
+            known = request.path in _ENGINE or any(path == request.path for _method, path in self._routes)
             raise NoRoute(405 if known else 404)
         return handler(request)
 
@@ -89,12 +91,17 @@ class Api:
     def _complete(self, connection: Connection, request: HttpRequest) -> HttpResponse | None:
         arrived_ns, document = clock.now_ns(), parse_json(_json_body(request))
         faults = self._chaos.draw()
-        completion = parse_completion(document, request.path == CHAT, self._options.model)
+        completion = None
+        if request.path in ENDPOINTS:
+            completion = parse_completion(document, request.path == CHAT, self._options.model)
         if faults is not None and (replacement := _replacement(faults)) is not None:
             return replacement
         if (limit := self._engine.refusal()) is not None:
             raise ApiError(f"the queue is full ({limit}); try again later", 503, "ServiceUnavailableError")
-        self._completions.start(connection, request, completion, faults, arrived_ns)
+        if completion is None:
+            self._texts.start(connection, request, document, arrived_ns)
+        else:
+            self._completions.start(connection, request, completion, faults, arrived_ns)
         return None
 
     def _tokenize(self, request: HttpRequest) -> HttpResponse:

@@ -242,6 +242,8 @@ def _engine(e: ServerEvidence) -> str:
 
 
 def _stream(e: ServerEvidence) -> str:
+    if e.texts:
+        return f"none; {', '.join(e.texts)} answer: runs have E2E and input tokens"
     if e.refused is not None:
         return e.refused[0]
     together, events = e.stream.events_per_arrival, plural(e.stream.events, "event")
@@ -291,7 +293,7 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
         _stream,
         lambda e: e.refused[1] if e.refused else _HELD,
         warn=lambda e: e.stream.held,
-        fail=lambda e: e.refused,
+        fail=lambda e: e.refused and not e.texts,
     ),
     _option("usage", "tokens are counted by the server", "rates and TPOT are unknown without it"),
     _option("running usage", "in every event, if requested", "tokens per event are a mean without it"),

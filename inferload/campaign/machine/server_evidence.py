@@ -15,15 +15,20 @@ from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import FirstTurn, SentTurns, prove
 from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list, model_of
+from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.figures import metric_names
 from inferload.figures.rate_figures import HELD_EVENTS, events_per_arrival
 from inferload.figures.turn_figures import ITL
+from inferload.scenario.schema.endpoints import OF_TEXTS, EndpointName
 from inferload.scenario.schema.request import RequestOptions
 from inferload.servers import exposition
 from inferload.turns.record import Failure, TurnRecord
 from inferload.turns.sketch import Sketch
 from inferload.turns.socket_reader import SocketReader
+from inferload.workload.content.prompts import approximate
+from inferload.workload.isolation import Isolation
+from inferload.workload.plan.first_asks import PLAIN
 
 _STREAMED_TOKENS = 32  # that show how a stream arrives
 _STREAMS = 3  # a proxy holds each of them, a busy machine only some
@@ -67,6 +72,7 @@ class ServerEvidence:
     facts: ServerFacts
     reader: SocketReader | None  # of the sockets, where it is not that of the machine
     refused: tuple[str, str] | None = None
+    texts: tuple[str, ...] = ()  # endpoints without streams that answer instead
     limit_key: str = USUAL_LIMIT  # of an answer
     stream: StreamLook = StreamLook()
     options: Mapping[str, bool | None] = field(default_factory=dict)
@@ -90,9 +96,23 @@ def gather(settings: ClientSettings, model: str | None) -> ServerEvidence:
     try:
         proof = prove(settings, first, sent)
     except UsageError as error:
-        return replace(evidence, refused=parted(error))
+        texts = tuple(name for name in OF_TEXTS if _takes_texts(settings, name, sent))
+        return replace(evidence, refused=parted(error), texts=texts)
     evidence = replace(evidence, settings=replace(settings, target=proof.target), limit_key=proof.key)
     return _with_turns(evidence, proof.limit or _ENOUGH_TOKENS)
+
+
+def _takes_texts(settings: ClientSettings, endpoint: EndpointName, sent: SentTurns) -> bool:
+    """Return True if a server answers a request of texts."""
+    request = RequestOptions.model_validate({"endpoint": endpoint})
+    writer = BodyWriter(Texts(approximate(), 0), BodySettings(settings.model, request), Isolation())
+    try:
+        return (
+            prove(replace(settings, endpoint=endpoint), FirstTurn.of(writer.body(PLAIN), request), sent).answer
+            is not None
+        )
+    except UsageError:
+        return False
 
 
 def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:

@@ -170,6 +170,9 @@ class Answer:
         "zero_usage",
     )
 
+    streamed = True  # as events; else one document, of which there are only its end and the texts of the request
+    whole_ns: int | None = None
+    texts: int | None = None
     end_marker = "[DONE]"
     event_type: ClassVar[type[msgspec.Struct]]
     marks: tuple[bytes, ...] = (DONE,)
@@ -266,6 +269,13 @@ class Answer:
         reason = reason.strip()[:_REASON_CHARACTERS]
         if reason.lower() not in _NO_WORD:
             self.finish_reason = _REASONS.get(reason.lower(), reason)
+
+    def body(self) -> Any:
+        """Return the parser of a body that is no event stream, in place of EventStream; None for events."""
+        return None
+
+    def asked(self, body: bytes) -> None:
+        """Note what the body of the request asks for. Call before `settle`."""
 
     def settle(self) -> None:
         """Complete the counts. Call once, after the last event, also of an answer that was cancelled."""

@@ -72,7 +72,7 @@ class ReplyParser:
 
     def __init__(self, answer: Answer, frames: Frames) -> None:
         self.answer = answer
-        self.stream = EventStream(answer, frames)
+        self.stream = answer.body() or EventStream(answer, frames)
         self.delays = array("q")
         self.unstamped = 0  # reads without a plausible kernel timestamp
         self.arrived_ns: int | None = None  # time of the last parsed read
@@ -81,7 +81,7 @@ class ReplyParser:
         self.error_body = b""
         self._error_bytes = 0
         self._head: ReplyHead | None = None  # once it is evaluated
-        self._kind = BodyKind.UNKNOWN
+        self._kind = BodyKind.UNKNOWN if answer.streamed else BodyKind.EVENTS
         self._is_error = False  # the body is an error message instead of an event stream
         self._held: list[Arrivals] = []  # decoded reads of a body of unknown kind
         self._start: Callable[[bytes], bytes] | None = None  # removes the framing of the first bytes

@@ -10,6 +10,7 @@ import msgspec
 
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.fields import thaw
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import BLOCK, SHARED, Message, Piece, sendable
@@ -128,7 +129,7 @@ class BodyWriter:
         """
         model = _json(ask.model or self._settings.model)
         messages = self._dialect.context(self._context(ask.messages, ask.stored))
-        return b"".join((b'{"model":', model, b",", messages, b",", self._options(ask)))
+        return b"".join((b'{"model":', model, b",", messages, self._options(ask)))
 
     def _context(self, messages: tuple[Message, ...], stored: int) -> list[_Encoded]:
         """Return all messages but the stored ones, encoding new ones and forgetting those that left the context."""
@@ -147,12 +148,13 @@ class BodyWriter:
         return [first, *(later[id(message)] for message in messages[1:])]
 
     def _message(self, message: Message, first: bool) -> bytes:
-        """Return a message as JSON; the first one of a context starts with the line of its isolation."""
+        """Return a message as JSON; the first one of a context, or each of texts, starts with the line of its isolation."""
+        first = first or not ENDPOINTS[self._settings.request.endpoint].streamed
         text = self._texts.encoded(message.pieces, self._isolation.first_line if first else "")
         return self._dialect.message(message, text)
 
     def _options(self, ask: Ask) -> bytes:
-        """Return the keys after the messages, with the closing brace."""
+        """Return what follows the messages: a comma and keys, if there are any, and the closing brace."""
         if ask.tools or ask.tool_choice is not None or ask.extra_body:
             return self._built_options(ask)
         salt = self._isolation.value if self._isolation.kind == "salt" else ""
@@ -163,4 +165,5 @@ class BodyWriter:
         options = self._dialect.options(request, ask)
         if self._isolation.kind == "salt":
             options["cache_salt"] = self._isolation.value
-        return _json(options | thaw(request.extra_body) | dict(ask.extra_body))[1:]
+        options = options | thaw(request.extra_body) | dict(ask.extra_body)
+        return b"," + _json(options)[1:] if options else b"}"

@@ -17,6 +17,7 @@ OWN = (
     *("name", "max_tokens", "model", "temperature", "tools", "tool_choice", "headers", "timeout_s", "cancel_after_s"),
     *("catch_response", "extra_body"),
 )
+_OF_ANSWERS = ("max_tokens", "temperature", "tools", "tool_choice")
 # Fields that the arguments set, and the way to set them.
 _WRITTEN = {
     **{row.context_key: "is the first argument" for row in ENDPOINTS.values()},
@@ -48,8 +49,10 @@ def check_field(method: str, known: frozenset[str], name: str, also: Sequence[st
     raise CallError(f"{method}: unknown argument {name!r}; {remedy}")
 
 
-def check_own(method: str, own: Mapping[str, Any]) -> None:
-    """CallError for an invalid value of an argument that all methods have."""
+def check_own(method: str, own: Mapping[str, Any], streamed: bool = True) -> None:
+    """CallError for an invalid value of an argument that all methods have. `streamed`: those of answers with text are valid."""
+    if not streamed and (name := next((key for key in own if key in _OF_ANSWERS), None)) is not None:
+        raise CallError(f"{method}: {name} is of answers with text; leave it out")
     for key in ("timeout_s", "cancel_after_s"):
         value = own.get(key)
         if value is not None and not (isinstance(value, int | float) and value > 0):

@@ -16,7 +16,7 @@ from inferload.workload.content.script import Ask
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Request and time limits of one call of a task. `context`: messages, prompt or input, as JSON values."""
+    """Request and time limits of one call of a task. `context`: messages, prompt or input, as JSON values; or a dict of several."""
 
     endpoint: EndpointName
     context: Any
@@ -48,8 +48,10 @@ class Call:
                 options["tool_choice"] = self.tool_choice
         if self.temperature is not None:
             options["temperature"] = self.temperature
-        key = ENDPOINTS[self.endpoint].context_key
-        document = {"model": self.model or model, key: self.context} | options | dict(self.body)
+        context = (
+            self.context if isinstance(self.context, Mapping) else {ENDPOINTS[self.endpoint].context_key: self.context}
+        )
+        document = {"model": self.model or model, **context} | options | dict(self.body)
         return encoded(document, _method(self.endpoint))
 
 
@@ -90,7 +92,7 @@ def call_of(endpoint: EndpointName, context: Any, options: Mapping[str, Any]) ->
         check_field(method, dialect.fields, name)
     for name in extra:
         check_not_written(method, name)
-    check_own(method, own)
+    check_own(method, own, ENDPOINTS[endpoint].streamed)
     own["headers"] = headers_of(method, own.get("headers"))
     return Call(endpoint, dialect.checked(method, context), body=body | dict(extra), **own)
 

@@ -23,6 +23,14 @@ PLAIN_NAMES = (
     *_CLIENT_NAMES,
     *(row.key for row in server_figures.SERVER_FIGURES if not row.statistics),
 )
+# Figures of streams, which answers of embeddings, rerank, score and pooling do not have.
+OF_STREAMS = frozenset(
+    (
+        *turn_figures.OF_STREAM,
+        *(figure.key for figure in rate_figures.RATE_FIGURES if figure.needs in ("output_tokens", "stream")),
+        *(row.key for row in server_figures.OF_STREAMS),
+    )
+)
 STATISTICS = ("mean", "min", "max")
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>\w[\w.]*)|(?P<sign><=|>=|==|\S))"
@@ -76,6 +84,14 @@ def check_class(gate: Gate, classes: Sequence[str] | None) -> None:
         nearest = get_close_matches(gate.class_name, classes, 1, cutoff=0.5)
         hint = f"did you mean {nearest[0]}?" if nearest else f"the scenario has {', '.join(classes)}"
         raise GateError(gate.text, gate.text.index("{") + 1, f"unknown class {gate.class_name}; {hint}")
+
+
+def check_stream(gate: Gate, endpoint: str) -> None:
+    """Raise GateError if a gate is of streams, which an endpoint does not have."""
+    if gate.name in OF_STREAMS:
+        use = "use e2e_ms, turns_per_s, texts_per_s or input_tok_per_s"
+        problem = f"{gate.name} is of streams, and endpoint {endpoint} has none; {use}"
+        raise GateError(gate.text, gate.text.index(gate.name), problem)
 
 
 def _quantile_of(text: str, word: str, at: int) -> float | None:

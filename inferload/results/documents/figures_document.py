@@ -56,6 +56,20 @@ class TurnCounts(Struct, frozen=True, kw_only=True):
     input_tokens: Annotated[Count | None, means("sum over the turns that reported it; null: none did")] = None
     input_tokens_from: Annotated[Count | None, means("turns that reported their input tokens")] = None
     cached_tokens: Annotated[Count | None, means("sum over the turns that reported it; null: none did")] = None
+    whole: Annotated[
+        Count | None,
+        means("turns whose answers are no streams: they have no TTFT, ITL, TPOT and output tokens; null: none"),
+    ] = None
+    texts: Annotated[Count | None, means("texts, or documents, of the requests of these turns; null: none")] = None
+
+    @property
+    def streamed(self) -> bool:
+        """False if the answers of all turns are no streams."""
+        return not self.whole or self.whole < self.ended
+
+    def can_have(self, needs: str | None) -> bool:
+        """Return False for a rate that is computed from what no turn can have."""
+        return bool(self.whole) if needs == "texts" else self.streamed or needs not in ("output_tokens", "stream")
 
     @property
     def ended(self) -> int:

@@ -103,7 +103,7 @@ def _with_expected(
 ) -> CacheFigures:
     """Add the expected hits. `servers`: that count hits."""
     source = Sessions(run.plan.scenario, run.plan.data)
-    if turns is None or not source.repeatable:
+    if turns is None or not source.repeatable or not ENDPOINTS[run.plan.scenario.request.endpoint].streamed:
         return CacheFigures(known)
     hits = SentHits(known.block_size or ASSUMED_BLOCK, run.prompts.template) if earlier is None else _left_by(earlier)
     if hits is None:

@@ -123,6 +123,12 @@ def _input(
 ) -> SummaryInput:
     windows: dict[Phase, float] = {w.phase: run.course.window_s(w.phase) for w in run.course.windows}
     entries = window_figures.entries(at_servers)
+    together, measured = window_figures.together(at_servers), run.totals.tallies.total("measure")
+    if measured.whole and measured.whole == measured.ended:
+        entries = [replace(entry, **{row.entry_key: None for row in server_figures.OF_STREAMS}) for entry in entries]
+        together = {
+            key: None if server_figures.BY_KEY[key] in server_figures.OF_STREAMS else together[key] for key in together
+        }
     growths = _growths(run, turns)
     itl_ms = server_figures.ITL.number(ServersWindow(at_servers))
     facts = replace(_facts(run, turns, entries, cache), growth=worst(growths), server_itl_ms=itl_ms)
@@ -135,7 +141,7 @@ def _input(
             readers.uses_of(worker.readers for worker in run.workers.workers),
             run.totals.others.users,
             servers=entries,
-            servers_together=window_figures.together(at_servers),
+            servers_together=together,
         ),
         Counted(run.totals.tallies, run.totals.health, windows, lambda name: scenario.slo_of(name).limits),
         judged,
@@ -196,7 +202,9 @@ def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: Cache
         server_restarts=round(sum(restarts)) if restarts else None,
         scrape_gap=_scrape_gap(entries),
         warm_cache_share=_warm_cache_share(run, turns, cache),
-        server_in_flight_mean=_in_flight(entries, len(run.servers.targets)),
+        server_in_flight_mean=None
+        if run.totals.tallies.total("measure").whole  # each text is a request there
+        else _in_flight(entries, len(run.servers.targets)),
         lost_records=run.workers.lost_records,
         lost_records_why=run.workers.why_lost,
         write_errors=run.defects.write_errors,

@@ -90,17 +90,19 @@ def _title(key: str) -> str:
 
 
 def _rate_rows(summary: Results, layer: Layer) -> Rows:
-    rates = summary.rates
+    rates, turns = summary.rates, summary.turns
     return [
         (figure.head(), share(rates[figure.key]) if figure.form == "share" else rates[figure.key])
         for figure in RATE_FIGURES
-        if figure.key in rates and figure.layer == layer
+        if figure.key in rates and figure.layer == layer and turns.can_have(figure.needs)
     ]
 
 
 def rates(summary: Results) -> list[Table]:
     stalls = summary.stalls
     rows = _rate_rows(summary, "system")
+    if not summary.turns.streamed:
+        return [Table("rates", "System", ("", "measure phase"), rows)]
     client = stalls.turns_with_client_stall
     blocked = f"; {number(client)} while the client was blocked" if client else ""
     stalled, none = stalls.turns_with_stall, stalls.longest_ms is None and stalls.turns_with_stall == 0

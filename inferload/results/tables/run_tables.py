@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from inferload.base.numbers import number, percent
 from inferload.figures.client_figures import CLIENT_FIGURES, GC_PAUSE
 from inferload.figures.figure import Head
-from inferload.figures.rate_figures import ACHIEVED, OFFERED, OUTPUT, TURNS
+from inferload.figures.rate_figures import ACHIEVED, INPUT, OFFERED, OUTPUT, TURNS
 from inferload.figures.server_figures import HIT_RATE
 from inferload.figures.table import Cell, Table
-from inferload.figures.turn_figures import BRIEF, TURN_FIGURES
+from inferload.figures.turn_figures import TURN_FIGURES, brief_of
 from inferload.results import readers
 from inferload.results.documents.figures_document import Cache, Distribution, Split, TurnCounts
 from inferload.results.documents.summary_document import FirstError, FirstExample, Results, Task, TaskSteps
@@ -108,13 +108,14 @@ def _split(column: str, blocks: Mapping[str, Split]) -> list[Table]:
     """Turns and latencies by target or by model, if there are several."""
     counts, statistics = tuple(state.key for state in ENDS), ("mean", "p50", "p99")
     columns: list[str | Head] = ["", *(Head(name, f"turns {name}") for name in counts), "output tokens"]
-    for figure in BRIEF:
+    shown = brief_of(lambda figure: any(block.latency_of(figure.key).count for block in blocks.values()))
+    for figure in shown:
         columns += [figure.head("mean"), *map(statistic_head, statistics[1:])]
     rows: Rows = [
         (
             name,
             *(getattr(block.turns, count) for count in (*counts, "output_tokens")),
-            *(statistic(block.latency_of(figure.key), q) for figure in BRIEF for q in statistics),
+            *(statistic(block.latency_of(figure.key), q) for figure in shown for q in statistics),
         )
         for name, block in blocks.items()
     ]
@@ -271,12 +272,13 @@ def _client(summary: Results) -> list[Table]:
 
 
 def _steps(summary: Results) -> list[Table]:
-    rates, statistics = (OFFERED, ACHIEVED, TURNS, OUTPUT), ("p50", "p95", "p99")
+    rates, statistics = (OFFERED, ACHIEVED, TURNS, OUTPUT if summary.turns.streamed else INPUT), ("p50", "p95", "p99")
+    shown = brief_of(lambda figure: any(step.latency_of(figure.key).count for step in summary.steps))
     columns: Columns = [
         "step",
         "window, s",
         *(figure.head() for figure in rates),
-        *(figure.head(name) for figure in BRIEF for name in statistics),
+        *(figure.head(name) for figure in shown for name in statistics),
         Head("failed turns", "turns failed"),
         Head("unfinished turns", "turns unfinished"),
     ]
@@ -285,7 +287,7 @@ def _steps(summary: Results) -> list[Table]:
             f"{step.step}: {step_level(step.users, step.sessions_per_s)}",
             step.window_s,
             *(step.rates.get(figure.key) for figure in rates),
-            *(statistic(step.latency_of(figure.key), q) for figure in BRIEF for q in statistics),
+            *(statistic(step.latency_of(figure.key), q) for figure in shown for q in statistics),
             step.turns.failed,
             step.turns.unfinished,
         )
@@ -349,7 +351,9 @@ _TABLES: tuple[Callable[[Results], list[Table]], ...] = (
     _tasks,
     _failures,
     _others,
-    lambda summary: servers_tables(summary.servers, summary.servers_together) if summary.servers else [],
+    lambda summary: (
+        servers_tables(summary.servers, summary.servers_together, summary.turns.streamed) if summary.servers else []
+    ),
     _cache,
     _client,
     _steps,

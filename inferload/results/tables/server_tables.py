@@ -9,7 +9,7 @@ from inferload.figures.figure import Layer
 from inferload.figures.server_blocks import Speculation
 from inferload.figures.server_entry import Histogram, MeanAndMax
 from inferload.figures.server_figure import SPEC_DECODE, ServerFigure
-from inferload.figures.server_figures import SERVER_FIGURES, Server
+from inferload.figures.server_figures import OF_STREAMS, SERVER_FIGURES, Server
 from inferload.figures.table import Cell, Detailed, Table
 from inferload.results.tables.cells import bounds_text
 from inferload.servers.replicas import left_out
@@ -17,11 +17,17 @@ from inferload.servers.replicas import left_out
 OBSERVED = "observed, s"
 
 
-def servers_tables(servers: Sequence[Server], together: Mapping[str, float | None]) -> list[Table]:
-    """Return the tables of the scraped servers: engines, then their machines. `together`: values of all servers."""
+def servers_tables(
+    servers: Sequence[Server], together: Mapping[str, float | None], streamed: bool = True
+) -> list[Table]:
+    """Return the tables of the scraped servers: engines, then their machines.
+
+    `together`: values of all servers. `streamed`: figures of streams were not left out.
+    """
     note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
     engines, machines = (_server_rows(layer, servers, together) for layer in ("engine", "system"))
-    missing = [row.heading for row, cells in (*engines, *machines) if row.block is None and _unknown(cells)]
+    unknown = [row for row, cells in (*engines, *machines) if row.block is None and _unknown(cells)]
+    missing = [row.heading for row in unknown if streamed or row not in OF_STREAMS]
     observed = (OBSERVED, *(server.window_s for server in servers), *([""] if together else []))
     missing += [OBSERVED] if _unknown(observed) else []
     several = [left_out(server.target, server.replicas) for server in servers if server.replicas > 1]

@@ -9,7 +9,7 @@ from inferload.figures.figure import Figure
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, OFFERED, OUTPUT, RATE_FIGURES, TURNS
 from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure
 from inferload.figures.server_figures import KV_CACHE_USAGE, SERVER_FIGURES, WAITING
-from inferload.figures.turn_figures import HEADLINES
+from inferload.figures.turn_figures import HEADLINES, OF_STREAM
 from inferload.results.documents.figures_document import Figures
 from inferload.turns.states import BY_KEY, DROPPED, ENDS, NOT_SERVED
 
@@ -36,6 +36,7 @@ def _charts() -> list[dict[str, Any]]:
             figure.heading,
             [{"key": figure.column(name), "label": name} for name in ("p50", figure.tail)],
             measure=figure.key,
+            optional=figure.key in OF_STREAM,
         )
         for figure in HEADLINES
     ]

@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import gevent.lock
@@ -25,8 +25,10 @@ from inferload.run.process.protocol import Assignment, windows_from_wire
 from inferload.run.process.settings import ProcessSettings
 from inferload.run.process.silence import SilenceClock
 from inferload.run.worker.load_loops import OpenLoop
-from inferload.run.worker.user_turns import TaskContext
 from inferload.run.worker.worker_run import WorkerRun
+
+if TYPE_CHECKING:
+    from inferload.run.worker.user_turns import TaskContext
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +76,7 @@ class Worker:
         gevent.sleep(1)
         return None
 
-    def task_context(self) -> TaskContext:
+    def task_context(self) -> "TaskContext":
         """Wait for a run, and return the context of its task sessions."""
         while self._run is None:
             gevent.sleep(0.05)

@@ -1,7 +1,8 @@
 """A worker's part of one run, from the master's assignment to the last report."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import gevent
 
@@ -18,11 +19,13 @@ from inferload.run.worker.session_context import SessionContext
 from inferload.run.worker.turn_counter import Slos, TurnCounter
 from inferload.run.worker.turn_dispatcher import TurnClients, TurnDispatcher
 from inferload.run.worker.turn_writer import TurnWriter
-from inferload.run.worker.user_turns import TaskContext
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import PhaseWindow
 from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
+
+if TYPE_CHECKING:
+    from inferload.run.worker.user_turns import TaskContext
 
 REPORT_S = 1.0
 WORK_THREADS = 64
@@ -134,7 +137,6 @@ class WorkerRun:
         self.context = SessionContext(
             self.part, self.windows, self.turns, tallies, self._threads.apply, self.check_spent
         )
-        self.tasks = TaskContext(self.context)
         self.loop: ClosedLoop | OpenLoop = (
             ClosedLoop(self.context) if assignment.rate is None else OpenLoop(self.context, assignment.rate)
         )
@@ -163,6 +165,13 @@ class WorkerRun:
         if self.windows.all and isinstance(self.loop, OpenLoop) and self.context.open:
             self.loop.begin(self.windows.all[0].start_ns)
         self.check_spent()
+
+    @cached_property
+    def tasks(self) -> "TaskContext":
+        """What the sessions of own tasks share."""
+        from inferload.run.worker.user_turns import TaskContext  # of locustfiles with tasks that send turns
+
+        return TaskContext(self.context)
 
     def check_spent(self) -> None:
         """Call `on_spent`, once, when nothing more can begin on this worker and all sessions are over."""

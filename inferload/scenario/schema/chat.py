@@ -1,4 +1,4 @@
-"""Schema of the workload `chat`."""
+"""Schema of the workloads `chat` and `texts`."""
 
 from typing import Annotated, Any, Literal
 
@@ -140,4 +140,30 @@ class Chat(ScenarioPart):
                 f"context.limit_tokens {self.context.limit_tokens:,}, and would not be sent; set a max for prompt_tokens and "
                 "output_tokens, or raise the limit"
             )
+        return self
+
+
+class Texts(ScenarioPart):
+    """Requests of texts: for embeddings and pooling, or documents with a query for rerank and score. A session is one request."""
+
+    kind: Literal["texts"] = Field(description="texts: requests of embeddings, rerank, score or pooling")
+    source: Source = Field(
+        default=Synthetic(kind="synthetic"),
+        description=f"source of the texts: {one_of(Source)}; of recorded conversations the first message of each",
+    )
+    texts_per_request: Count = Field(default=ONE, description="texts, or documents, of a request, which is one batch")
+    text_tokens: Count | None = Field(
+        default=None, description="tokens of each of them; null: those of the source; required for generated text"
+    )
+    query_tokens: Count | None = Field(
+        default=None, description="tokens of the query; null: none, but 32 for endpoint rerank and score"
+    )
+
+    @model_validator(mode="after")
+    def _lengths_said_once(self) -> "Texts":
+        if self.source.open_ended and self.text_tokens is None:
+            lines: Any = [{"type": "missing", "loc": ("text_tokens",), "input": None}]
+            raise ValidationError.from_exception_data("Texts", lines)
+        if not self.source.open_ended and self.text_tokens is not None:
+            raise ValueError(f"text_tokens is set, but source {self.source.kind} has its own lengths; remove it")
         return self

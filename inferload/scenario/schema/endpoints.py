@@ -5,7 +5,7 @@ A row has what scenarios, plans and reports say of an endpoint. Its requests and
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -19,6 +19,8 @@ class Endpoint(Struct, frozen=True):
     name: str  # in scenarios
     path: str  # below the API root
     context_key: str  # of the body: the messages, the prompt or the input
+    streamed: bool = True  # the answer is a stream of events; else one document, for texts instead of messages
+    query: bool = False  # the first text is a query, to which the others are compared
     at_root: bool = False  # the path is below the root of the server instead of the API's
     token_counts_option: bool = False  # accepts `stream_options`, also with `continuous_usage_stats`
     ignore_eos: bool = False  # accepts `ignore_eos` (an option of vLLM)
@@ -33,6 +35,7 @@ class Endpoint(Struct, frozen=True):
     vllm_backends: tuple[str, ...] = ()  # in benchmarks of vLLM
 
 
+_OF_TEXTS: dict[str, Any] = {"streamed": False, "chat_template": False}
 _ROWS = (
     Endpoint(
         "chat",
@@ -77,6 +80,10 @@ _ROWS = (
         plan="sent to /messages, which cannot force a length",
         provider="anthropic",
     ),
+    Endpoint("embeddings", "/embeddings", "input", method="embeddings", operation="embeddings", **_OF_TEXTS),
+    Endpoint("rerank", "/rerank", "query", method="rerank", operation="rerank", query=True, **_OF_TEXTS),
+    Endpoint("score", "/score", "text_1", method="score", operation="score", query=True, **_OF_TEXTS),
+    Endpoint("pooling", "/pooling", "input", method="pooling", operation="embeddings", at_root=True, **_OF_TEXTS),
 )
 ENDPOINTS: Mapping[str, Endpoint] = {row.name: row for row in _ROWS}
 if TYPE_CHECKING:
@@ -88,3 +95,6 @@ else:
 def names_of(having: Callable[[Endpoint], bool]) -> list[str]:
     """Return the names of the endpoints with a feature."""
     return [name for name, row in ENDPOINTS.items() if having(row)]
+
+
+OF_TEXTS, WITH_QUERY = names_of(lambda row: not row.streamed), names_of(lambda row: row.query)

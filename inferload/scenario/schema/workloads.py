@@ -7,12 +7,12 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
 from inferload.scenario.schema.base import ScenarioPart, Share, SloLimits, add_up, distinct
-from inferload.scenario.schema.chat import Chat
+from inferload.scenario.schema.chat import Chat, Texts
 from inferload.scenario.schema.replay import Replay
 from inferload.scenario.schema.tasks import Tasks
 
 # Kinds of workload of a run or of one class of a mix; `inferload.workload.sessions` has their scripts.
-_OneKind = Chat | Agent | LiveAgentWorkload | Replay
+_OneKind = Chat | Agent | LiveAgentWorkload | Replay | Texts
 Single = Annotated[_OneKind, Field(discriminator="kind")]
 
 

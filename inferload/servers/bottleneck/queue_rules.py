@@ -162,7 +162,8 @@ def prefill(evidence: WindowEvidence) -> Finding | None:
         return None
     if prefill_ms <= 0.7 * (queue_ms + prefill_ms) or prefill_ms <= 0.5 * (prefill_ms + decode_ms):
         return None
-    figures = f"mean prefill time is {number(prefill_ms)} ms, mean decode time {number(decode_ms)} ms"
+    decode = f", mean decode time {number(decode_ms)} ms" if decode_ms else ""
+    figures = f"mean prefill time is {number(prefill_ms)} ms{decode}"
     return Finding(
         "prefill-bound", 2.5, (f"few requests waited; {figures}", *_computed(evidence.served)), figures=figures
     )

@@ -12,7 +12,7 @@ from inferload.base.numbers import duration, listed, number, plural, spread, wit
 from inferload.figures.limits.slo import limits_text
 from inferload.scenario.scenario import Phases, Scenario
 from inferload.scenario.schema.base import SloLimits
-from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 from inferload.scenario.schema.workloads import Mix
 from inferload.workload.content.data import DataContext
 from inferload.workload.plan.planned_load import (
@@ -23,7 +23,7 @@ from inferload.workload.plan.planned_load import (
     expected_time_s,
     planned_load,
 )
-from inferload.workload.plan.prefix_cache import PlannedCache
+from inferload.workload.plan.prefix_cache import ISOLATION, PlannedCache
 from inferload.workload.sessions import Sessions
 
 SAMPLE = 1_000  # sessions drawn for the means
@@ -45,6 +45,7 @@ class Expected(Struct, frozen=True):
     prompt_tokens: tuple[int, ...]  # of each turn: its new messages
     output_tokens: tuple[int, ...]  # of each turn
     input_tokens: tuple[int, ...]  # of each turn: the whole request
+    texts: tuple[tuple[int, ...], ...]  # of each turn: the tokens of its messages
     history: bool  # whether a request carries an earlier answer
 
 
@@ -63,6 +64,7 @@ def expected(sessions: Sequence[PlannedSession]) -> Expected:
         prompt_tokens=tuple(turn.new_tokens or 0 for turn in turns),
         output_tokens=tuple(turn.ask.output_tokens or 0 for turn in turns),
         input_tokens=tuple(turn.input_tokens or 0 for turn in turns),
+        texts=tuple(tuple(message.tokens or 0 for message in turn.ask.messages) for turn in turns),
         history=any(message.role == "assistant" for turn in turns for message in turn.ask.messages),
     )
 
@@ -124,7 +126,8 @@ def _drawn_rows(
     scenario: Scenario, source: Sessions, load: PlannedLoad, sample: Expected, hits: bool
 ) -> dict[str, list[str]]:
     """Return the rows on drawn sessions."""
-    cache = PlannedCache(scenario, load.sessions) if hits else None
+    streamed = ENDPOINTS[scenario.request.endpoint].streamed
+    cache = PlannedCache(scenario, load.sessions) if hits and (streamed or isinstance(scenario.workload, Mix)) else None
     missing, estimated = _not_counted(load), _estimated(source, load)
     return {
         "classes": cache.class_lines() if cache else [],
@@ -133,7 +136,7 @@ def _drawn_rows(
         "request": [*_request(scenario, sample), *estimated, *missing],
         "load": [*_load(scenario, load, sample), *_in_all(load), *estimated, *missing],
         "numbers": [*_numbers(scenario, load), *missing],
-        "cache": [*cache.cache_lines(), *missing] if cache else [],
+        "cache": [*cache.cache_lines(), *missing] if cache and streamed else [ISOLATION[scenario.cache.isolate]] * hits,
     }
 
 
@@ -195,7 +198,10 @@ def _session(sample: Expected) -> list[str]:
 
 def _request(scenario: Scenario, sample: Expected) -> list[str]:
     forced = "forced to that length" if scenario.request.ignore_eos else "or fewer, if the model ends earlier"
-    sent = ENDPOINTS[scenario.request.endpoint].plan
+    endpoint = ENDPOINTS[scenario.request.endpoint]
+    sent = endpoint.plan
+    if not endpoint.streamed:
+        return _texts(endpoint, sample)
     lines = [
         *([sent] if sent else []),
         f"{spread(sample.prompt_tokens)} new prompt tokens per turn",
@@ -208,6 +214,20 @@ def _request(scenario: Scenario, sample: Expected) -> list[str]:
         )
     longest = max(map(sum, zip(sample.input_tokens, sample.output_tokens, strict=True)))
     return [*lines, f"longest request and answer: {longest:,} tokens, without the chat template"]
+
+
+def _texts(endpoint: Endpoint, sample: Expected) -> list[str]:
+    """Return the lines on requests of texts."""
+    queries = [texts[: endpoint.query] for texts in sample.texts]
+    texts = [texts[endpoint.query :] for texts in sample.texts]
+    what = "documents" if endpoint.query else "texts"
+    return [
+        f"sent to {endpoint.path}, whose answers are no streams: E2E and input tokens, no TTFT, ITL, TPOT and output tokens",
+        f"{spread([len(each) for each in texts])} {what} per request, {spread([n for each in texts for n in each])} tokens each",
+        *([f"a query of {spread([n for each in queries for n in each])} tokens"] if endpoint.query else []),
+        f"{spread(sample.input_tokens)} input tokens per request"
+        + (", without a query that is read again for each document" if endpoint.query else ""),
+    ]
 
 
 def _load(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
@@ -223,12 +243,16 @@ def _load(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
     if started is None:
         return ["by the recorded times"]
     rate = started / length_s
+    endpoint = ENDPOINTS[scenario.request.endpoint]
     per_session = {
         "turns/s": sum(sample.turns),
         "output tok/s": sum(sample.output_tokens),
         "input tok/s": sum(sample.input_tokens),
         "new prompt tok/s": sum(sample.prompt_tokens),
     }
+    if not endpoint.streamed:
+        texts = sum(len(each) - endpoint.query for each in sample.texts)
+        per_session = {"turns/s": sum(sample.turns), "texts/s": texts, "input tok/s": sum(sample.input_tokens)}
     mean = "on average " if scenario.arrivals.load_profile is not None else ""
     rates = [f"{number(rate * total / sample.sessions)} {unit}" for unit, total in per_session.items()]
     return [f"{mean}{', '.join(rates)}, once sessions end as fast as they start"]
@@ -256,7 +280,7 @@ def _in_all(load: PlannedLoad) -> list[str]:
         "input tokens": sum(turn.input_tokens or 0 for turn in sent),
         "output tokens": sum(turn.ask.output_tokens or 0 for turn in sent),
     }
-    totals = [f"{number(round(total * load.turn_count / len(sent)))} {unit}" for unit, total in sums.items()]
+    totals = [f"{number(round(total * load.turn_count / len(sent)))} {unit}" for unit, total in sums.items() if total]
     return [f"in the measure phase about {plural(round(load.session_count), 'session')}, {', '.join(totals)}"]
 
 

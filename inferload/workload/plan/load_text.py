@@ -67,7 +67,7 @@ def _lengths(sample: Expected | None) -> str:
     lengths = [sample.prompt_tokens, sample.output_tokens]
     prompt, output = (number(sum(tokens) / len(tokens)) for tokens in lengths)
     mean = "on average " if any(len(set(tokens)) > 1 for tokens in lengths) else ""
-    return f"{mean}{prompt} prompt, {output} output tokens planned"
+    return f"{mean}{prompt} prompt{f', {output} output' if any(sample.output_tokens) else ''} tokens planned"
 
 
 def _changed(changes: Sequence[Mark]) -> list[str]:

@@ -53,6 +53,8 @@ class PlannedCache:
         of_turns = f" and {percent(len(sent) / sum(counts))} of the turns" if all(counts) else ""
         input_tokens = sum(turn.input_tokens or 0 for turn in sent) / len(sent)
         output_tokens = sum(turn.ask.output_tokens or 0 for turn in sent) / len(sent)
+        if not output_tokens:
+            return f"{share}{of_turns}, {input_tokens:,.0f} input tokens per turn"
         return (
             f"{share}{of_turns}, {with_noun(number(len(sent) / len(sessions)), 'turn')} each, "
             f"{input_tokens:,.0f} input and {output_tokens:,.0f} output tokens per turn, "

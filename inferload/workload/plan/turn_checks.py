@@ -36,6 +36,7 @@ _OTHERWISE = "set fewer turns or smaller tokens"
 _REMEDIES = {
     "agent": "set context_limit_tokens to less",
     "replay": "set max_context_tokens",
+    "texts": "set smaller text_tokens",
 }
 
 
@@ -51,6 +52,8 @@ def too_long(scenario: Scenario, sessions: Sessions, limit: int) -> TooLong | No
         for turn in outline(sessions.begin(index).script, index):
             turn_count += 1
             tokens = _tokens(turn, scenario.request.ignore_eos)
+            if not ENDPOINTS[scenario.request.endpoint].streamed:  # each text is a request
+                tokens = max((message.tokens or 0 for message in turn.ask.messages), default=0)
             if tokens is not None and tokens > limit:
                 pieces = [piece for message in turn.ask.messages for piece in message.pieces]
                 exact = all(piece.literal is None for piece in pieces) and not cancelled

@@ -55,6 +55,21 @@ def answer(sock: socket.socket, request: bytes) -> None:
     sock.sendall(chunked(*(b"data:" + event + b"\n\n" for event in events)))
 
 
+def classified(sock: socket.socket, request: bytes) -> None:
+    """Answer /classify, and the list of models."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    if head.startswith(b"POST /classify "):
+        texts = json.loads(body)["input"]
+        document = {
+            "data": [{"index": 0, "probs": [0.5, 0.5]}] * len(texts),
+            "usage": {"prompt_tokens": 3 * len(texts)},
+        }
+    else:
+        document = {"data": [{"id": "m"}]}
+    page = json.dumps(document).encode()
+    sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(page), page))
+
+
 @pytest.fixture
 def server() -> Iterator[ScriptedServer]:
     with closing(ScriptedServer([answer])) as running:
@@ -121,3 +136,24 @@ def test_tasks_send_turns_to_an_endpoint_from_outside(server: ScriptedServer, tm
     assert (summary["turns"]["failed"], summary["exceptions"]["count"]) == (0, 0), output
     assert summary["turns"]["ok"] > 0
     assert bodies(server)[-1]["inputs"] == "Once"
+
+
+def test_an_endpoint_from_outside_without_a_stream(tmp_path: Path) -> None:
+    scenario, run_dir, locustfile = tmp_path / "classified.yaml", tmp_path / "run", tmp_path / "asking.py"
+    workload = "{kind: texts, texts_per_request: 2, text_tokens: 10}"
+    text = SCENARIO.replace("generate_stream", "classify").split("\n")
+    scenario.write_text("\n".join(f"workload: {workload}" if line.startswith("workload") else line for line in text))
+    locustfile.write_text(
+        TASK.partition("        reply")[0] + '        assert self.turn("classify", ["a"]).input_tokens == 3\n'
+    )
+    with closing(ScriptedServer([classified])) as server:
+        output = ran(ROOT / "locustfiles" / "chat.py", server, run_dir, "--scenario", str(scenario))
+        sent = [json.loads(post.partition(b"\r\n\r\n")[2]) for post in server.requests if b"POST /classify " in post]
+        ran(locustfile, server, tmp_path / "tasks", "--users", "1", "--run-time", "1s")
+    assert f"requests go to {server.url}/classify" in output
+    assert {*map(frozenset, sent)} == {frozenset({"model", "input"})}
+    assert {len(body["input"]) for body in sent} == {2}
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert (summary["turns"]["ok"], summary["turns"]["texts"], summary["turns"]["input_tokens"]) == (3, 6, 18)
+    of_tasks = json.loads((tmp_path / "tasks" / "summary.json").read_text())
+    assert (of_tasks["turns"]["failed"], of_tasks["exceptions"]["count"]) == (0, 0)

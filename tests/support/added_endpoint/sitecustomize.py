@@ -1,4 +1,4 @@
-"""Adds an endpoint, a row and a module, to each process with this folder in PYTHONPATH, before any module reads the table."""
+"""Adds two endpoints, a row and a module each, to a process with this folder in PYTHONPATH, before any module reads the table."""
 
 import importlib.util
 import sys
@@ -16,6 +16,7 @@ ROW = """
         operation="text_completion",
         vllm_backends=("tgi",),
     ),
+    Endpoint("classify", "/classify", "input", streamed=False, at_root=True, chat_template=False),
 )
 ENDPOINTS: """
 TABLE = "inferload.scenario.schema.endpoints"

@@ -2,7 +2,9 @@
 
 from chat_events import ANSWER
 
-from inferload.scenario.schema.endpoints import EndpointName
+from inferload.scenario.schema.endpoints import EndpointName, names_of
+
+STREAMED = names_of(lambda row: row.streamed)
 
 COMPLETIONS = [
     'data: {"id":"c","choices":[{"index":0,"text":"Grüße","finish_reason":null}]}\n\n'.encode(),
@@ -27,9 +29,21 @@ INCOMPLETE = [
     b'data: {"type":"response.incomplete","response":{"id":"r","usage":{"input_tokens":7,"output_tokens":2},'
     b'"incomplete_details":{"reason":"max_output_tokens"}}}\n\n',
 ]
+# Answers without a stream, to a request of one text.
+_USAGE = b'"usage":{"prompt_tokens":7,"total_tokens":7}'
+DOCUMENTS: dict[EndpointName, list[bytes]] = {
+    "embeddings": [b'{"id":"e","data":[{"index":0,"embedding":[0.25,-1', b".5e-3,2]}]," + _USAGE + b"}"],
+    "pooling": [b'{"id":"p","data":[{"index":0,"data":[[', b"1,2],[3]]}]," + _USAGE + b"}"],
+    "rerank": [
+        b'{"id":"r","results":[{"index":0,"document":{"text":"[1 \\"',
+        b'a"},"relevance_score":0.5}],' + _USAGE + b"}",
+    ],
+    "score": [b'{"id":"s","data":[{"index":0,"score":', b"0.5}]," + _USAGE + b"}"],
+}
 OF_ENDPOINTS: dict[EndpointName, list[bytes]] = {
     "chat": ANSWER,
     "completions": COMPLETIONS,
     "messages": MESSAGES,
     "responses": RESPONSES,
+    **DOCUMENTS,
 }

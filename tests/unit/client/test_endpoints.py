@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from endpoint_answers import STREAMED
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import ROOT
@@ -19,7 +20,7 @@ from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import from_text
-from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
+from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS, EndpointName
 from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.record import Failure
 from inferload.workload.content.messages import Message, Piece, Role, ToolCall
@@ -87,6 +88,7 @@ def test_the_output_limit_has_the_endpoints_field_name() -> None:
         "completions": {"max_tokens"},
         "responses": {"max_output_tokens"},
         "messages": set(),  # the endpoint requires max_tokens
+        **{name: set() for name in OF_TEXTS},
     }
 
 
@@ -94,7 +96,7 @@ def test_a_chat_has_the_key_of_the_limit_that_its_model_takes() -> None:
     request = RequestOptions(max_tokens_field="max_completion_tokens")
     ask = Ask((message_of("user", "a"),), 7)
     assert DIALECTS["chat"].options(request, ask)["max_completion_tokens"] == 7
-    limits = {name: set(DIALECTS[name].options(request, ask)) & set(refusals.LIMITS) for name in ENDPOINTS}
+    limits = {name: set(DIALECTS[name].options(request, ask)) & set(refusals.LIMITS) for name in STREAMED}
     assert limits == {
         "chat": {"max_completion_tokens"},
         "completions": {"max_tokens"},
@@ -207,8 +209,10 @@ def test_unsupported_features_of_an_endpoint_are_refused(request_text: str, mess
 
 
 def test_lengths_are_forced_if_the_endpoint_supports_it() -> None:
-    forced = {name: from_text(SCENARIO % f"endpoint: {name}", "a").request.ignore_eos for name in ENDPOINTS}
-    assert forced == {"chat": True, "completions": True, "responses": True, "messages": False}
+    forced = {name: RequestOptions.model_validate({"endpoint": name}).ignore_eos for name in ENDPOINTS}
+    assert forced == {"chat": True, "completions": True, "responses": True, "messages": False} | dict.fromkeys(
+        OF_TEXTS, False
+    )
     resolved = from_text(SCENARIO % "endpoint: messages", "a")
     assert from_text(resolved.resolved_text(), "b") == resolved
 

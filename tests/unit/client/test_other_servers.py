@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from endpoint_answers import STREAMED
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -114,7 +115,7 @@ def test_a_count_that_grows_but_not_with_the_texts_is_no_running_count(tokens: l
     assert list(answer.event_ns) == text_times(tokens)
 
 
-@pytest.mark.parametrize("endpoint", DIALECTS)
+@pytest.mark.parametrize("endpoint", STREAMED)
 @given(st.integers(1, 40))
 def test_a_usage_of_zero_with_text_is_unknown(endpoint: EndpointName, count: int) -> None:
     answer = answer_of(endpoint, count, usage=(9, 0))
@@ -122,7 +123,7 @@ def test_a_usage_of_zero_with_text_is_unknown(endpoint: EndpointName, count: int
     assert Remark.ZERO_USAGE in answer.remarks
 
 
-@pytest.mark.parametrize("endpoint", DIALECTS)
+@pytest.mark.parametrize("endpoint", STREAMED)
 @given(st.integers(1, 400), st.integers(1, 400))
 def test_a_total_far_below_the_events_is_named(endpoint: EndpointName, count: int, output: int) -> None:
     answer = answer_of(endpoint, count, usage=(9, output))
@@ -208,7 +209,7 @@ error_data = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize("endpoint", DIALECTS)
+@pytest.mark.parametrize("endpoint", STREAMED)
 @given(error_data, st.sampled_from(["event: error\n", "event:error\n", "event: ERROR \n"]), st.booleans())
 def test_an_error_event_is_an_error_whatever_its_data(
     endpoint: EndpointName, data: str, name: str, first: bool

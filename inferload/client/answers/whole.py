@@ -1,0 +1,225 @@
+"""Answers without a stream: one JSON body, read as it arrives. Its vectors are left out, so that it takes little memory."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from inferload.client.answers.answer import Answer
+from inferload.client.answers.number_bounds import MAX_TOKENS, UNDECODABLE
+from inferload.client.answers.sse import is_error
+from inferload.client.connection.http1 import ChunkError
+from inferload.client.connection.reply import Arrivals, HttpReply
+from inferload.turns.record import Failure
+from inferload.turns.remarks import Remark
+
+MAX_BYTES = 64 << 20  # of a body without its vectors
+_SHOWN_BYTES = 4096
+_SAYS_WHY = ("message", "error_msg", "detail", "errors")  # keys of errors without a key `error`
+_VECTOR = re.compile(rb"\[\s{0,64}-?[0-9]")
+_PERHAPS = re.compile(rb"\[\s{0,64}-?\Z")
+_RESULTS = ("data", "results")  # keys of the list with one result for each text
+_VALUES = ("embedding", "data", "score", "relevance_score")  # keys of a result
+
+
+class VectorFilter:
+    """Incremental filter of JSON: lists of numbers become `[0]`. A list within a text may too, which stays a text."""
+
+    __slots__ = ("_inside", "_tail")
+
+    def __init__(self) -> None:
+        self._inside = False  # of a list of numbers
+        self._tail = b""  # perhaps the beginning of one
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the bytes that remain of the next ones."""
+        data, self._tail = self._tail + data, b""
+        pieces: list[bytes] = []
+        at = self._end(data, 0) if self._inside else 0
+        while not self._inside:
+            found = _VECTOR.search(data, at)
+            if found is None:
+                break
+            end = self._end(data, found.end())
+            pieces += (data[at : found.start()], data[found.start() : end] if end == found.end() else b"[0")
+            at = end
+        if not self._inside and (open_ := _PERHAPS.search(data, max(at, len(data) - 66))) is not None:
+            data, self._tail = data[: open_.start()], data[open_.start() :]
+        return b"".join((*pieces, data[at:]))
+
+    def _end(self, data: bytes, at: int) -> int:
+        """Return the end of the numbers from `at` on; `at` if this is a text."""
+        end = data.find(b"]", at)
+        stop = len(data) if end < 0 else end
+        is_text = data.find(b'"', at, stop) >= 0 or data.find(b"\\", at, stop) >= 0
+        self._inside = end < 0 and not is_text
+        return at if is_text else stop
+
+
+class WholeAnswer(Answer):
+    """Answer whose body is one JSON document: a list of results and a usage. `texts`: texts of the request.
+
+    It has neither output events nor output tokens; `whole_ns` is the time of the last byte of its body.
+    """
+
+    __slots__ = ("_filter", "_kept", "_kept_bytes", "_results", "texts", "whole_ns")
+
+    streamed = False
+    end_marker = "the end of its JSON"
+    marks = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole_ns: int | None = None
+        self.texts: int | None = None
+        self._results: int | None = None  # that the request asks for; None: unknown
+        self._filter = VectorFilter()
+        self._kept: list[bytes] = []
+        self._kept_bytes = 0
+
+    def body(self) -> WholeBody:
+        """Return the parser of the body."""
+        return WholeBody(self)
+
+    def add(self, data: bytes, at_ns: int) -> None:
+        """Add bytes of the body. `at_ns`: time of the last one."""
+        if self.first_event_ns is None:
+            self.first_event_ns = at_ns
+        self.last_event_ns = at_ns
+        kept = self._filter.feed(data)
+        self._kept_bytes += len(kept)
+        if self._kept_bytes <= MAX_BYTES:
+            self._kept.append(kept)
+        else:
+            self._kept.clear()
+            self._fail(Failure.BAD_EVENT, f"a body of more than {MAX_BYTES >> 20} MiB beside its vectors".encode())
+
+    def asked(self, body: bytes) -> None:
+        """Note what the request asks for."""
+        self.texts, self._results = asked_for(body)
+
+    def settle(self) -> None:
+        """Complete the counts: there are none."""
+
+    def conclude(self, reply_complete: bool, finish_reasons: bool = False) -> None:
+        """Read the body, and set the failure of an incomplete or odd answer."""
+        body, self._kept = b"".join(self._kept).strip(), []
+        if self.failure is None:
+            self._read(body.removeprefix(b"\xef\xbb\xbf"))
+        if self.failure is None:
+            self.closed, self.whole_ns = True, self.last_event_ns
+
+    def _read(self, body: bytes) -> None:
+        shown = body[:_SHOWN_BYTES]
+        if not body:
+            self._fail(Failure.EMPTY, b"200, but the body is empty")
+            return
+        if body[:1] not in (b"{", b"["):
+            self._fail(Failure.NOT_SSE, b"200, but the body is no JSON document: " + shown)
+            return
+        try:
+            document = msgspec.json.decode(body)
+        except UNDECODABLE as error:
+            cut = "truncated" in str(error)
+            self._fail(Failure.CUT if cut else Failure.BAD_EVENT, f"{error}: ".encode() + shown)
+            return
+        fields = document if isinstance(document, dict) else {}
+        results = next((fields[key] for key in _RESULTS if isinstance(fields.get(key), list)), None)
+        if is_error(fields.get("error")) or (results is None and any(map(fields.get, _SAYS_WHY))):
+            self._fail(Failure.SERVER_ERROR, shown)
+            return
+        self._usage(fields)
+        self._count(document if isinstance(document, list) else results or [], shown)
+
+    def _usage(self, fields: dict[str, Any]) -> None:
+        """Set id and prompt tokens. Of services that bill by other units the tokens stay unknown."""
+        self.request_id = fields["id"] if isinstance(fields.get("id"), str) else None
+        usage = fields.get("usage")
+        counts = [usage.get(key) for key in ("prompt_tokens", "total_tokens")] if isinstance(usage, dict) else []
+        known = (count for count in counts if type(count) is int and 0 < count <= MAX_TOKENS)
+        self.input_tokens = next(known, None)
+        details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+        cached = details.get("cached_tokens") if isinstance(details, dict) else None
+        if type(cached) is int and cached >= 0:
+            self._set_cached(cached)
+
+    def _count(self, results: list[Any], shown: bytes) -> None:
+        """Fail an answer with fewer results than the request asks for."""
+        count, asked = sum(map(_has_value, results)), self._results or 1
+        if count < asked:
+            failure = Failure.CUT if count else Failure.EMPTY
+            self._fail(failure, f"a complete answer with {count:,} of {asked:,} results: ".encode() + shown)
+        elif self._results is not None and count > asked:
+            self.remark(Remark.ODD_EVENT, f"{count:,} results for {asked:,} texts")
+
+
+def _has_value(result: Any) -> bool:
+    values = [result[key] for key in _VALUES if key in result] if isinstance(result, dict) else [result]
+    return all(value is not None and value != [] for value in values)
+
+
+class WholeBody:
+    """Parser of the body of one reply, in place of that of an event stream."""
+
+    __slots__ = ("_answer",)
+
+    reads_per_slice = 64
+    is_closing = False
+
+    def __init__(self, answer: WholeAnswer) -> None:
+        self._answer = answer
+
+    def feed(self, reply: HttpReply, reads: Arrivals) -> None:
+        """Pass reads to the answer without their framing. Raise ChunkError for broken framing."""
+        begin = 0
+        for end, at_ns in zip(reads.ends, reads.at_ns, strict=True):
+            try:
+                data = reply.unframe(reads.data[begin:end])
+            except ChunkError as error:
+                self._answer.add(error.body, at_ns)
+                raise
+            if data:
+                self._answer.add(data, at_ns)
+            begin = end
+
+    def finish(self, at_ns: int) -> None:
+        """End the body: the answer reads it when it is concluded."""
+
+    def close_if_whole(self, at_ns: int) -> None:
+        """Do nothing: only its end shows that a document is whole."""
+
+
+class _Request(msgspec.Struct):
+    input: msgspec.Raw = msgspec.Raw()
+    documents: msgspec.Raw = msgspec.Raw()
+    text_1: msgspec.Raw = msgspec.Raw()
+    text_2: msgspec.Raw = msgspec.Raw()
+    queries: msgspec.Raw = msgspec.Raw()
+    query: msgspec.Raw = msgspec.Raw()
+    top_n: Any = None
+
+
+_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def asked_for(body: bytes) -> tuple[int, int | None]:
+    """Return the texts of a request, without those that they are compared with, and its results; None if these are unknown."""
+    try:
+        request = msgspec.json.decode(body, type=_Request)
+        counts = [_items(raw) for raw in (request.input, request.documents, request.text_2) if bytes(raw)]
+        queries = [_items(raw) for raw in (request.text_1, request.queries) if bytes(raw)]
+    except UNDECODABLE:
+        return 1, None
+    texts = max([*counts, *queries], default=1)
+    top = request.top_n
+    return texts, min(texts, top) if type(top) is int and top > 0 and bytes(request.query) else texts
+
+
+def _items(raw: msgspec.Raw) -> int:
+    """Return the number of texts in a text, in the tokens of one, or in a list of either."""
+    if bytes(raw)[:1] != b"[":
+        return 1
+    items = _RAW_LIST.decode(raw)
+    return 1 if items and bytes(items[0])[:1].isdigit() else len(items)
