@@ -214,7 +214,7 @@ class MessagesKept(Kept):
             # An API with signatures has one from the start; without it, the thinking was cut.
             if kind == "thinking" and "signature" not in block and (not block.get("thinking") or "signature" in each):
                 continue
-            if kind != "text" or block.get("text"):
+            if kind != "text" or str(block.get("text", "")).strip():
                 blocks.append(block)
         plain = len(self._blocks) < 2 and all(block.keys() == {"type", "text"} for block in blocks)
         return None if plain and len(blocks) == len(self._blocks) else blocks

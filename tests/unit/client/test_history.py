@@ -117,7 +117,7 @@ def test_a_chat_message_goes_back_as_it_came(message: dict[str, Any], data: st.D
 
 blocks = st.lists(
     st.one_of(
-        st.builds(lambda own, text: {**own, "type": "text", "text": text}, unknown, some_text),
+        st.builds(lambda own, text: {**own, "type": "text", "text": text}, unknown, some_text.filter(str.strip)),
         st.builds(lambda text, mark: {"type": "thinking", "thinking": text, "signature": mark}, texts, some_text),
         st.builds(lambda mark: {"type": "redacted_thinking", "data": mark}, some_text),
         st.builds(lambda own, mark: {"type": "tool_use", "id": mark, "name": "f", "input": own}, unknown, some_text),
@@ -278,6 +278,10 @@ def test_what_cannot_be_kept_is_left_out_as_a_whole() -> None:
     said = {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}}
     reply = answered(DIALECTS["messages"].answer(), [begun, said, {"type": "message_stop"}])
     assert (reply.reasoning, sent("messages", reply.message())["content"]) == ("hm", [{"type": "text", "text": "..."}])
+    blank = {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "\n\n"}}
+    called = blank | {"index": 2, "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {}}}
+    reply = answered(DIALECTS["messages"].answer(), [blank, called, {"type": "message_stop"}])
+    assert [block["type"] for block in sent("messages", reply.message())["content"]] == ["tool_use"]
     unsigned = begun | {"content_block": {"type": "thinking", "thinking": ""}}  # as bridges send it
     reply = answered(DIALECTS["messages"].answer(), [unsigned, said, {"type": "message_stop"}])
     assert sent("messages", reply.message())["content"][0] == {"type": "thinking", "thinking": "hm"}

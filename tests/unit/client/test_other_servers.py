@@ -26,12 +26,16 @@ def chunk(delta: dict[str, Any] | None = None, finish: Any = None, **more: Any) 
 
 
 def read(documents: list[Any], answer: Answer | None = None, finish_reasons: bool = False) -> Answer:
-    """Return the answer to these events (bytes as they are), an event every 20 ns, then [DONE]."""
+    """Return the answer to these events (bytes as they are), an event every 20 ns, then [DONE]. It is kept for a history."""
     answer = ChatAnswer() if answer is None else answer
+    answer.keeping = True
     data = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in documents]
     answer.events([*data, DONE], [at * STEP_NS for at in range(len(data) + 1)])
     answer.settle()
     answer.conclude(reply_complete=True, finish_reasons=finish_reasons)
+    native = answer.native(() if answer.tool_calls is None else answer.tool_calls.calls("t"))
+    assert native is not None
+    json.loads(native or b"null")
     return answer
 
 
