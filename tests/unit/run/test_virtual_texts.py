@@ -50,6 +50,9 @@ def test_a_run_has_figures_of_texts_and_none_of_streams(endpoint: str, tmp_path:
     assert (server.get("ttft_ms"), server.get("generation_tokens")) == (None, None)
     before, after = run.counted_by_server(names.PROMPT_TOKENS)
     assert after - before == sum(row["input_tokens"] for row in rows)
+    before, after = run.counted_by_server(f"{names.E2E}_count")  # each text is a request without output
+    assert after - before == sum(row["texts"] for row in rows) + (len(rows) if endpoint in WITH_QUERY else 0)
+    assert run.counted_by_server(names.GENERATION_TOKENS)[1] == 0
     report = (run.run_dir / "report.md").read_text().partition("<summary>Definitions")[0]
     assert "prompt tokens | adds up" in report
     printed = (run.text.partition("passed: 2 of 2 gates")[2] + report).splitlines()
