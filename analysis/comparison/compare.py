@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from inferload.base.numbers import plural
-from inferload.figures.rate_figures import TEXTS
 from inferload.figures.turn_figures import E2E
 from inferload.results.statistics import baseline_stats as occasions
 from inferload.results.statistics import paired_runs
 
-from ..data.figures import DEFAULT_PRIMARY, SLO_FIGURES, Term
+from ..data.figures import DEFAULT_PRIMARY, OF_TEXTS, SLO_FIGURES, Term
 from . import max_change, not_served, plausible
 from .comparable import Condition, Differences, differences, shared_starts
 from .not_served import NotServedTurns
@@ -131,7 +130,7 @@ def compare(
 ) -> Comparison:
     """Compare two sides by pairs of runs: the primary figure by both tests, all others by the t-test, corrected."""
     pairs, unpaired = pairs_of(baseline, candidate)
-    primary = _measured(primary, baseline, candidate)
+    primary, others = _measured(primary, others, baseline, candidate)
     effects = {figure: _effect(pairs, figure) for figure in (primary, *others)}
     found = effects[primary]
     effects[primary] = None if found is None else found.confirmed()
@@ -144,7 +143,7 @@ def compare_with_occasions(
     baseline: Side, candidate: Side, primary: Term, others: Sequence[Term], allowed: Collection[str] = ()
 ) -> Comparison:
     """Compare a candidate (a single occasion) with the occasions of a baseline; corrections as in `compare`."""
-    primary = _measured(primary, baseline, candidate)
+    primary, others = _measured(primary, others, baseline, candidate)
     effects = {figure: _against_occasions(baseline.runs, candidate, figure) for figure in (primary, *others)}
     count = len(baseline.runs)
     too_few = "" if count >= occasions.FEWEST else _few_occasions(baseline)
@@ -153,10 +152,12 @@ def compare_with_occasions(
     return replace(compared, occasions=count)
 
 
-def _measured(primary: Term, *sides: Side) -> Term:
-    """Return the primary figure; E2E in place of the default one for answers without a stream, which have no TTFT."""
-    texts = all(side.mean(TEXTS.key) is not None and side.mean(primary.name) is None for side in sides)
-    return Term(E2E, "mean") if texts and primary.name == DEFAULT_PRIMARY else primary
+def _measured(primary: Term, others: Sequence[Term], *sides: Side) -> tuple[Term, Sequence[Term]]:
+    """Return the figures to compare: of requests of texts also texts/s, and E2E in place of TTFT as the default primary one."""
+    if any(side.mean(OF_TEXTS.name) is None for side in sides):
+        return primary, others
+    whole = primary.name == DEFAULT_PRIMARY and all(side.mean(primary.name) is None for side in sides)
+    return Term(E2E, "mean") if whole else primary, [*others, OF_TEXTS]
 
 
 def few(pairs: int) -> str:

@@ -13,11 +13,11 @@ from inferload.results.cost import UNPRICED, Prices
 from inferload.results.documents.summary_document import Results, Summary
 from inferload.results.statistics.not_served import NotServed, of_counts, total
 
-from ..data.figures import ALL, value_of
+from ..data.figures import ALL, OF_TEXTS, value_of
 from ..data.recorded_prices import with_gpus
 from . import served
 
-NAMES = tuple(figure.name for figure in ALL)
+NAMES = tuple(figure.name for figure in (*ALL, OF_TEXTS))
 ARMS = ("cold", "warm")  # counted arms of a prefix cache, in the order of their runs
 WARMING = "warming"
 _ONLY = "workload.only"

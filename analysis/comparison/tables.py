@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from inferload.base.numbers import NOT_MEASURED, listed, number
 from inferload.figures.figure import Head
-from inferload.figures.rate_figures import OUTPUT, TEXTS, TURNS
+from inferload.figures.rate_figures import OUTPUT, TURNS
 from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import E2E, TPOT, TTFT
 
-from ..data.figures import TABLE, Term
+from ..data.figures import OF_TEXTS, TABLE, Term
 from . import costs
 from .best import BestSide
 from .compare import Comparison, FigureRow
@@ -33,10 +33,9 @@ def sides(rows_of: Sequence[TableRow]) -> Table:
 
 
 def _shown(rows_of: Sequence[TableRow]) -> Sequence[Term]:
-    """Return the figures of a table of configurations: those of requests of texts, without those of streams, if there are any."""
-    known = [term for term in TABLE if any(side.mean(term.name) is not None for side, _ in rows_of)]
-    texts = any(term.figure is TEXTS for term in known)
-    return known if texts else [term for term in TABLE if term.figure is not TEXTS]
+    """Return the figures of a table of configurations: of requests of texts those that are known."""
+    known = [term for term in (OF_TEXTS, *TABLE) if any(side.mean(term.name) is not None for side, _ in rows_of)]
+    return known if OF_TEXTS in known else TABLE
 
 
 def change(rows_of: Sequence[TableRow]) -> Table | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import Better, Figure, Head
 from inferload.figures.limits import gate_grammar
-from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES
+from inferload.figures.rate_figures import GOODPUT, OUTPUT, RATE_FIGURES, TEXTS
 from inferload.figures.turn_figures import TPOT, TTFT, TURN_FIGURES
 from inferload.results.documents.figures_document import steady
 from inferload.results.documents.summary_document import Results
@@ -68,6 +68,7 @@ TAILS = (
     *(Term(figure) for figure in _RATES if figure.needs == "slo"),
 )
 ALL = (*TABLE, *TAILS)
+OF_TEXTS = Term(TEXTS)  # compared too if requests are of texts
 GOALS = (
     Term(TTFT, "mean"),
     Term(TPOT, "mean"),

@@ -175,7 +175,6 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
         unit="texts/s",
         text="texts of embeddings and pooling, documents of rerank and score, whose answers ended in the window / its length",
         better="higher",
-        compared=True,
         needs="texts",
         value=_per_s(lambda tally: tally.window_texts if tally.whole else None),
     ),

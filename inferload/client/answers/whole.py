@@ -21,6 +21,7 @@ _SAYS_WHY = ("message", "error_msg", "detail", "errors")  # keys of errors witho
 _VECTOR = re.compile(rb"\[\s{0,64}-?[0-9]")
 _PERHAPS = re.compile(rb"\[\s{0,64}-?\Z")
 _RESULTS = ("data", "results")  # keys of the list with one result for each text
+_TEXTS = ("input", "documents", "text_1", "text_2", "queries")  # keys of a request
 _VALUES = ("embedding", "data", "score", "relevance_score")  # keys of a result
 
 
@@ -69,6 +70,8 @@ class WholeAnswer(Answer):
     streamed = False
     end_marker = "the end of its JSON"
     marks = ()
+    reads_per_slice = 64
+    is_closing = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,20 +82,36 @@ class WholeAnswer(Answer):
         self._kept: list[bytes] = []
         self._kept_bytes = 0
 
-    def body(self) -> WholeBody:
-        """Return the parser of the body."""
-        return WholeBody(self)
+    def body(self) -> WholeAnswer:
+        """Return itself: it parses the body in place of an EventStream."""
+        return self
+
+    def feed(self, reply: HttpReply, reads: Arrivals) -> None:
+        """Add reads without their framing. Raise ChunkError for broken framing."""
+        begin = 0
+        for end, at_ns in zip(reads.ends, reads.at_ns, strict=True):
+            try:
+                data = reply.unframe(reads.data[begin:end])
+            except ChunkError as error:
+                self.add(error.body, at_ns)
+                raise
+            self.add(data, at_ns)
+            begin = end
+
+    def finish(self, at_ns: int) -> None:
+        """Do nothing: the body is read when the answer is concluded."""
+
+    close_if_whole = finish
 
     def add(self, data: bytes, at_ns: int) -> None:
-        """Add bytes of the body. `at_ns`: time of the last one."""
-        if self.first_event_ns is None:
-            self.first_event_ns = at_ns
-        self.last_event_ns = at_ns
+        """Add bytes of the body, if there are any. `at_ns`: time of the last one."""
+        if not data:
+            return
+        self.first_event_ns, self.last_event_ns = self.first_event_ns or at_ns, at_ns
         kept = self._filter.feed(data)
         self._kept_bytes += len(kept)
-        if self._kept_bytes <= MAX_BYTES:
-            self._kept.append(kept)
-        else:
+        self._kept.append(kept)
+        if self._kept_bytes > MAX_BYTES:
             self._kept.clear()
             self._fail(Failure.BAD_EVENT, f"a body of more than {MAX_BYTES >> 20} MiB beside its vectors".encode())
 
@@ -138,12 +157,7 @@ class WholeAnswer(Answer):
         self.request_id = fields["id"] if isinstance(fields.get("id"), str) else None
         usage = fields.get("usage")
         counts = [usage.get(key) for key in ("prompt_tokens", "total_tokens")] if isinstance(usage, dict) else []
-        known = (count for count in counts if type(count) is int and 0 < count <= MAX_TOKENS)
-        self.input_tokens = next(known, None)
-        details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
-        cached = details.get("cached_tokens") if isinstance(details, dict) else None
-        if type(cached) is int and cached >= 0:
-            self._set_cached(cached)
+        self.input_tokens = next((count for count in counts if type(count) is int and 0 < count <= MAX_TOKENS), None)
 
     def _count(self, results: list[Any], shown: bytes) -> None:
         """Fail an answer with fewer results than the request asks for."""
@@ -160,66 +174,21 @@ def _has_value(result: Any) -> bool:
     return all(value is not None and value != [] for value in values)
 
 
-class WholeBody:
-    """Parser of the body of one reply, in place of that of an event stream."""
-
-    __slots__ = ("_answer",)
-
-    reads_per_slice = 64
-    is_closing = False
-
-    def __init__(self, answer: WholeAnswer) -> None:
-        self._answer = answer
-
-    def feed(self, reply: HttpReply, reads: Arrivals) -> None:
-        """Pass reads to the answer without their framing. Raise ChunkError for broken framing."""
-        begin = 0
-        for end, at_ns in zip(reads.ends, reads.at_ns, strict=True):
-            try:
-                data = reply.unframe(reads.data[begin:end])
-            except ChunkError as error:
-                self._answer.add(error.body, at_ns)
-                raise
-            if data:
-                self._answer.add(data, at_ns)
-            begin = end
-
-    def finish(self, at_ns: int) -> None:
-        """End the body: the answer reads it when it is concluded."""
-
-    def close_if_whole(self, at_ns: int) -> None:
-        """Do nothing: only its end shows that a document is whole."""
-
-
-class _Request(msgspec.Struct):
-    input: msgspec.Raw = msgspec.Raw()
-    documents: msgspec.Raw = msgspec.Raw()
-    text_1: msgspec.Raw = msgspec.Raw()
-    text_2: msgspec.Raw = msgspec.Raw()
-    queries: msgspec.Raw = msgspec.Raw()
-    query: msgspec.Raw = msgspec.Raw()
-    top_n: Any = None
-
-
-_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_FIELDS, _ITEMS = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def asked_for(body: bytes) -> tuple[int, int | None]:
     """Return the texts of a request, without those that they are compared with, and its results; None if these are unknown."""
     try:
-        request = msgspec.json.decode(body, type=_Request)
-        counts = [_items(raw) for raw in (request.input, request.documents, request.text_2) if bytes(raw)]
-        queries = [_items(raw) for raw in (request.text_1, request.queries) if bytes(raw)]
+        fields = _FIELDS.decode(body)
+        texts = max((_items(fields[key]) for key in _TEXTS if key in fields), default=1)
     except UNDECODABLE:
         return 1, None
-    texts = max([*counts, *queries], default=1)
-    top = request.top_n
-    return texts, min(texts, top) if type(top) is int and top > 0 and bytes(request.query) else texts
+    top = bytes(fields.get("top_n", b"")) if "query" in fields else b""
+    return texts, min(texts, int(top)) if top.isdigit() and top != b"0" else texts
 
 
 def _items(raw: msgspec.Raw) -> int:
     """Return the number of texts in a text, in the tokens of one, or in a list of either."""
-    if bytes(raw)[:1] != b"[":
-        return 1
-    items = _RAW_LIST.decode(raw)
-    return 1 if items and bytes(items[0])[:1].isdigit() else len(items)
+    items = _ITEMS.decode(raw) if bytes(raw)[:1] == b"[" else []
+    return 1 if not items or bytes(items[0])[:1].isdigit() else len(items)

@@ -18,14 +18,12 @@ from inferload.analysis.comparison.best import best_by_goal
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.labels import distinct
 from inferload.analysis.comparison.sides import Run, Side
-from inferload.analysis.data import figures
-from inferload.analysis.data.figures import figure
+from inferload.analysis.data.figures import ALL, figure
 from run_folders import write_run
 
 from inferload import cli
 from inferload.figures.table import head_of
 
-ALL = [entry for entry in figures.ALL if entry.name != "texts_per_s"]  # which chats do not have
 PRIMARY = figure("mean(ttft_ms)")
 PAIRS = 8
 

@@ -17,7 +17,8 @@ from inferload.workload.sessions import Sessions
 
 SEEDS = range(4)
 TEMPLATE_TOKENS = 150  # a dozen turns in the chat template of a current model
-UNKNOWN = {"agent-live", "chat-sharegpt"}  # lengths follow from answers, or from a file that is not bundled
+# Lengths follow from answers, or from a file that is not bundled; no model of a variant pools.
+UNKNOWN = {"agent-live", "chat-sharegpt", "embeddings", "rerank"}
 ON_CPU = {name: found for name, found in variant.bundled().items() if found.hardware.gpus == 0}
 DEFAULTS = {"chat", "chat-open", "smoke", "demo"}  # of `inferload run`, README, tutorial and demo
 SWEEPS = sorted((catalog.folder() / "sweeps").glob("*.yaml"))

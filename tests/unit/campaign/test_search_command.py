@@ -48,6 +48,7 @@ HOST = ["--host", "http://127.0.0.1:9"]
         (["--slo", SLO, "--budget", "soon"], "--budget soon: not a time"),
         (["--slo", SLO, "--budget", "20s"], "--budget 20s: one point takes about"),
         (["--slo", SLO, "--precision", "5"], "--precision 5: from 0.01 to 1"),
+        (["--scenario", "embeddings", "--slo", SLO], "endpoint embeddings has no streams; use e2e_ms and failed_ratio"),
         ([], "--slo is missing"),
     ],
 )

@@ -130,6 +130,20 @@ def test_an_invalid_argument_of_a_conversation_is_refused(options: dict[str, Any
         check_conversation(options)
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "context", "options", "error"),
+    [
+        ("embeddings", [], {}, "embeddings: input is empty; give a text, or a list of texts"),
+        ("pooling", "a", {"max_tokens": 5}, "pooling: max_tokens is of answers with text; leave it out"),
+        ("rerank", ["a"], {}, "rerank: give a dict with query and documents"),
+        ("score", {"text_1": "a", "text_2": 5}, {}, "score: text_2 is int; give a text, or a list of texts"),
+    ],
+)
+def test_an_invalid_call_of_texts(endpoint: EndpointName, context: Any, options: dict[str, Any], error: str) -> None:
+    with pytest.raises(CallError, match=error):
+        body(endpoint, context, **options)
+
+
 @given(endpoint=st.sampled_from(names_of(lambda row: not row.query)), data=st.data())
 def test_known_fields_are_accepted_and_misspelled_ones_refused(endpoint: EndpointName, data: Any) -> None:
     name = data.draw(st.sampled_from(sorted(DIALECTS[endpoint].fields)))

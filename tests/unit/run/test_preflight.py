@@ -117,10 +117,9 @@ def test_without_a_streaming_endpoint_tasks_are_refused(servers: list[Server]) -
     server = start(servers, {"data": [{"id": "m"}]}, "/none")
     with pytest.raises(UsageError, match="chat/completions: no streamed answer from model m: HTTP 404"):
         check(TASKS, server)
-    endpoints = ["chat/completions", "completions", "responses", "messages"]
-    assert [path for path, _ in server.turns] == [
-        path for name in endpoints for path in (f"/v1/{name}", f"/{name}", "/")
-    ]
+    endpoints = ["chat/completions", "completions", "responses", "messages", "embeddings", "rerank", "score"]
+    paths = [path for name in endpoints for path in (f"/v1/{name}", f"/{name}", "/")]
+    assert [path for path, _ in server.turns] == [*paths, "/pooling", "/"]
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,10 @@ class _FirstRequests(Struct):
     ) -> PromptLength:
         """Keep and return the length of a first prompt, planned with the chat template."""
         first, planned = job.first, job.first.planned_tokens
-        if ENDPOINTS[self.spec.scenario.request.endpoint].chat_template:
+        endpoint = ENDPOINTS[self.spec.scenario.request.endpoint]
+        if endpoint.query:  # which a server reads once, or again for each document
+            planned = None
+        elif endpoint.chat_template:
             planned = templated(planned, first.ask.messages, self.prompts.template)
         length = PromptLength(facts.target.url, job.model, first.class_name, planned, counted, unchecked)
         self.lengths[length.target, length.model, length.class_name] = length
