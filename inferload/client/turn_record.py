@@ -154,6 +154,7 @@ def turn_record(
         round_trip_ns=attempt.round_trip_ns,
         input_tokens=answer.input_tokens,
         output_tokens=answer.output_tokens,
+        hidden_tokens=answer.hidden_tokens,
         cached_tokens=answer.cached_tokens,
         event_ns=_since(attempt.sent_ns or 0, event_ns) if event_ns else None,
         event_tokens=answer.tokens_by_event,
