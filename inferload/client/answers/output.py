@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from typing import Protocol
 
 import numpy as np
 
-from inferload.client.answers.answer import Answer
 from inferload.client.answers.streamed_tokens import TOLERANCE, Streamed, streamed_tokens
 from inferload.turns.remarks import Remark
 
@@ -26,6 +26,31 @@ _TAGS = (
     ("<|channel|>analysis", "<|channel|>final<|message|>"),
 )
 _START = 64  # characters, with blanks in front, in which a text begins with a tag
+
+
+class Answer(Protocol):
+    """The answer as seen here; `Answer.__init__` has the meaning of each."""
+
+    event_ns: array[int]
+    lengths: array[int]
+    pieces: list[str]
+    blank_ns: array[int]
+    last_blank_ns: int | None
+    text: list[str]
+    reasoning: list[str]
+    first_visible_ns: int | None
+    finish_reason: str | None
+    output_tokens: int | None
+    reasoning_tokens: int
+    unseen_tokens: int
+    veiled: bool
+    hidden_tokens: int | None
+    shared_tokens: array[int] | None
+    remarks: dict[Remark, str]
+
+    @property
+    def tokens_by_event(self) -> array[int] | None: ...
+    def remark(self, remark: Remark, example: str) -> None: ...
 
 
 def look(answer: Answer) -> None:
@@ -84,7 +109,8 @@ def _count_streamed(answer: Answer, tokens: int) -> None:
         found = Streamed(visible)
     else:
         found = streamed_tokens("".join(answer.pieces), answer.lengths, visible)
-        if found.remark is None and len(answer.blank_ns) > TOLERANCE * events:
+        held = sum(at_ns < answer.event_ns[0] for at_ns in answer.blank_ns) if events else 0
+        if found.remark is None and held > TOLERANCE * events:
             found = Streamed(None, remark=Remark.HELD_TEXT)
     answer.hidden_tokens = None if found.tokens is None else tokens - found.tokens
     answer.shared_tokens = found.by_event
