@@ -25,7 +25,7 @@ import numpy.typing as npt
 from inferload.turns.remarks import Remark
 
 TOLERANCE = 0.05  # of TPOT: smaller differences of counts are not looked at
-_HIDDEN, _LOW, _HELD = 0.002, 0.001, 0.004  # probabilities below which a stream without such tokens is not believed
+_HIDDEN, _LOW, _HELD = 0.0015, 0.001, 0.003  # probabilities below which a stream without such tokens is not believed
 _FAR = 1.35  # excess from which a count is doubted; drafts are accepted more often in some texts than in others
 _SINGLE = 0.97  # of the known begins: events that begin there have one token
 _MOST, _SPREAD, _LEAST = (
