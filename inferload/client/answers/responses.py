@@ -154,5 +154,6 @@ class ResponsesAnswer(TypedAnswer):
             self.zero_usage = usage.output_tokens == 0
             if usage.output_tokens_details is not None:
                 self.reasoning_tokens = usage.output_tokens_details.reasoning_tokens or 0
+                self.veiled &= bool(self.reasoning)  # else their number is known
             if usage.input_tokens_details is not None:
                 self._set_cached(usage.input_tokens_details.cached_tokens)

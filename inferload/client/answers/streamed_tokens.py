@@ -10,7 +10,7 @@ can hold the text of many. Which text came with which event tells, whatever the 
 * A text has a greatest plausible number of tokens, and an absolute one: a token has a character, apart from parts of rare ones.
 * An event with far more begins inside it than the others has held text.
 
-docs/background/accuracy.md has the measured rates of errors.
+docs/how-to/other-servers.md has the measured rates of errors.
 """
 
 from __future__ import annotations
