@@ -110,9 +110,8 @@ def _count_streamed(answer: Answer, tokens: int) -> None:
     else:
         found = streamed_tokens("".join(answer.pieces), answer.lengths, visible)
         held = sum(at_ns < answer.event_ns[0] for at_ns in answer.blank_ns) if events else 0
-        if (found.by_event is not None and visible < tokens) or (
-            found.remark is None and held > TOLERANCE * events
-        ):  # token rates need shares of all tokens
+        is_part = found.by_event is not None and visible < tokens  # token rates need shares of all tokens
+        if is_part or (found.remark is None and held > TOLERANCE * events):
             found = Streamed(None, remark=Remark.HELD_TEXT)
     answer.hidden_tokens = None if found.tokens is None else tokens - found.tokens
     answer.shared_tokens = found.by_event
