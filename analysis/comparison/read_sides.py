@@ -8,10 +8,12 @@ from inferload.base import rundir
 from inferload.base.arrow import pa, pc
 from inferload.base.errors import UsageError
 from inferload.figures.metric_names import PROCESS_START
+from inferload.figures.turn_figures import TPOT
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.summary_document import Results, Summary
 from inferload.results.open_run import OpenRun
+from inferload.results.summary_notes import notes_on_tokens
 from inferload.scenario.overrides import ADDED_LATER
 from inferload.scenario.schema import tasks
 
@@ -102,6 +104,7 @@ def read_run(opened: OpenRun, names: tuple[str, ...] = NAMES) -> Run:
         prices=recorded_prices(manifest, path),
         window_s=summary.window_s,
         started_at=manifest.started_at,
+        notes=tuple(f"{path_label(path)}: {note}" for note in notes_on_tokens(TPOT.key, turns)),
         lasted_s=_lasted_s(manifest),
         scenario=manifest.scenario.name,
         loads=_loads(manifest, summary),

@@ -30,6 +30,7 @@ from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.search_document import SearchDocument, SearchedScenario
 from inferload.results.documents.summary_document import Summary
 from inferload.results.open_run import OpenRun
+from inferload.results.summary_notes import notes_on_tokens
 from inferload.scenario.files import catalog
 from inferload.scenario.scenario import Scenario
 
@@ -141,7 +142,7 @@ class PointRunner:
                 invalid = cause is not None
                 if not invalid:
                     windows = (window(run_dir, self.settings.conditions, summary.sessions.dropped or 0),)
-                    remarks = remarks_of(summary)
+                    remarks = remarks_of(summary, self.settings.conditions)
             except UsageError as error:
                 cause = str(error)
         return Look(
@@ -228,9 +229,10 @@ def _client_fault(summary: Summary) -> str | None:
     return next((reason.text for reason in worst if reason.code not in _SERVERS), None)
 
 
-def remarks_of(summary: Summary) -> tuple[str, ...]:
-    """Reasons of a suspect measurement, with their remedies."""
-    return tuple(reason.text for reason in summary.verdict.deciding)
+def remarks_of(summary: Summary, conditions: Sequence[Condition] = ()) -> tuple[str, ...]:
+    """Reasons of a suspect measurement, with their remedies, and notes on the figures of the conditions."""
+    notes = [note for limit in conditions for note in notes_on_tokens(limit.measure, summary.turns)]
+    return (*(reason.text for reason in summary.verdict.deciding), *dict.fromkeys(notes))
 
 
 def latest(progress: Path) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_NUMBERS = (*INSTANTS, "connect_ns", "round_trip_ns", "input_tokens", "output_tokens", "texts")
+_NUMBERS = (*INSTANTS, "connect_ns", "round_trip_ns", "input_tokens", "output_tokens", "hidden_tokens", "texts")
 _UNKNOWN = -(2**63)
 _numbers_of = attrgetter(*_NUMBERS)
 _times_of = attrgetter(*SERVER_TIMES)
@@ -118,6 +118,13 @@ class TurnBatch(Struct, frozen=True, dict=True):
     def gaps_ms(self) -> tuple[Floats, Ints]:
         """Gaps between consecutive output events of a turn, and the row of the turn of each."""
         return gaps_by_turn_ms(self.at_ns, self.turn)
+
+    @cached_property
+    def streamed(self) -> Column:
+        """Output tokens that were streamed."""
+        output, hidden = self.numbers["output_tokens"], self.numbers["hidden_tokens"]
+        known = output.known & hidden.known
+        return Column(np.where(known, output.values - hidden.values, 0), known)
 
     @cached_property
     def begun_ns(self) -> Ints:

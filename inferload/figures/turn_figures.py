@@ -14,7 +14,7 @@ import numpy as np
 from inferload.base.clock import NS_PER_MS
 from inferload.figures.figure import PEERS, Better, Figure
 from inferload.figures.turn_batch import Bools, Floats, Ints, TurnBatch, gaps_by_turn_ms
-from inferload.turns.record import LEAST_TOKENS_PER_EVENT, TurnRecord
+from inferload.turns.record import TurnRecord
 
 STALL_MS = 250.0  # a longer gap between two output events is a stall
 
@@ -99,17 +99,18 @@ def _duration(name: str) -> dict[str, Any]:
 def _token_gaps(turns: TurnBatch) -> Valued:
     """Gaps shared among tokens.
 
-    If the server reported the tokens of each event, a gap is shared among the tokens of the event that ends it, and the
+    If the tokens of each event are known, a gap is shared among the tokens of the event that ends it, and the
     time to an event without tokens counts for the next event with tokens. Otherwise every event has
-    k = output_tokens / events tokens: each sample is gap / k, and samples are spread evenly over the events.
+    k = streamed tokens / events tokens: each sample is gap / k, and samples are spread evenly over the events.
     """
-    output = turns.numbers["output_tokens"].values
-    if not turns.counted.any() and np.array_equal(turns.events, output):  # one token per event
+    streamed = turns.streamed.values
+    if not turns.counted.any() and np.array_equal(turns.events, streamed):  # one token per event
         return turns.gaps_ms
-    counted = turns.counted[turns.turn]
+    by_event = turns.counted & turns.numbers["hidden_tokens"].known
+    counted = by_event[turns.turn]
     known, of_known = _shared_as_reported(turns.at_ns[counted], turns.turn[counted], turns.tokens[counted])
-    shared = ~turns.counted & (output > 0)
-    even, number = _shared_evenly(turns.at_ns[shared[turns.turn]], turns.events[shared], output[shared])
+    shared = ~turns.counted & (streamed > 0)
+    even, number = _shared_evenly(turns.at_ns[shared[turns.turn]], turns.events[shared], streamed[shared])
     return np.concatenate([known, even]), np.concatenate([of_known, np.flatnonzero(shared)[number]])
 
 
@@ -121,30 +122,24 @@ def _shared_as_reported(at_ns: Ints, turn: Ints, tokens: Ints) -> Valued:
     return np.repeat(gaps / each, each), np.repeat(turn_of_gap, each)
 
 
-def _shared_evenly(at_ns: Ints, events: Ints, output_tokens: Ints) -> Valued:
+def _shared_evenly(at_ns: Ints, events: Ints, streamed: Ints) -> Valued:
     turn = np.repeat(np.arange(len(events)), events)
     gaps, turn_of_gap = gaps_by_turn_ms(at_ns, turn)
     number = np.arange(1, len(turn) + 1) - (np.cumsum(events) - events)[turn]  # of the event in its turn, from 1
-    upto = number * output_tokens[turn] // events[turn]
-    whole = _all_tokens(output_tokens / np.maximum(events, 1))
-    each = np.where(whole[turn[1:]], upto[1:] - upto[:-1], 0)[turn[1:] == turn[:-1]]
-    return np.repeat(gaps * (events / output_tokens)[turn_of_gap], each), np.repeat(turn_of_gap, each)
-
-
-def _all_tokens(per_event: Floats) -> Bools:
-    """Return False for turns whose usage cannot be that of all tokens. `per_event`: tokens of an event of each turn."""
-    return per_event >= LEAST_TOKENS_PER_EVENT
+    upto = number * streamed[turn] // events[turn]
+    each = (upto[1:] - upto[:-1])[turn[1:] == turn[:-1]]
+    return np.repeat(gaps * (events / streamed)[turn_of_gap], each), np.repeat(turn_of_gap, each)
 
 
 def _tpot(turns: TurnBatch) -> Valued:
     span_ms, answered = turns.span_ms("first_ns", "last_ns")
-    output = turns.numbers["output_tokens"]
+    streamed = turns.streamed
     has_events = turns.events > 0
-    of_first: Floats = output.values / np.maximum(turns.events, 1)
+    of_first: Floats = streamed.values / np.maximum(turns.events, 1)
     reported = turns.counted & has_events
     of_first[reported] = turns.tokens[turns.starts[reported]]
-    after = output.values - of_first
-    has = answered & output.known & has_events & ~turns.cancelled & (after > 0) & _all_tokens(of_first)
+    after = streamed.values - of_first
+    has = answered & streamed.known & has_events & ~turns.cancelled & (after > 0)
     return span_ms[has] / after[has], np.flatnonzero(has)
 
 
@@ -240,9 +235,9 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
         title="ITL by token",
         unit="ms",
         text="the same gap shared evenly among the tokens of the event that ends it, one sample for each token: for comparison "
-        "with and without speculative decoding. If tokens per event are unknown, all events share output_tokens evenly",
+        "with and without speculative decoding. If tokens per event are unknown, all events share the streamed ones evenly",
         values=_token_gaps,
-        columns=("event_ns", "event_tokens", "output_tokens"),
+        columns=("event_ns", "event_tokens", "output_tokens", "hidden_tokens"),
         ends="event_ns",
         by_event=True,
     ),
@@ -250,14 +245,15 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
         key="tpot_ms",
         title="TPOT",
         unit="ms",
-        text="time per output token, one for each turn: (last - first) / (output_tokens - tokens in the first event); a turn "
-        "without a token after its first event, or with a usage of less than 0.25 tokens per event, has none",
+        text="time per output token, one for each turn: (last - first) / (streamed tokens - tokens in the first event). "
+        "Streamed tokens are output_tokens - hidden_tokens; a turn without one after its first event, or with an unknown number, "
+        "has none",
         called=_called("TPOT", "ITL (its TPOT includes TTFT)", "Inter Token Latency", "TPOT"),
         headline=True,
         compared=("mean",),
         ends="last_ns",
         values=_tpot,
-        columns=("first_ns", "last_ns", "finish_reason", "output_tokens", "event_ns", "event_tokens"),
+        columns=("first_ns", "last_ns", "finish_reason", "output_tokens", "hidden_tokens", "event_ns", "event_tokens"),
     ),
     TurnFigure(
         key="e2e_ms",

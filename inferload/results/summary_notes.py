@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from inferload.base.numbers import percent
+from inferload.figures.turn_figures import BY_KEY
 from inferload.results import readers
 from inferload.results.documents.figures_document import Figures
-from inferload.results.documents.summary_document import FirstExample, RemarkCount, RequestName, Results
+from inferload.results.documents.summary_document import FirstExample, RemarkCount, RequestName, Results, Turns
 from inferload.turns.bounded_names import MOST_NAMES, OTHER_NAMES
-from inferload.turns.remarks import MEANINGS, Remark
+from inferload.turns.remarks import MEANINGS, OF_TOKENS, Remark
 from inferload.turns.tally import Tally
 
 OF_TEXTS = (
@@ -56,6 +57,14 @@ def names_notes(by_class: Mapping[str, Figures], by_name: Sequence[RequestName])
     if requests:
         texts.append(f"{requests} requests are counted as {OTHER_NAMES!r}: they had more than {MOST_NAMES:,} names")
     return texts
+
+
+def notes_on_tokens(name: str, turns: Turns) -> list[str]:
+    """Return the notes on a figure by token: of turns that lack it, or of which it is that of the visible tokens."""
+    if name not in BY_KEY or "hidden_tokens" not in BY_KEY[name].columns:
+        return []
+    counts = {remark: turns.remarks[remark.value].turns for remark in OF_TOKENS if remark.value in turns.remarks}
+    return [f"{count:,} of {turns.ended:,} turns {MEANINGS[remark]}" for remark, count in counts.items()]
 
 
 def _proxies(proxies: Mapping[str, str]) -> Iterator[str]:

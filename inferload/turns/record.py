@@ -17,8 +17,6 @@ from inferload.base.clock import NS_PER_S
 from inferload.turns.remarks import Remark
 
 CANCELLED = "cancelled"  # finish reason of a turn that its caller cancelled
-# A usage with fewer tokens per output event leaves tokens out, such as those of the reasoning: events carry one or more each.
-LEAST_TOKENS_PER_EVENT = 0.25
 
 Phase = Literal["warmup", "measure", "drain"]
 PHASES: tuple[Phase, ...] = ("warmup", "measure", "drain")
@@ -92,10 +90,11 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
     round_trip_ns: int | None = None  # smallest of the connection before the turn was sent, of the last attempt
     input_tokens: int | None = None
     output_tokens: int | None = None
+    hidden_tokens: int | None = 0  # of the output tokens: those that no output event stands for; None: not known
     cached_tokens: int | None = None
     texts: int | None = None  # of a request whose answer is no stream
     event_ns: array[int] | None = None  # array('q'): each output event, offset from `sent`
-    event_tokens: array[int] | None = None  # array('i'): tokens of each output event, if the server reported them
+    event_tokens: array[int] | None = None  # array('i'): tokens of each output event, by the server or by the texts
     delay_ns: array[int] | None = None  # array('q'): per read, read time - kernel receive timestamp; not in the file
     attempts: int = 1  # requests of which the server may have received a byte
     target: str = ""

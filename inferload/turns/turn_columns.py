@@ -47,6 +47,11 @@ TURN_COLUMNS = (
     Column("closed_ns", _INT, "end of the reply, or of the wait for it"),
     Column("input_tokens", _INT, "prompt tokens, counted by the server"),
     Column("output_tokens", _INT, "tokens of the answer, counted by the server"),
+    Column(
+        "hidden_tokens",
+        _INT,
+        "of these, those that were not streamed; null if not known ([remarks](../how-to/other-servers.md#what-is-marked))",
+    ),
     Column("cached_tokens", _INT, "prompt tokens found in the server's prefix cache, if the server reports them"),
     Column("texts", _INT, "texts of a request whose answer is no stream; of a rerank and a score the documents"),
     Column("connect_ns", _INT, "duration of DNS, TCP and TLS before `sent_ns`, if the turn opened a connection"),
@@ -57,7 +62,9 @@ TURN_COLUMNS = (
     ),
     Column("event_ns", pa.list_(_INT), "each event with output: nanoseconds since `sent_ns`"),
     Column(
-        "event_tokens", pa.list_(_SMALL), "tokens of each event in `event_ns`, if the server reports a running count"
+        "event_tokens",
+        pa.list_(_SMALL),
+        "tokens of each event in `event_ns`, if the server reports a running count, or by the texts if one event has many",
     ),
     Column("client_delay_max_ns", _INT, "longest time between the arrival of data in the kernel and its read"),
     Column("attempts", _SMALL, "requests sent for this turn: 2 after a [retry](#retries), 0 without a connection"),
@@ -85,7 +92,8 @@ SCHEMA = pa.schema([(column.name, column.type) for column in TURN_COLUMNS])
 
 _NUMBERS = (
     *INSTANTS,
-    *("turn_index", "connect_ns", "round_trip_ns", "input_tokens", "output_tokens", "cached_tokens", "texts"),
+    *("turn_index", "connect_ns", "round_trip_ns", "input_tokens", "output_tokens", "hidden_tokens", "cached_tokens"),
+    "texts",
     *("client_delay_max_ns", "attempts", "max_tokens", "step", "status", "final"),
 )
 # Texts with few different values.

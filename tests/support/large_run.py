@@ -209,6 +209,7 @@ def _same_columns(group: _Group, worker: int) -> dict[str, pa.Array]:
         "phase": np.full(rows, "measure"),
         "input_tokens": group.input_tokens,
         "output_tokens": group.known_tokens(group.events),
+        "hidden_tokens": np.zeros(rows, dtype=np.int64),
         "cached_tokens": group.known_tokens(group.input_tokens // 3),
         "event_ns": pa.ListArray.from_arrays(ends, pa.array(group.event_ns)),
         "event_tokens": pa.ListArray.from_arrays(ends, pa.array(np.ones(len(group.event_ns), dtype=np.int32))),

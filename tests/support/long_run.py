@@ -137,6 +137,7 @@ def _table(size: LongRun, worker: int, rng: np.random.Generator, turns: tuple[An
         "closed_ns": last + MS,
         "input_tokens": prompt,
         "output_tokens": pa.array(events, mask=bad),
+        "hidden_tokens": np.zeros(count, dtype=np.int64),
         "cached_tokens": prompt // 2,
         "connect_ns": pa.array(rng.integers(MS, 2 * MS, count), mask=number > 0),
         "event_ns": pa.ListArray.from_arrays(pa.array(ends), pa.array(flat)),

@@ -39,10 +39,11 @@ def _tokens(row: Row) -> list[int] | None:
 
 
 def _tpot(row: Row) -> list[float]:
-    if _cancelled(row) or not row["event_ns"] or row["output_tokens"] is None:
+    if _cancelled(row) or not row["event_ns"] or None in (row["output_tokens"], row["hidden_tokens"]):
         return []
     counted = row["event_tokens"]
-    after = row["output_tokens"] - (counted[0] if counted else row["output_tokens"] / len(row["event_ns"]))
+    streamed = row["output_tokens"] - row["hidden_tokens"]
+    after = streamed - (counted[0] if counted else streamed / len(row["event_ns"]))
     return [(row["last_ns"] - row["first_ns"]) / 1e6 / after] if after > 0 else []
 
 

@@ -129,6 +129,7 @@ def _turn(number: int, worker: str, anchor_ns: int) -> dict[str, Any]:
         "phase": next(name for name, begin, end in PHASES if begin * 1000 <= planned_ms(number) < end * 1000),
         "input_tokens": 100,
         "output_tokens": None if failed else EVENTS,
+        "hidden_tokens": 0,
         "event_ns": [(100 + 20 * event) * MS for event in range(EVENTS)],
         "event_tokens": [1] * EVENTS if number % 2 else None,
         "attempts": 1,

@@ -40,14 +40,21 @@ def gaps(record: TurnRecord) -> list[float]:
     return [(later - earlier) / MS for earlier, later in pairwise(record.event_ns or ())]
 
 
+def streamed(record: TurnRecord) -> int | None:
+    known = record.output_tokens is not None and record.hidden_tokens is not None
+    return (record.output_tokens or 0) - (record.hidden_tokens or 0) if known else None
+
+
 def token_gaps(record: TurnRecord) -> list[float]:
     at_ns = list(record.event_ns or ())
-    if record.event_tokens is not None:
+    if record.event_tokens is not None and record.hidden_tokens is not None:
         carrying = [(at, tokens) for at, tokens in zip(at_ns, record.event_tokens, strict=True) if tokens]
         shared = [((b - a) / MS / tokens, tokens) for (a, _), (b, tokens) in pairwise(carrying)]
+    elif record.event_tokens is not None:
+        return []
     else:
-        n, total = len(at_ns), record.output_tokens or 0
-        if not total or total / max(n, 1) < 0.25:
+        n, total = len(at_ns), streamed(record) or 0
+        if not total:
             return []
         upto = [total * (k + 1) // n for k in range(n)]
         shared = [(gap * (n / total), upto[k + 1] - upto[k]) for k, gap in enumerate(gaps(record))]
@@ -55,11 +62,11 @@ def token_gaps(record: TurnRecord) -> list[float]:
 
 
 def tpot(record: TurnRecord) -> list[float]:
-    tokens = record.output_tokens
+    tokens = streamed(record)
     if record.cancelled or not record.event_ns or tokens is None or None in (record.first_ns, record.last_ns):
         return []
     of_first = record.event_tokens[0] if record.event_tokens else tokens / len(record.event_ns)
-    if of_first < 0.25 or tokens - of_first <= 0:
+    if tokens - of_first <= 0:
         return []
     return [value / (tokens - of_first) for value in span(record.first_ns, record.last_ns)]
 
@@ -100,7 +107,7 @@ def missed(slo: Slo, record: TurnRecord) -> tuple[str, ...] | None:
         if name in limits and not any(value <= limits[name] for value in span(start_ns, end_ns)):
             late.append(name)
     if "tpot_ms" in limits and not record.cancelled and len(record.event_ns or ()) > 1:
-        unknown = record.output_tokens is None
+        unknown = streamed(record) is None
         if any(value > limits["tpot_ms"] for value in tpot(record)):
             late.append("tpot_ms")
     ordered = sorted(gaps(record))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds, refusal
-from inferload.turns.record import LEAST_TOKENS_PER_EVENT, Failure
+from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import ToolCall, made_call_id
 
@@ -34,6 +34,7 @@ _REASON_CHARACTERS = 40
 _NO_WORD = ("", "null", "none", "finish_reason_unspecified")  # ids and finish reasons that are none
 _SAYS_WHY = ("message", "error_msg", "error_code", "detail")  # keys of errors without a key `error`
 _DETAIL_BYTES = 4096  # the client redacts the detail before it cuts it to a line
+_TAGGED = ("hink", "HINK", "thought>", "channel", "reasoning>")  # one is in each text with a tag of `output`
 _KEPT_FRAMES = 4  # FRAMES of scan.c
 
 Scan = Callable[..., tuple[list[tuple[Any, ...]], int, int]]
@@ -147,27 +148,20 @@ class Answer:
     """
 
     __slots__ = (
-        "cached_tokens",
-        "closed",
-        "detail",
-        "event_ns",
-        "failure",
-        "finish_reason",
-        "first_event_ns",
-        "first_visible_ns",
-        "input_tokens",
-        "keeping",
-        "kept",
-        "last_event_ns",
-        "metrics",
-        "output_tokens",
-        "reasoning",
-        "remarks",
-        "request_id",
-        "text",
-        "tool_calls",
-        "unused",
-        "zero_usage",
+        *("blank_ns", "cached_tokens", "closed", "detail", "event_ns", "failure", "finish_reason"),
+        *(
+            "first_event_ns",
+            "first_visible_ns",
+            "hidden_tokens",
+            "input_tokens",
+            "keeping",
+            "kept",
+            "last_blank_ns",
+            "last_event_ns",
+            "lengths",
+        ),
+        *("metrics", "output_tokens", "pieces", "reasoning", "reasoning_tokens", "remarks", "request_id"),
+        *("shared_tokens", "text", "tool_calls", "unseen_tokens", "unused", "veiled", "zero_usage"),
     )
 
     streamed = True  # as events; else one document, of which there are only its end and the texts of the request
@@ -180,16 +174,26 @@ class Answer:
 
     def __init__(self) -> None:
         self.event_ns = array("q")  # times of the output events
-        self.first_event_ns: int | None = None
-        self.last_event_ns: int | None = None
+        self.lengths = array("i")  # characters of each of them
+        self.pieces: list[str] = []  # their texts in order, of whatever kind, of one or several each
+        self.blank_ns = array("q")  # times of events with an empty text, which may stand for a token
+        self.last_blank_ns: int | None = None  # of such an event with the finish reason
         self.first_visible_ns: int | None = None
         self.text: list[str] = []
         self.reasoning: list[str] = []
-        self.tool_calls: ToolCalls | None = None
         self.finish_reason: str | None = None
+        self.output_tokens: int | None = None
+        self.reasoning_tokens = 0  # of the output tokens, as the server names them
+        self.unseen_tokens = 0  # of the output tokens: named ones that are never sent
+        self.veiled = False  # an unknown number of the output tokens was not sent
+        self.hidden_tokens: int | None = 0  # of the output tokens: those that no event stands for; None: not known
+        self.shared_tokens: array[int] | None = None  # of each of them, by its text
+        self.remarks: dict[Remark, str] = {}  # with an example
+        self.first_event_ns: int | None = None
+        self.last_event_ns: int | None = None
+        self.tool_calls: ToolCalls | None = None
         self.request_id: str | None = None
         self.input_tokens: int | None = None
-        self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.metrics: PerRequestMetrics | None = None
         self.closed = False  # the end marker was received
@@ -197,7 +201,6 @@ class Answer:
         self.detail = ""
         self.unused = b""  # latest event with neither output nor usage
         self.zero_usage = False  # the server reported 0 output tokens
-        self.remarks: dict[Remark, str] = {}  # with an example
         self.keeping = False  # later requests carry the answer
         self.kept: Any = None  # what is kept so far
 
@@ -230,8 +233,8 @@ class Answer:
         """Return the frame of further events like this processed one; None if there is none."""
         return None
 
-    def add_texts(self, frame: EventFrame, texts: bytes, at_ns: bytes) -> None:
-        """Process consecutive events that match a frame: their joined JSON-escaped texts, and their times as int64."""
+    def add_texts(self, frame: EventFrame, texts: bytes, at_ns: bytes, lengths: bytes) -> None:
+        """Process consecutive events that match a frame: their joined JSON-escaped texts, times as int64, characters as int32."""
         raise NotImplementedError
 
     def leniently(self, error: Exception, data: bytes, at_ns: int) -> None:
@@ -279,13 +282,20 @@ class Answer:
 
     def settle(self) -> None:
         """Complete the counts. Call once, after the last event, also of an answer that was cancelled."""
-        events = len(self.event_ns)
+        self.settle_usage()
+        events, text = len(self.event_ns), "".join(self.text)
         if self.output_tokens == 0:
             self.output_tokens = None if events else 0
         if self.output_tokens is None and self.zero_usage and events and Remark.PIECE_USAGE not in self.remarks:
             self.remark(Remark.ZERO_USAGE, f"0 output tokens, {events} events with output")
-        if self.output_tokens is not None and self.output_tokens < LEAST_TOKENS_PER_EVENT * events:
-            self.remark(Remark.LOW_USAGE, f"{self.output_tokens} output tokens, {events} events with output")
+        repeats = events > 1 and 2 * max(self.lengths[-2:]) >= len(text)
+        if self.output_tokens not in (None, events) or repeats or any(part in text for part in _TAGGED):
+            from inferload.client.answers import output  # nearly all answers have a token in each event
+
+            output.look(self)
+
+    def settle_usage(self) -> None:
+        """Set the number of output tokens, of an endpoint with counts in several places."""
 
     def conclude(self, reply_complete: bool, finish_reasons: bool = False) -> None:
         """Set the failure of an incomplete or empty answer. Call once, after `settle`.
@@ -308,7 +318,7 @@ class Answer:
             return Failure.SERVER_ERROR, "the stream ended with an error"
         if not (self.closed or (reply_complete and self.finish_reason)):
             return Failure.CUT, f"the stream ended without {self.end_marker} or a finish reason"
-        if not self.event_ns:
+        if not self.event_ns and not self.output_tokens:  # tokens may have no text
             reason = f", finish reason {self.finish_reason}" if self.finish_reason else ""
             return Failure.EMPTY, f"a complete stream without output tokens{reason}"
         if finish_reasons and not self.finish_reason:
@@ -318,8 +328,8 @@ class Answer:
 
     @property
     def tokens_by_event(self) -> array[int] | None:
-        """Number of tokens of each output event; None without a running count of the server."""
-        return None
+        """Tokens of each output event, by a running count of the server, or by the texts if they are very uneven; else None."""
+        return self.shared_tokens
 
     def _set_cached(self, tokens: int | None) -> None:
         """Set the number of cached prompt tokens; None if it is larger than the prompt."""

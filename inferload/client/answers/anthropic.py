@@ -12,11 +12,16 @@ from inferload.client.answers.typed_events import TypedAnswer
 from inferload.turns.record import Failure
 
 
+class _OutputDetails(msgspec.Struct):
+    thinking_tokens: Tokens | None = None
+
+
 class _MessagesUsage(msgspec.Struct):
     input_tokens: Tokens | None = None
     output_tokens: OutputTokens | None = None
     cache_read_input_tokens: Tokens | None = None
     cache_creation_input_tokens: Tokens | None = None
+    output_tokens_details: _OutputDetails | None = None
 
 
 class _Message(msgspec.Struct):
@@ -54,7 +59,7 @@ class _MessagesEvent(msgspec.Struct):
 class MessagesAnswer(TypedAnswer):
     """Collects one streamed message. Its stop reason is mapped to those of chat completions: stop, length, tool_calls."""
 
-    __slots__ = ("of_server", "usage")
+    __slots__ = ("of_server", "thinks", "usage")
 
     end_marker = "message_stop"
     marks = (b"message_stop", DONE)
@@ -67,6 +72,7 @@ class MessagesAnswer(TypedAnswer):
         super().__init__()
         self.usage = _MessagesUsage()
         self.of_server: set[int] = set()  # positions of the server's own calls
+        self.thinks = False  # there was a block of thinking
 
     def typed(self, event: _MessagesEvent, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""
@@ -93,17 +99,25 @@ class MessagesAnswer(TypedAnswer):
                 self._prompt_usage(event.usage)
                 self.output_tokens = event.usage.output_tokens or self.output_tokens
                 self.zero_usage |= event.usage.output_tokens == 0
+                if event.usage.output_tokens_details is not None:
+                    self.reasoning_tokens = event.usage.output_tokens_details.thinking_tokens or 0
         elif kind == "message_stop":
             self.closed = True
 
     def _start(self, block: _ContentBlock, index: int, at_ns: int) -> None:
         self.add_text(block.text, at_ns)
         self.add_reasoning(block.thinking, at_ns)
+        self.veiled |= block.type == "redacted_thinking"
+        self.thinks |= block.type == "thinking"
         if block.type.endswith("_tool_use"):
             self.of_server.add(index)
         elif block.type == "tool_use":
             whole = json.dumps(block.input, ensure_ascii=False, separators=(",", ":")) if block.input else None
             self.add_call(index, at_ns, block.id, block.name, whole)
+
+    def settle_usage(self) -> None:
+        """Find out if the thinking was sent: it can be redacted, or omitted."""
+        self.veiled |= self.thinks and not self.reasoning
 
     def _prompt_usage(self, usage: _MessagesUsage) -> None:
         """Set the prompt tokens. `input_tokens` of this API excludes those read from or written to a cache.

@@ -21,6 +21,7 @@ from inferload.client.answers.chat_events import (
     Delta,
     Event,
     Function,
+    OutputDetails,
     ToolCallDelta,
     Usage,
     decode,
@@ -152,7 +153,9 @@ class ChatAnswer(Answer):
                 text, delta.content = delta.content, None
                 if choice == WITHOUT_TEXT:
                     self.text.append(text)
+                    self.pieces.append(text)
                     self.event_ns.append(at_ns)
+                    self.lengths.append(len(text))
                     return
                 delta.content = text
         if self.request_id is None:
@@ -160,10 +163,11 @@ class ChatAnswer(Answer):
         usage = event.usage
         if event.choices:
             choice = event.choices[0]
-            carried = self._choice(choice, at_ns)
+            text = self._choice(choice, at_ns)
             usage = choice.usage if usage is None else usage
             finished = self.finish_reason is not None
-            self._count(None if usage is None else usage.completion_tokens, carried, finished, at_ns)
+            blank = not text and b'"role"' not in data and "" in (choice.text, choice.delta and choice.delta.content)
+            self._count(None if usage is None else usage.completion_tokens, text, finished, at_ns, blank)
             if choice.error is not None and is_error(choice.error):
                 self._fail(Failure.SERVER_ERROR, data)
         elif usage is None:
@@ -182,14 +186,16 @@ class ChatAnswer(Answer):
         frame = frame_of(data)
         return None if frame is None or (frame.visible and self.first_visible_ns is None) else frame
 
-    def add_texts(self, frame: EventFrame, texts: bytes, at_ns: bytes) -> None:
-        """Process consecutive events that match a frame: their joined JSON-escaped texts, and their times as int64."""
+    def add_texts(self, frame: EventFrame, texts: bytes, at_ns: bytes, lengths: bytes) -> None:
+        """See Answer.add_texts."""
         if not self.uncounted:
             self._drop_running_count()
         text = decode_text(b'"' + texts + b'"')
         (self.text if frame.visible else self.reasoning).append(text)
         if self.keeping and (self.kept is not None or frame.key not in ("content", "text")):
             self._keeper().text(frame.key, text)
+        self.pieces.append(text)
+        self.lengths.frombytes(lengths)
         number = len(self.event_ns)
         self.event_ns.frombytes(at_ns)
         self.last_event_ns = self.event_ns[-1]
@@ -198,60 +204,71 @@ class ChatAnswer(Answer):
 
     @property
     def tokens_by_event(self) -> array[int] | None:
-        """Number of tokens of each output event; None without a running count of the server."""
-        return None if self.uncounted or not self.event_tokens else self.event_tokens
+        """See Answer.tokens_by_event."""
+        return self.shared_tokens if self.uncounted or not self.event_tokens else self.event_tokens
 
-    def _choice(self, choice: Choice, at_ns: int) -> bool:
-        """Add the text of a choice; return True if it has output."""
+    def _choice(self, choice: Choice, at_ns: int) -> str:
+        """Add the text of a choice; return all of its output."""
         if choice.finish_reason:
             self.set_finish_reason(choice.finish_reason)
         delta = choice.delta
         if choice.message is not None and not self.event_ns and (delta is None or delta == Delta()):
             delta = choice.message
-        visible = (delta is not None and (delta.content or delta.refusal)) or choice.text
+        visible = (delta is not None and (delta.content or delta.refusal)) or choice.text or ""
         if visible:
             self.text.append(visible)
             if self.first_visible_ns is None:
                 self.first_visible_ns = at_ns
-        return (delta is not None and self._invisible(delta)) or bool(visible)
+        text = visible if delta is None else self._invisible(delta) + visible
+        if text:
+            self.pieces.append(text)
+        return text
 
-    def _invisible(self, delta: Delta) -> bool:
-        """Add reasoning and parts of tool calls of a delta; return True if it has any."""
-        reasoning = delta.reasoning or delta.reasoning_content or delta.thinking
+    def _invisible(self, delta: Delta) -> str:
+        """Add reasoning and parts of tool calls of a delta; return them."""
+        reasoning = delta.reasoning or delta.reasoning_content or delta.thinking or ""
         if not reasoning and delta.reasoning_details:
             from inferload.client.answers.lenient import text_of  # of few servers
 
             reasoning = "".join(text_of(delta.reasoning_details))
         if reasoning:
             self.reasoning.append(reasoning)
-        called = False
+        text = reasoning
         if delta.function_call is not None:
             delta.tool_calls = [ToolCallDelta(0, None, delta.function_call)]
         for position, call in enumerate(delta.tool_calls or ()):
             function = call.function or Function()
             if not (call.id or function.name or function.arguments):
                 continue
-            called = True
+            text += (function.name or "") + (function.arguments or "") or call.id or ""
             if self.tool_calls is None:
                 self.tool_calls = ToolCalls()
             key = f"at {position}" if call.index is None else call.index
             self.tool_calls.add(key, call.id, function.name, function.arguments)
-        return called or bool(reasoning)
+        return text
 
-    def _count(self, total: int | None, carried: bool, finished: bool, at_ns: int) -> None:
-        """Count an event with a choice as output by its content or by the running count. `total`: of its usage."""
+    def _count(self, total: int | None, text: str, finished: bool, at_ns: int, blank: bool) -> None:
+        """Count an event with a choice as output by its text or by the running count. `total`: of its usage.
+
+        `blank`: its text is empty. It may stand for a token, as on vLLM.
+        """
+        carried = bool(text)
         if total is not None:
             self.beside.add(total, finished)
         if not self.uncounted and self._refuted(total, carried, finished):
             self._drop_running_count()
-        if self.uncounted or total is None:
-            if carried:
-                self.event_ns.append(at_ns)
-        elif carried or total > self.running_tokens:
+        running = None if self.uncounted else total
+        if carried or (running is not None and running > self.running_tokens):
             self.event_ns.append(at_ns)
-            self.event_tokens.append(total - self.running_tokens)
-            self.carried.append(carried)
-            self.running_tokens = total
+            self.lengths.append(len(text))
+            if running is not None:
+                self.event_tokens.append(running - self.running_tokens)
+                self.carried.append(carried)
+                self.running_tokens = running
+        elif blank and finished:
+            self.last_blank_ns = at_ns
+        elif blank:
+            self.blank_ns.append(at_ns)
 
     def _refuted(self, total: int | None, carried: bool, finished: bool) -> bool:
         """Return True if the usage of an event shows that there is no running count."""
@@ -266,14 +283,15 @@ class ChatAnswer(Answer):
         """Count events by their content only."""
         self.uncounted = True
         self.event_ns = array("q", compress(self.event_ns, self.carried))
+        self.lengths = array("i", compress(self.lengths, self.carried))
 
     def _grows(self) -> bool:
         """Return True if the count grew with the first text and with most of the others."""
         grown = [tokens > 0 for tokens in compress(self.event_tokens, self.carried)]
         return not grown or (grown[0] and (len(grown) == 1 or 2 * sum(grown[1:]) > len(grown) - 1))
 
-    def settle(self) -> None:
-        """Set the number of output tokens, and drop a running count that was none. Call once, after the last event."""
+    def settle_usage(self) -> None:
+        """Set the number of output tokens, and drop a running count that was none."""
         if self.total_after < len(self.event_ns):  # a usage before the answer, of a bridge
             self.total = None
         matches = self._grows() and self.total in (None, self.running_tokens)
@@ -290,7 +308,6 @@ class ChatAnswer(Answer):
                 f"completion_tokens {self.beside.latest} beside the last of {len(self.event_ns)} events with output"
             )
             self.remark(Remark.PIECE_USAGE, example)
-        super().settle()
 
     def _usage(self, usage: Usage) -> None:
         if usage.prompt_tokens:
@@ -302,10 +319,12 @@ class ChatAnswer(Answer):
             cached = usage.cached_tokens if usage.prompt_cache_hit_tokens is None else usage.prompt_cache_hit_tokens
         if cached or self.cached_tokens is None:
             self._set_cached(cached)
-        spent = usage.completion_tokens_details
-        reasoning = (spent.reasoning_tokens if spent is not None else None) or 0
+        spent = usage.completion_tokens_details or OutputDetails()
+        reasoning = spent.reasoning_tokens or 0
         counted = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
         self.reasoning_beside = reasoning if usage.total_tokens == counted + reasoning else 0
+        self.reasoning_tokens = 0 if self.reasoning_beside else reasoning
+        self.unseen_tokens = (spent.rejected_prediction_tokens or 0) + (spent.audio_tokens or 0)
 
 
 @dataclass(slots=True)

@@ -39,6 +39,8 @@ class PromptDetails(msgspec.Struct):
 
 class OutputDetails(msgspec.Struct):
     reasoning_tokens: Tokens | None = None
+    rejected_prediction_tokens: Tokens | None = None
+    audio_tokens: Tokens | None = None
 
 
 class Usage(msgspec.Struct):

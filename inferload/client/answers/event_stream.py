@@ -339,8 +339,8 @@ class EventStream:
             answer.events(others, instants)
             others, instants = [], []
             if not answer.closed:
-                texts, at_ns, number = item
-                answer.add_texts(frames[number], texts, at_ns)
+                texts, at_ns, lengths, number = item
+                answer.add_texts(frames[number], texts, at_ns, lengths)
         answer.events(others, instants)
         if derives and len(others) >= limit and not answer.closed:
             self._derive_frame(others[-1])

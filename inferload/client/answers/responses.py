@@ -13,9 +13,10 @@ from inferload.client.answers.typed_events import TypedAnswer
 from inferload.turns.record import Failure
 
 _TEXT_DELTAS = {"response.output_text.delta", "response.refusal.delta"}
+_SUMMARY_DELTA = "response.reasoning_summary_text.delta"
 _REASONING_DELTAS = {
     "response.reasoning_text.delta",
-    "response.reasoning_summary_text.delta",
+    _SUMMARY_DELTA,
     "response.reasoning.delta",
 }
 _CALL_DELTAS = {"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"}
@@ -38,10 +39,15 @@ class _InputDetails(msgspec.Struct):
     cached_tokens: Tokens | None = None
 
 
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: Tokens | None = None
+
+
 class _ResponsesUsage(msgspec.Struct):
     input_tokens: Tokens | None = None
     output_tokens: OutputTokens | None = None
     input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
 
 
 class _Incomplete(msgspec.Struct):
@@ -101,6 +107,7 @@ class ResponsesAnswer(TypedAnswer):
         if kind in _TEXT_DELTAS:
             self.add_text(delta, at_ns)
         elif kind in _REASONING_DELTAS:
+            self.veiled |= kind == _SUMMARY_DELTA
             self.add_reasoning(delta, at_ns)
         elif kind in _CALL_DELTAS:
             self.add_call(event.place, at_ns, arguments=delta)
@@ -130,6 +137,7 @@ class ResponsesAnswer(TypedAnswer):
                 self.add_call(place, at_ns, item.call_id, item.name, whole)
         elif item.type == "reasoning":
             whole = text + thought or "".join(text_of(item.summary))
+            self.veiled |= not text + thought
             self.add_reasoning(whole, at_ns)
         else:
             whole = text or thought
@@ -156,5 +164,8 @@ class ResponsesAnswer(TypedAnswer):
         if usage is not None:
             self.input_tokens, self.output_tokens = usage.input_tokens or None, usage.output_tokens
             self.zero_usage = usage.output_tokens == 0
+            if usage.output_tokens_details is not None:
+                self.reasoning_tokens = usage.output_tokens_details.reasoning_tokens or 0
+                self.veiled &= bool(self.reasoning)  # else their number is known
             if usage.input_tokens_details is not None:
                 self._set_cached(usage.input_tokens_details.cached_tokens)

@@ -59,13 +59,13 @@ class TypedAnswer(Answer):
             self.text.append(text)
             if self.first_visible_ns is None:
                 self.first_visible_ns = at_ns
-            self.event_ns.append(at_ns)
+            self._output(text, at_ns)
 
     def add_reasoning(self, text: str | None, at_ns: int) -> None:
         """Add reasoning text, if any."""
         if text:
             self.reasoning.append(text)
-            self.event_ns.append(at_ns)
+            self._output(text, at_ns)
 
     def add_call(
         self,
@@ -80,4 +80,10 @@ class TypedAnswer(Answer):
             self.tool_calls = ToolCalls()
         self.tool_calls.add(key, call_id, name, arguments)
         if name or arguments:
-            self.event_ns.append(at_ns)
+            self._output((name or "") + (arguments or ""), at_ns)
+
+    def _output(self, text: str, at_ns: int) -> None:
+        """Add an event with output."""
+        self.event_ns.append(at_ns)
+        self.pieces.append(text)
+        self.lengths.append(len(text))

@@ -65,7 +65,7 @@ def _tpot(turns: TurnBatch, limit_ms: float, _start: str) -> tuple[Bools, Bools]
     values, row = TPOT.values(turns)
     exceeded[row] = values > limit_ms
     several = turns.events > 1
-    return exceeded & several, several & ~turns.cancelled & ~turns.numbers["output_tokens"].known
+    return exceeded & several, several & ~turns.cancelled & ~turns.streamed.known
 
 
 def _gaps(turns: TurnBatch, limit_ms: float, _start: str) -> tuple[Bools, Bools]:

@@ -14,6 +14,7 @@ from inferload.results.documents.figures_document import NO_SAMPLES, Distributio
 from inferload.results.documents.summary_document import OtherRequests, Results
 from inferload.results.documents.verdict_document import GateResult
 from inferload.results.statistics.intervals import Interval
+from inferload.results.summary_notes import notes_on_tokens
 from inferload.results.verdict import gate_decision
 from inferload.servers.replicas import left_out
 
@@ -78,8 +79,13 @@ def _value(gate: Gate, results: Results, quantile: Quantile | None) -> tuple[flo
         value = block.statistic(gate.statistic)
         if value is None and gate.q is not None and quantile is not None:
             value = quantile(gate.name, gate.q)
-        note = None if gate.q is None else _few_samples(gate.q, block.count)
-    return (value, note) if value is not None else (None, f"{gate.name} is not known{_why_unknown(gate.name, part)}")
+        few = [] if gate.q is None else filter(None, [_few_samples(gate.q, block.count)])
+        note = "; ".join([*few, *notes_on_tokens(gate.name, results.turns)]) or None
+    return (
+        (value, note)
+        if value is not None
+        else (None, f"{gate.name} is not known{_why_unknown(gate.name, part, results)}")
+    )
 
 
 def _part(gate: Gate, results: Results) -> Figures | None:
@@ -113,13 +119,15 @@ def _reported(name: str, turns: TurnCounts) -> int | None:
     return None
 
 
-def _why_unknown(name: str, part: Figures) -> str:
+def _why_unknown(name: str, part: Figures, results: Results) -> str:
     """Return why a class or a run has no value of a figure; "" if the turns do not tell."""
     if part.turns.ok == 0:
         return ": no turn succeeded"
     needs = _needs(name)
     if needs is not None and _reported(name, part.turns) == 0:
         return f": no turn reported its {needs.replace('_', ' ')} (usage)"
+    if reasons := notes_on_tokens(name, results.turns):
+        return ": " + "; ".join(reasons)
     return ": there is no SLO, or turns lack a figure that it limits" if needs == "slo" else ""
 
 

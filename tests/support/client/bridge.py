@@ -12,7 +12,7 @@ PIECES = 5
 PROMPT, TOTAL = 20, 8  # tokens
 
 
-def _piece(text: Any = "a", **more: Any) -> dict[str, Any]:
+def _piece(text: Any = " some text", **more: Any) -> dict[str, Any]:
     return {"id": "x", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}], **more}
 
 
@@ -30,7 +30,12 @@ ANSWERS: dict[str, list[Any]] = {
     "totals": [*[_piece(**_usage(TOTAL))] * PIECES, _finish("length", **_usage(TOTAL))],
     "running": [*[_piece(**_usage(at + 4)) for at in range(PIECES)], _finish("eos_token", **_usage(TOTAL))],
     "odd": [
-        *(_piece([{"type": "text", "text": "a"}], error=False), b"data: null", _piece(error={}), _piece("\ud83d")),
+        *(
+            _piece([{"type": "text", "text": " some text"}], error=False),
+            b"data: null",
+            _piece(error={}),
+            _piece("\ud83d"),
+        ),
         *(
             _piece(usage="none"),
             _piece(id=5),

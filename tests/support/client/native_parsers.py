@@ -95,5 +95,6 @@ def answered(
         *("".join(answer.text), list(answer.event_ns), None if tokens is None else list(tokens)),
         *(answer.first_event_ns, answer.last_event_ns, answer.first_visible_ns, answer.failure, answer.detail),
         *(answer.finish_reason, answer.request_id, answer.input_tokens, answer.output_tokens, answer.closed),
-        *(reply.chunks is not None and reply.chunks.done, answer.remarks),
+        *(reply.chunks is not None and reply.chunks.done, answer.remarks, answer.hidden_tokens),
+        *("".join(answer.pieces), list(answer.lengths), list(answer.blank_ns)),
     )

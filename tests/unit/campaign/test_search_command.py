@@ -34,6 +34,7 @@ from inferload.campaign.journal import Journal, RunEnded
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files.yaml_text import as_yaml
 from inferload.turns import turns_file
+from inferload.turns.remarks import MEANINGS, Remark
 
 HOST = ["--host", "http://127.0.0.1:9"]
 
@@ -291,7 +292,11 @@ def test_doubts_about_a_point_are_printed_with_it() -> None:
         {"phase": "warmup", "level": "suspect", "code": "cpu", "text": "a worker was busy"},
         {"phase": "measure", "level": "suspect", "code": "cpu", "text": "a worker was busy; use more workers"},
     ]
-    remarks = points.remarks_of(summaries.summary({"verdict": {"reasons": reasons}}))
+    counts = {"ok": 5, "remarks": {"hidden_tokens": {"turns": 3}}}
+    marked = summaries.summary({"verdict": {"reasons": reasons}, "turns": counts})
+    remarks = points.remarks_of(marked, slo.parse("p95(ttft_ms) < 800"))
+    of_tokens = f"3 of 5 turns {MEANINGS[Remark.HIDDEN_TOKENS]}"
+    assert points.remarks_of(marked, slo.parse("p95(tpot_ms) < 80")) == (*remarks, of_tokens)
     at_s = np.arange(0, 60, 0.05)
     window = Window(60.0, (Samples(at_s, np.full(len(at_s), 10.0)),), at_s, at_s + 0.1)
     settings = Settings(slo.parse(SLO), 20.0, 1000.0, 60.0, 5.0)

@@ -15,7 +15,7 @@ from inferload.figures import measures_page
 from inferload.figures.figure import PEERS
 from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.turn_figures import BY_KEY, HEADLINES, TURN_FIGURES
-from inferload.turns.record import LEAST_TOKENS_PER_EVENT, TurnRecord
+from inferload.turns.record import TurnRecord
 from inferload.turns.turn_columns import SCHEMA
 
 
@@ -128,12 +128,15 @@ def test_the_number_of_gaps_by_token(record: TurnRecord) -> None:
     assume(record.event_ns is not None)
     assert record.event_ns is not None
     shared = samples("itl_token_ms", record)
-    if record.event_tokens is not None:
+    if record.hidden_tokens is None:
+        assert shared == []
+    elif record.event_tokens is not None:
         carrying = [count for count in record.event_tokens if count]
         assert len(shared) == (sum(carrying[1:]) if len(record.event_ns) > 1 else 0)
-    elif record.output_tokens and record.output_tokens >= LEAST_TOKENS_PER_EVENT * len(record.event_ns):
-        first = record.output_tokens // len(record.event_ns)
-        assert len(shared) == (record.output_tokens - first if len(record.event_ns) > 1 else 0)
+    elif record.output_tokens:
+        streamed = record.output_tokens - record.hidden_tokens
+        first = streamed // len(record.event_ns)
+        assert len(shared) == (streamed - first if len(record.event_ns) > 1 else 0)
     else:
         assert shared == []
 

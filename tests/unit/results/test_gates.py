@@ -36,6 +36,7 @@ from inferload.results.verdict.gate_text import interval_and_note
 from inferload.run.process import run_spec
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema import tasks
+from inferload.turns.remarks import MEANINGS, Remark
 from inferload.turns.tally import Tally
 
 SUMMARY: dict[str, Any] = {
@@ -482,6 +483,21 @@ def test_a_queue_with_a_limit_below_its_percentile_rarely_passes(turns: int) -> 
         return np.cumsum(gaps) + times, times
 
     assert passed_of(f"p95(ttft_ms) < {0.99 * math.log(20) / (1 - load)}", turns, run) <= 0.05
+
+
+@pytest.mark.parametrize("known", [{"tpot_ms": {"count": 2, "mean": 12.0}}, {}])
+def test_a_gate_on_a_figure_by_token_names_turns_without_it(known: dict[str, Any]) -> None:
+    turns = {
+        "sent": 5,
+        "ok": 5,
+        "output_tokens_from": 5,
+        "remarks": {"held_text": {"turns": 3}, "odd_event": {"turns": 1}},
+    }
+    document = {"turns": turns, "latency": known}
+    reason = f"3 of 5 turns {MEANINGS[Remark.HELD_TEXT]}"
+    result = evaluate(parse("mean(tpot_ms) < 20"), document)
+    assert (result.passed, result.note) == ((True, reason) if known else (False, f"tpot_ms is not known: {reason}"))
+    assert evaluate(parse("mean(ttft_ms) < 20"), document).note == "ttft_ms is not known"
 
 
 def test_the_gate_reference_is_generated() -> None:

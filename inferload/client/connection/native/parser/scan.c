@@ -41,7 +41,8 @@ struct scan {
     const char *before, *after; /* all bytes before and after its text */
     size_t before_length, after_length;
     PyObject *items;
-    struct bytes texts, instants; /* of consecutive events that match the frame */
+    struct bytes texts, instants, lengths; /* of consecutive events that match the frame */
+    int32_t characters; /* of the latest of these texts */
     int one_line; /* no frame contains a line end */
     Py_ssize_t mismatches, most_mismatches;
     int first; /* no event with an id was seen: events are handed over whole, whatever their frames, one in each call */
@@ -85,9 +86,10 @@ static size_t escape(const unsigned char *p, size_t n) {
 }
 
 /* Return the number of bytes up to the quote that ends a JSON string, or to the end; -1 if they are invalid in one. Those of several
- * strings, joined, are valid too. */
-static Py_ssize_t string_body(const unsigned char *p, size_t n) {
+ * strings, joined, are valid too. `characters`: set to their number. */
+static Py_ssize_t string_body(const unsigned char *p, size_t n, int32_t *characters) {
     size_t at = 0;
+    int32_t count = 0;
     while (at < n && p[at] != '"') {
         size_t step = 1;
         if (p[at] < 0x20) return -1;
@@ -95,7 +97,9 @@ static Py_ssize_t string_body(const unsigned char *p, size_t n) {
         else if (p[at] >= 0x80) step = character(p + at, n - at);
         if (!step) return -1;
         at += step;
+        count++;
     }
+    *characters = count;
     return (Py_ssize_t)at;
 }
 
@@ -108,8 +112,9 @@ static int add_item(struct scan *s, PyObject *item) {
 
 static int end_run(struct scan *s) {
     if (!s->instants.used) return 0;
-    PyObject *run = Py_BuildValue("(y#y#n)", s->texts.at, (Py_ssize_t)s->texts.used, s->instants.at, (Py_ssize_t)s->instants.used, s->current);
-    s->texts.used = s->instants.used = 0;
+    PyObject *run = Py_BuildValue("(y#y#y#n)", s->texts.at, (Py_ssize_t)s->texts.used, s->instants.at, (Py_ssize_t)s->instants.used,
+                                  s->lengths.at, (Py_ssize_t)s->lengths.used, s->current);
+    s->texts.used = s->instants.used = s->lengths.used = 0;
     return add_item(s, run);
 }
 
@@ -147,11 +152,11 @@ static size_t pattern_at(const struct pattern *pattern, const char *data, size_t
 }
 
 /* Return 1 if the event has the bytes of the latest one around its text. */
-static int fits_latest(const struct scan *s, const char *data, size_t n) {
+static int fits_latest(struct scan *s, const char *data, size_t n) {
     size_t around = s->before_length + s->after_length;
     return s->before_length && n > around && !memcmp(data, s->before, s->before_length) &&
            !memcmp(data + n - s->after_length, s->after, s->after_length) &&
-           string_body((const unsigned char *)data + s->before_length, n - around) == (Py_ssize_t)(n - around);
+           string_body((const unsigned char *)data + s->before_length, n - around, &s->characters) == (Py_ssize_t)(n - around);
 }
 
 /* Return 1 if the event has a frame, which then is the current one; -1 with a Python error. */
@@ -160,7 +165,7 @@ static int fits(struct scan *s, const char *data, size_t n) {
     if (fits_latest(s, data, n)) return 1;
     for (Py_ssize_t i = 0; i < s->frame_count; i++) {
         size_t before = pattern_at(&s->frames[i].before, data, n);
-        Py_ssize_t text = before ? string_body((const unsigned char *)data + before, n - before) : 0;
+        Py_ssize_t text = before ? string_body((const unsigned char *)data + before, n - before, &s->characters) : 0;
         if (text <= 0) continue;
         size_t end = before + (size_t)text, after = pattern_at(&s->frames[i].after, data + end, n - end);
         if (!after || end + after != n) continue;
@@ -174,7 +179,7 @@ static int fits(struct scan *s, const char *data, size_t n) {
 static int take_fitting(struct scan *s, const char *data, size_t n, int64_t at_ns) {
     s->mismatches = 0;
     return append(&s->texts, data + s->before_length, n - s->before_length - s->after_length) ||
-           append(&s->instants, &at_ns, sizeof at_ns);
+           append(&s->instants, &at_ns, sizeof at_ns) || append(&s->lengths, &s->characters, sizeof s->characters);
 }
 
 /* Return 1 if an event begins with its id, as nearly all do: Python knows it once the event is handed over. */
@@ -345,6 +350,7 @@ PyObject *scan(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     Py_XDECREF(s.items);
     PyMem_Free(s.texts.at);
     PyMem_Free(s.instants.at);
+    PyMem_Free(s.lengths.at);
 out:
     while (held) PyBuffer_Release(&views[--held]);
     return result;

@@ -1,0 +1,184 @@
+"""What the texts of an answer tell: hidden tokens, a repeated answer, thoughts in the content. No I/O."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Protocol
+
+import numpy as np
+
+from inferload.client.answers.streamed_tokens import TOLERANCE, Streamed, streamed_tokens
+from inferload.turns.remarks import Remark
+
+_EVENTS_BEFORE, _CHARACTERS = 3, 32  # of a text that is not repeated by chance: events before it, or its length
+_SHOWN = 80  # characters of an example
+_PARSED = 2  # tokens around the reasoning that a parser takes away
+_PARTS = 8  # tokens of an event that are parts of characters, or a draft of them
+# Texts that begin and end the thoughts of models.
+_TAGS = (
+    *(("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>")),
+    *(("<reasoning>", "</reasoning>"), ("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷")),
+    *(
+        ("<seed:think>", "</seed:think>"),
+        ("<|START_THINKING|>", "<|END_THINKING|>"),
+        ("<|channel>thought", "<channel|>"),
+    ),
+    ("<|channel|>analysis", "<|channel|>final<|message|>"),
+)
+_START = 64  # characters, with blanks in front, in which a text begins with a tag
+
+
+class Answer(Protocol):
+    """The answer as seen here; `Answer.__init__` has the meaning of each."""
+
+    event_ns: array[int]
+    lengths: array[int]
+    pieces: list[str]
+    blank_ns: array[int]
+    last_blank_ns: int | None
+    text: list[str]
+    reasoning: list[str]
+    first_visible_ns: int | None
+    finish_reason: str | None
+    output_tokens: int | None
+    reasoning_tokens: int
+    unseen_tokens: int
+    veiled: bool
+    hidden_tokens: int | None
+    shared_tokens: array[int] | None
+    remarks: dict[Remark, str]
+
+    @property
+    def tokens_by_event(self) -> array[int] | None: ...
+    def remark(self, remark: Remark, example: str) -> None: ...
+
+
+def look(answer: Answer) -> None:
+    """Complete an answer by its texts."""
+    _drop_repeat(answer)
+    if not answer.reasoning:
+        _look_for_thoughts(answer)
+    if answer.output_tokens:
+        _count_streamed(answer, answer.output_tokens)
+
+
+def _drop_repeat(answer: Answer) -> None:
+    """Drop a last event that repeats all text, as the end of some bridges does. One token may do so by chance."""
+    last = next((at for at in reversed(range(len(answer.lengths))) if answer.lengths[at]), 0)
+    size = answer.lengths[last] if answer.lengths else 0
+    text, reasoning = "".join(answer.text), "".join(answer.reasoning)
+    if (last < _EVENTS_BEFORE and size < _CHARACTERS) or 2 * size < len(text):
+        return
+    halves = [len(part) // 2 if _is_doubled(part) else 0 for part in (text, reasoning)]
+    if last and size in (halves[0], sum(halves)):
+        answer.remark(Remark.REPEATED_TEXT, text[:_SHOWN])
+        if halves[0]:
+            answer.text = [text[halves[0] :]]
+        if size == sum(halves) and halves[1]:
+            answer.reasoning = [reasoning[halves[1] :]]
+        answer.pieces = ["".join(answer.pieces)[:-size]]
+        running = not getattr(answer, "uncounted", True)
+        for values in ("event_ns", "lengths", *(("event_tokens", "carried") if running else ())):
+            del getattr(answer, values)[last : last + 1]
+
+
+def _look_for_thoughts(answer: Answer) -> None:
+    """Set the first visible output of an answer with thoughts in its content to the one behind them."""
+    end = _end_of_thoughts("".join(answer.text))
+    if end is not None:
+        answer.remark(Remark.INLINE_THOUGHTS, "".join(answer.text)[:_SHOWN])
+        at = int(np.searchsorted(np.cumsum(answer.lengths), end, side="right"))
+        answer.first_visible_ns = answer.event_ns[at] if at < len(answer.event_ns) else None
+
+
+def _count_streamed(answer: Answer, tokens: int) -> None:
+    """Set the number of hidden tokens, and those of each event: as the texts and the server itself tell."""
+    visible = _visible(answer, tokens)
+    events, by_event = len(answer.event_ns), answer.tokens_by_event
+    if by_event is not None:
+        found = _of_running_count(answer, tokens, by_event)
+    elif visible == events:
+        found = Streamed(visible)
+    elif (blank := _with_blanks(answer, visible)) is not None:
+        found = Streamed(blank)
+    elif visible < events:
+        found = Streamed(None, remark=Remark.LOW_USAGE)
+    elif answer.veiled:
+        found = Streamed(None, remark=Remark.HIDDEN_TOKENS)
+    elif answer.reasoning and answer.text and visible - events <= _PARSED:
+        found = Streamed(visible)
+    else:
+        found = streamed_tokens("".join(answer.pieces), answer.lengths, visible)
+        held = sum(at_ns < answer.event_ns[0] for at_ns in answer.blank_ns) if events else 0
+        is_part = found.by_event is not None and visible < tokens  # token rates need shares of all tokens
+        if is_part or (found.remark is None and held > TOLERANCE * events):
+            found = Streamed(None, remark=Remark.HELD_TEXT)
+    answer.hidden_tokens = None if found.tokens is None else tokens - found.tokens
+    answer.shared_tokens = found.by_event
+    if found.remark is not None:
+        answer.remark(found.remark, f"{tokens} output tokens, {events} events with output")
+
+
+def _visible(answer: Answer, tokens: int) -> int:
+    """Return the output tokens without those that the server names as hidden."""
+    hidden, inline = answer.unseen_tokens, Remark.INLINE_THOUGHTS in answer.remarks
+    if not (answer.reasoning or inline):
+        hidden += answer.reasoning_tokens
+        answer.veiled &= not answer.reasoning_tokens
+    elif sum(map(len, answer.reasoning)) < answer.reasoning_tokens and not inline:
+        answer.veiled = True  # the reasoning is a summary
+    if not 0 < hidden <= tokens - len(answer.event_ns):
+        return tokens
+    answer.remark(Remark.HIDDEN_TOKENS, f"{tokens} output tokens, {hidden} of them hidden by the server's own count")
+    return tokens - hidden
+
+
+def _of_running_count(answer: Answer, tokens: int, by_event: array[int]) -> Streamed:
+    """Return the streamed tokens of a server that counted them by event: no text has more tokens than characters."""
+    with_text = len(answer.lengths) - answer.lengths.count(0)
+    if tokens < (1 - TOLERANCE) * with_text:
+        return Streamed(None, remark=Remark.LOW_USAGE)
+    later = np.array(by_event[1:]) - np.array(answer.lengths[1:]) - _PARTS
+    if later.clip(min=0).sum() > TOLERANCE * sum(by_event[1:]):
+        return Streamed(None, remark=Remark.HIDDEN_TOKENS)
+    return Streamed(tokens)
+
+
+def _with_blanks(answer: Answer, tokens: int) -> int | None:
+    """Return the streamed tokens if each event, with the empty ones, has one; these then are output. None if not.
+
+    The end of the answer is a token without a text.
+    """
+    left = tokens - len(answer.event_ns) - len(answer.blank_ns)
+    ends_itself = answer.finish_reason in ("stop", "tool_calls")
+    if left not in (0, 1) or (left and not ends_itself and answer.last_blank_ns is None):
+        return None
+    if left and not ends_itself and answer.last_blank_ns is not None:
+        answer.blank_ns.append(answer.last_blank_ns)
+    if answer.blank_ns:
+        at_ns = np.concatenate([answer.event_ns, answer.blank_ns])
+        order = np.argsort(at_ns, kind="stable")
+        lengths = np.concatenate([answer.lengths, np.zeros(len(answer.blank_ns), dtype=np.int32)])
+        answer.event_ns = array("q", at_ns[order].astype(np.int64).tobytes())
+        answer.lengths = array("i", lengths[order].astype(np.int32).tobytes())
+    return len(answer.event_ns)
+
+
+def _end_of_thoughts(text: str) -> int | None:
+    """Return the position of the first visible character behind the thoughts; None without them.
+
+    That is the length of the text if they never end, or nothing visible follows. If a template has opened them, only their end is
+    streamed.
+    """
+    start = text[:_START].lstrip()
+    for begin, end in _TAGS:
+        at = text.find(end)
+        if start.startswith(begin) or (at >= 0 and begin not in text[:at]):
+            rest = "" if at < 0 else text[at + len(end) :].lstrip()
+            return len(text) - len(rest)
+    return None
+
+
+def _is_doubled(text: str) -> bool:
+    half = len(text) // 2
+    return len(text) == 2 * half and text.startswith(text[half:])

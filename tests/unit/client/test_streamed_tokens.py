@@ -1,0 +1,193 @@
+"""Tokens that were not streamed one by one: hidden, held, withheld, repeated, in one event; and thoughts in the content."""
+
+import json
+import re
+from itertools import accumulate, pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from paths import ROOT
+
+from inferload.client.answers.answer import Answer
+from inferload.client.endpoints.dialect import DIALECTS
+from inferload.scenario.schema.endpoints import EndpointName
+from inferload.turns.record import Failure
+from inferload.turns.remarks import Remark
+
+STEP_NS = 1_000  # of a token
+# Tokens of an imagined tokenizer: pieces of words of up to six letters, digits, punctuation, two CJK characters.
+_TOKEN = re.compile(r" ?[A-Za-z_]{1,6}|\d| ?[^\sA-Za-z_\d\u3400-\u9fff]+|[\u3400-\u9fff]{1,2}|\s+?(?= ?\S)|\s+")
+TEXTS = {
+    name: _TOKEN.findall((ROOT / name).read_text(encoding="utf-8"))
+    for name in ("README.md", "README.zh.md", "setup.py")
+}
+
+
+def event(endpoint: EndpointName, text: str) -> dict[str, Any]:
+    return {
+        "chat": {"choices": [{"delta": {"content": text}}]},
+        "completions": {"choices": [{"text": text}]},
+        "responses": {"type": "response.output_text.delta", "delta": text},
+        "messages": {"type": "content_block_delta", "delta": {"type": "text_delta", "text": text}},
+    }[endpoint]
+
+
+def end(endpoint: EndpointName, tokens: int, reason: str = "length", hidden: int = 0) -> list[dict[str, Any]]:
+    if endpoint in ("chat", "completions"):
+        usage = {"completion_tokens": tokens, "completion_tokens_details": {"reasoning_tokens": hidden}}
+        return [{"choices": [{"delta": {}, "finish_reason": reason}]}, {"choices": [], "usage": usage}]
+    details = {"reasoning_tokens": hidden, "thinking_tokens": hidden}
+    counts = {"output_tokens": tokens, "output_tokens_details": details}
+    if endpoint == "messages":
+        return [{"type": "message_delta", "delta": {"stop_reason": reason}, "usage": counts}, {"type": "message_stop"}]
+    kind = "completed" if reason == "stop" else "incomplete"
+    return [{"type": f"response.{kind}", "response": {"usage": counts}}]
+
+
+def read(endpoint: EndpointName, events: list[tuple[dict[str, Any], int]], last: list[dict[str, Any]]) -> Answer:
+    """Return the answer to events with their times in tokens."""
+    answer = DIALECTS[endpoint].answer()
+    for document, at in [*events, *((each, 10**6) for each in last)]:
+        answer.event(json.dumps(document).encode(), at * STEP_NS)
+    answer.settle()
+    answer.conclude(reply_complete=True)
+    return answer
+
+
+def streamed(tokens: list[str], sizes: list[int], hidden: int = 0) -> Answer:
+    """Return a chat answer of events with these numbers of tokens, sent with the last of them, and uncounted hidden ones."""
+    upto = list(accumulate(sizes, initial=0))
+    events = [(event("chat", "".join(tokens[first:stop])), stop) for first, stop in pairwise(upto)]
+    return read("chat", events, end("chat", len(tokens) + hidden))
+
+
+def tpot_error(answer: Answer) -> float:
+    """Return by how much TPOT differs from the time of a token; 0 if it is unknown."""
+    if answer.hidden_tokens is None or answer.output_tokens is None or len(answer.event_ns) < 2:
+        return 0
+    tokens, shares = answer.output_tokens - answer.hidden_tokens, answer.tokens_by_event
+    after = tokens - (shares[0] if shares else tokens / len(answer.event_ns))
+    return abs((answer.event_ns[-1] - answer.event_ns[0]) / after / STEP_NS - 1)
+
+
+def drafts(random: Random, total: int) -> list[int]:
+    """Return numbers of accepted tokens: uniform, or each accepted with one probability."""
+    most, accepted, sizes = random.randint(2, 8), random.uniform(0.3, 0.95), []
+    is_uniform = random.random() < 0.5
+    while left := total - sum(sizes):
+        size = random.randint(1, most) if is_uniform else 1
+        while not is_uniform and size < most and random.random() < accepted:
+            size += 1
+        sizes.append(min(size, left))
+    return sizes
+
+
+def held(random: Random, total: int) -> list[int]:
+    size = random.randint(total // 4, total // 2)
+    before = random.randint(0, total - size)
+    return [*[1] * before, size, *[1] * (total - size - before)]
+
+
+def samples(seed: int) -> list[tuple[Random, list[str]]]:
+    """Return texts of 5 to 2,000 tokens."""
+    random, texts = Random(seed), list(TEXTS.values())
+    chosen = []
+    for number in range(120):
+        tokens, total = texts[number % len(texts)], random.randint(5, 2_000)
+        first = random.randrange(max(1, len(tokens) - total))
+        chosen.append((random, tokens[first : first + total]))
+    return chosen
+
+
+def test_even_streams_are_not_marked_and_keep_their_figures() -> None:
+    """One token in each event, and drafts of 2 to 8."""
+    for _, tokens in samples(1):
+        answer = streamed(tokens, [1] * len(tokens))
+        assert (answer.remarks, answer.hidden_tokens, answer.tokens_by_event) == ({}, 0, None)
+    of_drafts = [streamed(tokens, drafts(random, len(tokens))) for random, tokens in samples(2)]
+    unmarked = [answer for answer in of_drafts if not answer.remarks]
+    assert len(unmarked) >= 0.99 * len(of_drafts)
+    assert all((answer.hidden_tokens, answer.tokens_by_event) == (0, None) for answer in unmarked)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 1, 10])
+def test_hidden_tokens_are_found_by_the_texts(share: float) -> None:
+    answers = [streamed(tokens, [1] * len(tokens), round(share * len(tokens))) for _, tokens in samples(3)]
+    wrong = [answer for answer in answers if tpot_error(answer) > 0.05]
+    assert sum(not answer.remarks for answer in wrong) <= 0.03 * len(answers)
+    assert sum(Remark.HIDDEN_TOKENS in answer.remarks for answer in answers) >= 0.97 * len(answers)
+    assert len(wrong) <= 0.03 * len(answers), "the visible ones are counted"
+
+
+def test_held_text_counts_by_its_length() -> None:
+    answers = [streamed(tokens, held(random, len(tokens))) for random, tokens in samples(4)]
+    assert sum(tpot_error(answer) > 0.05 and not answer.remarks for answer in answers) <= 0.02 * len(answers)
+    marked = [answer for answer in answers if Remark.HELD_TEXT in answer.remarks]
+    assert len(marked) >= 0.95 * len(answers)
+    assert sum(tpot_error(answer) > 0.05 for answer in marked) <= 0.2 * len(marked)
+    assert all(sum(answer.tokens_by_event or ()) == answer.output_tokens for answer in marked)
+
+
+words = st.lists(st.sampled_from([" one", " two", "ish", ",", " 三", "四"]), min_size=4, max_size=30)
+endpoints = pytest.mark.parametrize("endpoint", DIALECTS)
+
+
+@endpoints
+@given(words, st.booleans())
+def test_an_answer_repeated_in_the_last_event_is_left_out(
+    endpoint: EndpointName, tokens: list[str], ends: bool
+) -> None:
+    events = [(event(endpoint, text), at) for at, text in enumerate([*tokens, "".join(tokens)])]
+    answer = read(endpoint, events, end(endpoint, len(tokens) + ends, "stop" if ends else "length"))
+    assert ("".join(answer.text), len(answer.event_ns), answer.hidden_tokens) == (
+        "".join(tokens),
+        len(tokens),
+        int(ends),
+    )
+    assert list(answer.remarks) == [Remark.REPEATED_TEXT]
+
+
+@endpoints
+@given(words, st.integers(1, 10_000))
+def test_hidden_tokens_that_the_usage_names(endpoint: EndpointName, tokens: list[str], hidden: int) -> None:
+    events = [(event(endpoint, text), at) for at, text in enumerate(tokens)]
+    answer = read(endpoint, events, end(endpoint, len(tokens) + hidden, hidden=hidden))
+    assert (answer.output_tokens, answer.hidden_tokens) == (len(tokens) + hidden, hidden)
+    assert list(answer.remarks) == [Remark.HIDDEN_TOKENS]
+
+
+@given(
+    st.lists(st.sampled_from(["", "", " word", "ish"]), min_size=1, max_size=30), st.sampled_from(["stop", "length"])
+)
+@example(["", ""], "stop")
+def test_events_without_text_are_tokens_if_the_count_says_so(texts: list[str], reason: str) -> None:
+    """Of vLLM: the text is held because of a stop string, or half of a character. The last event has the finish reason."""
+    role = {"choices": [{"delta": {"role": "assistant", "content": ""}}]}
+    finish = {"choices": [{"delta": {"content": ""}, "finish_reason": reason}]}
+    events = [(role, 0), *((event("chat", text), at) for at, text in enumerate(texts)), (finish, len(texts))]
+    answer = read("chat", events, end("chat", len(texts) + 1, reason)[1:])
+    count = len(texts) + (reason == "length" or (not any(texts) and 0))
+    assert [at // STEP_NS for at in answer.event_ns] == list(range(count))
+    assert (answer.failure, answer.hidden_tokens, answer.remarks) == (None, len(texts) + 1 - count, {})
+
+
+def test_tokens_without_any_text_are_no_failure_if_they_are_counted() -> None:
+    assert read("messages", [], end("messages", 3)).failure is None
+    assert read("messages", [], end("messages", 0)).failure is Failure.EMPTY
+
+
+@given(
+    st.sampled_from([("<think>", "</think>"), ("", "</think>"), ("[THINK]", "[/THINK]"), ("◁think▷", "")]), st.data()
+)
+def test_thoughts_in_the_content_are_not_visible(tags: tuple[str, str], data: st.DataObject) -> None:
+    text = f"{tags[0]}\nSo it is.{tags[1]}\n\nYes, it is."
+    cuts = data.draw(st.lists(st.integers(1, len(text) - 1), unique=True, max_size=20).map(sorted))
+    events = [(event("chat", text[a:b]), a) for a, b in pairwise([0, *cuts, len(text)])]
+    answer = read("chat", events, end("chat", len(events)))
+    visible = text.index("Yes") if tags[1] else len(text)
+    expected = [a * STEP_NS for a, b in pairwise([0, *cuts, len(text)]) if a <= visible < b]
+    assert ("".join(answer.text), answer.first_visible_ns) == (text, expected[0] if expected else None)
+    assert Remark.INLINE_THOUGHTS in answer.remarks
