@@ -6,6 +6,7 @@ It is collected from the events, beside what is measured, and only for turns who
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ class Kept:
     def __init__(self) -> None:
         self.size = 0  # of the events since the answer was measured, and of the answer then
         self.too_large = False
+        self.kept: list[Any] = []  # unfinished values
 
     def event(self, data: bytes) -> None:
         """Add an event."""
@@ -50,7 +52,7 @@ class Kept:
                     self.add(document)
             self.size += len(data)
             if self.size > MOST_BYTES:
-                self.size = len(msgspec.json.encode(whole(self.state())))
+                self.size = len(msgspec.json.encode(whole(self.kept)))
         except RecursionError:
             self.size = MOST_BYTES + 1
         self.too_large = self.size > MOST_BYTES
@@ -58,9 +60,6 @@ class Kept:
     def add(self, document: dict[str, Any]) -> None:
         """Add the document of an event."""
         raise NotImplementedError
-
-    def text(self, key: str, text: str) -> None:
-        """Add a text of the field `key` of a message."""
 
     def json(self, calls: tuple[ToolCall, ...]) -> bytes | None:
         """Return the answer as JSON; b"" if it has only text and `calls`, its calls with their ids; None if it is too large."""
@@ -73,10 +72,6 @@ class Kept:
             return None
         return encoded if len(encoded) <= MOST_BYTES else None
 
-    def state(self) -> Any:
-        """Return all that is kept, unfinished."""
-        raise NotImplementedError
-
     def parts(self, calls: tuple[ToolCall, ...]) -> Any:
         """Return the answer as a JSON value."""
         raise NotImplementedError
@@ -88,6 +83,7 @@ class ChatKept(Kept):
     def __init__(self) -> None:
         super().__init__()
         self._fields: dict[str, Any] = {}
+        self.kept.append(self._fields)
         self._calls = ToolCalls()
 
     def add(self, document: dict[str, Any]) -> None:
@@ -138,11 +134,9 @@ class ChatKept(Kept):
             others["function"] = of_function
         if any(texts) or others.keys() - {"type"}:
             parts = self._calls.add(index if isinstance(index, int) else f"at {position}", *texts)
+            if not parts.others:
+                self.kept.append(parts.others)
             grow(parts.others, others)
-
-    def state(self) -> Any:
-        """Return all that is kept, unfinished."""
-        return [self._fields, self._calls.others()]
 
     def parts(self, calls: tuple[ToolCall, ...]) -> dict[str, Any] | None:
         """Return the fields; None for a text with plain calls."""
@@ -166,9 +160,7 @@ class MessagesKept(Kept):
 
     def __init__(self) -> None:
         super().__init__()
-        self._blocks: list[dict[str, Any]] = []
         self._latest: dict[int, dict[str, Any]] = {}  # by index
-        self._inputs: dict[int, list[str]] = {}  # by the id of the block
 
     def add(self, document: dict[str, Any]) -> None:
         """Add the start of a block, or one of its deltas: all their texts are appended."""
@@ -181,8 +173,6 @@ class MessagesKept(Kept):
             if block is None:
                 block = self._block(index, {"type": name.removesuffix("_delta")})
             more = {key: value for key, value in delta.items() if key != "type" and value is not None}
-            if "partial_json" in more:
-                self._inputs.setdefault(id(block), []).append(str(more.pop("partial_json")))
             if name == "citations_delta":
                 more = {"citations": [more.get("citation")]}
             grow(block, more, append=frozenset({"signature"}))
@@ -190,34 +180,30 @@ class MessagesKept(Kept):
     def _block(self, index: int, started: dict[str, Any]) -> dict[str, Any]:
         block: dict[str, Any] = {}
         grow(block, started)
-        self._blocks.append(block)
+        self.kept.append(block)
         self._latest[index] = block
         return block
-
-    def state(self) -> Any:
-        """Return all that is kept, unfinished."""
-        return [self._blocks, list(self._inputs.values())]
 
     def parts(self, calls: tuple[ToolCall, ...]) -> list[dict[str, Any]] | None:
         """Return the blocks; None for a text alone. A block that the server would refuse is left out."""
         blocks, left = [], list(calls)
-        for each in self._blocks:
+        for each in self.kept:
             block = whole(each)
-            kind, pieces = block.get("type"), self._inputs.get(id(each))
+            kind, arguments = block.get("type"), block.pop("partial_json", None)
             if kind == "tool_use":
                 if not left:
                     return None
                 call = left.pop(0)
                 block |= {"id": block.get("id") or call.call_id, "name": call.name, "input": object_of(call.arguments)}
-            elif pieces:
-                block["input"] = object_of("".join(pieces))
+            elif isinstance(arguments, str) and arguments:
+                block["input"] = object_of(arguments)
             # An API with signatures has one from the start; without it, the thinking was cut.
             if kind == "thinking" and "signature" not in block and (not block.get("thinking") or "signature" in each):
                 continue
             if kind != "text" or str(block.get("text", "")).strip():
                 blocks.append(block)
-        plain = len(self._blocks) < 2 and all(block.keys() == {"type", "text"} for block in blocks)
-        return None if plain and len(blocks) == len(self._blocks) else blocks
+        plain = len(self.kept) < 2 and all(block.keys() == {"type", "text"} for block in blocks)
+        return None if plain and len(blocks) == len(self.kept) else blocks
 
 
 class ResponsesKept(Kept):
@@ -225,7 +211,6 @@ class ResponsesKept(Kept):
 
     def __init__(self) -> None:
         super().__init__()
-        self._items: dict[int, Any] = {}
         self._response: dict[str, Any] = {}
 
     def event(self, data: bytes) -> None:
@@ -242,18 +227,16 @@ class ResponsesKept(Kept):
         """Add a whole item, or the whole response."""
         response = document.get("response")
         if document.get("type") == "response.output_item.done":
-            self._items[_index(document.get("output_index"), len(self._items))] = document.get("item")
+            self.kept.append([_index(document.get("output_index"), len(self.kept)), document.get("item")])
         elif isinstance(response, dict):
             self._response = response
-
-    def state(self) -> Any:
-        """Return all that is kept, unfinished."""
-        return list(self._items.values())
 
     def parts(self, calls: tuple[ToolCall, ...]) -> list[dict[str, Any]] | None:
         """Return the items. Left out are those that were cut, and thoughts that a server that does not store them cannot find."""
         output = self._response.get("output")
-        found = [self._items[index] for index in sorted(self._items)] or (output if isinstance(output, list) else [])
+        found = [item for _index, item in sorted(self.kept, key=itemgetter(0))] or (
+            output if isinstance(output, list) else []
+        )
         if not found or not all(isinstance(each, dict) for each in found):
             return None
         items, left = [], list(calls)
