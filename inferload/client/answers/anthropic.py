@@ -83,7 +83,7 @@ class MessagesAnswer(TypedAnswer):
             self.add_text(delta.text, at_ns)
             self.add_reasoning(delta.thinking, at_ns)
             if delta.partial_json and event.index in self.of_server:
-                self.event_ns.append(at_ns)
+                self._output(delta.partial_json, at_ns)
             elif delta.partial_json:
                 self.add_call(event.index, at_ns, arguments=delta.partial_json)
         elif kind == "content_block_start" and event.content_block is not None:
