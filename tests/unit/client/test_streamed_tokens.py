@@ -191,3 +191,19 @@ def test_thoughts_in_the_content_are_not_visible(tags: tuple[str, str], data: st
     expected = [a * STEP_NS for a, b in pairwise([0, *cuts, len(text)]) if a <= visible < b]
     assert ("".join(answer.text), answer.first_visible_ns) == (text, expected[0] if expected else None)
     assert Remark.INLINE_THOUGHTS in answer.remarks
+
+
+@given(st.lists(st.integers(1, 3), min_size=20, max_size=40))
+def test_short_answers_are_judged_by_those_before_them(hidden: list[int]) -> None:
+    """Three tokens more than events can be drafts, unless no answer of the server has drafts."""
+    tokens = ["So", "it", "is", "they", "say", "but", "who", "knows"]
+    begins, marked = [0, 0], []
+    for count in hidden:
+        answer = DIALECTS["chat"].answer()
+        for at, word in enumerate(tokens):
+            answer.event(json.dumps(event("chat", f" {word}")).encode(), at)
+        for last in end("chat", len(tokens) + count):
+            answer.event(json.dumps(last).encode(), 99)
+        answer.settle(begins)
+        marked.append((Remark.HIDDEN_TOKENS in answer.remarks, answer.hidden_tokens))
+    assert marked[15:] == [(True, count) for count in hidden[15:]]
