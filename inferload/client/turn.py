@@ -390,7 +390,7 @@ class Turn:
         if reply.error is not None and not answer.closed:
             parser.fail(*_failure_of(reply.error))
         self._parse(parser.end, reply)
-        answer.settle(self._client.frames.begins)
+        self._parse(answer.settle, self._client.frames.begins)
         if parser.failure is None:
             if not self._cancelled:
                 answer.conclude(reply.complete, self._client.finish_reasons)

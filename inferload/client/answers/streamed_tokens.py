@@ -96,7 +96,7 @@ def streamed_tokens(text: str, lengths: array[int], tokens: int, begins: list[in
     sizes = 1 + (tokens - events) * look.inside / total
     by_length = tokens * of_events / of_events.sum()
     if np.minimum(sizes, by_length).max() > _LONGEST or _is_uneven(look.inside, sizes, tokens):
-        shares = np.diff(np.rint(np.cumsum(sizes)), prepend=0).astype(np.int32)
+        shares = np.diff(np.floor(np.cumsum(sizes) + 0.5), prepend=0).astype(np.int32)
         return Streamed(tokens, array("i", shares.tobytes()), Remark.HELD_TEXT)
     return Streamed(tokens)
 

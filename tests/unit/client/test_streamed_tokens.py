@@ -207,3 +207,21 @@ def test_short_answers_are_judged_by_those_before_them(hidden: list[int]) -> Non
         answer.settle(begins)
         marked.append((Remark.HIDDEN_TOKENS in answer.remarks, answer.hidden_tokens))
     assert marked[15:] == [(True, count) for count in hidden[15:]]
+
+
+@endpoints
+@given(
+    st.lists(st.text(max_size=30), max_size=12),
+    st.integers(0, 300),
+    st.integers(0, 300),
+    st.sampled_from(["stop", "length"]),
+)
+def test_any_texts_with_any_count(
+    endpoint: EndpointName, texts: list[str], count: int, hidden: int, reason: str
+) -> None:
+    events = [(event(endpoint, text), at) for at, text in enumerate(texts)]
+    answer = read(endpoint, events, end(endpoint, count, reason, hidden))
+    assert answer.hidden_tokens is None or 0 <= answer.hidden_tokens <= count
+    shares = answer.tokens_by_event
+    assert shares is None or (min(shares) > 0 and len(shares) == len(answer.event_ns) and sum(shares) == count)
+    assert (answer.failure is Failure.EMPTY) == (not any(texts) and not count)
