@@ -397,7 +397,7 @@ class Turn:
             parser.fail(*_failure_of(reply.error))
         self._parse(parser.end, reply)
         answer.asked(self.request.body)
-        answer.settle()
+        self._parse(answer.settle, self._client.frames.begins)
         if parser.failure is None:
             if not self._cancelled:
                 answer.conclude(reply.complete, self._client.finish_reasons)

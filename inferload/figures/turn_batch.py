@@ -123,8 +123,7 @@ class TurnBatch(Struct, frozen=True, dict=True):
     def streamed(self) -> Column:
         """Output tokens that were streamed."""
         output, hidden = self.numbers["output_tokens"], self.numbers["hidden_tokens"]
-        known = output.known & hidden.known
-        return Column(np.where(known, output.values - hidden.values, 0), known)
+        return Column((output.values - hidden.values) * hidden.known, output.known & hidden.known)
 
     @cached_property
     def begun_ns(self) -> Ints:

@@ -61,10 +61,11 @@ def names_notes(by_class: Mapping[str, Figures], by_name: Sequence[RequestName])
 
 def notes_on_tokens(name: str, turns: Turns) -> list[str]:
     """Return the notes on a figure by token: of turns that lack it, or of which it is that of the visible tokens."""
-    if name not in BY_KEY or "hidden_tokens" not in BY_KEY[name].columns:
-        return []
-    counts = {remark: turns.remarks[remark.value].turns for remark in OF_TOKENS if remark.value in turns.remarks}
-    return [f"{count:,} of {turns.ended:,} turns {MEANINGS[remark]}" for remark, count in counts.items()]
+    remarks = OF_TOKENS if name in BY_KEY and "hidden_tokens" in BY_KEY[name].columns else ()
+    known = [
+        (turns.remarks[remark.value].turns, MEANINGS[remark]) for remark in remarks if remark.value in turns.remarks
+    ]
+    return [f"{count:,} of {turns.ended:,} turns {text}" for count, text in known]
 
 
 def _proxies(proxies: Mapping[str, str]) -> Iterator[str]:

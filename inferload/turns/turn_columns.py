@@ -47,11 +47,7 @@ TURN_COLUMNS = (
     Column("closed_ns", _INT, "end of the reply, or of the wait for it"),
     Column("input_tokens", _INT, "prompt tokens, counted by the server"),
     Column("output_tokens", _INT, "tokens of the answer, counted by the server"),
-    Column(
-        "hidden_tokens",
-        _INT,
-        "of these, those that were not streamed; null if not known ([remarks](../how-to/other-servers.md#what-is-marked))",
-    ),
+    Column("hidden_tokens", _INT, "of these, those that were not streamed; null if their number is not known"),
     Column("cached_tokens", _INT, "prompt tokens found in the server's prefix cache, if the server reports them"),
     Column("texts", _INT, "texts of a request whose answer is no stream; of a rerank and a score the documents"),
     Column("connect_ns", _INT, "duration of DNS, TCP and TLS before `sent_ns`, if the turn opened a connection"),

@@ -66,11 +66,12 @@ class EventFrame(NamedTuple):
 class Frames:
     """Frames of the streams of one client, the newest first. `scan`: the native path; None if there is none."""
 
-    __slots__ = ("known", "scan")
+    __slots__ = ("begins", "known", "scan")
 
     def __init__(self, scan: Scan | None) -> None:
         self.scan = scan
         self.known: tuple[EventFrame, ...] = ()
+        self.begins = [0, 0]  # of tokens that the texts of these streams show; of these: begins of events
 
     def add(self, frame: EventFrame) -> None:
         """Add a frame, in place of the oldest one."""
@@ -148,9 +149,8 @@ class Answer:
     """
 
     __slots__ = (
-        *("blank_ns", "cached_tokens", "closed", "detail", "event_ns", "failure", "finish_reason"),
+        *("blank_ns", "cached_tokens", "closed", "detail", "event_ns", "failure", "finish_reason", "first_event_ns"),
         *(
-            "first_event_ns",
             "first_visible_ns",
             "hidden_tokens",
             "input_tokens",
@@ -183,8 +183,7 @@ class Answer:
         self.reasoning: list[str] = []
         self.finish_reason: str | None = None
         self.output_tokens: int | None = None
-        self.reasoning_tokens = 0  # of the output tokens, as the server names them
-        self.unseen_tokens = 0  # of the output tokens: named ones that are never sent
+        self.reasoning_tokens = self.unseen_tokens = 0  # of the output tokens, by the usage; `unseen` are never sent
         self.veiled = False  # an unknown number of the output tokens was not sent
         self.hidden_tokens: int | None = 0  # of the output tokens: those that no event stands for; None: not known
         self.shared_tokens: array[int] | None = None  # of each of them, by its text
@@ -280,8 +279,8 @@ class Answer:
     def asked(self, body: bytes) -> None:
         """Note what the body of the request asks for. Call before `settle`."""
 
-    def settle(self) -> None:
-        """Complete the counts. Call once, after the last event, also of an answer that was cancelled."""
+    def settle(self, begins: list[int] | None = None) -> None:
+        """Complete the counts. Call once, after the last event, also of an answer that was cancelled. `begins`: see Frames."""
         self.settle_usage()
         events, text = len(self.event_ns), "".join(self.text)
         if self.output_tokens == 0:
@@ -292,7 +291,7 @@ class Answer:
         if self.output_tokens not in (None, events) or repeats or any(part in text for part in _TAGGED):
             from inferload.client.answers import output  # nearly all answers have a token in each event
 
-            output.look(self)
+            output.look(self, [0, 0] if begins is None else begins)
 
     def settle_usage(self) -> None:
         """Set the number of output tokens, of an endpoint with counts in several places."""

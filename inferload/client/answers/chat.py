@@ -248,10 +248,7 @@ class ChatAnswer(Answer):
         return text
 
     def _count(self, total: int | None, text: str, finished: bool, at_ns: int, blank: bool) -> None:
-        """Count an event with a choice as output by its text or by the running count. `total`: of its usage.
-
-        `blank`: its text is empty. It may stand for a token, as on vLLM.
-        """
+        """Count an event as output by its text or the running count. `total`: of its usage; `blank`: its text is empty."""
         carried = bool(text)
         if total is not None:
             self.beside.add(total, finished)

@@ -53,13 +53,13 @@ class Answer(Protocol):
     def remark(self, remark: Remark, example: str) -> None: ...
 
 
-def look(answer: Answer) -> None:
-    """Complete an answer by its texts."""
+def look(answer: Answer, begins: list[int]) -> None:
+    """Complete an answer by its texts. `begins`: of the streams of the client so far, see Frames; they are added to."""
     _drop_repeat(answer)
     if not answer.reasoning:
         _look_for_thoughts(answer)
     if answer.output_tokens:
-        _count_streamed(answer, answer.output_tokens)
+        _count_streamed(answer, answer.output_tokens, begins)
 
 
 def _drop_repeat(answer: Answer) -> None:
@@ -91,7 +91,7 @@ def _look_for_thoughts(answer: Answer) -> None:
         answer.first_visible_ns = answer.event_ns[at] if at < len(answer.event_ns) else None
 
 
-def _count_streamed(answer: Answer, tokens: int) -> None:
+def _count_streamed(answer: Answer, tokens: int, begins: list[int]) -> None:
     """Set the number of hidden tokens, and those of each event: as the texts and the server itself tell."""
     visible = _visible(answer, tokens)
     events, by_event = len(answer.event_ns), answer.tokens_by_event
@@ -108,7 +108,7 @@ def _count_streamed(answer: Answer, tokens: int) -> None:
     elif answer.reasoning and answer.text and visible - events <= _PARSED:
         found = Streamed(visible)
     else:
-        found = streamed_tokens("".join(answer.pieces), answer.lengths, visible)
+        found = streamed_tokens("".join(answer.pieces), answer.lengths, visible, begins)
         held = sum(at_ns < answer.event_ns[0] for at_ns in answer.blank_ns) if events else 0
         is_part = found.by_event is not None and visible < tokens  # token rates need shares of all tokens
         if is_part or (found.remark is None and held > TOLERANCE * events):

@@ -25,9 +25,10 @@ import numpy.typing as npt
 from inferload.turns.remarks import Remark
 
 TOLERANCE = 0.05  # of TPOT: smaller differences of counts are not looked at
-_HIDDEN, _LOW, _HELD = 0.0015, 0.001, 0.003  # probabilities below which a stream without such tokens is not believed
+_HIDDEN, _LOW, _HELD = 0.0015, 0.001, 0.0025  # probabilities below which a stream without such tokens is not believed
 _FAR = 1.35  # excess from which a count is doubted; drafts are accepted more often in some texts than in others
 _SINGLE = 0.97  # of the known begins: events that begin there have one token
+_ENOUGH = 50  # known begins of other streams
 _MOST, _SPREAD, _LEAST = (
     log(0.75),
     0.2,
@@ -71,15 +72,21 @@ class _Look(NamedTuple):
     possible: int
 
 
-def streamed_tokens(text: str, lengths: array[int], tokens: int) -> Streamed:
-    """Return the streamed tokens of a text. `lengths`: characters of each event; `tokens`: the server's count, not below them."""
+def streamed_tokens(text: str, lengths: array[int], tokens: int, begins: list[int]) -> Streamed:
+    """Return the streamed tokens of a text. `lengths`: characters of each event; `tokens`: of the server, not below them.
+
+    `begins`: known begins of tokens in earlier streams of the server, and how many of these were begins of events; this one's are
+    added. Short answers tell too little by themselves.
+    """
     events = len(lengths)
     if events < 2:
         return Streamed(tokens)
     of_events = np.frombuffer(lengths, dtype=np.int32).astype(np.int64)
     look = _look(text, of_events)
     if tokens - events > TOLERANCE * (events - 1):
-        doubt = _doubt(look, events, tokens)
+        doubt = _doubt(look, events, tokens, begins)
+        if not look.spaced:
+            begins[:] = begins[0] + look.begins, begins[1] + look.met
         if doubt is not None:
             is_single = doubt is Remark.HIDDEN_TOKENS and not look.spaced and look.met >= _SINGLE * look.begins
             return Streamed(events if is_single else None, None, doubt)
@@ -89,12 +96,12 @@ def streamed_tokens(text: str, lengths: array[int], tokens: int) -> Streamed:
     sizes = 1 + (tokens - events) * look.inside / total
     by_length = tokens * of_events / of_events.sum()
     if np.minimum(sizes, by_length).max() > _LONGEST or _is_uneven(look.inside, sizes, tokens):
-        shares = np.diff(np.rint(np.cumsum(sizes)), prepend=0).astype(np.int32)
+        shares = np.diff(np.floor(np.cumsum(sizes) + 0.5), prepend=0).astype(np.int32)
         return Streamed(tokens, array("i", shares.tobytes()), Remark.HELD_TEXT)
     return Streamed(tokens)
 
 
-def _doubt(look: _Look, events: int, tokens: int) -> Remark | None:
+def _doubt(look: _Look, events: int, tokens: int, known: list[int]) -> Remark | None:
     """Return why a count is not that of the texts; None if it can be."""
     plausible = erfc((log(tokens / look.plausible) - _MOST) / _SPREAD / sqrt(2)) / 2
     far = tokens > look.possible or tokens > 1.5 * look.plausible
@@ -104,7 +111,8 @@ def _doubt(look: _Look, events: int, tokens: int) -> Remark | None:
     estimate = 1 + (events - 1) * look.begins / max(look.met, 0.5)
     evidence = _tail(*drawn, look.met, more=True) * max(_LEAST, plausible) * _usual(tokens / events)
     doubted = far or look.met >= _SINGLE * look.begins or tokens > _FAR * estimate
-    if tokens > look.possible or (evidence < _HIDDEN and doubted):
+    is_single = known[0] >= _ENOUGH and min(known[1] / known[0], look.met / max(1, look.begins)) >= _SINGLE
+    if tokens > look.possible or is_single or (evidence < _HIDDEN and doubted):
         return Remark.HIDDEN_TOKENS
     if estimate > _FAR * tokens and look.met < look.begins and _tail(*drawn, look.met, more=False) < _LOW:
         return Remark.LOW_USAGE

@@ -119,7 +119,7 @@ class WholeAnswer(Answer):
         """Note what the request asks for."""
         self.texts, self._results = asked_for(body)
 
-    def settle(self) -> None:
+    def settle(self, begins: list[int] | None = None) -> None:
         """Complete the counts: there are none."""
 
     def conclude(self, reply_complete: bool, finish_reasons: bool = False) -> None:

@@ -191,3 +191,37 @@ def test_thoughts_in_the_content_are_not_visible(tags: tuple[str, str], data: st
     expected = [a * STEP_NS for a, b in pairwise([0, *cuts, len(text)]) if a <= visible < b]
     assert ("".join(answer.text), answer.first_visible_ns) == (text, expected[0] if expected else None)
     assert Remark.INLINE_THOUGHTS in answer.remarks
+
+
+@given(st.lists(st.integers(1, 3), min_size=20, max_size=40))
+def test_short_answers_are_judged_by_those_before_them(hidden: list[int]) -> None:
+    """Three tokens more than events can be drafts, unless no answer of the server has drafts."""
+    tokens = ["So", "it", "is", "they", "say", "but", "who", "knows"]
+    begins, marked = [0, 0], []
+    for count in hidden:
+        answer = DIALECTS["chat"].answer()
+        for at, word in enumerate(tokens):
+            answer.event(json.dumps(event("chat", f" {word}")).encode(), at)
+        for last in end("chat", len(tokens) + count):
+            answer.event(json.dumps(last).encode(), 99)
+        answer.settle(begins)
+        marked.append((Remark.HIDDEN_TOKENS in answer.remarks, answer.hidden_tokens))
+    assert marked[15:] == [(True, count) for count in hidden[15:]]
+
+
+@endpoints
+@given(
+    st.lists(st.text(max_size=30), max_size=12),
+    st.integers(0, 300),
+    st.integers(0, 300),
+    st.sampled_from(["stop", "length"]),
+)
+def test_any_texts_with_any_count(
+    endpoint: EndpointName, texts: list[str], count: int, hidden: int, reason: str
+) -> None:
+    events = [(event(endpoint, text), at) for at, text in enumerate(texts)]
+    answer = read(endpoint, events, end(endpoint, count, reason, hidden))
+    assert answer.hidden_tokens is None or 0 <= answer.hidden_tokens <= count
+    shares = answer.tokens_by_event
+    assert shares is None or (min(shares) > 0 and len(shares) == len(answer.event_ns) and sum(shares) == count)
+    assert (answer.failure is Failure.EMPTY) == (not any(texts) and not count)
