@@ -8,7 +8,7 @@ from typing import Literal
 from inferload.base.numbers import number
 from inferload.figures import client_figures, rate_figures, server_figures, turn_figures
 from inferload.figures.limits.gate import Gate
-from inferload.figures.limits.gate_grammar import MEASURE_NAMES
+from inferload.figures.limits.gate_grammar import MEASURE_NAMES, OF_STREAMS
 from inferload.figures.server_figures import Server
 from inferload.results.documents.figures_document import NO_SAMPLES, Distribution, Figures, TurnCounts
 from inferload.results.documents.summary_document import OtherRequests, Results
@@ -123,6 +123,8 @@ def _why_unknown(name: str, part: Figures, results: Results) -> str:
     """Return why a class or a run has no value of a figure; "" if the turns do not tell."""
     if part.turns.ok == 0:
         return ": no turn succeeded"
+    if name in OF_STREAMS and not part.turns.streamed:
+        return ": its answers are no streams; use e2e_ms"
     needs = _needs(name)
     if needs is not None and _reported(name, part.turns) == 0:
         return f": no turn reported its {needs.replace('_', ' ')} (usage)"
