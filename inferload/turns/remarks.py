@@ -38,5 +38,4 @@ MEANINGS = {
     Remark.CONTENT_ENCODING: "were compressed although this was not asked for; compression delays events",
     Remark.OPEN_BODY: "have a body that went on after the end marker; its connection was closed",
 }
-# On turns whose TPOT and ITL by token are not by the server's count, or unknown.
-OF_TOKENS = (Remark.LOW_USAGE, Remark.HIDDEN_TOKENS, Remark.HELD_TEXT)
+OF_TOKENS = (Remark.LOW_USAGE, Remark.HIDDEN_TOKENS, Remark.HELD_TEXT)  # TPOT is not by the server's count, or unknown

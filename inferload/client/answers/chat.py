@@ -16,6 +16,7 @@ from typing import Any
 
 from inferload.client.answers.answer import DONE, Answer, EventFrame, ToolCalls
 from inferload.client.answers.chat_events import (
+    ROLE,
     WITHOUT_TEXT,
     Choice,
     Delta,
@@ -166,7 +167,7 @@ class ChatAnswer(Answer):
             text = self._choice(choice, at_ns)
             usage = choice.usage if usage is None else usage
             finished = self.finish_reason is not None
-            blank = not text and b'"role"' not in data and "" in (choice.text, choice.delta and choice.delta.content)
+            blank = not text and "" in (choice.text, choice.delta and choice.delta.content) and not ROLE.search(data)
             self._count(None if usage is None else usage.completion_tokens, text, finished, at_ns, blank)
             if choice.error is not None and is_error(choice.error):
                 self._fail(Failure.SERVER_ERROR, data)

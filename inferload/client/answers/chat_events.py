@@ -75,6 +75,7 @@ decode = msgspec.json.Decoder(Event).decode
 decode_many = msgspec.json.Decoder(list[Event]).decode
 decode_text = msgspec.json.Decoder(str).decode
 _FRAMED = {"text", "content", "reasoning_content", "reasoning"}  # fields with a text, for frames
+ROLE = re.compile(rb'"role": ?"')
 _TEXT = re.compile(rb'"(?:content|text|reasoning_content|reasoning)": ?"((?:[^"\\]|\\.)+)"')
 WITHOUT_TEXT = Choice(Delta())
 _KNOWN = {"role", *Delta.__struct_fields__}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,31 +26,7 @@ _TAGS = (
     ("<|channel|>analysis", "<|channel|>final<|message|>"),
 )
 _START = 64  # characters, with blanks in front, in which a text begins with a tag
-
-
-class Answer(Protocol):
-    """The answer as seen here; `Answer.__init__` has the meaning of each."""
-
-    event_ns: array[int]
-    lengths: array[int]
-    pieces: list[str]
-    blank_ns: array[int]
-    last_blank_ns: int | None
-    text: list[str]
-    reasoning: list[str]
-    first_visible_ns: int | None
-    finish_reason: str | None
-    output_tokens: int | None
-    reasoning_tokens: int
-    unseen_tokens: int
-    veiled: bool
-    hidden_tokens: int | None
-    shared_tokens: array[int] | None
-    remarks: dict[Remark, str]
-
-    @property
-    def tokens_by_event(self) -> array[int] | None: ...
-    def remark(self, remark: Remark, example: str) -> None: ...
+Answer = Any  # of the module answer, which imports this one for the answers that need it
 
 
 def look(answer: Answer, begins: list[int]) -> None:
@@ -130,7 +106,7 @@ def _visible(answer: Answer, tokens: int) -> int:
     if not 0 < hidden <= tokens - len(answer.event_ns):
         return tokens
     answer.remark(Remark.HIDDEN_TOKENS, f"{tokens} output tokens, {hidden} of them hidden by the server's own count")
-    return tokens - hidden
+    return int(tokens - hidden)
 
 
 def _of_running_count(answer: Answer, tokens: int, by_event: array[int]) -> Streamed:

@@ -81,11 +81,9 @@ def _value(gate: Gate, results: Results, quantile: Quantile | None) -> tuple[flo
             value = quantile(gate.name, gate.q)
         few = [] if gate.q is None else filter(None, [_few_samples(gate.q, block.count)])
         note = "; ".join([*few, *notes_on_tokens(gate.name, results.turns)]) or None
-    return (
-        (value, note)
-        if value is not None
-        else (None, f"{gate.name} is not known{_why_unknown(gate.name, part, results)}")
-    )
+    if value is not None:
+        return value, note
+    return None, f"{gate.name} is not known{_why_unknown(gate.name, part, results)}"
 
 
 def _part(gate: Gate, results: Results) -> Figures | None:
@@ -128,9 +126,9 @@ def _why_unknown(name: str, part: Figures, results: Results) -> str:
     needs = _needs(name)
     if needs is not None and _reported(name, part.turns) == 0:
         return f": no turn reported its {needs.replace('_', ' ')} (usage)"
-    if reasons := notes_on_tokens(name, results.turns):
-        return ": " + "; ".join(reasons)
-    return ": there is no SLO, or turns lack a figure that it limits" if needs == "slo" else ""
+    if needs == "slo":
+        return ": there is no SLO, or turns lack a figure that it limits"
+    return "".join(f": {note}" for note in notes_on_tokens(name, results.turns)[:1])
 
 
 def _needs(name: str) -> rate_figures.Needs | None:

@@ -24,7 +24,7 @@ def events() -> Iterator[bytes]:
     for _ in range(PIECES):
         yield b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}\n\n'
     yield b'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
-    yield b'data: {"id":"x","choices":[],"usage":{"prompt_tokens":20,"completion_tokens":8}}\n\n'
+    yield b'data: {"id":"x","choices":[],"usage":{"prompt_tokens":20,"completion_tokens":%d}}\n\n' % PIECES
     yield b"data: [DONE]\n\n"
 
 
