@@ -29,6 +29,9 @@ _HIDDEN, _LOW, _HELD = 0.0015, 0.001, 0.0025  # probabilities below which a stre
 _FAR = 1.35  # excess from which a count is doubted; drafts are accepted more often in some texts than in others
 _SINGLE = 0.97  # of the known begins: events that begin there have one token
 _ENOUGH = 50  # known begins of other streams
+_DRAFTED = 0.9  # of the known begins: events that begin there, of drafts
+# Of an answer alone: events with several tokens that show drafts, and events of which the first is one of many.
+_LEAST_DRAFTS, _LEAST_EVENTS = 3, 8
 _MOST, _SPREAD, _LEAST = (
     log(0.75),
     0.2,
@@ -90,15 +93,24 @@ def streamed_tokens(text: str, lengths: array[int], tokens: int, begins: list[in
         if doubt is not None:
             is_single = doubt is Remark.HIDDEN_TOKENS and not look.spaced and look.met >= _SINGLE * look.begins
             return Streamed(events if is_single else None, None, doubt)
+        if not _sends_drafts(begins) and int((look.inside > 0).sum()) < _LEAST_DRAFTS:
+            return Streamed(None, None, Remark.HIDDEN_TOKENS)  # too short to tell them from drafts
     total = int(look.inside.sum())
     if not total:
         return Streamed(tokens)
     sizes = 1 + (tokens - events) * look.inside / total
     by_length = tokens * of_events / of_events.sum()
-    if np.minimum(sizes, by_length).max() > _LONGEST or _is_uneven(look.inside, sizes, tokens):
+    is_long = np.minimum(sizes, by_length).max() > _LONGEST
+    is_short = events < _LEAST_EVENTS and tokens > events and not _sends_drafts(begins)
+    if is_long or is_short or _is_uneven(look.inside, sizes, tokens):
         shares = np.diff(np.floor(np.cumsum(sizes) + 0.5), prepend=0).astype(np.int32)
         return Streamed(tokens, array("i", shares.tobytes()), Remark.HELD_TEXT)
     return Streamed(tokens)
+
+
+def _sends_drafts(known: list[int]) -> bool:
+    """Return True if earlier streams of the server had several tokens in an event."""
+    return known[0] >= _ENOUGH and known[1] < _DRAFTED * known[0]
 
 
 def _doubt(look: _Look, events: int, tokens: int, known: list[int]) -> Remark | None:

@@ -31,7 +31,7 @@ def read(documents: list[Any], answer: Answer | None = None, finish_reasons: boo
     answer.keeping = True
     data = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in documents]
     answer.events([*data, DONE], [at * STEP_NS for at in range(len(data) + 1)])
-    answer.settle()
+    answer.settle([100, 50])  # the server sends drafts
     answer.conclude(reply_complete=True, finish_reasons=finish_reasons)
     native = answer.native(() if answer.tool_calls is None else answer.tool_calls.calls("t"))
     assert native is not None

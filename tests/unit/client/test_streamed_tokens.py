@@ -47,21 +47,26 @@ def end(endpoint: EndpointName, tokens: int, reason: str = "length", hidden: int
     return [{"type": f"response.{kind}", "response": {"usage": counts}}]
 
 
-def read(endpoint: EndpointName, events: list[tuple[dict[str, Any], int]], last: list[dict[str, Any]]) -> Answer:
-    """Return the answer to events with their times in tokens."""
+def read(
+    endpoint: EndpointName,
+    events: list[tuple[dict[str, Any], int]],
+    last: list[dict[str, Any]],
+    begins: list[int] | None = None,
+) -> Answer:
+    """Return the answer to events with their times in tokens. `begins`: of earlier answers."""
     answer = DIALECTS[endpoint].answer()
     for document, at in [*events, *((each, 10**6) for each in last)]:
         answer.event(json.dumps(document).encode(), at * STEP_NS)
-    answer.settle()
+    answer.settle(begins)
     answer.conclude(reply_complete=True)
     return answer
 
 
-def streamed(tokens: list[str], sizes: list[int], hidden: int = 0) -> Answer:
+def streamed(tokens: list[str], sizes: list[int], hidden: int = 0, begins: list[int] | None = None) -> Answer:
     """Return a chat answer of events with these numbers of tokens, sent with the last of them, and uncounted hidden ones."""
     upto = list(accumulate(sizes, initial=0))
     events = [(event("chat", "".join(tokens[first:stop])), stop) for first, stop in pairwise(upto)]
-    return read("chat", events, end("chat", len(tokens) + hidden))
+    return read("chat", events, end("chat", len(tokens) + hidden), begins)
 
 
 def tpot_error(answer: Answer) -> float:
@@ -107,7 +112,8 @@ def test_even_streams_are_not_marked_and_keep_their_figures() -> None:
     for _, tokens in samples(1):
         answer = streamed(tokens, [1] * len(tokens))
         assert (answer.remarks, answer.hidden_tokens, answer.tokens_by_event) == ({}, 0, None)
-    of_drafts = [streamed(tokens, drafts(random, len(tokens))) for random, tokens in samples(2)]
+    begins = [0, 0]
+    of_drafts = [streamed(tokens, drafts(random, len(tokens)), 0, begins) for random, tokens in samples(2)]
     unmarked = [answer for answer in of_drafts if not answer.remarks]
     assert len(unmarked) >= 0.99 * len(of_drafts)
     assert all((answer.hidden_tokens, answer.tokens_by_event) == (0, None) for answer in unmarked)
@@ -129,6 +135,17 @@ def test_held_text_counts_by_its_length() -> None:
     assert len(marked) >= 0.95 * len(answers)
     assert sum(tpot_error(answer) > 0.05 for answer in marked) <= 0.2 * len(marked)
     assert all(sum(answer.tokens_by_event or ()) == answer.output_tokens for answer in marked)
+
+
+@given(st.sampled_from(sorted(TEXTS)), st.integers(5, 40), st.data())
+def test_a_short_answer_alone_is_right_or_marked(name: str, total: int, data: st.DataObject) -> None:
+    """One token in each event, apart from one event with several, and hidden ones."""
+    first = data.draw(st.integers(0, len(TEXTS[name]) - total))
+    size, hidden = data.draw(st.integers(1, total - 2)), data.draw(st.integers(0, total))
+    before = data.draw(st.integers(0, total - size))
+    sizes = [*[1] * before, size, *[1] * (total - size - before)]
+    answer = streamed(TEXTS[name][first : first + total], sizes, hidden)
+    assert answer.remarks or tpot_error(answer) <= 0.05 + 1e-9, (sizes, hidden)
 
 
 words = st.lists(st.sampled_from([" one", " two", "ish", ",", " 三", "四"]), min_size=4, max_size=30)
