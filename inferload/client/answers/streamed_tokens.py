@@ -32,6 +32,7 @@ _ENOUGH = 50  # known begins of other streams
 _DRAFTED = 0.9  # of the known begins: events that begin there, of drafts
 # Of an answer alone: events with several tokens that show drafts, and events of which the first is one of many.
 _LEAST_DRAFTS, _LEAST_EVENTS = 3, 8
+_USUAL_DRAFT = 6  # tokens
 _MOST, _SPREAD, _LEAST = (
     log(0.75),
     0.2,
@@ -101,7 +102,8 @@ def streamed_tokens(text: str, lengths: array[int], tokens: int, begins: list[in
     sizes = 1 + (tokens - events) * look.inside / total
     by_length = tokens * of_events / of_events.sum()
     is_long = np.minimum(sizes, by_length).max() > _LONGEST
-    is_short = events < _LEAST_EVENTS and tokens > events and not _sends_drafts(begins)
+    least = _LEAST_EVENTS if tokens > _USUAL_DRAFT * events else _LEAST_EVENTS // 2
+    is_short = events < least and tokens > events and not _sends_drafts(begins)
     if is_long or is_short or _is_uneven(look.inside, sizes, tokens):
         shares = np.diff(np.floor(np.cumsum(sizes) + 0.5), prepend=0).astype(np.int32)
         return Streamed(tokens, array("i", shares.tobytes()), Remark.HELD_TEXT)
