@@ -199,6 +199,7 @@ class _Request(msgspec.Struct):
     queries: msgspec.Raw = msgspec.Raw()
     query: msgspec.Raw = msgspec.Raw()
     top_n: Any = None
+    top_k: Any = None  # of Voyage
 
 
 _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
@@ -213,8 +214,8 @@ def asked_for(body: bytes) -> tuple[int, int | None]:
     except UNDECODABLE:
         return 1, None
     texts = max([*counts, *queries], default=1)
-    top = request.top_n
-    return texts, min(texts, top) if type(top) is int and top > 0 and bytes(request.query) else texts
+    tops = (request.top_n, request.top_k) if bytes(request.query) else ()
+    return texts, min([texts, *(top for top in tops if type(top) is int and top > 0)])
 
 
 def _items(raw: msgspec.Raw) -> int:
