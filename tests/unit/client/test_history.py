@@ -19,6 +19,7 @@ from inferload.client.answers.merge import grow, whole
 from inferload.client.connection.reply import Arrivals, HttpReply, nothing
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.scenario.schema.endpoints import EndpointName
+from inferload.turns.record import CANCELLED
 from inferload.workload.content.history import as_document, as_message
 from inferload.workload.content.messages import Message, Piece, ToolCall, made_call_id, sendable
 from inferload.workload.content.script import TurnReply
@@ -248,16 +249,40 @@ def test_a_call_without_an_id_gets_one_that_the_strictest_server_takes() -> None
 
 
 @pytest.mark.parametrize("own", [{}, {"extra": "own"}])
-@pytest.mark.parametrize("endpoint", ["chat", "responses"])
-def test_a_call_that_the_limit_cut_goes_back_as_json(endpoint: EndpointName, own: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("endpoint", "reason"), [("chat", "length"), ("responses", "length"), ("chat", CANCELLED)])
+def test_a_call_that_was_cut_goes_back_as_json(endpoint: EndpointName, reason: str, own: dict[str, Any]) -> None:
     call = {"index": 0, "id": "c00000001", "function": {"name": "f", "arguments": '{"a": '}} | own
     item = {"type": "function_call", "id": "i", "call_id": "c00000001", "name": "f", "arguments": '{"a": '} | own
     events = [chunk({"tool_calls": [call]})] if endpoint == "chat" else item_events([item], "done")
-    reply = msgspec.structs.replace(answered(DIALECTS[endpoint].answer(), events), finish_reason="length")
+    reply = msgspec.structs.replace(answered(DIALECTS[endpoint].answer(), events), finish_reason=reason)
     back = sent(endpoint, reply.message())
     function = back["tool_calls"][0]["function"] if endpoint == "chat" else back[-1]
     assert json.loads(function["arguments"]) == {"unparsed": '{"a": '}
     assert reply.tool_calls[0].arguments == '{"a": '
+
+
+def test_items_of_which_all_have_one_index_go_back_from_the_end() -> None:
+    thought = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"}
+    output = [thought, {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "a"}]}]
+    events = [event | ({"output_index": 0} if "output_index" in event else {}) for event in item_events(output)]
+    assert sent("responses", answered(DIALECTS["responses"].answer(), events).message()) == output
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "responses"])
+def test_half_a_surrogate_pair_in_a_call_is_replaced(endpoint: EndpointName) -> None:
+    call = {"type": "function_call", "call_id": "c00000001", "name": "f", "arguments": "{}"}
+    events: list[dict[str, Any]] = [
+        {"type": "response.output_item.added", "output_index": 0, "item": call | {"arguments": ""}},
+        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": '{"a":"\ud800"}'},
+    ]
+    if endpoint == "chat":
+        events = [chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": {"a": "\ud800"}}}]})]
+    answer = DIALECTS[endpoint].answer()
+    answer.keeping = True
+    answer.events([json.dumps(event).encode() for event in events], [*range(len(events))])
+    (called,) = answer.tool_calls.calls("s1.0") if answer.tool_calls else ()
+    assert json.loads(called.arguments) == {"a": "\ufffd"}
+    assert sent(endpoint, TurnReply("", 9, tool_calls=(called,), native=answer.native((called,)) or b"").message())
 
 
 def test_items_without_an_index_are_told_apart_by_their_ids() -> None:
