@@ -17,7 +17,7 @@ from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream, scanner
 from inferload.client.answers.merge import grow, whole
 from inferload.client.connection.reply import Arrivals, HttpReply, nothing
-from inferload.client.endpoints.dialect import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS, words
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import CANCELLED
 from inferload.workload.content.history import as_document, as_message
@@ -25,21 +25,10 @@ from inferload.workload.content.messages import Message, Piece, ToolCall, made_c
 from inferload.workload.content.script import TurnReply
 
 DONE = b"[DONE]"
-KNOWN = {"content", "reasoning", "reasoning_content", "thinking", "reasoning_details", "refusal", "tool_calls", "audio"}
-KNOWN |= {
-    "role",
-    "function_call",
-    "function",
-    "name",
-    "arguments",
-    "index",
-    "id",
-    "type",
-    "signature",
-    "format",
-    "usage",
-}
-KNOWN |= {"call_id", "status", "logprobs", "finish_reason", "stop_reason", "token_ids"}
+KNOWN = words("""
+    content reasoning reasoning_content thinking reasoning_details refusal tool_calls audio role function_call function name
+    arguments index id type signature format usage call_id status logprobs finish_reason stop_reason token_ids
+    """)
 
 
 def numbered(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -80,14 +69,10 @@ def sent(endpoint: EndpointName, message: Message) -> Any:
     return json.loads(b"[%s]" % body if endpoint == "responses" else body)
 
 
-functions = st.builds(
-    lambda own, name, arguments: {**own, "name": name, "arguments": arguments}, unknown, some_text, some_text
-)
+functions = st.builds(lambda own, name, text: {**own, "name": name, "arguments": text}, unknown, some_text, some_text)
+plain_call = {"type": "function"}
 calls = st.builds(
-    lambda own, extra, function: {**own, "id": extra, "type": "function", "function": function},
-    unknown,
-    some_text,
-    functions,
+    lambda own, mark, called: {**own, **plain_call, "id": mark, "function": called}, unknown, some_text, functions
 )
 parts = st.lists(
     st.builds(lambda own, text: {**own, "type": "text", "text": text}, unknown, some_text), min_size=1, max_size=3
