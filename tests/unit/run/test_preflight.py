@@ -235,9 +235,9 @@ def test_a_preflight_that_is_killed_closes_its_connection(monkeypatch: pytest.Mo
 class Keeping(Server):
     """Server of /v1/responses that keeps what a router sends it by cookie and session. `ids`: of the responses that it gives."""
 
-    def __init__(self, ids: list[str], keeps: bool = True) -> None:
+    def __init__(self, ids: list[str], status: int = 200) -> None:
         super().__init__(document({"data": [{"id": "m"}]}), {})
-        self.ids, self.keeps = ids, keeps
+        self.ids, self.status = ids, status
         self.heads: list[str] = []
 
     def _serve(self, sock: socket.socket, request: bytes) -> None:
@@ -248,8 +248,9 @@ class Keeping(Server):
         sent = json.loads(body)
         self.turns.append(("", sent))
         self.heads.append(head.decode())
-        if not self.keeps and "previous_response_id" in sent:
-            sock.sendall(document({"error": {"message": f"Response with id '{self.ids[0]}' not found."}}, 404))
+        if self.status != 200 and "previous_response_id" in sent:
+            words = "Response with id" if self.status == 404 else "Previous response with id"  # as OpenAI
+            sock.sendall(document({"error": {"message": f"{words} '{self.ids[0]}' not found."}}, self.status))
             return
         usage = {"input_tokens": 20, "output_tokens": 1}
         end = {"type": "response.completed", "response": {"id": self.ids[len(self.turns) - 1], "usage": usage}}
@@ -276,9 +277,10 @@ def test_a_history_of_the_server_is_tried_on_the_server_of_the_first_turn(server
 
 
 @pytest.mark.parametrize(
-    ("ids", "text"), [(["", ""], "no id to continue from"), (["resp_1", ""], "ENABLE_RESPONSES_API_STORE")]
+    ("first", "status", "text"),
+    [("", 404, "no id to continue"), ("resp_1", 404, "API_STORE"), ("resp_1", 400, "API_STORE")],
 )
-def test_a_server_that_keeps_no_history_is_refused(servers: list[Server], ids: list[str], text: str) -> None:
-    servers.append(Keeping(ids, keeps=False))
+def test_a_server_that_keeps_no_history_is_refused(servers: list[Server], first: str, status: int, text: str) -> None:
+    servers.append(Keeping([first, ""], status))
     with pytest.raises(UsageError, match=text):
         check(with_history_of_server(), servers[-1])
