@@ -22,6 +22,7 @@ from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
@@ -117,10 +118,8 @@ def test_without_a_streaming_endpoint_tasks_are_refused(servers: list[Server]) -
     server = start(servers, {"data": [{"id": "m"}]}, "/none")
     with pytest.raises(UsageError, match="chat/completions: no streamed answer from model m: HTTP 404"):
         check(TASKS, server)
-    endpoints = ["chat/completions", "completions", "responses", "messages"]
-    assert [path for path, _ in server.turns] == [
-        path for name in endpoints for path in (f"/v1/{name}", f"/{name}", "/")
-    ]
+    readings = [[row.path] if row.at_root else [f"/v1{row.path}", row.path] for row in ENDPOINTS.values()]
+    assert [path for path, _ in server.turns] == [path for paths in readings for path in (*paths, "/")]
 
 
 @pytest.mark.parametrize(
