@@ -231,6 +231,16 @@ def test_a_preflight_that_is_killed_closes_its_connection(monkeypatch: pytest.Mo
         server.close()
 
 
+@pytest.mark.parametrize("isolate", ["none", "run"])
+def test_the_line_of_the_isolation_in_each_text_is_no_other_length(servers: list[Server], isolate: str) -> None:
+    answer = document({"data": [{"embedding": [1]}] * 40, "usage": {"prompt_tokens": 40 * (10 + 16)}})
+    server = start(servers, {"data": [{"id": "m"}]}, "/v1/embeddings", answer=answer)
+    texts = {"workload": {"kind": "texts", "texts_per_request": 40, "text_tokens": 10}, "cache": {"isolate": isolate}}
+    found = check(BASE | texts, server)
+    assert [length.finding for length in found.lengths] == ["as planned"]
+    assert all("preflight" in text for text in server.turns[-1][1]["input"])
+
+
 class Keeping(Server):
     """Server of /v1/responses that keeps what a router sends it by cookie and session. `ids`: of the responses that it gives."""
 

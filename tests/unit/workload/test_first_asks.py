@@ -32,7 +32,8 @@ def test_bundled_scenarios_have_short_first_requests(name: str) -> None:
     for ask in map(in_short, [*(first.ask for first in firsts), *histories]):
         body = BodyWriter(Texts(approximate(), 0), BodySettings.of(scenario, "m"), Isolation()).body(ask)
         document = json.loads(body)
-        assert {message["content"] for message in document["messages"]} <= {"Hello", ""}
+        texts = [*document.get("input", ()), *document.get("documents", ())]
+        assert {*texts, *(message["content"] for message in document.get("messages", ()))} <= {"Hello", ""}
 
 
 def class_name(first: FirstAsk) -> str:
