@@ -330,15 +330,6 @@ def test_an_answer_is_kept_up_to_a_size() -> None:
 def test_a_document_of_a_live_agent_has_the_fields_of_the_server() -> None:
     document = {"role": "assistant", "content": "a", "reasoning_content": "hm", "annotations": [{"url": "u"}]}
     assert as_document(as_message(document)) == document
-    call = {
-        "id": "c",
-        "type": "function",
-        "function": {"name": "f", "arguments": "{}", "more": 1},
-        "extra_content": {"g": "s"},
-    }
-    document = {"role": "assistant", "content": "", "tool_calls": [call]}
-    message = as_message(document)
-    assert (message.tool_calls, as_document(message)) == ((ToolCall("c", "f", "{}"),), document)
     native = Message("assistant", (Piece("", None, "a"),), native=b'[{"type":"text","text":"a","citations":[1]}]')
     assert as_document(native) == {"role": "assistant", "content": "a", "native": json.loads(native.native)}
     assert as_message(as_document(native)).native == native.native
