@@ -300,19 +300,10 @@ def _text(answer: TurnResult) -> str:
 
 def _send(settings: ClientSettings, first: FirstTurn, body: bytes) -> TurnResult:
     client = Client(replace(settings, worker="preflight", detail_chars=_DETAIL_CHARS), lambda _result: None)
-    more = {"headers": first.headers, "cookies": first.cookies if first.request.cookies else None}
-    request = TurnRequest(
-        body,
-        "preflight",
-        "preflight",
-        0,
-        "preflight",
-        "warmup",
-        now_ns(),
-        keep=True,
-        **more,  # type: ignore[arg-type]
+    cookies, names = first.cookies if first.request.cookies else None, ("preflight", "preflight", 0, "preflight")
+    turn = client.start(
+        TurnRequest(body, *names, "warmup", now_ns(), headers=first.headers, cookies=cookies, keep=True)
     )
-    turn = client.start(request)
     try:
         if not turn.wait_until(now_ns() + _PATIENCE_NS):
             logger.info("%s: no answer to the first request yet: waiting for it", settings.target.url)

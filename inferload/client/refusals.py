@@ -52,7 +52,7 @@ _OF_HISTORY = re.compile(
         (
             r"\broles?\b|\bassistant\b|\balternat\w+|\bprefill\b",  # roles and their order
             r"\b(?:conversation|history|multi-?turn)\b",
-            r"\b(?:previous|earlier|prece+ding|successive|consecutive) (?:turn|message|user)",
+            r"\b(?:previous|earlier|prece+ding|successive|consecutive)[ _](?:turn|message|user|response)",
             r"\b(?:last|first|final|user|system|all|each) messages?\b|\bpars\w+ messages\b",
             r"(?<![\w-])tool[_ ]?(?:calls?|call_ids?|uses?|results?|messages?|responses?|outputs?)\b",
             r"\bfunction[_ ](?:calls?|responses?|call_output)\b|\bcall_id\b",

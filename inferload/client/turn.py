@@ -247,7 +247,7 @@ class Turn:
         self._round_trip_ns = connection.info.round_trip_ns
         headers = self.request.headers
         if (cookies := self.request.cookies) is not None and cookies.jar is not None:
-            headers += cookies.jar.headers(self._client.cookie_url)
+            headers = (*cookies.jar.headers(self._client.cookie_url), *headers)  # own ones replace them
         request = self._client.request_bytes(self.request.body, headers)
         self._reply = reply = connection.expect(self._on_reply_done, self.queue_parsing)
         reply.floor_ns = at_ns = self._client.now_ns()

@@ -20,7 +20,7 @@ from inferload.scenario.schema.arrivals import Arrivals
 from inferload.scenario.schema.base import AtLeastOne, Limit, ScenarioPart, Seed, SloLimits, one_of
 from inferload.scenario.schema.chat import Chat, Texts
 from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
-from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS, WITH_QUERY, names_of
+from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS, TEXT_KEYS, WITH_QUERY, names_of
 from inferload.scenario.schema.fields import AbortConditions, Gates, Name, Salt, Version
 from inferload.scenario.schema.request import RequestOptions
 from inferload.scenario.schema.tasks import REACTING, Tasks
@@ -228,6 +228,8 @@ class Scenario(ScenarioPart):
                     f"workload.query_tokens: endpoint {endpoint.name} has {'a' if endpoint.query else 'no'} query; {remedy}"
                 )
         if not endpoint.streamed:
+            if (key := next((key for key in TEXT_KEYS if key in self.request.extra_body), None)) is not None:
+                raise ValueError(f"request.extra_body: {key} comes from the workload; remove it")
             limits = [key for key in self.slo.limits if key in gate_grammar.OF_STREAMS]
             if limits or self.phases.warmup_until:
                 key = f"slo.{limits[0]}" if limits else "phases.warmup_until"

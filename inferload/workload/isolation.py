@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+LINE_TOKENS = 15  # about, of a first line
+
 
 class Isolation(msgspec.Struct, frozen=True):
     """Isolation of a session's prefixes: a `cache_salt` (vLLM), a unique first line (any server), or none."""

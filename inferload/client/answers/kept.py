@@ -23,7 +23,12 @@ MOST_BYTES = 1 << 20  # of a turn
 _TEXTS = ("content", "reasoning", "reasoning_content", "thinking", "reasoning_details", "refusal")
 # Fields that no request takes.
 _OF_REPLIES = frozenset({"role", "finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "index"})
-_WHOLE = (b"output_item.done", b"response.created", b"response.completed", b"response.incomplete")
+_WHOLE = (
+    b"output_item.done",
+    b"response.created",
+    b"response.completed",
+    b"response.incomplete",
+)  # events that are kept
 _OF_CALLS = frozenset({"index", "id", "function"})
 
 
@@ -126,7 +131,7 @@ class ChatKept(Kept):
         function = function if isinstance(function, dict) else {}
         index, arguments = call.get("index"), function.get("arguments")
         if isinstance(arguments, dict | list):
-            arguments = msgspec.json.encode(arguments).decode()
+            arguments = "{}"  # the answer has the text
         texts = [text if isinstance(text, str) else None for text in (call.get("id"), function.get("name"), arguments)]
         others = {key: value for key, value in call.items() if key not in _OF_CALLS and value is not None}
         of_function = {key: value for key, value in function.items() if key not in ("name", "arguments")}
@@ -215,12 +220,7 @@ class ResponsesKept(Kept):
 
     def event(self, data: bytes) -> None:
         """Add an event, unless it is a part of an item: their ends have them whole."""
-        if (
-            b"output_item.done" in data
-            or b"response.completed" in data
-            or b"response.incomplete" in data
-            or b"response.created" in data
-        ):
+        if any(map(data.__contains__, _WHOLE)):
             super().event(data)
 
     def add(self, document: dict[str, Any]) -> None:
@@ -234,9 +234,9 @@ class ResponsesKept(Kept):
     def parts(self, calls: tuple[ToolCall, ...]) -> list[dict[str, Any]] | None:
         """Return the items. Left out are those that were cut, and thoughts that a server that does not store them cannot find."""
         output = self._response.get("output")
-        found = [item for _index, item in sorted(self.kept, key=itemgetter(0))] or (
-            output if isinstance(output, list) else []
-        )
+        listed = output if isinstance(output, list) else []
+        found = [item for _index, item in sorted(self.kept, key=itemgetter(0))]
+        found = listed if len(listed) > len(found) else found  # of servers that give all items one index
         if not found or not all(isinstance(each, dict) for each in found):
             return None
         items, left = [], list(calls)

@@ -184,8 +184,10 @@ def asked_for(body: bytes) -> tuple[int, int | None]:
         texts = max((_items(fields[key]) for key in _TEXTS if key in fields), default=1)
     except UNDECODABLE:
         return 1, None
-    top = bytes(fields.get("top_n", b"")) if "query" in fields else b""
-    return texts, min(texts, int(top)) if top.isdigit() and top != b"0" else texts
+    tops = [
+        bytes(fields[key]) for key in ("top_n", "top_k") if key in fields and "query" in fields
+    ]  # the latter of Voyage
+    return texts, min([texts, *(int(top) for top in tops if top.isdigit() and top != b"0")])
 
 
 def _items(raw: msgspec.Raw) -> int:

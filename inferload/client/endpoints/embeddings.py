@@ -1,5 +1,6 @@
 """Embeddings of OpenAI: /embeddings. A request has several texts; the answer is one document with a vector for each."""
 
+from collections.abc import Callable
 from typing import Any
 
 from inferload.client.answers.whole import WholeAnswer
@@ -13,10 +14,6 @@ from inferload.workload.content.script import Ask
 SHARED = words(
     "user truncate_prompt_tokens truncation priority request_id cache_salt mm_processor_kwargs use_activation"
 )
-_FIELDS = SHARED | words("""
-        dimensions encoding_format embed_dtype endianness add_special_tokens normalize task input_type embedding_type
-        late_chunking truncate
-        """)
 
 
 def plain(message: Message, text: bytes) -> bytes:
@@ -44,15 +41,24 @@ def texts_of(where: str, texts: Any) -> Any:
     raise CallError(f"{where} is {problem}; give a text, or a list of texts")
 
 
-DIALECT = Dialect(
-    answer=WholeAnswer,
-    message=plain,
-    context=lambda encoded: b'"input":[' + joined(encoded) + b"]",
-    options=no_options,
-    limit_key=lambda _request: "",
-    checked=lambda method, texts: texts_of(f"{method}: input", texts),
-    fields=_FIELDS,
-    logprobs=lambda _count: {},
+def _dialect(context: Callable[[Encoded], bytes], checked: Callable[[str, Any], Any], fields: str) -> Dialect:
+    return Dialect(
+        answer=WholeAnswer,
+        message=plain,
+        context=context,
+        options=no_options,
+        limit_key=lambda _request: "",
+        checked=checked,
+        fields=SHARED | words(fields),
+        logprobs=lambda _count: {},
+    )
+
+
+DIALECT = _dialect(
+    lambda encoded: b'"input":[' + joined(encoded) + b"]",
+    lambda method, texts: texts_of(f"{method}: input", texts),
+    "dimensions encoding_format embed_dtype endianness add_special_tokens normalize task input_type embedding_type "
+    "late_chunking truncate",
 )
 
 
@@ -68,13 +74,4 @@ def compared(query: str, texts: str, fields: str) -> Dialect:
             raise CallError(f"{method}: give a dict with {query} and {texts}")
         return {key: texts_of(f"{method}: {key}", value) for key, value in both.items()}
 
-    return Dialect(
-        answer=WholeAnswer,
-        message=plain,
-        context=context,
-        options=no_options,
-        limit_key=lambda _request: "",
-        checked=checked,
-        fields=SHARED | words(fields),
-        logprobs=lambda _count: {},
-    )
+    return _dialect(context, checked, fields)

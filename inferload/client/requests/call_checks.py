@@ -20,7 +20,7 @@ OWN = (
 _OF_ANSWERS = ("max_tokens", "temperature", "tools", "tool_choice")
 # Fields that the arguments set, and the way to set them.
 _WRITTEN = {
-    **{row.context_key: "is the first argument" for row in ENDPOINTS.values()},
+    **{row.context_key: "is the first argument" for row in ENDPOINTS.values() if row.streamed},
     "stream": "is always on",
     "stream_options": "is always {'include_usage': True}",
     "n": "is always 1: one answer per turn",

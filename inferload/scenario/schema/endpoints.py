@@ -97,4 +97,5 @@ def names_of(having: Callable[[Endpoint], bool]) -> list[str]:
     return [name for name, row in ENDPOINTS.items() if having(row)]
 
 
+TEXT_KEYS = ("query", "documents", "text_1", "text_2")  # of requests of texts, besides `input`
 OF_TEXTS, WITH_QUERY = names_of(lambda row: not row.streamed), names_of(lambda row: row.query)

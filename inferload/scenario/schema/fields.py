@@ -49,7 +49,7 @@ def thaw(value: Any) -> Any:
 # Body keys that inferload sets, and the keys of a scenario that control them.
 RESERVED = {
     "model": "is --model of the run, or request.models",
-    **{row.context_key: "comes from the workload" for row in ENDPOINTS.values()},
+    **{row.context_key: "comes from the workload" for row in ENDPOINTS.values() if row.streamed},
     "messages": "come from the workload",
     "system": "comes from the workload",
     "stream": "is always on",

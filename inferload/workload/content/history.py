@@ -75,7 +75,7 @@ def native_list(message: Message) -> list[dict[str, Any]] | None:
 
 
 def with_whole_calls(native: bytes, calls: tuple[ToolCall, ...]) -> tuple[bytes, tuple[ToolCall, ...]]:
-    """Return an answer that its limit cut: the half arguments of a call, which servers refuse, are a text in an object."""
+    """Return an answer that was cut: the half arguments of a call, which servers refuse, are a text in an object."""
     mended = tuple(msgspec.structs.replace(call, arguments=_whole_arguments(call.arguments)) for call in calls)
     value = msgspec.json.decode(native) if native else None
     of_chat = value.get("tool_calls", ()) if isinstance(value, dict) else ()

@@ -78,7 +78,7 @@ class TurnReply(msgspec.Struct, frozen=True):
             from inferload.workload.content.history import edited  # of servers with more than texts
 
             native = edited(native, reasoning=reasoning, calls=calls is None)
-        if own and self.finish_reason == "length" and calls is None:
+        if own and calls is None and self.finish_reason in ("length", CANCELLED):
             from inferload.workload.content.history import with_whole_calls
 
             native, own = with_whole_calls(native, own)

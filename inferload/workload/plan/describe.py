@@ -10,11 +10,12 @@ from msgspec import Struct
 
 from inferload.base.numbers import duration, listed, number, plural, spread, with_noun
 from inferload.figures.limits.slo import limits_text
-from inferload.scenario.scenario import Phases, Scenario
+from inferload.scenario.scenario import Cache, Phases, Scenario
 from inferload.scenario.schema.base import SloLimits
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 from inferload.scenario.schema.workloads import Mix
 from inferload.workload.content.data import DataContext
+from inferload.workload.isolation import LINE_TOKENS
 from inferload.workload.plan.planned_load import (
     PlannedLoad,
     PlannedSession,
@@ -136,7 +137,7 @@ def _drawn_rows(
         "request": [*_request(scenario, sample), *estimated, *missing],
         "load": [*_load(scenario, load, sample), *_in_all(load), *estimated, *missing],
         "numbers": [*_numbers(scenario, load), *missing],
-        "cache": [*cache.cache_lines(), *missing] if cache and streamed else [ISOLATION[scenario.cache.isolate]] * hits,
+        "cache": [*cache.cache_lines(), *missing] if cache and streamed else _texts_cache(scenario.cache) * hits,
     }
 
 
@@ -214,6 +215,12 @@ def _request(scenario: Scenario, sample: Expected) -> list[str]:
         )
     longest = max(map(sum, zip(sample.input_tokens, sample.output_tokens, strict=True)))
     return [*lines, f"longest request and answer: {longest:,} tokens, without the chat template"]
+
+
+def _texts_cache(cache: Cache) -> list[str]:
+    """Return the lines on isolation of requests of texts."""
+    line = f"a server without cache_salt gets a line of about {LINE_TOKENS} tokens before each text, beside the planned ones"
+    return [ISOLATION[cache.isolate], *([] if cache.isolate == "none" else [line])]
 
 
 def _texts(endpoint: Endpoint, sample: Expected) -> list[str]:

@@ -70,13 +70,16 @@ def test_number_and_size_are_bounded_and_the_newest_stay(wanted: list[tuple[str,
         assert set(names) == {name for name, _length in wanted}
 
 
-def two_turns(*scripts: Callable[[socket.socket, bytes], None], **settings: object) -> tuple[list[str], TurnResult]:
-    """Send two turns of one session; return the Cookie headers of their requests, and the last result."""
+def two_turns(
+    *scripts: Callable[[socket.socket, bytes], None], own: tuple[tuple[str, str], ...] = (), **settings: object
+) -> tuple[list[str], TurnResult]:
+    """Send two turns of one session, each with `own` headers; return their Cookie headers, and the last result."""
     server, cookies = ScriptedServer(list(scripts)), SessionCookies()
     client = Client(ClientSettings(Target.parse(server.url), "m", **settings), lambda _result: None)  # type: ignore[arg-type]
     try:
         for number in range(2):
-            request = TurnRequest(b"{}", f"s0.{number}", "s0", number, "chat", "measure", now_ns(), cookies=cookies)
+            place = (f"s0.{number}", "s0", number, "chat", "measure")
+            request = TurnRequest(b"{}", *place, now_ns(), cookies=cookies, headers=own)  # type: ignore[arg-type]
             with gevent.Timeout(20):
                 result = client.start(request).wait()
     finally:
@@ -115,5 +118,6 @@ def test_the_turns_of_a_session_send_them_back_also_a_retried_one_and_no_text_ha
 
 
 def test_a_cookie_of_the_user_replaces_those_of_the_server() -> None:
-    headers, _result = two_turns(setting("a=1"), headers=(("Cookie", "own=1"),))
-    assert headers == ["own=1"] * 2
+    for by in ("headers", "own"):  # of the client, and of the turns
+        headers, _result = two_turns(setting("a=1"), **{by: (("Cookie", "own=1"),)})  # type: ignore[arg-type]
+        assert headers == ["own=1"] * 2, by

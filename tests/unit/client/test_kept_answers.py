@@ -17,28 +17,18 @@ from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream, scanner
 from inferload.client.answers.merge import grow, whole
 from inferload.client.connection.reply import Arrivals, HttpReply, nothing
-from inferload.client.endpoints.dialect import DIALECTS
+from inferload.client.endpoints.dialect import DIALECTS, words
 from inferload.scenario.schema.endpoints import EndpointName
+from inferload.turns.record import CANCELLED
 from inferload.workload.content.history import as_document, as_message
 from inferload.workload.content.messages import Message, Piece, ToolCall, made_call_id, sendable
 from inferload.workload.content.script import TurnReply
 
 DONE = b"[DONE]"
-KNOWN = {"content", "reasoning", "reasoning_content", "thinking", "reasoning_details", "refusal", "tool_calls", "audio"}
-KNOWN |= {
-    "role",
-    "function_call",
-    "function",
-    "name",
-    "arguments",
-    "index",
-    "id",
-    "type",
-    "signature",
-    "format",
-    "usage",
-}
-KNOWN |= {"call_id", "status", "logprobs", "finish_reason", "stop_reason", "token_ids"}
+KNOWN = words("""
+    content reasoning reasoning_content thinking reasoning_details refusal tool_calls audio role function_call function name
+    arguments index id type signature format usage call_id status logprobs finish_reason stop_reason token_ids
+    """)
 
 
 def numbered(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -79,14 +69,10 @@ def sent(endpoint: EndpointName, message: Message) -> Any:
     return json.loads(b"[%s]" % body if endpoint == "responses" else body)
 
 
-functions = st.builds(
-    lambda own, name, arguments: {**own, "name": name, "arguments": arguments}, unknown, some_text, some_text
-)
+functions = st.builds(lambda own, name, text: {**own, "name": name, "arguments": text}, unknown, some_text, some_text)
+plain_call = {"type": "function"}
 calls = st.builds(
-    lambda own, extra, function: {**own, "id": extra, "type": "function", "function": function},
-    unknown,
-    some_text,
-    functions,
+    lambda own, mark, called: {**own, **plain_call, "id": mark, "function": called}, unknown, some_text, functions
 )
 parts = st.lists(
     st.builds(lambda own, text: {**own, "type": "text", "text": text}, unknown, some_text), min_size=1, max_size=3
@@ -248,16 +234,40 @@ def test_a_call_without_an_id_gets_one_that_the_strictest_server_takes() -> None
 
 
 @pytest.mark.parametrize("own", [{}, {"extra": "own"}])
-@pytest.mark.parametrize("endpoint", ["chat", "responses"])
-def test_a_call_that_the_limit_cut_goes_back_as_json(endpoint: EndpointName, own: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("endpoint", "reason"), [("chat", "length"), ("responses", "length"), ("chat", CANCELLED)])
+def test_a_call_that_was_cut_goes_back_as_json(endpoint: EndpointName, reason: str, own: dict[str, Any]) -> None:
     call = {"index": 0, "id": "c00000001", "function": {"name": "f", "arguments": '{"a": '}} | own
     item = {"type": "function_call", "id": "i", "call_id": "c00000001", "name": "f", "arguments": '{"a": '} | own
     events = [chunk({"tool_calls": [call]})] if endpoint == "chat" else item_events([item], "done")
-    reply = msgspec.structs.replace(answered(DIALECTS[endpoint].answer(), events), finish_reason="length")
+    reply = msgspec.structs.replace(answered(DIALECTS[endpoint].answer(), events), finish_reason=reason)
     back = sent(endpoint, reply.message())
     function = back["tool_calls"][0]["function"] if endpoint == "chat" else back[-1]
     assert json.loads(function["arguments"]) == {"unparsed": '{"a": '}
     assert reply.tool_calls[0].arguments == '{"a": '
+
+
+def test_items_of_which_all_have_one_index_go_back_from_the_end() -> None:
+    thought = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"}
+    output = [thought, {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "a"}]}]
+    events = [event | ({"output_index": 0} if "output_index" in event else {}) for event in item_events(output)]
+    assert sent("responses", answered(DIALECTS["responses"].answer(), events).message()) == output
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "responses"])
+def test_half_a_surrogate_pair_in_a_call_is_replaced(endpoint: EndpointName) -> None:
+    call = {"type": "function_call", "call_id": "c00000001", "name": "f", "arguments": "{}"}
+    events: list[dict[str, Any]] = [
+        {"type": "response.output_item.added", "output_index": 0, "item": call | {"arguments": ""}},
+        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": '{"a":"\ud800"}'},
+    ]
+    if endpoint == "chat":
+        events = [chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": {"a": "\ud800"}}}]})]
+    answer = DIALECTS[endpoint].answer()
+    answer.keeping = True
+    answer.events([json.dumps(event).encode() for event in events], [*range(len(events))])
+    (called,) = answer.tool_calls.calls("s1.0") if answer.tool_calls else ()
+    assert json.loads(called.arguments) == {"a": "\ufffd"}
+    assert sent(endpoint, TurnReply("", 9, tool_calls=(called,), native=answer.native((called,)) or b"").message())
 
 
 def test_items_without_an_index_are_told_apart_by_their_ids() -> None:
@@ -324,15 +334,6 @@ def test_an_answer_is_kept_up_to_a_size() -> None:
 def test_a_document_of_a_live_agent_has_the_fields_of_the_server() -> None:
     document = {"role": "assistant", "content": "a", "reasoning_content": "hm", "annotations": [{"url": "u"}]}
     assert as_document(as_message(document)) == document
-    call = {
-        "id": "c",
-        "type": "function",
-        "function": {"name": "f", "arguments": "{}", "more": 1},
-        "extra_content": {"g": "s"},
-    }
-    document = {"role": "assistant", "content": "", "tool_calls": [call]}
-    message = as_message(document)
-    assert (message.tool_calls, as_document(message)) == ((ToolCall("c", "f", "{}"),), document)
     native = Message("assistant", (Piece("", None, "a"),), native=b'[{"type":"text","text":"a","citations":[1]}]')
     assert as_document(native) == {"role": "assistant", "content": "a", "native": json.loads(native.native)}
     assert as_message(as_document(native)).native == native.native

@@ -98,6 +98,7 @@ def test_a_body_is_an_answer_if_it_has_a_result_for_each_text(
         ({"input": [5, 6, 7]}, (1, 1)),
         ({"input": [[5, 6], [7]]}, (2, 2)),
         ({"query": "a", "documents": ["b", "c", "d"], "top_n": 2}, (3, 2)),
+        ({"query": "a", "documents": ["b", "c", "d"], "top_k": 1}, (3, 1)),
         ({"text_1": ["a", "b"], "text_2": ["c", "d"]}, (2, 2)),
         ({"queries": "a", "documents": ["c", "d"]}, (2, 2)),
         ({"messages": []}, (1, 1)),

@@ -22,6 +22,7 @@ from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
@@ -117,9 +118,8 @@ def test_without_a_streaming_endpoint_tasks_are_refused(servers: list[Server]) -
     server = start(servers, {"data": [{"id": "m"}]}, "/none")
     with pytest.raises(UsageError, match="chat/completions: no streamed answer from model m: HTTP 404"):
         check(TASKS, server)
-    endpoints = ["chat/completions", "completions", "responses", "messages", "embeddings", "rerank", "score"]
-    paths = [path for name in endpoints for path in (f"/v1/{name}", f"/{name}", "/")]
-    assert [path for path, _ in server.turns] == [*paths, "/pooling", "/"]
+    readings = [[row.path] if row.at_root else [f"/v1{row.path}", row.path] for row in ENDPOINTS.values()]
+    assert [path for path, _ in server.turns] == [path for paths in readings for path in (*paths, "/")]
 
 
 @pytest.mark.parametrize(
@@ -231,12 +231,22 @@ def test_a_preflight_that_is_killed_closes_its_connection(monkeypatch: pytest.Mo
         server.close()
 
 
+@pytest.mark.parametrize("isolate", ["none", "run"])
+def test_the_line_of_the_isolation_in_each_text_is_no_other_length(servers: list[Server], isolate: str) -> None:
+    answer = document({"data": [{"embedding": [1]}] * 40, "usage": {"prompt_tokens": 40 * (10 + 16)}})
+    server = start(servers, {"data": [{"id": "m"}]}, "/v1/embeddings", answer=answer)
+    texts = {"workload": {"kind": "texts", "texts_per_request": 40, "text_tokens": 10}, "cache": {"isolate": isolate}}
+    found = check(BASE | texts, server)
+    assert [length.finding for length in found.lengths] == ["as planned"]
+    assert all("preflight" in text for text in server.turns[-1][1]["input"])
+
+
 class Keeping(Server):
     """Server of /v1/responses that keeps what a router sends it by cookie and session. `ids`: of the responses that it gives."""
 
-    def __init__(self, ids: list[str], keeps: bool = True) -> None:
+    def __init__(self, ids: list[str], status: int = 200) -> None:
         super().__init__(document({"data": [{"id": "m"}]}), {})
-        self.ids, self.keeps = ids, keeps
+        self.ids, self.status = ids, status
         self.heads: list[str] = []
 
     def _serve(self, sock: socket.socket, request: bytes) -> None:
@@ -247,8 +257,9 @@ class Keeping(Server):
         sent = json.loads(body)
         self.turns.append(("", sent))
         self.heads.append(head.decode())
-        if not self.keeps and "previous_response_id" in sent:
-            sock.sendall(document({"error": {"message": f"Response with id '{self.ids[0]}' not found."}}, 404))
+        if self.status != 200 and "previous_response_id" in sent:
+            words = "Response with id" if self.status == 404 else "Previous response with id"  # as OpenAI
+            sock.sendall(document({"error": {"message": f"{words} '{self.ids[0]}' not found."}}, self.status))
             return
         usage = {"input_tokens": 20, "output_tokens": 1}
         end = {"type": "response.completed", "response": {"id": self.ids[len(self.turns) - 1], "usage": usage}}
@@ -275,9 +286,10 @@ def test_a_history_of_the_server_is_tried_on_the_server_of_the_first_turn(server
 
 
 @pytest.mark.parametrize(
-    ("ids", "text"), [(["", ""], "no id to continue from"), (["resp_1", ""], "ENABLE_RESPONSES_API_STORE")]
+    ("first", "status", "text"),
+    [("", 404, "no id to continue"), ("resp_1", 404, "API_STORE"), ("resp_1", 400, "API_STORE")],
 )
-def test_a_server_that_keeps_no_history_is_refused(servers: list[Server], ids: list[str], text: str) -> None:
-    servers.append(Keeping(ids, keeps=False))
+def test_a_server_that_keeps_no_history_is_refused(servers: list[Server], first: str, status: int, text: str) -> None:
+    servers.append(Keeping([first, ""], status))
     with pytest.raises(UsageError, match=text):
         check(with_history_of_server(), servers[-1])

@@ -139,7 +139,7 @@ def test_a_document_has_only_columns_of_its_class_and_target() -> None:
     }
 
 
-def test_charts_of_failures_of_a_gpu_and_of_drafts_are_hidden_without_them() -> None:
+def test_charts_of_streams_failures_a_gpu_and_drafts_are_hidden_without_them() -> None:
     hidden = {chart["title"] for chart in view()["charts"] if chart.get("optional")}
     of_streams = {"TTFT, ms", "ITL, ms", "TPOT, ms"}
     assert hidden == of_streams | {"draft tokens, tok/s", "GPU, %", "GPU power, W", "failed turns, /s"}

@@ -56,7 +56,10 @@ def test_defaults_and_plan(endpoint: str, query: int | None, lines: tuple[str, .
         (", query_tokens: 5", "", "", "endpoint embeddings has no query; remove it"),
         (", source: {kind: random}", "", "", "text_tokens is set, but source random has its own lengths; remove it"),
         ("", "", "request: {ignore_eos: true}", "endpoint embeddings does not support it"),
-        ("", "", "request: {extra_body: {query: a}}", "query comes from the workload; remove it here"),
+        *(
+            ("", "", f"request: {{extra_body: {{{key}: a}}}}", f"{key} comes from the workload; remove it")
+            for key in ("query", "documents", "text_2", "input")
+        ),
         ("", "", "slo: {tpot_ms: 5}", "slo.tpot_ms is of streams, and endpoint embeddings has none; use slo.e2e_ms"),
         ("", ", warmup_s: 5, warmup_until: steady", "", "phases.warmup_until is of streams"),
         ("", "", 'gates: ["p99(itl_ms) < 5"]', "itl_ms is of streams, and endpoint embeddings has none; use e2e_ms"),
@@ -69,6 +72,12 @@ def test_what_does_not_go_together_is_refused_in_one_line(workload: str, phases:
         from_text(SCENARIO % (workload, phases, more), "a")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_chat_may_have_fields_that_are_texts_elsewhere() -> None:
+    text = SCENARIO.replace("texts, texts_per_request: 3, text_tokens: 20", "chat, prompt_tokens: 1, output_tokens: 1")
+    request = "request: {extra_body: {query: a, documents: [{text: b}]}}"  # documents: of vLLM's templates
+    assert set(from_text(text % ("", "", request), "a").request.extra_body) == {"query", "documents"}
 
 
 def test_an_endpoint_of_texts_takes_no_chat() -> None:

@@ -169,10 +169,7 @@ def test_any_answer_can_be_sent_on(answer: str) -> None:
     talk = conversation(BASE)
     talk.add_answer(answer)
     content = asked(talk)["messages"][1]["content"]
-    assert content == answer.encode("utf-16", "surrogatepass").decode("utf-16", "replace") or (answer, content) == (
-        "",
-        "...",
-    )
+    assert content == (answer.encode("utf-16", "surrogatepass").decode("utf-16", "replace") or "...")
 
 
 def test_surrogate_halves_of_two_events_are_joined() -> None:

@@ -22,7 +22,7 @@ from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.chat_template import ChatTemplate
 from inferload.workload.content.prompts import Vocabulary, approximate
 from inferload.workload.content.script import Ask
-from inferload.workload.isolation import Isolation
+from inferload.workload.isolation import LINE_TOKENS, Isolation
 from inferload.workload.plan.first_asks import PLAIN, FirstAsk, HistoryTurn, first_asks, in_full, in_short
 from inferload.workload.plan.prompt_lengths import (
     PromptLength,
@@ -207,13 +207,15 @@ class _FirstRequests(Struct):
     def _keep(
         self, facts: ServerFacts, job: _Job, counted: int | None = None, unchecked: Unchecked = ""
     ) -> PromptLength:
-        """Keep and return the length of a first prompt, planned with the chat template."""
+        """Keep and return the length of a first prompt, planned with the chat template, or the line in each of its texts."""
         first, planned = job.first, job.first.planned_tokens
         endpoint = ENDPOINTS[self.spec.scenario.request.endpoint]
         if endpoint.query:  # which a server reads once, or again for each document
             planned = None
         elif endpoint.chat_template:
             planned = templated(planned, first.ask.messages, self.prompts.template)
+        elif planned is not None and not (endpoint.streamed or self._salted):
+            planned += LINE_TOKENS * len(first.ask.messages)
         length = PromptLength(facts.target.url, job.model, first.class_name, planned, counted, unchecked)
         self.lengths[length.target, length.model, length.class_name] = length
         return length
@@ -226,7 +228,11 @@ class _FirstRequests(Struct):
         """Return the isolation of another session. It applies in runs without isolation too: earlier runs sent their texts."""
         self.sessions += 1
         value = f"preflight-{self.mark}-{self.sessions}"
-        return Isolation("salt" if self.salts and self.spec.scenario.cache.isolate != "none" else "first_line", value)
+        return Isolation("salt" if self._salted else "first_line", value)
+
+    @property
+    def _salted(self) -> bool:
+        return self.salts and self.spec.scenario.cache.isolate != "none"
 
     def _turn(
         self, facts: ServerFacts, job: _Job, ask: Ask, request: RequestOptions, isolated: Isolation | None = None
