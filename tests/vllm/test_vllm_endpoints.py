@@ -12,7 +12,7 @@ from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, SentTurns, prove
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
+from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName, names_of
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import Message, Piece, ToolCall, text_message
 from inferload.workload.content.prompts import approximate
@@ -45,7 +45,7 @@ def send(vllm_server: LocalServer, request: pytest.FixtureRequest) -> Iterator[S
         client.close()
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("endpoint", names_of(lambda row: row.streamed))
 def test_a_turn_is_read_completely(send: Send, endpoint: EndpointName) -> None:
     context = (text_message("system", "a", 50), text_message("user", "b", 300))
     result = send(endpoint, Ask(context, TOKENS))
@@ -69,7 +69,7 @@ def test_a_turn_is_read_completely(send: Send, endpoint: EndpointName) -> None:
         assert 0 < record.server_ttft_ms <= (record.first_ns - record.sent_ns) / 1e6  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("endpoint", names_of(lambda row: row.streamed))
 def test_the_next_turn_hits_the_previous_one_in_the_cache(send: Send, endpoint: EndpointName) -> None:
     history = (text_message("user", "b", 300),)
     first = send(endpoint, Ask(history, TOKENS))
@@ -98,7 +98,7 @@ def test_a_history_of_tool_calls_is_accepted(send: Send, endpoint: EndpointName)
     assert result.record.output_tokens is not None
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("endpoint", names_of(lambda row: row.streamed))
 def test_the_preflight_uses_the_same_endpoint(vllm_server: LocalServer, endpoint: EndpointName) -> None:
     settings = ClientSettings(Target.parse(vllm_server.url), "tiny", endpoint=endpoint)
     body_settings = BodySettings("tiny", RequestOptions(endpoint=endpoint, ignore_eos=ENDPOINTS[endpoint].ignore_eos))
