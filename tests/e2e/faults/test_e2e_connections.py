@@ -71,6 +71,8 @@ class Gateway:
             sock.sendall(chunk)
             time.sleep(0.005)
         end = b"0\r\n\r\n"
+        if kind == "closes":  # the close leaves with the last bytes, however long this thread pauses between them
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         if kind not in ("stays open", "pings"):  # a pause of this thread must not hold the body open
             sock.sendall(last + end)
             return

