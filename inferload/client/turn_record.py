@@ -181,7 +181,7 @@ def turn_record(
         round_trip_ns=attempt.round_trip_ns,
         input_tokens=answer.input_tokens,
         output_tokens=answer.output_tokens,
-        hidden_tokens=answer.hidden_tokens,
+        hidden_tokens=None if answer.output_tokens is None else answer.hidden_tokens,
         cached_tokens=answer.cached_tokens,
         texts=answer.texts,
         event_ns=_since(attempt.sent_ns or 0, event_ns) if event_ns else None,

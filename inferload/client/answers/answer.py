@@ -283,6 +283,7 @@ class Answer:
         """Complete the counts. Call once, after the last event, also of an answer that was cancelled. `begins`: see Frames."""
         self.settle_usage()
         events, text = len(self.event_ns), "".join(self.text)
+        self.text = [text] if text else []  # joined once
         if self.output_tokens == 0:
             self.output_tokens = None if events else 0
         if self.output_tokens is None and self.zero_usage and events and Remark.PIECE_USAGE not in self.remarks:

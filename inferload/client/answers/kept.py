@@ -1,4 +1,4 @@
-"""What an answer has to be in a later request, as the server sent it: its parts that we do not know included. No I/O.
+"""Collector of an answer as later requests carry it: as the server sent it, with fields that inferload does not know. No I/O.
 
 It is collected from the events, beside what is measured, and only for turns whose answers are a part of a history. An endpoint's
 `message` function writes it back (`inferload.workload.content.history`).

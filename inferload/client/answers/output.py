@@ -1,4 +1,4 @@
-"""What the texts of an answer tell: hidden tokens, a repeated answer, thoughts in the content. No I/O."""
+"""Checks of the texts of an answer for hidden tokens, a repeated answer, and thoughts in the content. No I/O."""
 
 from __future__ import annotations
 

@@ -184,9 +184,8 @@ def asked_for(body: bytes) -> tuple[int, int | None]:
         texts = max((_items(fields[key]) for key in _TEXTS if key in fields), default=1)
     except UNDECODABLE:
         return 1, None
-    tops = [
-        bytes(fields[key]) for key in ("top_n", "top_k") if key in fields and "query" in fields
-    ]  # the latter of Voyage
+    names = ("top_n", "top_k") if "query" in fields else ()  # the latter of Voyage
+    tops = [bytes(fields[name]) for name in names if name in fields]
     return texts, min([texts, *(int(top) for top in tops if top.isdigit() and top != b"0")])
 
 

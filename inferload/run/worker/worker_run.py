@@ -168,7 +168,7 @@ class WorkerRun:
 
     @cached_property
     def tasks(self) -> "TaskContext":
-        """What the sessions of own tasks share."""
+        """Return the data that the sessions of own tasks share."""
         from inferload.run.worker.user_turns import TaskContext  # of locustfiles with tasks that send turns
 
         return TaskContext(self.context)
