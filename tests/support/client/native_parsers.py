@@ -31,11 +31,14 @@ def pushed(parser: Any, pieces: Pieces) -> list[int]:
     return news
 
 
+MOST_MEASURED = 65_535  # bytes of a body: its reader is told of more before the end
+
+
 def framing_of(parser: Any, head: bytes) -> tuple[int, int]:
-    """Return framing and length by a head that is pushed to a new parser of a reply; framing 0: it asks."""
+    """Return framing and length, at most MOST_MEASURED, by a head that is pushed to a new parser of a reply; framing 0: it asks."""
     news, framing, length = parser.push(head, 0, -1), parser.waiting()[3], 0
     assert (framing == 0) == (news == News.ASKS_FOR_HEAD)
-    while framing == 2 and not news:
+    while framing == 2 and not news and length < MOST_MEASURED:
         news, length = parser.push(b"x", 0, -1), length + 1
     return framing, length
 
