@@ -11,10 +11,10 @@ import numpy as np
 from inferload.base.clock import NS_PER_S
 from inferload.base.on_use import OnUse
 from inferload.client.answers.answer import Answer
-from inferload.turns.record import CANCELLED, Failure, Phase, PhaseWindow, TurnRecord
+from inferload.turns.record import CANCELLED, Failure, Phase, TurnRecord
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import ToolCall
-from inferload.workload.content.script import Ask, Session, TurnReply
+from inferload.workload.content.script import TurnReply
 
 if TYPE_CHECKING:
     from inferload.client.cookies import Jar
@@ -99,43 +99,6 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
             native=self.native or b"",
             response_id=self.response_id,
         )
-
-
-def request_of(
-    session: Session,
-    ask: Ask | None,
-    path: str,
-    number: int,
-    *,
-    window: PhaseWindow,
-    planned_ns: int,
-    body: bytes,
-    model: str,
-    headers: tuple[tuple[str, str], ...],
-    cookies: SessionCookies | None,
-) -> TurnRequest:
-    """Return the request of turn `number` of a session. `path`: names of its forks; `ask` None: it could not be built.
-
-    `model`, `headers`, `cookies`: of the session.
-    """
-    first = not path and not number
-    return TurnRequest(
-        body=body,
-        turn_id=f"s{session.index}{path}.{number}",
-        session_id=f"s{session.index}{path}",
-        turn_index=number,
-        class_name=session.class_name,
-        phase=window.phase,
-        planned_ns=planned_ns,
-        step=window.step,
-        max_tokens=None if ask is None else ask.output_tokens,
-        pause=None if first or ask is None else ask.pause,
-        final=False if ask is None else ask.final,
-        model=(None if ask is None else ask.model) or model,
-        headers=(*headers, *(() if ask is None else ask.headers)),
-        cookies=cookies,
-        keep=ask is not None and ask.keep,
-    )
 
 
 class Attempt(NamedTuple):

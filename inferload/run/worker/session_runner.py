@@ -13,7 +13,7 @@ import gevent
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client.requests.bodies import BodySettings, BodyWriter
-from inferload.client.turn_record import AFTER_FAILURE_NS, SessionCookies, TurnRequest, TurnResult, request_of
+from inferload.client.turn_record import AFTER_FAILURE_NS, SessionCookies, TurnRequest, TurnResult
 from inferload.run.process.greenlets import sleep_until
 from inferload.run.worker.session_context import SessionContext, TurnPermit, entered, note_too_large
 from inferload.workload.content.script import (
@@ -30,6 +30,8 @@ from inferload.workload.isolation import Isolation
 from inferload.workload.sessions import model_of
 
 logger = logging.getLogger(__name__)
+
+_UNMADE = Ask((), None)  # for a turn that could not be built
 
 
 class SessionRunner:
@@ -168,17 +170,24 @@ class SessionRunner:
 
     def _request(self, ask: Ask | None, path: str, number: int, planned_ns: int, body: bytes = b"") -> TurnRequest:
         """Return the request of a turn. `ask` None: of a turn that could not be built."""
-        return request_of(
-            self._session,
-            ask,
-            path,
-            number,
-            window=self._run.windows.at(planned_ns),
-            planned_ns=planned_ns,
+        session, window = self._session, self._run.windows.at(planned_ns)
+        session_id, asked = f"s{session.index}{path}", ask or _UNMADE
+        return TurnRequest(
             body=body,
-            model=self._settings.model,
-            headers=self._headers,
+            turn_id=f"{session_id}.{number}",
+            session_id=session_id,
+            turn_index=number,
+            class_name=session.class_name,
+            phase=window.phase,
+            planned_ns=planned_ns,
+            max_tokens=asked.output_tokens,
+            step=window.step,
+            pause=asked.pause if ask is not None and (path or number) else None,
+            final=asked.final,
+            headers=(*self._headers, *asked.headers),
+            model=asked.model or self._settings.model,
             cookies=self._cookies,
+            keep=asked.keep,
         )
 
     def _ask(self, request: TurnRequest, ask: Ask) -> TurnResult:
