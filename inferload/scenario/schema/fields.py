@@ -133,7 +133,14 @@ def _affinity_header(value: str) -> str:
     return next(iter(checked_headers({value: ""})))
 
 
+def check_json_answer(body: Mapping[str, Any]) -> None:
+    """ValueError for an option of vLLM whose answers are binary."""
+    if (encoding := body.get("encoding_format")) in ("bytes", "bytes_only"):
+        raise ValueError(f"encoding_format is {encoding}, whose answers are not JSON; use float or base64")
+
+
 def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    check_json_answer(value)
     for key in value:
         if key in RESERVED:
             raise ValueError(f"{key} {RESERVED[key]}; remove it here")
