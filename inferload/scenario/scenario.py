@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from inferload.figures.limits import abort_condition, gate_grammar
+from inferload.figures.limits.gate import Gate
 from inferload.scenario.files import catalog
 from inferload.scenario.files.yaml_text import Parsed, ScenarioError, as_yaml, parse
 from inferload.scenario.overrides import ADDED_LATER, Override, apply
@@ -235,12 +236,18 @@ class Scenario(ScenarioPart):
                 key = f"slo.{limits[0]}" if limits else "phases.warmup_until"
                 remedy = "slo.e2e_ms" if limits else "warmup_s, with warmup_turns"
                 raise ValueError(f"{key} is of streams, and endpoint {endpoint.name} has none; use {remedy}")
-            for gate in (
-                *map(gate_grammar.parse, self.gates),
-                *(abort_condition.parse(text).gate for text in self.abort_on),
-            ):
-                gate_grammar.check_stream(gate, endpoint.name)
+        for gate in (
+            *map(gate_grammar.parse, self.gates),
+            *(abort_condition.parse(text).gate for text in self.abort_on),
+        ):
+            self.check_answers(gate)
         return self
+
+    def check_answers(self, gate: Gate) -> None:
+        """Raise GateError if the answers do not have the figure of a gate. Tasks may have answers of any endpoint."""
+        endpoint = ENDPOINTS[self.request.endpoint]
+        if not (self.of_tasks and endpoint.streamed):
+            gate_grammar.check_answers(gate, endpoint.name, endpoint.streamed)
 
     @property
     def _workloads(self) -> list[Any]:

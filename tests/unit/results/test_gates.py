@@ -358,6 +358,21 @@ def test_gates_of_the_command_line_are_added() -> None:
         assert str(caught.value).endswith(problem)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("smoke", "texts_per_s > 1"), ("embeddings", "p95(ttft_ms) < 9"), ("embeddings", "p95(server_ttft_ms) < 9")],
+)
+def test_a_gate_of_other_answers_is_refused_before_the_run(name: str, text: str) -> None:
+    scenario = scenarios.load(name)
+    with pytest.raises(UsageError, match=r"^--gate: .* is of [a-z ]+, and endpoint \w+ has none; use "):
+        run_spec.more_gates(scenario, [text])
+    for change in ({"gates": [text]}, {"abort_on": [f"{text} for 5s"]}):
+        with pytest.raises(scenarios.ScenarioError, match=" has none; use "):
+            scenario.changed(change)
+    own = scenarios.from_text(tasks.SCENARIO, "x").changed({"gates": ["texts_per_s > 1"]})
+    assert own.gates == ("texts_per_s > 1",), "tasks may send requests of texts"
+
+
 DRAWS = 300
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 ENDS = st.none() | st.floats(0, 1e4)
