@@ -32,7 +32,7 @@ class Jar:
         self._redaction = Redaction()  # of these, and of those before the last change
 
     def take(self, url: str, lines: str) -> None:
-        """Take the Set-Cookie headers of an answer, one a line. What is no valid cookie for the URL is not sent, but no text has it."""
+        """Take the Set-Cookie headers of an answer, one a line. What is no valid cookie for the URL is masked, and not sent."""
         all_lines = lines.split("\n")
         valid = [line for line in all_lines if len(line) <= _MOST_LINE and line.isprintable()] if url else []
         if valid:
