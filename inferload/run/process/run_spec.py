@@ -126,9 +126,7 @@ def more_gates(scenario: Scenario, more: Sequence[str]) -> dict[str, Any]:
     """Return the change that adds gates to a scenario's. UsageError for a malformed gate, and for one of an unknown class."""
     for text in more:
         try:
-            gate = gate_grammar.parse(text)
-            gate_grammar.check_class(gate, scenario.class_names)
-            scenario.check_answers(gate)
+            scenario.check_gate(gate_grammar.parse(text))
         except gate_grammar.GateError as error:
             raise UsageError(f"--gate: {error}") from error
     return {"gates": list(dict.fromkeys([*scenario.gates, *more]))} if more else {}

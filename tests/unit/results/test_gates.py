@@ -343,7 +343,7 @@ def test_an_unknown_class_is_named() -> None:
     assert scenarios.from_text(text, "x").class_names is None, "tasks name their classes during the run"
     with pytest.raises(GateError, match=r"character 14: unknown class agnt; did you mean agent\?"):
         check_class(parse("p95(ttft_ms){agnt} < 1"), ("chat", "agent"))
-    with pytest.raises(scenarios.ScenarioError, match=r"gates: gate .*: unknown class x; the scenario has chat"):
+    with pytest.raises(scenarios.ScenarioError, match=r": gate .*: unknown class x; the scenario has chat"):
         scenarios.load("smoke").changed({"gates": ["failed_ratio{x} < 1"]})
 
 
