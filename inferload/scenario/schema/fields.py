@@ -133,14 +133,17 @@ def _affinity_header(value: str) -> str:
     return next(iter(checked_headers({value: ""})))
 
 
-def check_json_answer(body: Mapping[str, Any]) -> None:
-    """ValueError for an option of vLLM whose answers are binary."""
-    if (encoding := body.get("encoding_format")) in ("bytes", "bytes_only"):
-        raise ValueError(f"encoding_format is {encoding}, whose answers are not JSON; use float or base64")
+def no_json(body: Mapping[str, Any]) -> str:
+    """Return why the answers are no JSON, an option of vLLM; "" if they are."""
+    encoding = body.get("encoding_format")
+    return (
+        f"encoding_format is {encoding}, not JSON; use float or base64" if encoding in ("bytes", "bytes_only") else ""
+    )
 
 
 def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    check_json_answer(value)
+    if problem := no_json(value):
+        raise ValueError(problem)
     for key in value:
         if key in RESERVED:
             raise ValueError(f"{key} {RESERVED[key]}; remove it here")

@@ -41,14 +41,14 @@ _REMEDIES = {
 
 
 def too_long(scenario: Scenario, sessions: Sessions, limit: int) -> TooLong | None:
-    """Return the first turn longer than `limit` tokens among the first sessions, or None.
+    """Return the first turn longer than `limit` tokens among the first sessions, one of exact length if there is any, or None.
 
     Without forced lengths, turns that carry earlier answers are skipped, because the answers may be shorter. A text counts with
     its query, which a model that embeds them reads apart: such a length is not exact.
     """
     if any(value for key, value in scenario.request.extra_body.items() if key.startswith("truncat")):
         return None  # by the server
-    turn_count, endpoint = 0, ENDPOINTS[scenario.request.endpoint]
+    turn_count, endpoint, longer = 0, ENDPOINTS[scenario.request.endpoint], None
     most = min(_SESSIONS, scenario.phases.sessions or _SESSIONS)
     for index in islice(sessions.indexes, most):
         cancelled = False
@@ -62,11 +62,14 @@ def too_long(scenario: Scenario, sessions: Sessions, limit: int) -> TooLong | No
             if tokens is not None and tokens > limit:
                 pieces = [piece for message in turn.ask.messages for piece in message.pieces]
                 exact = all(piece.literal is None for piece in pieces) and not cancelled and tokens - query > limit
-                return TooLong(index, sessions.class_of(index), tokens, exact)
+                if exact or longer is None:
+                    longer = TooLong(index, sessions.class_of(index), tokens, exact)
+                if exact:
+                    return longer
             cancelled = cancelled or turn.ask.cancel_after_s is not None
         if turn_count >= _TURNS:
             break
-    return None
+    return longer
 
 
 def _tokens(turn: PlannedTurn, forced: bool) -> int | None:

@@ -62,6 +62,14 @@ def test_a_text_counts_with_its_query(endpoint: str, limit: int, found: tuple[in
     assert turn == (None if found is None else TooLong(0, "texts", *found))
 
 
+def test_an_exact_length_counts_more_than_an_earlier_one() -> None:
+    varied = TEXTS.replace("100%s", "{dist: uniform, min: 1, max: 100}, query_tokens: 90") % "rerank"
+    scenario = from_text(varied, "a")
+    turn = too_long(scenario, Sessions(scenario, DataContext()), 99)
+    assert turn is not None
+    assert (turn.exact, turn.tokens, turn.session > 0) == (True, 190, True)
+
+
 MIX = """
 schema: 1
 name: a
