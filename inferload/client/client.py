@@ -210,7 +210,7 @@ class Client:
         assert turn.result is not None
         self.finish_reasons |= turn.result.record.finish_reason not in (None, CANCELLED)
         turn.result = self._redacted(turn.result)
-        if (cookies := turn.request.cookies) is not None and cookies.jar is not None:
+        if (cookies := turn.cookies) is not None and cookies.jar is not None:
             turn.result = cookies.jar.masked(turn.result, self._spared)
         self._on_turn(turn.result)
 

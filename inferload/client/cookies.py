@@ -21,33 +21,31 @@ _MOST_LINE = 4096
 class Jar:
     """Cookies of a session and its sub-agents, in memory only: beyond 20 of them, or 8 kB, the oldest are dropped.
 
-    A URL is that of the requests of a turn; with "" cookies are neither taken nor sent.
+    A URL is that of the requests of a turn; with "" cookies are not sent.
     """
 
     __slots__ = ("_jar", "_redaction", "_secrets")
 
     def __init__(self) -> None:
         self._jar = CookieJar()
-        self._secrets: set[str] = set()  # values of the jar; short ones are common words
+        self._secrets: set[str] = set()  # values of the jar and of the last answer; short ones are common words
         self._redaction = Redaction()  # of these, and of those before the last change
 
     def take(self, url: str, lines: str) -> None:
-        """Take the Set-Cookie headers of an answer, one a line. What is no valid cookie for the URL is ignored."""
-        valid = [line for line in lines.split("\n") if len(line) <= _MOST_LINE and line.isprintable()]
-        if not url or not valid:
-            return
-        head = Message()
-        for line in valid:
-            head["Set-Cookie"] = line
-        reply: Any = SimpleNamespace(info=lambda: head)
-        self._jar.extract_cookies(reply, Request(url))
+        """Take the Set-Cookie headers of an answer, one a line. What is no valid cookie for the URL is masked, and not sent."""
+        all_lines = lines.split("\n")
+        valid = [line for line in all_lines if len(line) <= _MOST_LINE and line.isprintable()] if url else []
+        if valid:
+            head = Message()
+            for line in valid:
+                head["Set-Cookie"] = line
+            reply: Any = SimpleNamespace(info=lambda: head)
+            self._jar.extract_cookies(reply, Request(url))
         while len(cookies := list(self._jar)) > MOST_COOKIES or sum(map(_length, cookies)) > MOST_CHARS:
             self._jar.clear(cookies[0].domain, cookies[0].path, cookies[0].name)
-        before, texts = (
-            self._secrets,
-            [text for each in cookies for text in (each.value or "", unquote(each.value or ""))],
-        )
-        self._secrets = {text for text in texts if len(text) >= LEAST}
+        values = [each.value or "" for each in cookies] + [line.split(";")[0].partition("=")[2] for line in all_lines]
+        before, texts = self._secrets, {*values, *map(unquote, values)}
+        self._secrets = {text[:_MOST_LINE] for text in texts if len(text) >= LEAST}
         self._redaction = Redaction(before | self._secrets)
 
     def headers(self, url: str) -> tuple[tuple[str, str], ...]:

@@ -139,7 +139,7 @@ def try_history(settings: ClientSettings, turn: FirstTurn, sent: SentTurns) -> s
         reaction = reaction_to(answer, turn.document)
         if reaction == "served":
             return ""
-        unknown = kept and answer.record.status == 404
+        unknown = kept and (answer.record.status == 404 or refusals.refused_keys(answer.detail, ("store",)))
         if _judged(answer) and (unknown or refusals.names_history(answer.detail)):
             remedy = refusals.STORE_REMEDY if kept else refusals.HISTORY_REMEDY
             raise RefusedError(f"{url}: a turn with a history is refused: {_text(answer)}; {remedy}")

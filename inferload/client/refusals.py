@@ -123,14 +123,16 @@ def _mentioned(text: str, sent: Collection[str]) -> list[str]:
     return [] if listed is None else [key for key in keys if suggests(listed[0], key)]
 
 
-def remedy(detail: str, sent: Collection[str], request: RequestOptions) -> str:
+def remedy(detail: str, sent: Mapping[str, Any], request: RequestOptions) -> str:
     """Return what to change after a refusal, in one line; "" if the server names nothing that an option controls."""
-    return "; ".join(dict.fromkeys(_remedy(key, request) for key in refused_keys(detail, sent)))
+    return "; ".join(dict.fromkeys(_remedy(key, sent[key], request) for key in refused_keys(detail, sent)))
 
 
-def _remedy(key: str, request: RequestOptions) -> str:
+def _remedy(key: str, value: Any, request: RequestOptions) -> str:
     if key in request.extra_body:
         return f"change or remove request.extra_body.{key}"
+    if key == "store" and value:  # of history: server
+        return STORE_REMEDY
     if key == "stream_options":
         return "set request.continuous_usage: false" if request.continuous_usage else "set request.usage: false"
     return REMEDIES.get(key, f"remove {key} from the workload")

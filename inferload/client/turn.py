@@ -25,7 +25,7 @@ from inferload.client.connection.http1 import Http1Error
 from inferload.client.connection.reply import AnyConnection, CertificateRefused, ConnectionLost, HttpReply
 from inferload.client.connection.tcp_info import ConnectionEnd
 from inferload.client.retry import RequestInFlight, crossed_by_close
-from inferload.client.turn_record import Attempt, TurnRequest, TurnResult, turn_record
+from inferload.client.turn_record import Attempt, SessionCookies, TurnRequest, TurnResult, turn_record
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
 
@@ -90,6 +90,7 @@ class Turn:
 
     def __init__(self, client: TurnHost, request: TurnRequest) -> None:
         self.request = request
+        self.cookies = request.cookies
         self.state = TurnState.CONNECTING
         self.result: TurnResult | None = None
         self.started_ns = client.now_ns()
@@ -405,8 +406,9 @@ class Turn:
         self._conclude(self._build_result())
 
     def _conclude(self, result: TurnResult) -> None:
-        if self.request.cookies is not None and (lines := self._header("set-cookie")):
-            self.request.cookies.take(self._client.cookie_url, lines)
+        if lines := self._header("set-cookie"):  # texts do not have them, whether or not they go back
+            self.cookies = self.cookies or SessionCookies()
+            self.cookies.take(self._client.cookie_url if self.request.cookies else "", lines)
         self.state, self.result = TurnState.RECORDED, result
         reply, self._sender = self._reply, None
         reply.drop()  # removes the references back to this turn, so that no cycle is left for the garbage collector

@@ -55,7 +55,7 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False):
     final: bool | None = False  # True: the session ends with the answer; None: it ends unless the answer calls a tool
     headers: tuple[tuple[str, str], ...] = ()  # additional headers, which replace the client's of the same name
     model: str = ""  # "": the model of the client
-    cookies: SessionCookies | None = None  # of the session; None: none are kept
+    cookies: SessionCookies | None = None  # of the session; None: none go back
     keep: bool = False  # later requests carry the answer
 
     def __post_init__(self) -> None:

@@ -305,7 +305,8 @@ HEADLINES = tuple(figure for figure in TURN_FIGURES if figure.headline)
 BRIEF = tuple(figure for figure in TURN_FIGURES if figure.brief)
 OF_TURN = tuple(figure for figure in TURN_FIGURES if figure.of_turn)
 # Measures of a stream, which other answers do not have.
-OF_STREAM = (*(figure.key for figure in TURN_FIGURES if {"first_ns", "event_ns"} & {*figure.columns}), "ttfo_ms")
+_STREAMED = {"first_ns", "first_visible_ns", "event_ns", "server_queue_ms", "server_ttft_ms", "server_generation_ms"}
+OF_STREAM = tuple(figure.key for figure in TURN_FIGURES if _STREAMED & {*figure.columns})
 
 
 def brief_of(has: Callable[[TurnFigure], bool]) -> tuple[TurnFigure, ...]:

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from inferload.figures.limits import abort_condition, gate_grammar
+from inferload.figures.limits.gate import Gate
 from inferload.scenario.files import catalog
 from inferload.scenario.files.yaml_text import Parsed, ScenarioError, as_yaml, parse
 from inferload.scenario.overrides import ADDED_LATER, Override, apply
@@ -150,14 +151,6 @@ class Scenario(ScenarioPart):
     )
     server: ServerOptions = Field(default=ServerOptions(), description="scraping of the server's metrics")
 
-    @field_validator("gates", mode="after")
-    @classmethod
-    def _classes_known(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if "workload" in info.data:
-            for text in value:
-                gate_grammar.check_class(gate_grammar.parse(text), _class_names(info.data["workload"]))
-        return value
-
     @model_validator(mode="after")
     def _times_known(self) -> "Scenario":
         """Refuse a profile, whose times count from the measure phase, with a warm-up of unknown length."""
@@ -235,12 +228,19 @@ class Scenario(ScenarioPart):
                 key = f"slo.{limits[0]}" if limits else "phases.warmup_until"
                 remedy = "slo.e2e_ms" if limits else "warmup_s, with warmup_turns"
                 raise ValueError(f"{key} is of streams, and endpoint {endpoint.name} has none; use {remedy}")
-            for gate in (
-                *map(gate_grammar.parse, self.gates),
-                *(abort_condition.parse(text).gate for text in self.abort_on),
-            ):
-                gate_grammar.check_stream(gate, endpoint.name)
+        for gate in (
+            *map(gate_grammar.parse, self.gates),
+            *(abort_condition.parse(text).gate for text in self.abort_on),
+        ):
+            self.check_gate(gate)
         return self
+
+    def check_gate(self, gate: Gate) -> None:
+        """Raise GateError for an unknown class, or a figure that the answers do not have. Tasks may have those of any endpoint."""
+        endpoint = ENDPOINTS[self.request.endpoint]
+        gate_grammar.check_class(gate, self.class_names)
+        if not (self.of_tasks and endpoint.streamed):
+            gate_grammar.check_answers(gate, endpoint.name, endpoint.streamed)
 
     @property
     def _workloads(self) -> list[Any]:
@@ -266,7 +266,9 @@ class Scenario(ScenarioPart):
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """Classes of the turns. None: the tasks of the locustfile name them during the run."""
-        return _class_names(self.workload)
+        if isinstance(self.workload, Mix):
+            return tuple(mix_class.name for mix_class in self.workload.classes)
+        return None if self.of_tasks else (self.workload.kind,)
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -320,14 +322,6 @@ class Scenario(ScenarioPart):
                 mapping = mapping[folder]
             mapping[key] = value
         return _validated(Parsed(data), origin)
-
-
-def _class_names(workload: Workload) -> tuple[str, ...] | None:
-    if isinstance(workload, Tasks):
-        return None
-    if isinstance(workload, Mix):
-        return tuple(mix_class.name for mix_class in workload.classes)
-    return (workload.kind,)
 
 
 def load(name_or_path: str, overrides: Sequence[Override] = ()) -> Scenario:

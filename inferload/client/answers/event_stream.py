@@ -328,7 +328,7 @@ class EventStream:
         limit = _ALL if not derives else _MISMATCHES if frames else 1
         first = answer.request_id is None  # the native path returns no ids of events with a frame
         chunked = reply.chunks is not None
-        items, at, read = scan(reads.data, reads.ends, reads.at_ns, at, read, chunked, frames, limit, first)
+        items, stop, last = scan(reads.data, reads.ends, reads.at_ns, at, read, chunked, frames, limit, first)
         others: list[bytes] = []  # events without a frame
         instants: list[int] = []
         for item in items:
@@ -337,6 +337,10 @@ class EventStream:
                 instants.append(item[1])
                 continue
             answer.events(others, instants)
+            if answer.request_id is None:  # those events were damaged: the id is that of the next one
+                items, stop, last = scan(reads.data, reads.ends, reads.at_ns, at, read, chunked, (), _ALL, False)
+                others, instants = map(list, zip(*items[len(others) :], strict=True))
+                break
             others, instants = [], []
             if not answer.closed:
                 texts, at_ns, lengths, number = item
@@ -344,7 +348,7 @@ class EventStream:
         answer.events(others, instants)
         if derives and len(others) >= limit and not answer.closed:
             self._derive_frame(others[-1])
-        return at, read
+        return stop, last
 
     def _derive_frame(self, event: bytes) -> None:
         frame = self._answer.frame_of(event)

@@ -29,6 +29,7 @@ _WHOLE = (
     b"response.completed",
     b"response.incomplete",
 )  # events that are kept
+_APPENDED = frozenset({"signature"})  # by deltas of Anthropic's API
 _OF_CALLS = frozenset({"index", "id", "function"})
 
 
@@ -173,14 +174,13 @@ class MessagesKept(Kept):
         if kind == "content_block_start" and isinstance(started := document.get("content_block"), dict):
             self._block(index, started)
         elif kind == "content_block_delta" and isinstance(delta := document.get("delta"), dict):
-            name = str(delta.get("type", ""))
+            name = str(delta.pop("type", ""))
             block = self._latest.get(index)
             if block is None:
                 block = self._block(index, {"type": name.removesuffix("_delta")})
-            more = {key: value for key, value in delta.items() if key != "type" and value is not None}
             if name == "citations_delta":
-                more = {"citations": [more.get("citation")]}
-            grow(block, more, append=frozenset({"signature"}))
+                delta = {"citations": [delta.get("citation")]}
+            grow(block, delta, append=_APPENDED)
 
     def _block(self, index: int, started: dict[str, Any]) -> dict[str, Any]:
         block: dict[str, Any] = {}

@@ -20,43 +20,48 @@ _SHOWN_BYTES = 4096
 _SAYS_WHY = ("message", "error_msg", "detail", "errors")  # keys of errors without a key `error`
 _VECTOR = re.compile(rb"\[\s{0,64}-?[0-9]")
 _PERHAPS = re.compile(rb"\[\s{0,64}-?\Z")
-_RESULTS = ("data", "results")  # keys of the list with one result for each text
-_TEXTS = ("input", "documents", "text_1", "text_2", "queries")  # keys of a request
+_NO_NUMBER = (b'"', b"\\", b"[", b"{", b"n", b"t", b"f")  # one is in whatever follows numbers in a list
+# Beginnings of keys of the list with one result for each text, or of an object with a list for each type.
+_RESULTS = ("data", "results", "embedding")
+_TEXTS = ("input", "inputs", "documents", "texts", "text_1", "text_2", "queries")  # keys of a request
+_TOKENS = ("prompt_tokens", "total_tokens", "prompt_eval_count")  # of a usage; the last one of Ollama, without one
 _VALUES = ("embedding", "data", "score", "relevance_score")  # keys of a result
 
 
 class VectorFilter:
-    """Incremental filter of JSON: lists of numbers become `[0]`. A list within a text may too, which stays a text."""
+    """Incremental filter of JSON: lists of numbers become `[0]`, and numbers before other items of a list one 0.
+
+    A list within a text may too, which stays a text.
+    """
 
     __slots__ = ("_inside", "_tail")
 
     def __init__(self) -> None:
-        self._inside = False  # of a list of numbers
+        self._inside = False  # of a list that has only numbers so far
         self._tail = b""  # perhaps the beginning of one
 
     def feed(self, data: bytes) -> bytes:
         """Return the bytes that remain of the next ones."""
         data, self._tail = self._tail + data, b""
         pieces: list[bytes] = []
-        at = self._end(data, 0) if self._inside else 0
-        while not self._inside:
-            found = _VECTOR.search(data, at)
-            if found is None:
-                break
-            end = self._end(data, found.end())
-            pieces += (data[at : found.start()], data[found.start() : end] if end == found.end() else b"[0")
-            at = end
-        if not self._inside and (open_ := _PERHAPS.search(data, max(at, len(data) - 66))) is not None:
+        at = 0
+        while True:
+            if not self._inside:
+                if (found := _VECTOR.search(data, at)) is None:
+                    break
+                pieces += (data[at : found.start()], b"[0")
+                at = found.end()
+            end = data.find(b"]", at)
+            stop = len(data) if end < 0 else end
+            at = min((place for byte in _NO_NUMBER if (place := data.find(byte, at, stop)) >= 0), default=stop)
+            self._inside = at == len(data)
+            if self._inside:
+                return b"".join(pieces)
+            if at < stop:
+                pieces.append(b",")
+        if (open_ := _PERHAPS.search(data, max(at, len(data) - 66))) is not None:
             data, self._tail = data[: open_.start()], data[open_.start() :]
         return b"".join((*pieces, data[at:]))
-
-    def _end(self, data: bytes, at: int) -> int:
-        """Return the end of the numbers from `at` on; `at` if this is a text."""
-        end = data.find(b"]", at)
-        stop = len(data) if end < 0 else end
-        is_text = data.find(b'"', at, stop) >= 0 or data.find(b"\\", at, stop) >= 0
-        self._inside = end < 0 and not is_text
-        return at if is_text else stop
 
 
 class WholeAnswer(Answer):
@@ -145,7 +150,8 @@ class WholeAnswer(Answer):
             self._fail(Failure.CUT if cut else Failure.BAD_EVENT, f"{error}: ".encode() + shown)
             return
         fields = document if isinstance(document, dict) else {}
-        results = next((fields[key] for key in _RESULTS if isinstance(fields.get(key), list)), None)
+        lists = (_listed(value) for key, value in fields.items() if key.startswith(_RESULTS))
+        results = next((found for found in lists if found is not None), None)
         if is_error(fields.get("error")) or (results is None and any(map(fields.get, _SAYS_WHY))):
             self._fail(Failure.SERVER_ERROR, shown)
             return
@@ -156,7 +162,7 @@ class WholeAnswer(Answer):
         """Set id and prompt tokens. Of services that bill by other units the tokens stay unknown."""
         self.request_id = fields["id"] if isinstance(fields.get("id"), str) else None
         usage = fields.get("usage")
-        counts = [usage.get(key) for key in ("prompt_tokens", "total_tokens")] if isinstance(usage, dict) else []
+        counts = map((usage if isinstance(usage, dict) else fields).get, _TOKENS)
         self.input_tokens = next((count for count in counts if type(count) is int and 0 < count <= MAX_TOKENS), None)
 
     def _count(self, results: list[Any], shown: bytes) -> None:
@@ -169,9 +175,16 @@ class WholeAnswer(Answer):
             self.remark(Remark.ODD_EVENT, f"{count:,} results for {asked:,} texts")
 
 
+def _listed(results: Any) -> list[Any] | None:
+    """Return results as a list: the first one of an object that has them by type. None for other values."""
+    if isinstance(results, dict):
+        results = next(iter(results.values()), None)
+    return results if isinstance(results, list) else None
+
+
 def _has_value(result: Any) -> bool:
     values = [result[key] for key in _VALUES if key in result] if isinstance(result, dict) else [result]
-    return all(value is not None and value != [] for value in values)
+    return all(value not in (None, [], {}, "") for value in values)
 
 
 _FIELDS, _ITEMS = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(list[msgspec.Raw])

@@ -9,6 +9,7 @@ import msgspec
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.requests.call_checks import OWN, CallError, check_field, check_not_written, check_own, headers_of
 from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
+from inferload.scenario.schema.fields import no_json
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import sendable
 from inferload.workload.content.script import Ask
@@ -93,6 +94,8 @@ def call_of(endpoint: EndpointName, context: Any, options: Mapping[str, Any]) ->
     for name in extra:
         check_not_written(method, name)
     check_own(method, own, ENDPOINTS[endpoint].streamed)
+    if problem := no_json(body | dict(extra)):
+        raise CallError(f"{method}: {problem}")
     own["headers"] = headers_of(method, own.get("headers"))
     return Call(endpoint, dialect.checked(method, context), body=body | dict(extra), **own)
 

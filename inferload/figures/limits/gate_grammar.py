@@ -31,6 +31,7 @@ OF_STREAMS = frozenset(
         *(row.key for row in server_figures.OF_STREAMS),
     )
 )
+OF_TEXTS = frozenset(figure.key for figure in rate_figures.RATE_FIGURES if figure.needs == "texts")
 STATISTICS = ("mean", "min", "max")
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>\w[\w.]*)|(?P<sign><=|>=|==|\S))"
@@ -86,11 +87,12 @@ def check_class(gate: Gate, classes: Sequence[str] | None) -> None:
         raise GateError(gate.text, gate.text.index("{") + 1, f"unknown class {gate.class_name}; {hint}")
 
 
-def check_stream(gate: Gate, endpoint: str) -> None:
-    """Raise GateError if a gate is of streams, which an endpoint does not have."""
-    if gate.name in OF_STREAMS:
-        use = "use e2e_ms, turns_per_s, texts_per_s or input_tok_per_s"
-        problem = f"{gate.name} is of streams, and endpoint {endpoint} has none; {use}"
+def check_answers(gate: Gate, endpoint: str, streamed: bool) -> None:
+    """Raise GateError if a gate is of other answers than an endpoint has. `streamed`: these are streams."""
+    if gate.name in (OF_TEXTS if streamed else OF_STREAMS):
+        kind = "requests of texts" if streamed else "streams"
+        use = "turns_per_s" if streamed else "e2e_ms, turns_per_s, texts_per_s or input_tok_per_s"
+        problem = f"{gate.name} is of {kind}, and endpoint {endpoint} has none; use {use}"
         raise GateError(gate.text, gate.text.index(gate.name), problem)
 
 

@@ -12,7 +12,6 @@ from inferload.figures.limits import gate_grammar
 from inferload.run.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.workloads import Mix
 
 
@@ -127,9 +126,7 @@ def more_gates(scenario: Scenario, more: Sequence[str]) -> dict[str, Any]:
     """Return the change that adds gates to a scenario's. UsageError for a malformed gate, and for one of an unknown class."""
     for text in more:
         try:
-            gate_grammar.check_class(gate_grammar.parse(text), scenario.class_names)
-            if not ENDPOINTS[scenario.request.endpoint].streamed:
-                gate_grammar.check_stream(gate_grammar.parse(text), scenario.request.endpoint)
+            scenario.check_gate(gate_grammar.parse(text))
         except gate_grammar.GateError as error:
             raise UsageError(f"--gate: {error}") from error
     return {"gates": list(dict.fromkeys([*scenario.gates, *more]))} if more else {}

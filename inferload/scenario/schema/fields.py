@@ -133,7 +133,17 @@ def _affinity_header(value: str) -> str:
     return next(iter(checked_headers({value: ""})))
 
 
+def no_json(body: Mapping[str, Any]) -> str:
+    """Return why the answers are no JSON, an option of vLLM; "" if they are."""
+    encoding = body.get("encoding_format")
+    return (
+        f"encoding_format is {encoding}, not JSON; use float or base64" if encoding in ("bytes", "bytes_only") else ""
+    )
+
+
 def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if problem := no_json(value):
+        raise ValueError(problem)
     for key in value:
         if key in RESERVED:
             raise ValueError(f"{key} {RESERVED[key]}; remove it here")

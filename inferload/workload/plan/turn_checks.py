@@ -41,27 +41,35 @@ _REMEDIES = {
 
 
 def too_long(scenario: Scenario, sessions: Sessions, limit: int) -> TooLong | None:
-    """Return the first turn longer than `limit` tokens among the first sessions, or None.
+    """Return the first turn longer than `limit` tokens among the first sessions, one of exact length if there is any, or None.
 
-    Without forced lengths, turns that carry earlier answers are skipped, because the answers may be shorter.
+    Without forced lengths, turns that carry earlier answers are skipped, because the answers may be shorter. A text counts with
+    its query, which a model that embeds them reads apart: such a length is not exact.
     """
-    turn_count = 0
+    if any(value for key, value in scenario.request.extra_body.items() if key.startswith("truncat")):
+        return None  # by the server
+    turn_count, endpoint, longer = 0, ENDPOINTS[scenario.request.endpoint], None
     most = min(_SESSIONS, scenario.phases.sessions or _SESSIONS)
     for index in islice(sessions.indexes, most):
         cancelled = False
         for turn in outline(sessions.begin(index).script, index):
             turn_count += 1
-            tokens = _tokens(turn, scenario.request.ignore_eos)
-            if not ENDPOINTS[scenario.request.endpoint].streamed:  # each text is a request
-                tokens = max((message.tokens or 0 for message in turn.ask.messages), default=0)
+            tokens, query = _tokens(turn, scenario.request.ignore_eos), 0
+            if not endpoint.streamed:  # each text is a request
+                lengths = [message.tokens or 0 for message in turn.ask.messages]
+                query = lengths.pop(0) if endpoint.query else 0
+                tokens = query + max(lengths, default=0)
             if tokens is not None and tokens > limit:
                 pieces = [piece for message in turn.ask.messages for piece in message.pieces]
-                exact = all(piece.literal is None for piece in pieces) and not cancelled
-                return TooLong(index, sessions.class_of(index), tokens, exact)
+                exact = all(piece.literal is None for piece in pieces) and not cancelled and tokens - query > limit
+                if exact or longer is None:
+                    longer = TooLong(index, sessions.class_of(index), tokens, exact)
+                if exact:
+                    return longer
             cancelled = cancelled or turn.ask.cancel_after_s is not None
         if turn_count >= _TURNS:
             break
-    return None
+    return longer
 
 
 def _tokens(turn: PlannedTurn, forced: bool) -> int | None:

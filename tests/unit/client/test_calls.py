@@ -135,6 +135,8 @@ def test_an_invalid_argument_of_a_conversation_is_refused(options: dict[str, Any
     [
         ("embeddings", [], {}, "embeddings: input is empty; give a text, or a list of texts"),
         ("pooling", "a", {"max_tokens": 5}, "pooling: max_tokens is of answers with text; leave it out"),
+        ("embeddings", "a", {"encoding_format": "bytes"}, "embeddings: encoding_format is bytes, not JSON; use"),
+        ("pooling", "a", {"extra_body": {"encoding_format": "bytes_only"}}, "pooling: encoding_format is bytes_only"),
         ("rerank", ["a"], {}, "rerank: give a dict with query and documents"),
         ("score", {"text_1": "a", "text_2": 5}, {}, "score: text_2 is int; give a text, or a list of texts"),
     ],

@@ -71,10 +71,13 @@ def test_number_and_size_are_bounded_and_the_newest_stay(wanted: list[tuple[str,
 
 
 def two_turns(
-    *scripts: Callable[[socket.socket, bytes], None], own: tuple[tuple[str, str], ...] = (), **settings: object
+    *scripts: Callable[[socket.socket, bytes], None],
+    own: tuple[tuple[str, str], ...] = (),
+    cookies: SessionCookies | None,
+    **settings: object,
 ) -> tuple[list[str], TurnResult]:
     """Send two turns of one session, each with `own` headers; return their Cookie headers, and the last result."""
-    server, cookies = ScriptedServer(list(scripts)), SessionCookies()
+    server = ScriptedServer(list(scripts))
     client = Client(ClientSettings(Target.parse(server.url), "m", **settings), lambda _result: None)  # type: ignore[arg-type]
     try:
         for number in range(2):
@@ -111,13 +114,30 @@ def test_the_turns_of_a_session_send_them_back_also_a_retried_one_and_no_text_ha
     def closing(sock: socket.socket, _request: bytes) -> None:
         sock.close()
 
-    headers, result = two_turns(setting(f"node={SECRET}"), closing, failing, server_header="X-Served-By")
+    headers, result = two_turns(
+        *(setting(f"node={SECRET}"), closing, failing), cookies=SessionCookies(), server_header="X-Served-By"
+    )
     assert headers == ["", *[f"node={SECRET}; second=2"] * 2]
     assert SECRET[:8] not in repr(result)
     assert "node=***" in result.detail
 
 
+@pytest.mark.parametrize("line", [f"node={SECRET}", f"node={SECRET}; Domain=other.example", f"node={SECRET}\x01"])
+@pytest.mark.parametrize(("kept", "by"), [(False, "own"), (True, "own"), (True, "headers")])
+def test_no_text_has_a_cookie_that_does_not_go_back(line: str, kept: bool, by: str) -> None:
+    head = f"HTTP/1.1 500 X\r\nX-Served-By: {SECRET}\r\nSet-Cookie: {line}\r\nContent-Length: {len(SECRET)}\r\n\r\n"
+
+    def echoing(sock: socket.socket, _request: bytes) -> None:
+        sock.sendall((head + SECRET).encode())
+
+    cookies, own = SessionCookies() if kept else None, {by: (("Cookie", "own=1"),)} if kept else {}
+    headers, result = two_turns(echoing, cookies=cookies, server_header="X-Served-By", **own)  # type: ignore[arg-type]
+    assert SECRET[:8] not in repr(result)
+    assert "***" in result.detail
+    assert headers == ["own=1" if kept else ""] * 2
+
+
 def test_a_cookie_of_the_user_replaces_those_of_the_server() -> None:
     for by in ("headers", "own"):  # of the client, and of the turns
-        headers, _result = two_turns(setting("a=1"), **{by: (("Cookie", "own=1"),)})  # type: ignore[arg-type]
+        headers, _result = two_turns(setting("a=1"), cookies=SessionCookies(), **{by: (("Cookie", "own=1"),)})  # type: ignore[arg-type]
         assert headers == ["own=1"] * 2, by

@@ -103,8 +103,8 @@ def test_no_text_raises(text: str, form: object) -> None:
 def test_the_remedy_names_the_option_to_change() -> None:
     request = RequestOptions(extra_body={"temperature": 0})
 
-    def remedy(key: str, request: RequestOptions = request) -> str:
-        return refusals.remedy(f"Unknown parameter: '{key}'.", (*SENT, "temperature"), request)
+    def remedy(key: str, request: RequestOptions = request, store: bool = False) -> str:
+        return refusals.remedy(f"Unknown parameter: '{key}'.", dict.fromkeys(SENT, False) | {"store": store}, request)
 
     assert "request.ignore_eos: false" in remedy("ignore_eos")
     assert "request.extra_body.temperature" in remedy("temperature")
@@ -112,7 +112,9 @@ def test_the_remedy_names_the_option_to_change() -> None:
     assert "request.continuous_usage: false" in remedy("stream_options", RequestOptions(continuous_usage=True))
     assert "cache.isolate: none" in remedy("cache_salt")
     assert "request.max_tokens_field" in remedy("max_tokens")
-    assert refusals.remedy("HTTP 400: no", SENT, request) == ""
+    assert "request.endpoint" in remedy("store")
+    assert "set history: live" in remedy("store", store=True)
+    assert refusals.remedy("HTTP 400: no", {}, request) == ""
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """Answers without a stream: the filter of vectors, and what a body must have to be an answer."""
 
 import json
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inferload.client.answers.whole import VectorFilter, WholeAnswer, asked_for
@@ -18,28 +18,31 @@ from inferload.workload.content.prompts import approximate
 from inferload.workload.content.script import Ask
 from inferload.workload.isolation import Isolation
 
-VECTORS = st.lists(st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False)), min_size=1)
+NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False))
 DOCUMENTS = st.recursive(
-    st.one_of(VECTORS, st.none(), st.booleans(), st.integers(), st.text('[]1\\"é \n,-{}')),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4).map(lambda items: ["first", *items]),
-        st.dictionaries(st.sampled_from("abcd"), inner, max_size=4),
-    ),
+    st.one_of(st.lists(NUMBERS), NUMBERS, st.none(), st.booleans(), st.text('[]1\\"é \n,-{}')),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.sampled_from("abcd"), inner, max_size=4)),
     max_leaves=20,
 )
 
 
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def shape(value: Any) -> Any:
-    """Return a value with one text for all texts, and one vector for all lists of numbers."""
+    """Return a value with one text for all texts, and one for all numbers that begin a list."""
     if isinstance(value, dict):
         return {key: shape(item) for key, item in value.items()}
     if isinstance(value, list):
-        numbers = value and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
-        return "vector" if numbers else [shape(item) for item in value]
+        numbers = len([*takewhile(is_number, value)])
+        return ["numbers"] * (numbers > 0) + [shape(item) for item in value[numbers:]]
     return "text" if isinstance(value, str) else value
 
 
 @given(DOCUMENTS, st.lists(st.integers(0, 400), max_size=9), st.sampled_from([None, 1]), st.booleans())
+@example([3, [1]], [4], None, True)
+@example([3, {"a": [1, None, "b"]}], [4], 1, True)
 def test_the_filter_keeps_all_but_the_numbers_of_vectors(
     document: Any, at: list[int], indent: int | None, ascii_only: bool
 ) -> None:
@@ -57,11 +60,45 @@ def test_a_large_batch_takes_little_memory() -> None:
 
 
 REQUEST = b'{"input":["a","b"]}'
+SCORES = [{"index": 1, "score": 0.9}, {"index": 0, "score": 0}]
+RELEVANT = [{"index": 1, "relevance_score": 0.9, "document": None}, {"index": 0, "relevance_score": 0}]
+RERANK = {"query": "q", "documents": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("request_body", "body", "tokens"),
+    [
+        ({"input": ["a", "b"]}, {"embeddings": [[0.5, 1], [2]], "prompt_eval_count": 8}, 8),  # Ollama: /api/embed
+        ({"prompt": "a"}, {"embedding": [0.5, 1]}, None),  # Ollama: /api/embeddings
+        ({"texts": ["a", "b"]}, {"embeddings": {"float": [[0.5], [1]], "int8": [[1], [2]]}}, None),  # Cohere: /v2/embed
+        ({"inputs": ["a", "b"]}, [[0.5, 1], [2]], None),  # TEI: /embed
+        ({"inputs": ["a", "b"]}, [[{"index": 1, "value": 0.5}], [{"index": 2, "value": 1}]], None),  # /embed_sparse
+        ({"query": "q", "texts": ["a", "b"]}, SCORES, None),  # TEI: /rerank
+        (RERANK, {"results": RELEVANT, "usage": {"total_tokens": 9}}, 9),  # Jina, llama.cpp
+        (RERANK, {"object": "list", "data": RELEVANT, "usage": {"total_tokens": 9}}, 9),  # Voyage
+        (RERANK, {"id": "x", "results": RELEVANT, "meta": {"billed_units": {"search_units": 1}}}, None),  # Cohere
+        (RERANK, {"object": "rerank", "results": RELEVANT, "usage": {"prompt_tokens": 5}}, 5),  # Infinity
+    ],
+)
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_answers_of_services(request_body: Any, body: Any, tokens: int | None, lacks: int) -> None:
+    texts = max(len(value) for value in request_body.values() if isinstance(value, list | str))
+    more = {key: [*value, "more"] for key, value in request_body.items() if lacks and isinstance(value, list)}
+    answer = WholeAnswer()
+    answer.add(json.dumps(body).encode(), 5)
+    answer.asked(json.dumps(request_body | more).encode())
+    answer.conclude(reply_complete=True)
+    assert (answer.texts, answer.remarks) == (texts + bool(more), {})
+    assert (answer.failure, answer.input_tokens) == ("cut" if more else None, tokens), answer.detail
 
 
 @pytest.mark.parametrize(
     ("body", "failure", "tokens"),
     [
+        ({"embeddings": [[1]]}, "cut", None),
+        ({"embeddings": {"float": []}}, "empty", None),
+        ({"embedding": {}}, "empty", None),
+        ({"embeddings": ["", ""]}, "empty", None),
         ({"data": [{"embedding": [1, 2]}, {"embedding": [0.5]}], "usage": {"prompt_tokens": 5}}, None, 5),
         ({"results": [{"index": 0}, {"index": 1}], "usage": {"total_tokens": 4}}, None, 4),
         ({"results": [{"relevance_score": 0}, {}], "meta": {"billed_units": {"search_units": 1}}}, None, None),

@@ -343,7 +343,7 @@ def test_an_unknown_class_is_named() -> None:
     assert scenarios.from_text(text, "x").class_names is None, "tasks name their classes during the run"
     with pytest.raises(GateError, match=r"character 14: unknown class agnt; did you mean agent\?"):
         check_class(parse("p95(ttft_ms){agnt} < 1"), ("chat", "agent"))
-    with pytest.raises(scenarios.ScenarioError, match=r"gates: gate .*: unknown class x; the scenario has chat"):
+    with pytest.raises(scenarios.ScenarioError, match=r": gate .*: unknown class x; the scenario has chat"):
         scenarios.load("smoke").changed({"gates": ["failed_ratio{x} < 1"]})
 
 
@@ -356,6 +356,21 @@ def test_gates_of_the_command_line_are_added() -> None:
             run_spec.more_gates(mixed, [text])
         assert str(caught.value).startswith(f"--gate: gate {text!r}, character ")
         assert str(caught.value).endswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("smoke", "texts_per_s > 1"), ("embeddings", "p95(ttft_ms) < 9"), ("embeddings", "p95(server_ttft_ms) < 9")],
+)
+def test_a_gate_of_other_answers_is_refused_before_the_run(name: str, text: str) -> None:
+    scenario = scenarios.load(name)
+    with pytest.raises(UsageError, match=r"^--gate: .* is of [a-z ]+, and endpoint \w+ has none; use "):
+        run_spec.more_gates(scenario, [text])
+    for change in ({"gates": [text]}, {"abort_on": [f"{text} for 5s"]}):
+        with pytest.raises(scenarios.ScenarioError, match=" has none; use "):
+            scenario.changed(change)
+    own = scenarios.from_text(tasks.SCENARIO, "x").changed({"gates": ["texts_per_s > 1"]})
+    assert own.gates == ("texts_per_s > 1",), "tasks may send requests of texts"
 
 
 DRAWS = 300

@@ -242,11 +242,15 @@ def test_the_line_of_the_isolation_in_each_text_is_no_other_length(servers: list
 
 
 class Keeping(Server):
-    """Server of /v1/responses that keeps what a router sends it by cookie and session. `ids`: of the responses that it gives."""
+    """Server of /v1/responses that keeps what a router sends it by cookie and session. `ids`: of the responses that it gives.
+    `words`: of the refusal of a body with the key `refused`.
+    """
 
-    def __init__(self, ids: list[str], status: int = 200) -> None:
+    def __init__(
+        self, ids: list[str], status: int = 200, words: str = "", refused: str = "previous_response_id"
+    ) -> None:
         super().__init__(document({"data": [{"id": "m"}]}), {})
-        self.ids, self.status = ids, status
+        self.ids, self.status, self.words, self.refused = ids, status, words, refused
         self.heads: list[str] = []
 
     def _serve(self, sock: socket.socket, request: bytes) -> None:
@@ -257,9 +261,8 @@ class Keeping(Server):
         sent = json.loads(body)
         self.turns.append(("", sent))
         self.heads.append(head.decode())
-        if self.status != 200 and "previous_response_id" in sent:
-            words = "Response with id" if self.status == 404 else "Previous response with id"  # as OpenAI
-            sock.sendall(document({"error": {"message": f"{words} '{self.ids[0]}' not found."}}, self.status))
+        if self.status != 200 and self.refused in sent:
+            sock.sendall(document({"error": {"message": self.words}}, self.status))
             return
         usage = {"input_tokens": 20, "output_tokens": 1}
         end = {"type": "response.completed", "response": {"id": self.ids[len(self.turns) - 1], "usage": usage}}
@@ -286,10 +289,18 @@ def test_a_history_of_the_server_is_tried_on_the_server_of_the_first_turn(server
 
 
 @pytest.mark.parametrize(
-    ("first", "status", "text"),
-    [("", 404, "no id to continue"), ("resp_1", 404, "API_STORE"), ("resp_1", 400, "API_STORE")],
+    ("first", "refused", "text"),
+    [
+        ("", (404, ""), "no id to continue"),
+        ("resp_1", (404, "Response with id 'resp_1' not found."), "or set history: live"),
+        ("resp_1", (400, "Previous response with id 'resp_1' not found."), "or set history: live"),  # of OpenAI
+        ("resp_1", (400, "Unsupported value: store is off here"), "or set history: live"),
+        ("resp_1", (400, "Unknown parameter: 'store'", "store"), "or set history: live"),
+    ],
 )
-def test_a_server_that_keeps_no_history_is_refused(servers: list[Server], first: str, status: int, text: str) -> None:
-    servers.append(Keeping([first, ""], status))
+def test_a_server_that_keeps_no_history_is_refused(
+    servers: list[Server], first: str, refused: tuple[Any, ...], text: str
+) -> None:
+    servers.append(Keeping([first, ""], *refused))
     with pytest.raises(UsageError, match=text):
         check(with_history_of_server(), servers[-1])

@@ -60,6 +60,7 @@ def test_defaults_and_plan(endpoint: str, query: int | None, lines: tuple[str, .
             ("", "", f"request: {{extra_body: {{{key}: a}}}}", f"{key} comes from the workload; remove it")
             for key in ("query", "documents", "text_2", "input")
         ),
+        ("", "", "request: {extra_body: {encoding_format: bytes}}", "not JSON; use float or base64"),
         ("", "", "slo: {tpot_ms: 5}", "slo.tpot_ms is of streams, and endpoint embeddings has none; use slo.e2e_ms"),
         ("", ", warmup_s: 5, warmup_until: steady", "", "phases.warmup_until is of streams"),
         ("", "", 'gates: ["p99(itl_ms) < 5"]', "itl_ms is of streams, and endpoint embeddings has none; use e2e_ms"),

@@ -34,6 +34,42 @@ def test_the_first_turn_above_the_limit_is_found(forced: str, limit: int, tokens
     assert turn == (None if tokens is None else TooLong(0, "chat", tokens, True))
 
 
+TEXTS = """
+schema: 1
+name: a
+workload: {kind: texts, texts_per_request: 3, text_tokens: 100%s}
+arrivals: {kind: closed, users: 1, spawn_per_s: 1}
+phases: {measure_s: 1}
+request: {endpoint: %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "limit", "found"),
+    [
+        ("embeddings", 100, None),
+        ("embeddings", 99, (100, True)),
+        ("embeddings, extra_body: {truncate_prompt_tokens: 50}", 99, None),
+        ("rerank", 120, None),
+        ("rerank", 119, (120, False)),  # a model that embeds query and text takes them
+        ("score", 99, (120, True)),
+    ],
+)
+def test_a_text_counts_with_its_query(endpoint: str, limit: int, found: tuple[int, bool] | None) -> None:
+    query = "" if endpoint.startswith("embeddings") else ", query_tokens: 20"
+    scenario = from_text(TEXTS % (query, endpoint), "a")
+    turn = too_long(scenario, Sessions(scenario, DataContext()), limit)
+    assert turn == (None if found is None else TooLong(0, "texts", *found))
+
+
+def test_an_exact_length_counts_more_than_an_earlier_one() -> None:
+    varied = TEXTS.replace("100%s", "{dist: uniform, min: 1, max: 100}, query_tokens: 90") % "rerank"
+    scenario = from_text(varied, "a")
+    turn = too_long(scenario, Sessions(scenario, DataContext()), 99)
+    assert turn is not None
+    assert (turn.exact, turn.tokens, turn.session > 0) == (True, 190, True)
+
+
 MIX = """
 schema: 1
 name: a

@@ -251,6 +251,7 @@ WITHOUT_ID = (
     b'{"id":null,"choices":[]}',
     b'{"choices":[],"usage":{"prompt_tokens":3}}',
     b'{"object":"x","id":"late"}',
+    b'{"id":"x","damaged":}',
 )
 BEGINS = (content("", role="assistant"), *WITHOUT_ID)
 CREATED = [1764365189, 1, 0, -1, 1.5, "1764365189", None, 10**30]
@@ -275,6 +276,7 @@ def of_stream(data: bytes, changes: dict[str, object], order: Sequence[str] = ()
     st.integers(1, 9),
 )
 @example([{"id": "x"}], [(0, "a", "content")] * 4, [b"{}"], True, 9)
+@example([{"id": "x"}], [(0, "a", "content")] * 4, [b'{"id":"x","damaged":}'], True, 9)
 def test_frames_of_other_streams_change_no_answer(
     values: list[dict[str, object]],
     events: list[tuple[int, str, str]],
