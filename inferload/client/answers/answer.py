@@ -14,7 +14,7 @@ import msgspec
 from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds, refusal
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
-from inferload.workload.content.messages import ToolCall, made_call_id
+from inferload.workload.content.messages import ToolCall, made_call_id, sendable
 
 DONE = b"[DONE]"
 # Finish reasons by those of other servers: of Anthropic, TGI and Mistral, and the former name of `tool_calls`.
@@ -131,7 +131,7 @@ class ToolCalls:
             ToolCall(
                 parts.call_id or (made_call_id(f"{turn_id}/{number}") if turn_id else ""),
                 parts.name,
-                "".join(parts.arguments) or "{}",
+                sendable("".join(parts.arguments)) or "{}",
             )
             for number, parts in enumerate(self._calls)
         )
@@ -282,7 +282,7 @@ class Answer:
     def settle(self, begins: list[int] | None = None) -> None:
         """Complete the counts. Call once, after the last event, also of an answer that was cancelled. `begins`: see Frames."""
         self.settle_usage()
-        events, text = len(self.event_ns), "".join(self.text)
+        events, text = len(self.event_ns), sendable("".join(self.text))
         self.text = [text] if text else []  # joined once
         if self.output_tokens == 0:
             self.output_tokens = None if events else 0
