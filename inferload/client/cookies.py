@@ -1,11 +1,12 @@
 """Cookies of one session: those that its answers set go back with its next turns, by the rules of the standard library."""
 
+import re
 from collections.abc import Callable
 from email.message import Message
 from http.cookiejar import CookieJar
 from types import SimpleNamespace
 from typing import Any, TypeVar
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 from urllib.request import Request
 
 import msgspec
@@ -33,7 +34,10 @@ class Jar:
 
     def take(self, url: str, lines: str) -> None:
         """Take the Set-Cookie headers of an answer, one a line. What is no valid cookie for the URL is ignored."""
-        valid = [line for line in lines.split("\n") if len(line) <= _MOST_LINE and line.isprintable()]
+        own = re.compile(
+            rf"(?i);\s*domain=\.?{re.escape(urlsplit(url).hostname or '')}\s*(?=;|$)"
+        )  # else localhost is refused
+        valid = [own.sub("", line) for line in lines.split("\n") if len(line) <= _MOST_LINE and line.isprintable()]
         if not url or not valid:
             return
         head = Message()
