@@ -271,6 +271,17 @@ STREAMED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {  # deltas, 
         ],
         {"content": "", "tool_calls": [calling | {"id": "1", "x": {"y": 1}}, calling | {"id": "0"}]},
     ),
+    "one id for two calls": (
+        [{"tool_calls": [{"index": at} | calling]} for at in range(2)],
+        {"content": "", "tool_calls": [calling, calling]},
+    ),
+    "arguments before the name": (
+        [
+            {"tool_calls": [{"index": 0, "id": "c00000001", "function": {"arguments": "{"}}]},
+            {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "}"}}]},
+        ],
+        {"content": "", "tool_calls": [calling]},
+    ),
     "halves of a character": ([{"content": "a\ud83d"}, {"content": "\ude00"}], {"content": "a\U0001f600"}),
     "halves of a character in a call": (
         [
