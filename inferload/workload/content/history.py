@@ -43,14 +43,14 @@ def without_last_thought(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def without_ids(native: bytes) -> bytes:
-    """Return an answer that a history has twice: OpenAI refuses items with the same id."""
+    """Return an answer that a history has twice: services refuse the same id. Left out is what cannot be without one."""
     value = msgspec.json.decode(native) if native else None
     if not isinstance(value, list):
         return native
-    for item in value:
-        if type_of(item) in ITEM_TYPES:
-            item.pop("id", None)
-    return msgspec.json.encode(value)
+    left = [item for item in value if type_of(item) in ITEM_TYPES or not {"id", "tool_use_id"} & item.keys()]
+    for item in left:
+        item.pop("id", None)
+    return msgspec.json.encode(left)
 
 
 def has_reasoning(native: bytes) -> bool:

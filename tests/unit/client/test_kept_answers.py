@@ -20,7 +20,7 @@ from inferload.client.connection.reply import Arrivals, HttpReply, nothing
 from inferload.client.endpoints.dialect import DIALECTS, words
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import CANCELLED
-from inferload.workload.content.history import as_document, as_message
+from inferload.workload.content.history import as_document, as_message, without_ids
 from inferload.workload.content.messages import Message, Piece, ToolCall, made_call_id, sendable
 from inferload.workload.content.script import TurnReply
 
@@ -321,6 +321,13 @@ def test_a_tool_of_the_server_without_a_result_goes_back_only_alone(
     reply = msgspec.structs.replace(reply, finish_reason=reason)
     blocks = sent("messages", reply.message(**options))["content"]
     assert " ".join(block.get("text", block["type"]) for block in blocks) == back
+
+
+def test_an_answer_that_a_history_has_twice_has_no_ids_then() -> None:
+    searched: list[dict[str, Any]] = [{"type": "web_search_call", "id": "w"}, {"type": "message", "id": "m"}]
+    assert json.loads(without_ids(json.dumps(searched).encode())) == [{"type": "message"}]
+    own = {"type": "server_tool_use", "id": "s"}, {"type": "web_search_tool_result", "tool_use_id": "s"}
+    assert json.loads(without_ids(json.dumps([*own, ab[0]]).encode())) == [ab[0]]
 
 
 def test_nulls_of_the_servers_own_tools_go_back() -> None:
