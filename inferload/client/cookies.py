@@ -1,11 +1,12 @@
 """Cookies of one session: those that its answers set go back with its next turns, by the rules of the standard library."""
 
+import re
 from collections.abc import Callable
 from email.message import Message
 from http.cookiejar import CookieJar
 from types import SimpleNamespace
 from typing import Any, TypeVar
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 from urllib.request import Request
 
 import msgspec
@@ -33,12 +34,13 @@ class Jar:
 
     def take(self, url: str, lines: str) -> None:
         """Take the Set-Cookie headers of an answer, one a line. What is no valid cookie for the URL is masked, and not sent."""
+        own = rf"(?i);\s*domain=\.?{re.escape(urlsplit(url).hostname or '')}\s*(?=;|$)"  # localhost would be refused
         all_lines = lines.split("\n")
         valid = [line for line in all_lines if len(line) <= _MOST_LINE and line.isprintable()] if url else []
         if valid:
             head = Message()
             for line in valid:
-                head["Set-Cookie"] = line
+                head["Set-Cookie"] = re.sub(own, "", line)
             reply: Any = SimpleNamespace(info=lambda: head)
             self._jar.extract_cookies(reply, Request(url))
         while len(cookies := list(self._jar)) > MOST_COOKIES or sum(map(_length, cookies)) > MOST_CHARS:

@@ -28,6 +28,7 @@ from inferload.client.retry import RequestInFlight, crossed_by_close
 from inferload.client.turn_record import Attempt, SessionCookies, TurnRequest, TurnResult, turn_record
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
+from inferload.workload.content.messages import sendable
 
 _CHECK_NS = _QUIET_NS = NS_PER_S // 4
 _BODY_END_NS = NS_PER_S // 50  # time from the end marker within which the body must end for the connection to be reused
@@ -455,7 +456,7 @@ class Turn:
             "".join(answer.text),
             client.without_secrets(parser.text),
             parser.unstamped,
-            reasoning="".join(answer.reasoning),
+            reasoning=sendable("".join(answer.reasoning)),
             tool_calls=calls,
             native=native,
             over_ns=over_ns,

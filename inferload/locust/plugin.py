@@ -99,6 +99,8 @@ class _Plugin:
 
     def check(self, parsed: Any, sources: process.Sources) -> None:
         """Check and complete the options. Record --worker as given: Locust sets it in forked processes too."""
+        if parsed.json and not options.only_lists(parsed):
+            tables.keep_stdout_for_json()
         elsewhere = not {*sources} <= {"command_line", "defaults"}
         if elsewhere or {parsed.num_users, parsed.spawn_rate, parsed.run_time} != {None}:
             from inferload.locust.load_origins import LoadOrigins
@@ -117,8 +119,6 @@ class _Plugin:
             token = token or membership.random_token()
         membership.use_token(token)
         parsed.started_as_worker = bool(parsed.worker)
-        if parsed.json and not options.only_lists(parsed):
-            tables.keep_stdout_for_json()
 
     def begin(self, environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
         """Set this process up as a worker, a master, or both in one."""

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import logging
 import math
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -227,15 +228,18 @@ def prints_json() -> bool:
 
 
 def keep_stdout_for_json() -> None:
-    """Print all but Locust's JSON on standard error: a program reads standard output."""
-    if "json_output" in compat.left_out or hasattr(locust.stats.print_stats_json, "stream"):
+    """Print all but Locust's JSON on standard error, also what programs of tasks print: a program reads standard output."""
+    if "json_output" in compat.left_out or hasattr(locust.stats.print_stats_json, "stream") or not sys.stdout:
         return
-    print_json, stream = locust.stats.print_stats_json, sys.stdout
+    sys.stdout.flush()
+    print_json, stream = locust.stats.print_stats_json, os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     sys.stdout = sys.stderr
 
     def print_stats_json(stats: Any) -> None:
         with contextlib.redirect_stdout(stream):
             print_json(stats)
+            stream.flush()
 
     print_stats_json.stream = stream  # type: ignore[attr-defined]
     locust.stats.print_stats_json = print_stats_json

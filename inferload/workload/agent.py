@@ -228,7 +228,8 @@ class AgentLoop:
         self.context += (text_message("user", f"{SHARED}agent/compact", SUMMARY_REQUEST_TOKENS),)
         reply = yield self.ask(tokens, pause_s, pause)
         assert isinstance(reply, TurnReply)
-        summary = reply.message().pieces if self.workload.history == "live" else (Piece(key, tokens),)
+        said = self.workload.history == "live" and (reply.text is None or reply.text.strip())
+        summary = reply.message().pieces if said else (Piece(key, tokens),)
         self.context = (*self.head, Message("user", summary))
 
     # -- tools

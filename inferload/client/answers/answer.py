@@ -14,7 +14,7 @@ import msgspec
 from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds, refusal
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
-from inferload.workload.content.messages import ToolCall, made_call_id
+from inferload.workload.content.messages import ToolCall, made_call_id, sendable
 
 DONE = b"[DONE]"
 # Finish reasons by those of other servers: of Anthropic, TGI and Mistral, and the former name of `tool_calls`.
@@ -99,12 +99,15 @@ class ToolCalls:
     ) -> _CallParts:
         """Add one delta; None for absent fields. Return its call. Pieces of a name and of arguments are joined.
 
-        Some servers give all calls the same index, or none: a name with a new id, or after arguments, begins a new call. So
-        does an id without arguments. A new id beside arguments of an index does not: vLLM once generated one for each delta.
+        Some servers give all calls the same index, or none, or one id: a name with a new id, after arguments, or at a new index
+        begins a new call. So does an id without arguments. A new id beside arguments of an index does not: vLLM once generated
+        one for each delta.
         """
         call_id = None if call_id is None or call_id.lower() in _NO_WORD else call_id
-        parts = self._of_id(call_id) or self._by_key.get(key)
-        indexed = isinstance(key, int)
+        own, indexed = self._by_key.get(key), isinstance(key, int)
+        parts = (
+            own if (own and own.call_id == call_id) or (name and indexed and not own) else self._of_id(call_id) or own
+        )
         if parts is None or self._is_new(parts, call_id, name, continues=bool(arguments) and indexed):
             parts = self._by_key[key] = _CallParts()
             self._calls.append(parts)
@@ -122,7 +125,7 @@ class ToolCalls:
         """Return True if a delta begins a call. `continues`: it does not if it has no name."""
         other_id = bool(call_id and parts.call_id and call_id != parts.call_id)
         if name:
-            return other_id or (bool(parts.arguments) and call_id != parts.call_id)
+            return other_id or (bool(parts.arguments and parts.name) and call_id != parts.call_id)
         return other_id and not continues
 
     def calls(self, turn_id: str | None = None) -> tuple[ToolCall, ...]:
@@ -131,7 +134,7 @@ class ToolCalls:
             ToolCall(
                 parts.call_id or (made_call_id(f"{turn_id}/{number}") if turn_id else ""),
                 parts.name,
-                "".join(parts.arguments) or "{}",
+                sendable("".join(parts.arguments)) or "{}",
             )
             for number, parts in enumerate(self._calls)
         )
@@ -282,7 +285,7 @@ class Answer:
     def settle(self, begins: list[int] | None = None) -> None:
         """Complete the counts. Call once, after the last event, also of an answer that was cancelled. `begins`: see Frames."""
         self.settle_usage()
-        events, text = len(self.event_ns), "".join(self.text)
+        events, text = len(self.event_ns), sendable("".join(self.text))
         self.text = [text] if text else []  # joined once
         if self.output_tokens == 0:
             self.output_tokens = None if events else 0

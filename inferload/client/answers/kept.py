@@ -15,14 +15,16 @@ from inferload.client.answers import lenient
 from inferload.client.answers.answer import ToolCalls
 from inferload.client.answers.merge import grow, grow_content, whole
 from inferload.client.answers.number_bounds import UNDECODABLE
-from inferload.workload.content.history import call_document, object_of, without_last_thought
+from inferload.workload.content.history import ITEM_TYPES, call_document, object_of, type_of, without_last_thought
 from inferload.workload.content.messages import ToolCall
 
 MOST_BYTES = 1 << 20  # of a turn
 
 _TEXTS = ("content", "reasoning", "reasoning_content", "thinking", "reasoning_details", "refusal")
 # Fields that no request takes.
-_OF_REPLIES = frozenset({"role", "finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "index"})
+_OF_REPLIES = frozenset(
+    {"role", "finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "token_id", "index", "executed_tools"}
+)
 _WHOLE = (
     b"output_item.done",
     b"response.created",
@@ -99,7 +101,8 @@ class ChatKept(Kept):
         if not isinstance(choice, dict):
             return
         delta, message = choice.get("delta"), choice.get("message")
-        if isinstance(message, dict) and not self._fields and not (isinstance(delta, dict) and any(delta.values())):
+        begun = self._fields or self._calls.others() or (isinstance(delta, dict) and any(delta.values()))
+        if isinstance(message, dict) and not begun:
             delta = message
         if not isinstance(delta, dict):
             return
@@ -139,7 +142,7 @@ class ChatKept(Kept):
         if of_function:
             others["function"] = of_function
         if any(texts) or others.keys() - {"type"}:
-            parts = self._calls.add(index if isinstance(index, int) else f"at {position}", *texts)
+            parts = self._calls.add(_index(index, f"at {position}"), *texts)
             if not parts.others:
                 self.kept.append(parts.others)
             grow(parts.others, others)
@@ -148,7 +151,12 @@ class ChatKept(Kept):
         """Return the fields; None for a text with plain calls."""
         fields: dict[str, Any] = whole(self._fields)
         for key in _TEXTS:
-            if key in fields and (not fields[key] or (key == "content" and isinstance(fields[key], str))):
+            if key == "content" and isinstance(fields.get(key), list):
+                fields[key] = [part for part in fields[key] if not (isinstance(part, dict) and part.get("text") == "")]
+            needed = key == "reasoning_content" and calls  # DeepSeek refuses calls without it
+            if key in fields and (
+                (not fields[key] and not needed) or (key == "content" and isinstance(fields[key], str))
+            ):
                 del fields[key]
         if fields.get("audio") == {}:
             del fields["audio"]
@@ -241,7 +249,7 @@ class ResponsesKept(Kept):
             return None
         items, left = [], list(calls)
         for each in found:
-            item = whole(_without_null(each))
+            item = whole(_without_null(each) if type_of(each) in ITEM_TYPES else each)
             kind = item.get("type")
             if kind in ("function_call", "custom_tool_call"):
                 if not left:
@@ -258,8 +266,12 @@ class ResponsesKept(Kept):
         return without_last_thought(items)
 
 
-def _index(value: object, other: int = 0) -> int:
-    return value if isinstance(value, int) else other
+def _index(value: object, other: Any = 0) -> Any:
+    return (
+        int(value)
+        if isinstance(value, int) or (isinstance(value, str) and value.isdecimal() and len(value) < 9)
+        else other
+    )
 
 
 def _without_null(value: Any) -> Any:

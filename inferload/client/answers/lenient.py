@@ -20,6 +20,8 @@ from inferload.workload.content.messages import sendable
 Event = TypeVar("Event", bound=msgspec.Struct)
 
 _JSON_TEXT = frozenset({"arguments", "input", "partial_json"})  # fields with JSON as text
+# Fields of which the pieces are joined later, with halves of a surrogate pair.
+_STREAMED = _JSON_TEXT | {"content", "text", "reasoning", "reasoning_content", "thinking"}
 _PART_TEXTS = ("text", "thinking", "reasoning", "summary", "content", "value")  # keys of the text of a part
 _THOUGHTS = frozenset({"thinking", "reasoning"})  # types of parts with reasoning
 _WORDS = ("type", "value", "name", "reason")  # keys of the word that an object stands for
@@ -165,7 +167,7 @@ def _text(value: Any, name: str, result: Read) -> Any:
     if isinstance(value, str):
         text = sendable(value)
         result.odd = result.odd or text != value or "\ufffd" in text
-        return text
+        return value if name in _STREAMED else text
     result.odd = True
     if value is None or isinstance(value, bool):
         return _UNUSABLE

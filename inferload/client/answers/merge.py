@@ -11,9 +11,9 @@ from typing import Any
 from inferload.workload.content.messages import sendable
 
 # Words that are whole in each delta.
-_REPEATED = frozenset({"id", "type", "signature", "format", "role", "channel", "phase", "status", "object"})
+_REPEATED = frozenset({"id", "type", "name", "format", "role", "channel", "phase", "status", "object"})
 # Lists of parts, each delta of which may continue the last one.
-_PARTS = frozenset({"content", "reasoning_details", "thinking", "thinking_blocks"})
+_PARTS = frozenset({"content", "reasoning_details", "thinking", "thinking_blocks", "summary"})
 
 
 class _Text:
@@ -36,7 +36,7 @@ def grow(into: dict[str, Any], delta: dict[str, Any], *, append: frozenset[str] 
     for key, value in delta.items():
         known = into.get(key)
         if isinstance(value, str):
-            if key in _REPEATED and key not in append:
+            if (key in _REPEATED or key.endswith("signature")) and key not in append:
                 into[key] = value or known or ""  # a blank replaces nothing
             elif isinstance(known, _Text):
                 known.pieces.append(value)
@@ -89,8 +89,8 @@ def _join(into: _Items, items: list[Any], *, parts: bool) -> None:
             continue
         index = item["index"] if isinstance(item.get("index"), int) else None
         known = last if index is None and _continues(last, item) else before.get(index)  # type: ignore[arg-type]
-        if known is not None and parts and item.get("type") and known.get("type") not in (None, item["type"]):
-            known = None  # gateways count the parts of each type
+        if known is not None and parts and _is_other(known, item):
+            known = None
         if known is None:
             known = {}
             into.items.append(known)
@@ -98,6 +98,12 @@ def _join(into: _Items, items: list[Any], *, parts: bool) -> None:
             into.by_index[index] = known
         grow(known, item)
         last = None
+
+
+def _is_other(known: dict[str, Any], item: dict[str, Any]) -> bool:
+    """Return True if a part has the index of another one: gateways count the parts of each type. Hidden data come whole."""
+    names = ("id", "type") if "data" in item and "data" in known else ("type",)
+    return any(item.get(name) and known.get(name) not in (None, item[name]) for name in names)
 
 
 def _continues(last: Any, item: dict[str, Any]) -> bool:
@@ -108,6 +114,6 @@ def _continues(last: Any, item: dict[str, Any]) -> bool:
         and item["type"] == last.get("type")
         and not last.get("signature")  # which ends a part
         and item.get("id") in (None, last.get("id"))
-        and "index" not in last
-        and all(value is None or isinstance(value, str | list) for value in item.values())
+        and not {"index", "data"} & last.keys()
+        and all(value is None or isinstance(value, str | list | bool) for value in item.values())
     )

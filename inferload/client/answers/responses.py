@@ -101,7 +101,7 @@ class ResponsesAnswer(TypedAnswer):
 
     def typed(self, event: _ResponsesEvent, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""
-        kind, delta = event.type, "".join(text_of(event.delta))
+        kind, delta = event.type, event.delta if isinstance(event.delta, str) else "".join(text_of(event.delta))
         if delta:
             self.received[event.place] = True
         if kind in _TEXT_DELTAS:

@@ -37,7 +37,8 @@ def _input_items(message: Message, text: bytes) -> bytes:
     if types <= THOUGHT_TYPES and not (message.tool_calls and text == b'""'):
         begin = b'{"type":"message","role":"' + message.role.encode() + b'","content":'
         items.append(begin + _input_content(message, text) + b"}")
-    for call in () if types & CALL_TYPES else message.tool_calls:
+    sent = {item.get("call_id") for item in native or () if type_of(item) in CALL_TYPES}
+    for call in [each for each in message.tool_calls if each.call_id not in sent]:
         item = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments}
         items.append(to_json(item))
     return b",".join(items)

@@ -15,7 +15,7 @@ MessageDict = Mapping[str, Any]  # message in the format of the chat API
 
 CALL_TYPES = frozenset({"tool_use", "function_call", "custom_tool_call"})
 THOUGHT_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
-_ITEM_TYPES = ("reasoning", "message", "function_call", "custom_tool_call")
+ITEM_TYPES = ("reasoning", "message", "function_call", "custom_tool_call")
 _OF_MESSAGES = ("role", "content", "tool_call_id", "native")
 _BLANK = {"tool_calls": [], "reasoning": ""}
 _THOUGHTS = ("reasoning", "reasoning_content", "thinking", "reasoning_details")  # fields of a chat message
@@ -30,8 +30,8 @@ def edited(native: bytes, *, reasoning: bool, calls: bool) -> bytes:
     else:
         names = (() if reasoning else _THOUGHTS) + (() if calls else ("tool_calls",))
         left = {name: field for name, field in value.items() if name not in names}
-        if isinstance(left.get("content"), list):
-            left["content"] = _without(left["content"], drop)
+        if isinstance(parts := left.pop("content", None), list) and (parts := _without(parts, drop)):
+            left["content"] = parts
     return msgspec.json.encode(left) if left or isinstance(value, list) else b""
 
 
@@ -43,14 +43,14 @@ def without_last_thought(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def without_ids(native: bytes) -> bytes:
-    """Return an answer that a history has twice: OpenAI refuses items with the same id."""
+    """Return an answer that a history has twice: services refuse the same id. Left out is what cannot be without one."""
     value = msgspec.json.decode(native) if native else None
     if not isinstance(value, list):
         return native
-    for item in value:
-        if type_of(item) in _ITEM_TYPES:
-            item.pop("id", None)
-    return msgspec.json.encode(value)
+    left = [item for item in value if type_of(item) in ITEM_TYPES or not {"id", "tool_use_id"} & item.keys()]
+    for item in left:
+        item.pop("id", None)
+    return msgspec.json.encode(left)
 
 
 def has_reasoning(native: bytes) -> bool:
@@ -59,7 +59,13 @@ def has_reasoning(native: bytes) -> bool:
 
 
 def _without(parts: list[Any], types: frozenset[str]) -> list[Any]:
-    return [part for part in parts if type_of(part) not in types]
+    """Return the parts of other types, without calls of the server's own tools that have no result yet."""
+    results = [part.get("tool_use_id") for part in parts if isinstance(part, dict)]
+    return [
+        part
+        for part in parts
+        if (kind := type_of(part)) not in types and not (kind.endswith("_tool_use") and part.get("id") not in results)
+    ]
 
 
 def type_of(part: Any) -> str:
@@ -78,6 +84,7 @@ def with_whole_calls(native: bytes, calls: tuple[ToolCall, ...]) -> tuple[bytes,
     """Return an answer that was cut: the half arguments of a call, which servers refuse, are a text in an object."""
     mended = tuple(msgspec.structs.replace(call, arguments=_whole_arguments(call.arguments)) for call in calls)
     value = msgspec.json.decode(native) if native else None
+    value = _without(value, frozenset()) if isinstance(value, list) else value
     of_chat = value.get("tool_calls", ()) if isinstance(value, dict) else ()
     for each in [*(value if isinstance(value, list) else ()), *(call.get("function") for call in of_chat)]:
         if isinstance(each, dict) and isinstance(arguments := each.get("arguments"), str):
@@ -117,6 +124,8 @@ def chat_document(message: Message, content: Any) -> dict[str, Any]:
         document["reasoning"] = sendable(message.reasoning)
     if message.tool_calls and "tool_calls" not in fields:
         document["tool_calls"] = [call_document(call) for call in message.tool_calls]
+    if "tool_calls" not in document and document.get("reasoning_content") == "":
+        del document["reasoning_content"]  # of calls that are left out
     if message.tool_call_id is not None:
         document["tool_call_id"] = message.tool_call_id
     return document

@@ -18,6 +18,7 @@ from inferload.turns.record import CANCELLED
 from inferload.workload.content.messages import Message, Piece, ToolCall, tokens_of
 from inferload.workload.content.tool_text import json_tokens
 
+_WHOLE = (None, "stop", "tool_calls", "pause_turn")  # finish reasons of answers that were not cut
 ANSWER = "answer/"  # key prefix of pieces that are answers of the server
 
 
@@ -78,7 +79,7 @@ class TurnReply(msgspec.Struct, frozen=True):
             from inferload.workload.content.history import edited  # of servers with more than texts
 
             native = edited(native, reasoning=reasoning, calls=calls is None)
-        if own and calls is None and self.finish_reason in ("length", CANCELLED):
+        if (own or native) and calls is None and self.finish_reason not in _WHOLE:
             from inferload.workload.content.history import with_whole_calls
 
             native, own = with_whole_calls(native, own)

@@ -20,6 +20,7 @@ EVENTS = (
 )
 HEAD, _, BODY = chunked(*EVENTS).partition(b"\r\n\r\n")
 LOCUSTFILE = """
+import os
 from inferload.users import InferenceUser
 from locust import constant, task
 
@@ -29,6 +30,7 @@ class Talk(InferenceUser):
     @task
     def talk(self):
         print("text of a user")
+        os.system("echo text of a program")
         with self.conversation(max_tokens=5) as talk:
             for _ in range(3):
                 talk.ask("Hello")
@@ -96,6 +98,7 @@ def test_tasks(tmp_path: Path, processes: tuple[str, ...]) -> None:
     rows, log, server = run(tmp_path, "-m", "locust", "-f", "talk.py", "--headless", *processes)
     assert sum(row["num_requests"] for row in rows if row["method"] == "TURN") > 0
     assert "text of a user" in log
+    assert "text of a program" in log
     assert "no metrics were scraped" in log  # in the summary
     assert "stop-timeout=7 (locust.conf)" in log
     assert "/my-route?v=*** (the address as it is" in log

@@ -56,6 +56,7 @@ def test_a_secure_cookie_needs_tls_and_a_host_may_be_an_address() -> None:
     assert sent(["a=1; Secure"], "https://127.0.0.1:8000/v1/chat/completions") == "a=1"
     assert sent(["a=1; Path=/"], "http://[::1]:8000/v1/x", "http://[::1]:8000/v1/y") == "a=1"
     assert sent(["a=1"], "http://localhost:8000/x", "http://localhost:8000/x") == "a=1"
+    assert sent(["a=1; domain=.LocalHost; Path=/"], "http://localhost:8000/x") == "a=1"
     assert sent(["a=1"], "") == ""
 
 

@@ -20,7 +20,7 @@ from inferload.client.connection.reply import Arrivals, HttpReply, nothing
 from inferload.client.endpoints.dialect import DIALECTS, words
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import CANCELLED
-from inferload.workload.content.history import as_document, as_message
+from inferload.workload.content.history import as_document, as_message, without_ids
 from inferload.workload.content.messages import Message, Piece, ToolCall, made_call_id, sendable
 from inferload.workload.content.script import TurnReply
 
@@ -51,9 +51,9 @@ values = st.recursive(
 unknown = st.dictionaries(keys, values, max_size=3)
 
 
-def answered(answer: Answer, documents: Iterable[Any]) -> TurnReply:
+def answered(answer: Answer, documents: Iterable[Any], *, escaped: bool = False) -> TurnReply:
     answer.keeping = True
-    data = [json.dumps(document, ensure_ascii=False).encode() for document in documents]
+    data = [json.dumps(document, ensure_ascii=escaped).encode() for document in documents]
     answer.events([*data, DONE], [*range(len(data) + 1)])
     answer.settle()
     calls = () if answer.tool_calls is None else answer.tool_calls.calls("s1.0")
@@ -210,17 +210,138 @@ def test_a_whole_message_of_a_gateway_goes_back() -> None:
     assert sent("chat", answered(ChatAnswer(), [whole_answer]).message()) == message
 
 
-def test_contents_may_turn_from_parts_to_text() -> None:
-    def thought(text: str) -> dict[str, Any]:
-        return chunk({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]})
+def thought(text: str, **more: Any) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": [{"type": "text", "text": text}], **more}
 
-    reply = answered(ChatAnswer(), [thought("h"), thought("m"), chunk({"content": "so"}), chunk({"content": " be it"})])
-    content = [
-        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
-        {"type": "text", "text": "so be it"},
-    ]
-    assert sent("chat", reply.message()) == {"role": "assistant", "content": content}
-    assert sent("chat", reply.message(reasoning=False)) == {"role": "assistant", "content": content[1:]}
+
+def hidden(kind: str, data: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "data": data, **more}
+
+
+def summary(text: str, mark: str = "") -> dict[str, Any]:
+    part = {"type": "summary_text", "text": text} | ({"signature": mark} if mark else {})
+    return {"type": "reasoning", "summary": [part]}
+
+
+def signed(mark: str) -> dict[str, Any]:
+    return {"extra_content": {"google": {"thought_signature": mark}}}
+
+
+function = {"name": "f", "arguments": "{}"}
+calling = {"id": "c00000001", "type": "function", "function": function}
+encrypted = [hidden("reasoning.encrypted", mark, id=mark, index=0) for mark in "ab"]
+redacted = [hidden("redacted_thinking", mark) for mark in "ab"]
+ab = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+STREAMED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {  # deltas, and the message of later requests
+    "parts, then text": (
+        [{"content": [thought("h")]}, {"content": [thought("m")]}, {"content": "so"}, {"content": " be it"}],
+        {"content": [thought("hm"), {"type": "text", "text": "so be it"}]},
+    ),
+    "parts that say whether they end": (
+        [{"content": [thought("h", closed=False)]}, {"content": ""}, {"content": [thought("m", closed=True)]}],
+        {"content": [thought("hm", closed=True)]},
+    ),
+    "a blank part": (
+        [{"content": [{"type": "text", "text": ""}]}, {"content": [thought("h")]}],
+        {"content": [thought("h")]},
+    ),
+    "a list in a part": (
+        [{"content": [summary("h")]}, {"content": [summary("m")]}, {"content": [summary("", "s")]}],
+        {"content": [summary("hm", "s")]},
+    ),
+    "a name in each delta": ([{"content": text, "name": "M"} for text in "ab"], {"content": "ab", "name": "M"}),
+    "fields of replies": ([{"content": "a", "token_id": 1, "executed_tools": [{"index": 0}]}], {"content": "a"}),
+    "two signatures": ([{"content": "a"} | signed("s"), signed("t")], {"content": "a"} | signed("t")),
+    "hidden data of one index": (
+        [{"content": "a"}, *({"reasoning_details": [each]} for each in encrypted)],
+        {"content": "a", "reasoning_details": encrypted},
+    ),
+    "hidden data without an index": (
+        [{"content": "a"}, *({"thinking_blocks": [each]} for each in redacted)],
+        {"content": "a", "thinking_blocks": redacted},
+    ),
+    "no reasoning before a call, which DeepSeek needs": (
+        [{"content": None, "reasoning_content": ""}, {"tool_calls": [calling]}],
+        {"content": "", "reasoning_content": "", "tool_calls": [calling]},
+    ),
+    "an index that is text": (
+        [
+            *({"tool_calls": [{"index": at} | calling | {"id": at}]} for at in ("1", "0")),
+            {"tool_calls": [{"index": "1", "x": {"y": 1}}]},
+        ],
+        {"content": "", "tool_calls": [calling | {"id": "1", "x": {"y": 1}}, calling | {"id": "0"}]},
+    ),
+    "one id for two calls": (
+        [{"tool_calls": [{"index": at} | calling]} for at in range(2)],
+        {"content": "", "tool_calls": [calling, calling]},
+    ),
+    "arguments before the name": (
+        [
+            {"tool_calls": [{"index": 0, "id": "c00000001", "function": {"arguments": "{"}}]},
+            {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "}"}}]},
+        ],
+        {"content": "", "tool_calls": [calling]},
+    ),
+    "halves of a character": ([{"content": "a\ud83d"}, {"content": "\ude00"}], {"content": "a\U0001f600"}),
+    "halves of a character in a call": (
+        [
+            {"tool_calls": [{"index": 0, "id": "c00000001", "function": {"name": "f", "arguments": '{"a":"\ud83d'}}]},
+            {"tool_calls": [{"index": 0, "function": {"arguments": '\ude00"}'}}]},
+        ],
+        {"content": "", "tool_calls": [calling | {"function": function | {"arguments": '{"a":"\U0001f600"}'}}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STREAMED)
+def test_streams_of_services_go_back(case: str) -> None:
+    deltas, message = STREAMED[case]
+    reply = answered(ChatAnswer(), map(chunk, deltas), escaped=True)
+    assert sent("chat", reply.message()) == {"role": "assistant"} | message
+    assert sent("chat", reply.message(reasoning=False, calls=()))["content"]
+    assert sent("chat", reply.message(calls=())).get("reasoning_content") != ""
+
+
+def test_calls_at_the_end_of_a_gateway_are_those_of_the_stream() -> None:
+    called = calling | signed("s")
+    end = {"id": "x", "choices": [{"delta": {}, "message": {"role": "assistant", "tool_calls": [called]}}]}
+    reply = answered(ChatAnswer(), [chunk({"tool_calls": [called]}), end])
+    assert sent("chat", reply.message())["tool_calls"] == [called]
+
+
+@pytest.mark.parametrize(("reason", "options", "back"), [
+    ("pause_turn", {}, "a server_tool_use"),  # goes on with this answer
+    ("pause_turn", {"calls": ()}, "a"), ("length", {}, "a"), (CANCELLED, {}, "a"),
+])  # fmt: skip
+def test_a_tool_of_the_server_without_a_result_goes_back_only_alone(
+    reason: str, options: dict[str, Any], back: str
+) -> None:
+    own = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+    reply = answered(DIALECTS["messages"].answer(), block_events([ab[0], own], lambda _most: 0))
+    reply = msgspec.structs.replace(reply, finish_reason=reason)
+    blocks = sent("messages", reply.message(**options))["content"]
+    assert " ".join(block.get("text", block["type"]) for block in blocks) == back
+
+
+def test_an_answer_that_a_history_has_twice_has_no_ids_then() -> None:
+    searched: list[dict[str, Any]] = [{"type": "web_search_call", "id": "w"}, {"type": "message", "id": "m"}]
+    assert json.loads(without_ids(json.dumps(searched).encode())) == [{"type": "message"}]
+    own = {"type": "server_tool_use", "id": "s"}, {"type": "web_search_tool_result", "tool_use_id": "s"}
+    assert json.loads(without_ids(json.dumps([*own, ab[0]]).encode())) == [ab[0]]
+
+
+def test_nulls_of_the_servers_own_tools_go_back() -> None:
+    ran = {"type": "code_interpreter_call", "id": "ci", "container_id": "c", "code": "1", "outputs": None}
+    assert sent("responses", answered(DIALECTS["responses"].answer(), item_events([ran], "done")).message()) == [ran]
+
+
+def test_a_call_that_was_cut_after_another_one_goes_back() -> None:
+    calls = [{"type": "function_call", "id": mark, "call_id": mark, "name": "f", "arguments": "{}"} for mark in "ab"]
+    begun = {"type": "response.output_item.added", "output_index": 1, "item": calls[1] | {"arguments": ""}}
+    cut = {"type": "response.function_call_arguments.delta", "output_index": 1, "delta": '{"a'}
+    events = [{"type": "response.output_item.done", "output_index": 0, "item": calls[0]}, begun, cut]
+    reply = msgspec.structs.replace(answered(DIALECTS["responses"].answer(), events), finish_reason="length")
+    assert [item["call_id"] for item in sent("responses", reply.message())] == ["a", "b"]
 
 
 def test_a_call_without_an_id_gets_one_that_the_strictest_server_takes() -> None:
@@ -234,7 +355,9 @@ def test_a_call_without_an_id_gets_one_that_the_strictest_server_takes() -> None
 
 
 @pytest.mark.parametrize("own", [{}, {"extra": "own"}])
-@pytest.mark.parametrize(("endpoint", "reason"), [("chat", "length"), ("responses", "length"), ("chat", CANCELLED)])
+@pytest.mark.parametrize(
+    ("endpoint", "reason"), [("chat", "length"), ("responses", "content_filter"), ("chat", CANCELLED)]
+)
 def test_a_call_that_was_cut_goes_back_as_json(endpoint: EndpointName, reason: str, own: dict[str, Any]) -> None:
     call = {"index": 0, "id": "c00000001", "function": {"name": "f", "arguments": '{"a": '}} | own
     item = {"type": "function_call", "id": "i", "call_id": "c00000001", "name": "f", "arguments": '{"a": '} | own

@@ -207,6 +207,10 @@ def test_compaction_requests_a_summary_and_continues_from_it() -> None:
     assert summary.ask.output_tokens == 350  # 400 tokens including the system prompt of 50
     assert roles(after) == "su"
     assert after.input_tokens == 400
+    changes = {"steps": 40, "tools": tools, "compaction": {"at": 0.8, "to_tokens": 400}}
+    asks = talk(Agent.model_validate(SMALL | changes), TurnReply("\n", 10, reasoning="the limit ended this"))
+    blank = next(later for ask, later in pairwise(asks) if len(later.messages) < len(ask.messages)).messages[1]
+    assert (blank.pieces[0].tokens, blank.pieces[0].literal) == (350, None)  # servers refuse a blank one
 
 
 @pytest.mark.parametrize("context", ["fresh", "fork"])
