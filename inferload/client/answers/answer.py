@@ -104,10 +104,9 @@ class ToolCalls:
         one for each delta.
         """
         call_id = None if call_id is None or call_id.lower() in _NO_WORD else call_id
-        own, indexed = self._by_key.get(key), isinstance(key, int)
-        parts = (
-            own if (own and own.call_id == call_id) or (name and indexed and not own) else self._of_id(call_id) or own
-        )
+        parts, indexed = self._by_key.get(key), isinstance(key, int)
+        if (parts.call_id != call_id) if parts else not (name and indexed):
+            parts = self._of_id(call_id) or parts
         if parts is None or self._is_new(parts, call_id, name, continues=bool(arguments) and indexed):
             parts = self._by_key[key] = _CallParts()
             self._calls.append(parts)

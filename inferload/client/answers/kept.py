@@ -153,10 +153,9 @@ class ChatKept(Kept):
         for key in _TEXTS:
             if key == "content" and isinstance(fields.get(key), list):
                 fields[key] = [part for part in fields[key] if not (isinstance(part, dict) and part.get("text") == "")]
+            is_text = key == "content" and isinstance(fields.get(key), str)
             needed = key == "reasoning_content" and calls  # DeepSeek refuses calls without it
-            if key in fields and (
-                (not fields[key] and not needed) or (key == "content" and isinstance(fields[key], str))
-            ):
+            if key in fields and (is_text or not (fields[key] or needed)):
                 del fields[key]
         if fields.get("audio") == {}:
             del fields["audio"]
@@ -267,11 +266,8 @@ class ResponsesKept(Kept):
 
 
 def _index(value: object, other: Any = 0) -> Any:
-    return (
-        int(value)
-        if isinstance(value, int) or (isinstance(value, str) and value.isdecimal() and len(value) < 9)
-        else other
-    )
+    is_number = isinstance(value, int) or (isinstance(value, str) and value.isdecimal() and len(value) < 9)
+    return int(value) if is_number else other  # type: ignore[call-overload]
 
 
 def _without_null(value: Any) -> Any:

@@ -11,7 +11,9 @@ from typing import Any
 from inferload.workload.content.messages import sendable
 
 # Words that are whole in each delta.
-_REPEATED = frozenset({"id", "type", "name", "format", "role", "channel", "phase", "status", "object"})
+_REPEATED = frozenset({"id", "type", "signature", "format", "role", "channel", "phase", "status", "object"})
+# Ends of keys of texts that some services give whole in each delta, others in pieces; least characters of a whole one.
+_PERHAPS_REPEATED, _LEAST = ("name", "signature"), 8
 # Lists of parts, each delta of which may continue the last one.
 _PARTS = frozenset({"content", "reasoning_details", "thinking", "thinking_blocks", "summary"})
 
@@ -36,10 +38,12 @@ def grow(into: dict[str, Any], delta: dict[str, Any], *, append: frozenset[str] 
     for key, value in delta.items():
         known = into.get(key)
         if isinstance(value, str):
-            if (key in _REPEATED or key.endswith("signature")) and key not in append:
+            if key in _REPEATED and key not in append:
                 into[key] = value or known or ""  # a blank replaces nothing
             elif isinstance(known, _Text):
-                known.pieces.append(value)
+                is_whole = len(value) >= _LEAST and key.endswith(_PERHAPS_REPEATED)
+                if not is_whole or value != "".join(known.pieces):
+                    known.pieces.append(value)
             else:
                 into[key] = _Text((known if isinstance(known, str) else "") + value)
         elif isinstance(value, dict):

@@ -61,11 +61,8 @@ def has_reasoning(native: bytes) -> bool:
 def _without(parts: list[Any], types: frozenset[str]) -> list[Any]:
     """Return the parts of other types, without calls of the server's own tools that have no result yet."""
     results = [part.get("tool_use_id") for part in parts if isinstance(part, dict)]
-    return [
-        part
-        for part in parts
-        if (kind := type_of(part)) not in types and not (kind.endswith("_tool_use") and part.get("id") not in results)
-    ]
+    left = [part for part in parts if type_of(part) not in types]
+    return [part for part in left if not type_of(part).endswith("_tool_use") or part.get("id") in results]
 
 
 def type_of(part: Any) -> str:

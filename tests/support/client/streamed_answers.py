@@ -28,7 +28,7 @@ def pieces_of(key: str, part: Any, cut: Cut) -> list[Any]:
         rests = [{name: field for name, field in item.items() if name != "index"} for item in part]
         pieces = [[{"index": at} | delta] for at, rest in enumerate(rests) for delta in deltas_of(rest, cut)]
         return pieces if cut(1) else [part]
-    if isinstance(part, str) and (key in ("id", "type", "name", "format") or key.endswith("signature")):
+    if isinstance(part, str) and key in ("id", "type", "signature", "format"):
         return [part] * (1 + cut(2))
     if isinstance(part, str | list) and len(part) > 1:
         at = 1 + cut(len(part) - 2)

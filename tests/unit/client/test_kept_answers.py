@@ -249,9 +249,16 @@ STREAMED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {  # deltas, 
         [{"content": [summary("h")]}, {"content": [summary("m")]}, {"content": [summary("", "s")]}],
         {"content": [summary("hm", "s")]},
     ),
-    "a name in each delta": ([{"content": text, "name": "M"} for text in "ab"], {"content": "ab", "name": "M"}),
+    "a name in each delta": (
+        [{"content": text, "name": "Mini Max"} for text in "ab"],
+        {"content": "ab", "name": "Mini Max"},
+    ),
     "fields of replies": ([{"content": "a", "token_id": 1, "executed_tools": [{"index": 0}]}], {"content": "a"}),
-    "two signatures": ([{"content": "a"} | signed("s"), signed("t")], {"content": "a"} | signed("t")),
+    "a signature twice": (
+        [{"content": "a"} | signed("c2lnbmVk"), signed("c2lnbmVk")],
+        {"content": "a"} | signed("c2lnbmVk"),
+    ),
+    "a signature in pieces": ([signed("s"), {"content": "a"}, signed("s")], {"content": "a"} | signed("ss")),
     "hidden data of one index": (
         [{"content": "a"}, *({"reasoning_details": [each]} for each in encrypted)],
         {"content": "a", "reasoning_details": encrypted},
