@@ -20,7 +20,7 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 
 from ..vllm.log_cause import given_up, one_line
-from . import paths, probe, procfs, server_state
+from . import paths, probe, processes, server_state
 from .server_state import LocalServer
 
 PROGRESS_S = 5.0
@@ -189,7 +189,7 @@ def wait(server: LocalServer, limit_s: float, progress: ProgressCallback = to_st
 
 def _check_port_owner(server: LocalServer) -> None:
     """Stop the server and raise UsageError if another program responds on the port. An unknown owner of the port is accepted."""
-    members, listening = set(server_state.group(server)), procfs.listeners(server.port)
+    members, listening = set(server_state.group(server)), processes.listeners(server.port)
     if members and (not listening or members & listening):
         return
     stop(server, ORPHANS_GRACE_S)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inferload.base.errors import UsageError
+import psutil
 
-from . import procfs
+from inferload.base.errors import UsageError
 
 DEFAULT_UTILIZATION = 0.92  # vLLM's --gpu-memory-utilization
 _TOLERANCE = 0.1  # share of the server's memory that other programs may use
@@ -131,7 +131,7 @@ def check_gpus(
 
 def check_memory(hardware: Hardware, name: str) -> None:
     """Raise UsageError if the machine has too little free memory for a server on the CPU."""
-    free_gib = procfs.available_bytes() / 2**30
+    free_gib = psutil.virtual_memory().available / 2**30
     if not hardware.gpus and free_gib < hardware.memory_gib:
         raise UsageError(
             f"{name}: needs {hardware.memory_gib} GiB of memory, but {free_gib:.1f} GiB are free; stop other programs"

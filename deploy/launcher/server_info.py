@@ -12,7 +12,7 @@ from typing import Any
 
 from inferload.base.errors import UsageError
 
-from . import probe, procfs, server_state
+from . import probe, processes, server_state
 from .server_state import LocalServer
 
 # Timeout: vLLM inspects the machine before it responds with its configuration.
@@ -54,7 +54,7 @@ def _ask(host: str, port: int, path: str, timeout_s: float = probe.TIMEOUT_S) ->
 
 def memory_mb(server: LocalServer) -> float:
     """Return the resident memory of all processes of a server, in MB; shared pages count once per process."""
-    return round(sum(map(procfs.resident_bytes, server_state.group(server))) / 1e6, 1)
+    return round(sum(map(processes.resident_bytes, server_state.group(server))) / 1e6, 1)
 
 
 def gpu_memory_mb(server: LocalServer) -> dict[str, float]:
