@@ -42,12 +42,13 @@ def of(table: StudyTable, rows: Sequence[MeasuredRow], plan: Study) -> list[Tabl
     """Return the tables of one table of the study."""
     if (grid := grid_of(table, plan, rows)) is not None:
         return _grid(table, grid, rows)
+    unsteady = any(row.is_unsteady(name) for row in rows for name in table.figures)
     here = Table(
         table.key,
         table.title,
         ("", *(term_of(name).head for name in table.figures)),
         [(each.row.label, *(_value(each, name) for name in table.figures)) for each in rows],
-        " ".join(filter(None, (table.note, _UNSTEADY if _any_unsteady(table, rows) else ""))),
+        " ".join(filter(None, (table.note, _UNSTEADY if unsteady else ""))),
     )
     shown = [here]
     if table.highest:
@@ -65,10 +66,6 @@ def _value(row: MeasuredRow, name: str) -> Cell:
     if value is not None and term_of(name).figure.form == "share":
         return percent(value)
     return f"{short(value)} ~" if value is not None and row.is_unsteady(name) else value
-
-
-def _any_unsteady(table: StudyTable, rows: Sequence[MeasuredRow]) -> bool:
-    return any(row.is_unsteady(name) for row in rows for name in table.figures)
 
 
 def _published(table: StudyTable, plan: Study) -> Table:

@@ -235,15 +235,13 @@ def own_settings(options: Any) -> ProcessSettings:
         ),
         max_turns_mb=_max_turns_mb(options.max_turns_mb),
         progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
-        export_metrics=_listen_address("--export-metrics", options.export_metrics),
+        export_metrics=ListenAddress.parse("--export-metrics", options.export_metrics)
+        if options.export_metrics
+        else None,
         export_traces=TraceExport.parse(options.export_traces, options.trace_ratio),
         outputs=Outputs.of(options),
         origins=_origins(options),
     )
-
-
-def _listen_address(flag: str, text: str) -> ListenAddress | None:
-    return ListenAddress.parse(flag, text) if text else None
 
 
 def _origins(options: Any) -> frozenset[str]:
