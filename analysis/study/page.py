@@ -1,7 +1,5 @@
 """Pages of a study: index.md and index.html in its folder, or a page of docs/studies from stored results."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

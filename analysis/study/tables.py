@@ -1,7 +1,5 @@
 """Tables of a study's page: measured figures, published ones beside them, changes, grids, and findings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inferload.base.numbers import NOT_KNOWN, number, percent, plural, short

@@ -1,7 +1,5 @@
 """Counting of ended turns into tallies, many at a time: a batch costs a fraction of its turns one by one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 

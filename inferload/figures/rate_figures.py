@@ -1,7 +1,5 @@
 """Rates and shares of a window: the table. Each row has the one formula of its figure, over a tally and the window's length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Literal

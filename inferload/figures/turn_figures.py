@@ -3,8 +3,6 @@
 A new measure is a new row; every file, page and interface that lists measures reads this table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any

@@ -1,7 +1,5 @@
 """summary.json: document of a run's results, from tallies, health and verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar

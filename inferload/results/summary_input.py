@@ -1,7 +1,5 @@
 """Input of a summary, by who makes each part and who reads it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Notes of a summary: what its figures leave out, and peculiarities of the answers. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from inferload.base.numbers import percent

@@ -1,7 +1,5 @@
 """Texts that a headless run prints at its end: the short summary, or with `--details` all tables."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 

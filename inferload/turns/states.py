@@ -1,7 +1,5 @@
 """States of turns and sessions: the table of their words, which all pages, files and gates use."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Attainment of one condition at one load: the share of turns within the limit, or the mean, with its interval and verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt

@@ -1,7 +1,5 @@
 """Turns of one measure window: values of each condition with their instants, and the start and end of every turn."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -1,7 +1,5 @@
 """Checks of `inferload doctor`: each row judges readings of a machine, of a server or of a metrics page. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar

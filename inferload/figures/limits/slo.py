@@ -3,8 +3,6 @@
 A limit is a row of `SLO_MEASURES`. The keys of `slo` in a scenario, the judgement of turns, pages and texts read it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 

@@ -12,8 +12,6 @@ the deviation of that number from its trend.
 A time that is shorter than a few turns shows one generation of turns, and no rate of the server. It gives no decision. Pure maths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -146,7 +144,7 @@ class Ends:
     failed: Bools
 
     @classmethod
-    def of(cls, read: Read, shifts_ns: Mapping[str, int]) -> Ends:
+    def of(cls, read: Read, shifts_ns: Mapping[str, int]) -> "Ends":
         """Return those of all turns. `shifts_ns`: per worker, offset from its instants to the common clock."""
         planned, closed = ([np.zeros(0, dtype=np.int64)] for _ in range(2))
         given_up, failed = ([np.zeros(0, dtype=np.bool_)] for _ in range(2))

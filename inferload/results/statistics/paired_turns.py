@@ -1,7 +1,5 @@
 """Differences between the same turns in two runs. A pair has one turn id, and ended well in the measure phase of both."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """The tables of a run, each made from one part of summary.json; the terminal, report.md and report.html show the same ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from inferload.base.numbers import number, percent

@@ -1,7 +1,5 @@
 """Failed turns and other requests of a run in words, and the time at which a server stopped answering. No I/O."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 

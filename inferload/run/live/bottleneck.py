@@ -3,8 +3,6 @@
 The head of the queue is unknown during a run: a cause that it could refute is stated only if the longest possible prompt fits.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Series of a live document: new points only, or the whole run at a bounded size. No I/O."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from inferload.run.live.live_recorder import FAILED

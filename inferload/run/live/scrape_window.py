@@ -1,7 +1,5 @@
 """Lines of the scraper as a window of server figures: the newest gauges, and counters over the last scrapes. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ The newest points are at full resolution. Older ones are in buckets with minimum
 have the same number of points, which doubles whenever the buckets are full. Unknown values are NaN inside and None outside.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reply to a turn of a task."""
 
-from __future__ import annotations
-
 from types import TracebackType
 from typing import Self
 
