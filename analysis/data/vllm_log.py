@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.figures import server_figures as figures
 from inferload.figures.figure import Figure
 
@@ -133,10 +133,8 @@ class VllmLog:
 
 def read(path: Path, start_wall_ns: int, length_s: float) -> VllmLog:
     """Read the log of a server; UsageError if it is unreadable or has no throughput line within the run."""
-    try:
+    with explained(f"--server-log {path}", "name the file with vLLM's output"):
         lines = parse(path.read_text(encoding="utf-8", errors="replace"))
-    except OSError as error:
-        raise UsageError(f"--server-log {path}: {error.strerror}; name the file with vLLM's output") from error
     if not lines:
         raise UsageError(
             f"--server-log {path}: no line with 'Avg prompt throughput'; is it vLLM's log, with --log-stats on?"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from inferload.base import rundir
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.figures.rate_figures import ATTAINMENT
 from inferload.figures.turn_figures import E2E, FIRST_EVENT, LAG
 
@@ -133,10 +133,8 @@ def _line(title: str, value: float, digits: int) -> str:
 def write(run: RunFrames, path: Path) -> None:
     """Write the result atomically."""
     result = document(run)
-    try:
+    with explained(f"--vllm-bench {path}", "name a file that can be written"):
         rundir.write_output(path, json.dumps(result, allow_nan=False) + "\n")
-    except OSError as error:
-        raise UsageError(f"--vllm-bench {path}: {error.strerror}; name a file that can be written") from error
 
 
 def _met(run: RunFrames) -> float | None:

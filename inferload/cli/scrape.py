@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base.clock import NS_PER_S, now_ns
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.base.numbers import clock
 from inferload.base.run_options import API_KEY_VARIABLE, TLS_OPTIONS, add_options
 from inferload.servers import metrics_targets, replicas
@@ -112,10 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_free(folder: Path) -> None:
-    try:
+    with explained(f"--out {folder}", "name a directory that can be read"):
         taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-    except OSError as error:
-        raise UsageError(f"--out {folder}: {error.strerror}; name a directory that can be read") from error
     if taken:
         raise UsageError(f"--out {folder}: not an empty directory; name another, or remove it")
 
