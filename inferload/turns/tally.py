@@ -92,9 +92,8 @@ class Tally:
     window_ended_counted: int = 0  # turns that ended well in this window with a known number of tokens
     window_ended_tokens: int = 0  # output tokens of these turns
     window_edge_tokens: int = 0  # greatest difference of these and window_output_tokens, from turns at the ends
-    window_firsts: int = (
-        0  # turns with their first output event, or the end of an answer without a stream, in this window
-    )
+    # turns with their first output event, or the end of an answer without a stream, in this window
+    window_firsts: int = 0
     window_firsts_uncounted: int = 0  # of these: turns with an unknown number of prompt tokens
     window_input_tokens: int = 0  # of the others
     window_in_flight_ns: int = 0  # sum over turns of the time in this window between sent and closed

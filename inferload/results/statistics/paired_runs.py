@@ -48,9 +48,8 @@ class Effect:
     flip_high: float | None = None
     sd_log: float | None = None  # between pairs
     by_both: bool = False  # `p` and interval are those of both tests
-    varies: bool = (
-        True  # False: all pairs have one ratio. `p` is then 0 or 1, by the size of the change, and is not printed
-    )
+    # False: all pairs have one ratio. `p` is then 0 or 1, by the size of the change, and is not printed
+    varies: bool = True
 
     @property
     def detectable(self) -> float | None:
