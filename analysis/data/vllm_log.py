@@ -18,8 +18,9 @@ import numpy as np
 from inferload.base.errors import UsageError, explained
 from inferload.figures import server_figures as figures
 from inferload.figures.figure import Figure
+from inferload.turns.sketch import Floats
 
-from .frame import Floats, Frame, known
+from .frame import Frame, known
 
 _STAMP = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
 _NUMBER = r"(-?\d+(?:\.\d+)?|nan)"

@@ -9,8 +9,8 @@ import numpy as np
 from inferload.figures import metric_names as names
 from inferload.figures.turn_figures import ROUND_TRIP, TTFT
 from inferload.servers.series import ServerSeries
+from inferload.turns.sketch import Floats
 
-from ..data.frame import Floats
 from ..data.frames import RunFrames
 from ..data.manifest import slo_of
 from ..data.turn_frames import Events

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
@@ -30,13 +29,11 @@ from inferload.servers.bottleneck.evidence import (
 )
 from inferload.servers.series import ServerSeries
 from inferload.servers.window_figures import ServerWindow
-from inferload.turns.sketch import Sketch
+from inferload.turns.sketch import Floats, Sketch
 
 from ..data.frames import RunFrames
 from ..data.turn_frames import Events
 from .client_view import ClientView, capacity
-
-Floats = npt.NDArray[np.float64]
 
 _MOST_DIGITS = 15
 

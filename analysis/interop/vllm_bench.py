@@ -17,8 +17,9 @@ from inferload.base import rundir
 from inferload.base.errors import UsageError, explained
 from inferload.figures.rate_figures import ATTAINMENT
 from inferload.figures.turn_figures import E2E, FIRST_EVENT, LAG
+from inferload.turns.sketch import Floats
 
-from ..data.frame import Floats, Frame
+from ..data.frame import Frame
 from ..data.frames import UNFINISHED, RunFrames
 from .clients import OUR_BACKEND
 

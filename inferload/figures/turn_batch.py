@@ -12,10 +12,7 @@ from msgspec import Struct
 from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_MS
 from inferload.turns.record import CANCELLED, INSTANTS, SERVER_TIMES, Failure, TurnRecord
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from inferload.turns.sketch import Bools, Floats, Ints
 
 _NUMBERS = (*INSTANTS, "connect_ns", "round_trip_ns", "input_tokens", "output_tokens", "hidden_tokens", "texts")
 _UNKNOWN = -(2**63)

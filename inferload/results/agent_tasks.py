@@ -20,6 +20,7 @@ from inferload.figures.turn_values import values_by_turn
 from inferload.results.documents.summary_document import Task, TaskSteps
 from inferload.results.summary import exact_block
 from inferload.turns.record import CANCELLED
+from inferload.turns.sketch import Floats, Ints
 
 COLUMNS = (
     *(
@@ -39,9 +40,6 @@ COLUMNS = (
 )
 # First step of each group with a common cached share.
 STEPS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 def facts(turns: pa.Table) -> pa.Table:

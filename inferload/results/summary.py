@@ -42,12 +42,11 @@ from inferload.results.summary_notes import notes, remarks_block
 from inferload.results.verdict import gates as gating
 from inferload.turns.client_health import ClientHealth, HealthSet
 from inferload.turns.record import PHASES
-from inferload.turns.sketch import Sketch, rank
+from inferload.turns.sketch import Floats, Sketch, rank
 from inferload.turns.states import DROPPED
 from inferload.turns.tally import Tally, TallySet
 
 _LATENCIES = tuple(figure.key for figure in TURN_FIGURES)
-Floats = npt.NDArray[np.float64]
 _Of = TypeVar("_Of", bound=Hashable)
 _Latency = Mapping[str, Distribution]  # by measure
 

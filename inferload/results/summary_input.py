@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, field
 
 from inferload.figures.server_figures import Server
@@ -15,9 +13,9 @@ from inferload.results.verdict import gates as gating
 from inferload.results.verdict.evidence import Stamps
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import Phase
+from inferload.turns.sketch import Floats
 from inferload.turns.tally import TallySet
 
-Floats = npt.NDArray[np.float64]
 # (measure, class, None for all) -> all values of the measure phase.
 Values = Callable[[str, str | None], Floats]
 # The same in batches by time, for the intervals of gates.

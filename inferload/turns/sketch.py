@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 SMALLEST = 1e-9  # smaller absolute values count as 0
 LARGEST = 1e300  # greatest absolute value

@@ -7,11 +7,11 @@ from math import isfinite, sqrt
 import numpy as np
 
 from inferload.campaign.attainment.slo import FAILED, Condition
-from inferload.campaign.attainment.window import Floats, Samples, Window
+from inferload.campaign.attainment.window import Samples, Window
 from inferload.results.documents.search_document import ConditionResult
 from inferload.results.statistics.distributions import t_quantile
 from inferload.results.statistics.intervals import BATCHES, SLICES, fitting_batches, share_interval, spread
-from inferload.turns.sketch import rank
+from inferload.turns.sketch import Floats, rank
 
 
 @dataclass(frozen=True, slots=True)

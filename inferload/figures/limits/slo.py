@@ -11,9 +11,9 @@ from msgspec import Struct, field
 
 from inferload.base.clock import NS_PER_MS
 from inferload.base.numbers import listed, number
-from inferload.figures.turn_batch import Bools, TurnBatch
+from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT, TurnFigure
-from inferload.turns.sketch import rank
+from inferload.turns.sketch import Bools, rank
 from inferload.turns.states import FAILED, UNFINISHED
 
 # (turns, limit in ms, name of the instant from which times count) -> turns above the limit, and turns of which it is not known.

@@ -13,12 +13,9 @@ from math import ceil, floor, sqrt
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
 from inferload.results.statistics.distributions import beta_quantile, binomial_cdf, t_quantile
-from inferload.turns.sketch import rank
-
-Floats = npt.NDArray[np.float64]
+from inferload.turns.sketch import Floats, rank
 
 BATCHES = 20
 SLICES = 200  # of equal time: short enough to measure the correlation time of turns

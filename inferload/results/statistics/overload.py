@@ -18,7 +18,6 @@ from math import sqrt
 from typing import Annotated, Literal
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
@@ -28,11 +27,7 @@ from inferload.base.json_text import Number
 from inferload.figures.turn_values import Read
 from inferload.results.statistics.distributions import t_quantile
 from inferload.turns.record import Failure, PhaseWindow
-from inferload.turns.sketch import rank
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from inferload.turns.sketch import Bools, Floats, Ints, rank
 
 BLOCKS = 12
 LEAST_SHARE = 0.05  # of the offered turns: smaller growth is not distinguished from fluctuation

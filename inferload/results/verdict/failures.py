@@ -10,6 +10,7 @@ from inferload.base.escaping import escaped
 from inferload.base.numbers import percent
 from inferload.results.documents.summary_document import FirstError, RequestName, Results, Stopped
 from inferload.turns.record import Failure
+from inferload.turns.sketch import Floats
 
 MOST_MESSAGES = 50  # stored messages of exceptions
 MOST_CHARACTERS = 300  # of a stored message
@@ -29,8 +30,6 @@ _NO_ANSWER = [*_SILENT, Failure.UNFINISHED.value, Failure.CLIENT_ERROR.value, Fa
 _OWN_TEXT = ("CatchResponseError", "LocustError")  # exceptions of Locust: their text is the locustfile's own
 _MOST_CLASSES = 3  # of turns, named with a message
 _LEAST_TURNS = 2  # failures without an answer after the last answer
-
-Floats = npt.NDArray[np.float64]
 
 
 def message(text: str) -> str:

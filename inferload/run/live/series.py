@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, field
 
-Floats = npt.NDArray[np.float64]
+from inferload.turns.sketch import Floats
+
 Values = list[float | None]
 
 RECENT = 600  # points at full resolution
