@@ -16,11 +16,10 @@ from inferload.workload.content.data import DataContext, Notes, Opened, same_as_
 from inferload.workload.content.messages import BLOCK, Message, Piece, first_tokens
 from inferload.workload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, Worked
 from inferload.workload.traces.formats import FORMATS, of_table
-from inferload.workload.traces.idle import IdleCap
 from inferload.workload.traces.index import TimeWindow, TraceIndex
 from inferload.workload.traces.requests import TableColumns
 from inferload.workload.traces.turn import RecordedTurn
-from inferload.workload.traces.weka import ROUNDED_S, ended_s
+from inferload.workload.traces.weka import ROUNDED_S, IdleCap, ended_s
 
 
 class ReplaySessions(Opened):
