@@ -35,26 +35,23 @@ def register(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "urls",
         metavar="URL",
         nargs="+",
         help="metrics page, as http://server:8000/metrics (default path: /metrics), dns://NAME:PORT/metrics (each address of a "
         "name), or a file (a URL per line, or Prometheus file_sd, .json or .yaml)",
     )
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, required=True, help="output directory; must be empty or absent"
-    )
-    parser.add_argument(
+    add("--out", metavar="DIR", type=Path, required=True, help="output directory; must be empty or absent")
+    add(
         "--interval",
         metavar="S",
         type=_interval_s,
         default=0.25,
         help="seconds between scrapes, 0.05 to 3600 (default: 0.25)",
     )
-    parser.add_argument(
-        "--duration", metavar="S", type=_duration_s, help="seconds until the end (default: until Ctrl-C)"
-    )
+    add("--duration", metavar="S", type=_duration_s, help="seconds until the end (default: until Ctrl-C)")
     add_options(parser, _OPTIONS)
     parser.set_defaults(run=run)
 
