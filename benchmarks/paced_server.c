@@ -25,7 +25,7 @@
 #define EVENTS_A_TURN_OF_THE_LOOP 64
 #define REQUESTS_A_TURN_OF_THE_LOOP 16
 
-enum stage { READING, STREAMING, ENDING, WHOLE_REPLY };
+enum stage { READING, STREAMING, ENDING };
 enum { NOT_DUE = -1 };
 
 struct connection {
@@ -297,29 +297,9 @@ static void reply_json(struct connection *c, const char *status, const char *bod
     reply(c, status, "application/json", body, strlen(body));
 }
 
-/* Answer without streaming, sent when the stream would end. */
-static void send_whole_reply(struct connection *c) {
-    char *body = grow(NULL, (size_t)c->tokens * WORD + 1024);
-    size_t n = (size_t)sprintf(body, "{\"id\":\"chatcmpl-%s\",\"object\":\"chat.completion\",\"created\":%lld,\"model\":\"%.200s\","
-                                     "\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"",
-                               c->id, created, options.model);
-    add_words(c, body + n, c->tokens);
-    n += (size_t)c->tokens * WORD;
-    n += (size_t)sprintf(body + n, "\"},\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":%ld,\"total_tokens\":%ld,"
-                                   "\"completion_tokens\":%ld}}",
-                         prompt_tokens(c), prompt_tokens(c) + c->tokens, c->tokens);
-    reply(c, "200 OK", "application/json", body, n);
-    free(body);
-    if (c->dead) return;
-    stats.tokens += (uint64_t)c->tokens;
-    c->turns++;
-    end_turn(c);
-}
-
 static void fire(struct connection *c) {
     if (c->stage == STREAMING) send_event(c);
-    else if (c->stage == ENDING) send_closing(c);
-    else send_whole_reply(c);
+    else send_closing(c);
 }
 
 /* ---- requests ---- */
@@ -343,6 +323,8 @@ static int is_true(const char *body, size_t n, const char *key) {
 
 static void begin_turn(struct connection *c) {
     static const char HEAD[] = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n%stransfer-encoding: chunked\r\n\r\n";
+    if (!is_true(c->body, c->body_kept, "\"stream\""))
+        return reply_json(c, "400 Bad Request", "{\"error\":{\"message\":\"stream: only true\"}}");
     char head[256];
     long requested = value_of(c->body, c->body_kept, "\"max_tokens\"");
     if (requested < 0) requested = value_of(c->body, c->body_kept, "\"max_completion_tokens\"");
@@ -352,17 +334,10 @@ static void begin_turn(struct connection *c) {
     snprintf(c->id, sizeof c->id, "%016llx%016llx", (unsigned long long)random_u64(&c->random),
              (unsigned long long)random_u64(&c->random));
     running_turns++;
-    int64_t first_ns = c->turn_arrived_ns + (int64_t)(options.ttft_ms * MS);
-    if (is_true(c->body, c->body_kept, "\"stream\"")) {
-        c->stage = STREAMING;
-        set_due(c, first_ns);
-        int n = snprintf(head, sizeof head, HEAD, c->close_after ? "connection: close\r\n" : "");
-        put(c, head, (size_t)n);
-        return;
-    }
-    c->stage = WHOLE_REPLY;
-    long events = (c->tokens + options.tokens_per_event - 1) / options.tokens_per_event;
-    set_due(c, first_ns + (int64_t)((double)(events - 1) * options.gap_ms * MS));
+    c->stage = STREAMING;
+    set_due(c, c->turn_arrived_ns + (int64_t)(options.ttft_ms * MS));
+    int n = snprintf(head, sizeof head, HEAD, c->close_after ? "connection: close\r\n" : "");
+    put(c, head, (size_t)n);
 }
 
 /* Token ids of the words of the JSON text "prompt": hashes of their letters. */
@@ -658,8 +633,8 @@ static const char USAGE[] =
     "  --model NAME           name of the model (paced)\n"
     "  --tls-cert PEM, --tls-key PEM   serve TLS (if built with OpenSSL)\n"
     "  --exit-after-s X       exit after X\n\n"
-    "POST .../chat/completions streams with \"stream\": true, and otherwise answers at the end. In a body over 12 kB only the\n"
-    "first 8 and the last 4 kB are searched for max_tokens. usage.prompt_tokens is an estimate.\n"
+    "POST .../chat/completions with \"stream\": true. In a body over 12 kB only the first 8 and the last 4 kB are searched for\n"
+    "max_tokens. usage.prompt_tokens is an estimate.\n"
     "GET /v1/models, /health, /version, /metrics; POST /tokenize (each word is a token).\n"
     "GET /stats: counts, and lateness in ms of all, first and later events; POST /stats/reset. The same is printed at the\n"
     "end (SIGTERM, SIGINT). Lateness is the time after the write minus the due time; events delayed by the full socket of\n"

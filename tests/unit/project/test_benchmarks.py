@@ -157,8 +157,7 @@ def test_other_paths_of_the_server(server: PacedServer) -> None:
     document = json.loads(text)
     assert (status, document["count"]) == (200, 4)
     assert document["tokens"][0] == document["tokens"][2] != document["tokens"][1]
-    status, text = post(server, "/v1/chat/completions", {"max_tokens": 2})
-    assert json.loads(text)["usage"]["completion_tokens"] == 2
+    assert post(server, "/v1/chat/completions", {"max_tokens": 2})[0] == 400  # no stream
     assert post(server, "/v1/embeddings", {})[0] == 404
     with pytest.raises(ValueError, match="Expecting value"):
         server.call("GET", "/metrics")  # a Prometheus page
