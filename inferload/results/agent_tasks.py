@@ -23,19 +23,8 @@ from inferload.turns.record import CANCELLED
 from inferload.turns.sketch import Floats, Ints
 
 COLUMNS = (
-    *(
-        "session_id",
-        "turn_index",
-        "class",
-        "phase",
-        "planned_ns",
-        "sent_ns",
-        "closed_ns",
-        "event_ns",
-        "pause",
-        "final",
-        "failure",
-    ),
+    *("session_id", "turn_index", "class", "phase", "planned_ns", "sent_ns", "closed_ns", "event_ns"),
+    *("pause", "final", "failure"),
     *("finish_reason", "input_tokens", "output_tokens", "cached_tokens"),
 )
 # First step of each group with a common cached share.

@@ -44,10 +44,7 @@ OK, CANCELLED, FAILED, UNFINISHED, DROPPED = (
     BY_KEY[key] for key in ("ok", "cancelled", "failed", "unfinished", "dropped")
 )
 ENDS = (OK, FAILED, UNFINISHED)  # of a turn that was sent: exactly one
-NOT_SERVED = (
-    FAILED,
-    UNFINISHED,
-    DROPPED,
-)  # miss the SLO whatever their latencies; a dropped session counts as one turn
+# They miss the SLO whatever their latencies; a dropped session counts as one turn.
+NOT_SERVED = (FAILED, UNFINISHED, DROPPED)
 NOT_SERVED_WORD = "not served"
 NOT_SERVED_TEXT = f"turns {FAILED.key} + turns {UNFINISHED.key} + sessions {DROPPED.key}, as one turn each"

@@ -95,20 +95,9 @@ def plan_of(scenario: Scenario, data: DataContext | None = None, *, hits: bool =
 
 
 _TITLES = (
-    "scenario",
-    "arrivals",
-    "classes",
-    "data",
-    "session",
-    "request",
-    "load",
-    "phases",
-    "numbers",
-    "cache",
-    "slo",
-    "gates",
-    "abort on",
-)
+    "scenario", "arrivals", "classes", "data", "session", "request", "load", "phases", "numbers", "cache", "slo",
+    "gates", "abort on",
+)  # fmt: skip
 
 
 def fixed_load_rows(scenario: Scenario) -> list[Row]:
