@@ -54,6 +54,7 @@ class LiveRun:
 
     def __init__(self, run: MasterRun) -> None:
         self._run = run
+        self.run_id = run.run_id
         self._models = [escaped(model) for model in models_of(run.spec, run.preflight)][:_MOST_MODELS]
         self._limits = _limits(run.spec.scenario)
         slo = run.spec.scenario.slo.model_dump(exclude_none=True)
@@ -62,11 +63,6 @@ class LiveRun:
         self._result: RunResult | None = None
         self._tables: tuple[int, dict[str, Any]] | None = None  # (sequence, tables), computed once per point
         self._greenlet = gevent.spawn(self._record)
-
-    @property
-    def run_id(self) -> str:
-        """ID of the run."""
-        return self._run.run_id
 
     @property
     def run_dir(self) -> Path:
