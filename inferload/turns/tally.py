@@ -306,24 +306,17 @@ def count_faults(tallies: TallySet) -> list[str]:
     faults = []
     for phase in PHASES:
         total = tallies.total(phase)
-        if total.sessions_planned != total.sessions_dropped + total.sessions_started:
-            faults.append(
-                f"{phase}: {total.sessions_planned} sessions were planned, but {total.sessions_dropped} dropped and "
-                f"{total.sessions_started} started"
-            )
+        planned, started = total.sessions_planned, total.sessions_started
+        if planned != total.sessions_dropped + started:
+            dropped = total.sessions_dropped
+            faults.append(f"{phase}: {planned} sessions were planned, but {dropped} dropped and {started} started")
         if total.turns_begun != total.ended:
-            faults.append(
-                f"{phase}: {total.turns_begun} turns were begun, but {total.ok} ended well, {total.failed} failed and "
-                f"{total.unfinished} stayed unfinished"
-            )
-        if total.sessions_completed > total.sessions_started:
-            faults.append(
-                f"{phase}: {total.sessions_completed} sessions were completed, but {total.sessions_started} started"
-            )
-        if total.window_sessions - total.sessions_planned > max(_EDGE_SESSIONS, _EDGE_SHARE * total.sessions_planned):
-            faults.append(
-                f"{phase}: {total.window_sessions} sessions were achieved, but {total.sessions_planned} offered"
-            )
+            ends = f"{total.ok} ended well, {total.failed} failed and {total.unfinished} stayed unfinished"
+            faults.append(f"{phase}: {total.turns_begun} turns were begun, but {ends}")
+        if total.sessions_completed > started:
+            faults.append(f"{phase}: {total.sessions_completed} sessions were completed, but {started} started")
+        if total.window_sessions - planned > max(_EDGE_SESSIONS, _EDGE_SHARE * planned):
+            faults.append(f"{phase}: {total.window_sessions} sessions were achieved, but {planned} offered")
     return faults
 
 

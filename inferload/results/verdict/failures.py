@@ -18,13 +18,9 @@ _READ_CHARACTERS = 4 * MOST_CHARACTERS  # of an exception's text, which may have
 _MOST_NAMES = 20  # of other requests, with a line each
 # Failures of a server that is down or hangs. A server that sends a status or an error event still answers.
 _SILENT = [
-    Failure.CONNECT.value,
-    Failure.CUT.value,
-    Failure.TIMEOUT_CONNECT.value,
-    Failure.TIMEOUT_FIRST_EVENT.value,
-    Failure.TIMEOUT_BETWEEN_EVENTS.value,
-    Failure.TIMEOUT_TURN.value,
-]
+    Failure.CONNECT.value, Failure.CUT.value, Failure.TIMEOUT_CONNECT.value, Failure.TIMEOUT_FIRST_EVENT.value,
+    Failure.TIMEOUT_BETWEEN_EVENTS.value, Failure.TIMEOUT_TURN.value,
+]  # fmt: skip
 # The end of such a turn is no answer of the server.
 _NO_ANSWER = [*_SILENT, Failure.UNFINISHED.value, Failure.CLIENT_ERROR.value, Failure.TLS.value]
 _OWN_TEXT = ("CatchResponseError", "LocustError")  # exceptions of Locust: their text is the locustfile's own
