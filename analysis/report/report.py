@@ -24,7 +24,7 @@ from ..interop import locust_csv
 from ..interop import vllm_bench as vllmbench
 from ..pages import shell
 from ..pages.terms import Terms
-from . import log_table, reconcile, slowest
+from . import reconcile, slowest
 from .model import ReportModel, build
 from .reconcile import Reconciled
 
@@ -85,7 +85,7 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
     more = (
         *(notes.unless_damaged("the latency breakdown", lambda: reconcile.tables(reconciled)) or ()),
         notes.unless_damaged("the slowest turns", lambda: slowest.table(run)),
-        log_table.table(run.log),
+        vllm_log.table(run.log),
     )
     drawn = pictures(run, table, reconciled.parts, notes, options.minute)
     model = build(run.recorded, notes.all(), causes(diagnoses), cause=brief(diagnoses), prices=options.prices)
