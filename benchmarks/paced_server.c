@@ -24,6 +24,7 @@
 #define WORDS 1024
 #define EVENTS_A_TURN_OF_THE_LOOP 64
 #define REQUESTS_A_TURN_OF_THE_LOOP 16
+#define SPIN_NS 30000 /* the loop polls without sleeping if the next event is due within this time */
 
 enum stage { READING, STREAMING, ENDING };
 enum { NOT_DUE = -1 };
@@ -48,12 +49,12 @@ struct connection {
 };
 
 static struct {
-    const char *host, *model, *certificate, *key;
+    const char *certificate, *key;
     int port;
-    double ttft_ms, gap_ms, spread_ms, spin_us, exit_after_s;
+    double ttft_ms, gap_ms, spread_ms, exit_after_s;
     long tokens, tokens_per_event;
     uint64_t seed;
-} options = {.host = "127.0.0.1", .model = "paced", .ttft_ms = 50, .gap_ms = 10, .tokens = 100, .tokens_per_event = 1, .spin_us = 30};
+} options = {.port = 8000, .ttft_ms = 50, .gap_ms = 10, .tokens = 100, .tokens_per_event = 1};
 
 static struct {
     uint64_t turns, events, tokens, aborted, blocked, unstamped, body_bytes, connections;
@@ -69,7 +70,7 @@ static struct due {
 static int heap_length, heap_size, running_turns;
 static struct connection *dead;
 static int poll_fd, listen_fd, timer_fd;
-static int64_t timer_set_for_ns, spin_ns;
+static int64_t timer_set_for_ns;
 static volatile sig_atomic_t stopping;
 static SSL_CTX *tls_context;
 static uint64_t seed_state;
@@ -190,7 +191,7 @@ static void flush_pending(struct connection *c) {
 
 /* ---- events ---- */
 
-static const char EVENT_HEAD[] = "data: {\"id\":\"chatcmpl-%s\",\"object\":\"chat.completion.chunk\",\"created\":%lld,\"model\":\"%s\",";
+static const char EVENT_HEAD[] = "data: {\"id\":\"chatcmpl-%s\",\"object\":\"chat.completion.chunk\",\"created\":%lld,\"model\":\"paced\",";
 
 static void add_words(struct connection *c, char *at, long count) {
     for (long i = 0; i < count; i++) memcpy(at + i * WORD, words[random_u64(&c->random) % WORDS], WORD);
@@ -205,7 +206,7 @@ static size_t content_event(struct connection *c, char *text, size_t size, long 
     char spoken[WORD * 512 + 1];
     add_words(c, spoken, count);
     spoken[count * WORD] = 0;
-    size_t n = (size_t)snprintf(text, size, EVENT_HEAD, c->id, created, options.model);
+    size_t n = (size_t)snprintf(text, size, EVENT_HEAD, c->id, created);
     return n + (size_t)snprintf(text + n, size - n,
                                 "\"choices\":[{\"index\":0,\"delta\":{%s\"content\":\"%s\"},\"finish_reason\":%s}],"
                                 "\"usage\":null}\n\n",
@@ -217,7 +218,7 @@ static long prompt_tokens(const struct connection *c) { return (long)(c->body_se
 /* Write the usage event, [DONE] and the end of the body. */
 static size_t closing(const struct connection *c, char *text, size_t size) {
     char event[1024];
-    size_t n = (size_t)snprintf(event, sizeof event, EVENT_HEAD, c->id, created, options.model);
+    size_t n = (size_t)snprintf(event, sizeof event, EVENT_HEAD, c->id, created);
     n += (size_t)snprintf(event + n, sizeof event - n,
                           "\"choices\":[],\"usage\":{\"prompt_tokens\":%ld,\"total_tokens\":%ld,\"completion_tokens\":%ld}}\n\n",
                           prompt_tokens(c), prompt_tokens(c) + c->tokens, c->tokens);
@@ -401,11 +402,11 @@ static void reset_stats(void) {
 static void metrics(struct connection *c) {
     char body[2048];
     int n = snprintf(body, sizeof body,
-                     "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"%.200s\"} %d\n"
-                     "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{model_name=\"%.200s\"} 0\n"
-                     "# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{model_name=\"%.200s\"} 0\n"
-                     "# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total{model_name=\"%.200s\"} %llu\n",
-                     options.model, running_turns, options.model, options.model, options.model, (unsigned long long)stats.tokens);
+                     "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"paced\"} %d\n"
+                     "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{model_name=\"paced\"} 0\n"
+                     "# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{model_name=\"paced\"} 0\n"
+                     "# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total{model_name=\"paced\"} %llu\n",
+                     running_turns, (unsigned long long)stats.tokens);
     reply(c, "200 OK", "text/plain; version=0.0.4", body, (size_t)n);
 }
 
@@ -417,9 +418,9 @@ static void answer_page(struct connection *c) {
     if (!strcmp(c->path, "/stats")) return stats_text(text, sizeof text), reply_json(c, "200 OK", text);
     if (strcmp(c->path, "/v1/models")) return reply_json(c, "404 Not Found", "{\"error\":{\"message\":\"not found\"}}");
     snprintf(text, sizeof text,
-             "{\"object\":\"list\",\"data\":[{\"id\":\"%.200s\",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"paced\","
-             "\"root\":\"%.200s\",\"max_model_len\":1000000}]}",
-             options.model, created, options.model);
+             "{\"object\":\"list\",\"data\":[{\"id\":\"paced\",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"paced\","
+             "\"root\":\"paced\",\"max_model_len\":1000000}]}",
+             created);
     reply_json(c, "200 OK", text);
 }
 
@@ -572,7 +573,7 @@ static void fire_due(void) {
 static int wait_ms(void) {
     if (!heap_length) return 1000;
     int64_t due_ns = heap[0].at_ns;
-    if (due_ns <= now_ns() + spin_ns) return 0;
+    if (due_ns <= now_ns() + SPIN_NS) return 0;
     if (due_ns != timer_set_for_ns) {
         struct itimerspec when = {.it_value = {due_ns / SEC, due_ns % SEC}};
         timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
@@ -600,9 +601,8 @@ static void loop(void) {
 
 static void listen_there(void) {
     int one = 1;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
-    if (inet_pton(AF_INET, options.host, &address.sin_addr) != 1) die("--host %s: an IPv4 address", options.host);
     listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     setsockopt(listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     setsockopt(listen_fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one); /* inherited by connections before their first byte */
@@ -620,7 +620,6 @@ static void listen_there(void) {
 
 static const char USAGE[] =
     "paced_server: OpenAI-compatible streaming server with known times.\n\n"
-    "  --host A               IPv4 address to listen on (127.0.0.1)\n"
     "  --port N               port; 0: any free port (8000); the first line on stdout ends with the URL\n"
     "  --ttft-ms X            time from last byte of the request in the kernel to first event (50)\n"
     "  --gap-ms X             time between events of an answer (10)\n"
@@ -628,9 +627,7 @@ static const char USAGE[] =
     "  --tokens-per-event N   tokens per event, at most 500 (1)\n"
     "  --spread-ms X          delay the usage event of the first turn of each connection by a random time up to X, to\n"
     "                         spread streams that start together; TTFT and gaps are unchanged (0)\n"
-    "  --spin-us X            poll without sleeping if the next event is due within X (30)\n"
     "  --seed N               seed of texts, ids and the spread (0)\n"
-    "  --model NAME           name of the model (paced)\n"
     "  --tls-cert PEM, --tls-key PEM   serve TLS (if built with OpenSSL)\n"
     "  --exit-after-s X       exit after X\n\n"
     "POST .../chat/completions with \"stream\": true. In a body over 12 kB only the first 8 and the last 4 kB are searched for\n"
@@ -649,23 +646,19 @@ static void parse_options(int count, char **arguments) {
         }
         if (!value) die("%s: needs a value; see --help", flag);
         i++;
-        if (!strcmp(flag, "--host")) options.host = value;
-        else if (!strcmp(flag, "--port")) options.port = (int)number(flag, value, 0);
+        if (!strcmp(flag, "--port")) options.port = (int)number(flag, value, 0);
         else if (!strcmp(flag, "--ttft-ms")) options.ttft_ms = number(flag, value, 0);
         else if (!strcmp(flag, "--gap-ms")) options.gap_ms = number(flag, value, 0);
         else if (!strcmp(flag, "--tokens")) options.tokens = (long)number(flag, value, 1);
         else if (!strcmp(flag, "--tokens-per-event")) options.tokens_per_event = (long)number(flag, value, 1);
         else if (!strcmp(flag, "--spread-ms")) options.spread_ms = number(flag, value, 0);
-        else if (!strcmp(flag, "--spin-us")) options.spin_us = number(flag, value, 0);
         else if (!strcmp(flag, "--seed")) options.seed = (uint64_t)number(flag, value, 0);
-        else if (!strcmp(flag, "--model")) options.model = value;
         else if (!strcmp(flag, "--tls-cert")) options.certificate = value;
         else if (!strcmp(flag, "--tls-key")) options.key = value;
         else if (!strcmp(flag, "--exit-after-s")) options.exit_after_s = number(flag, value, 0);
         else die("%s: unknown option; see --help", flag);
     }
     if (options.tokens_per_event > 500) die("--tokens-per-event %ld: at most 500", options.tokens_per_event);
-    if (strlen(options.model) > 200) die("--model: at most 200 letters");
     if (options.certificate && !tls_available) die("--tls-cert %s: built without OpenSSL", options.certificate);
 }
 
@@ -676,9 +669,7 @@ static void stop(int number_of_signal) {
 
 int main(int count, char **arguments) {
     char text[4096];
-    options.port = 8000;
     parse_options(count, arguments);
-    spin_ns = (int64_t)(options.spin_us * 1e3);
     raise_descriptor_limit();
     signal(SIGPIPE, SIG_IGN);
     struct sigaction action = {.sa_handler = stop}; /* no SA_RESTART: the signal must end the wait */
@@ -694,7 +685,7 @@ int main(int count, char **arguments) {
     prepare_event();
     reset_stats();
     listen_there();
-    printf("paced_server on %s://%s:%d\n", tls_context ? "https" : "http", options.host, options.port);
+    printf("paced_server on %s://127.0.0.1:%d\n", tls_context ? "https" : "http", options.port);
     fflush(stdout);
     loop();
     stats_text(text, sizeof text);
