@@ -48,12 +48,7 @@ def _folded(key: str, title: str, heads: Columns, rows: Sequence[Sequence[Cell]]
 def _gates(summary: Results) -> list[Table]:
     gates = summary.verdict.gates
     rows: Rows = [
-        (
-            gate.gate,
-            gate.value,
-            "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)])),
-        )
-        for gate in gates
+        (gate.gate, gate.value, "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)]))) for gate in gates
     ]
     return [Table("gates", "Gates", ("gate", "value", "result"), rows, error_text(gates))]
 
