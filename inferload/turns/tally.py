@@ -140,11 +140,8 @@ class Tally:
         return {
             "counts": {_KEYS.get(name, name): getattr(self, name) for name in _COUNTS if getattr(self, name)},
             "longest_stall_ms": self.longest_stall_ms,
-            "by_failure": dict(self.by_failure),
+            **{name: dict(getattr(self, name)) for name in _COUNTED_BY},
             "by_status": [list(item) for item in self.by_status.items()],
-            "by_finish_reason": dict(self.by_finish_reason),
-            "by_remark": dict(self.by_remark),
-            "slo_missed": dict(self.slo_missed),
             "sketches": {name: sketch.to_wire() for name, sketch in self.sketches.items()},
         }
 
@@ -155,11 +152,11 @@ class Tally:
         return cls(
             **{_NAMES.get(key, key): count for key, count in wire["counts"].items()},
             longest_stall_ms=wire["longest_stall_ms"],
-            by_failure=dict(wire["by_failure"]),
+            by_failure=wire["by_failure"],
             by_status=dict(wire["by_status"]),
-            by_finish_reason=dict(wire["by_finish_reason"]),
-            by_remark=dict(wire["by_remark"]),
-            slo_missed=dict(wire["slo_missed"]),
+            by_finish_reason=wire["by_finish_reason"],
+            by_remark=wire["by_remark"],
+            slo_missed=wire["slo_missed"],
             sketches={name: Sketch.from_wire(sketch) for name, sketch in wire["sketches"].items()},
         )
 

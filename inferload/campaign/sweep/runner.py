@@ -60,7 +60,9 @@ class SweepRunner:
         start_ns, done_before = clock.now_ns(), done
         for start in plan:
             if remaining := self._to_make(start):
-                self._repeat(remaining)
+                for run in remaining:
+                    if self._journal.outcome(run.folder) is not None:
+                        self._journal.write(entries.RunRetried(folder=run.folder))
                 self._progress(
                     f"{done}/{total} runs{_remaining(start_ns, done_before, done, total)}; starting {start.variant}"
                 )
@@ -76,12 +78,6 @@ class SweepRunner:
         of_one_server = self._sweep.keep_cache and start.variant not in self._sweep.hosts
         # The noise of a virtual server continues over the runs of its start.
         return list(start.runs) if remaining and (of_one_server or self._sweep.clock == "virtual") else remaining
-
-    def _repeat(self, runs: Sequence[PlannedRun]) -> None:
-        """Mark those of the runs that have ended to be made again."""
-        for run in runs:
-            if self._journal.outcome(run.folder) is not None:
-                self._journal.write(entries.RunRetried(folder=run.folder))
 
     def _run_on_server(self, start: ServerStart, remaining: list[PlannedRun]) -> None:
         if (url := self._sweep.hosts.get(start.variant)) is not None:
