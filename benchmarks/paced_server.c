@@ -89,7 +89,7 @@ struct connection {
 static struct {
     const char *certificate, *key;
     int port;
-    double ttft_ms, gap_ms, spread_ms, exit_after_s;
+    double ttft_ms, gap_ms, spread_ms;
     long tokens, tokens_per_event;
     uint64_t seed;
 } options = {.port = 8000, .ttft_ms = 50, .gap_ms = 10, .tokens = 100, .tokens_per_event = 1};
@@ -622,8 +622,7 @@ static int wait_ms(void) {
 
 static void loop(void) {
     struct epoll_event events[REQUESTS_A_TURN_OF_THE_LOOP];
-    int64_t end_ns = options.exit_after_s > 0 ? now_ns() + (int64_t)(options.exit_after_s * SEC) : INT64_MAX;
-    while (!stopping && now_ns() < end_ns) {
+    while (!stopping) {
         fire_due();
         int n = epoll_wait(poll_fd, events, REQUESTS_A_TURN_OF_THE_LOOP, wait_ms());
         for (int i = 0; i < n; i++) {
@@ -666,8 +665,7 @@ static const char USAGE[] =
     "  --spread-ms X          delay the usage event of the first turn of each connection by a random time up to X, to\n"
     "                         spread streams that start together; TTFT and gaps are unchanged (0)\n"
     "  --seed N               seed of texts, ids and the spread (0)\n"
-    "  --tls-cert PEM, --tls-key PEM   serve TLS (if built with OpenSSL)\n"
-    "  --exit-after-s X       exit after X\n\n"
+    "  --tls-cert PEM, --tls-key PEM   serve TLS (if built with OpenSSL)\n\n"
     "POST .../chat/completions with \"stream\": true. In a body over 12 kB only the first 8 and the last 4 kB are searched for\n"
     "max_tokens. usage.prompt_tokens is an estimate.\n"
     "GET /v1/models, /health, /version, /metrics; POST /tokenize (each word is a token).\n"
@@ -693,7 +691,6 @@ static void parse_options(int count, char **arguments) {
         else if (!strcmp(flag, "--seed")) options.seed = (uint64_t)number(flag, value, 0);
         else if (!strcmp(flag, "--tls-cert")) options.certificate = value;
         else if (!strcmp(flag, "--tls-key")) options.key = value;
-        else if (!strcmp(flag, "--exit-after-s")) options.exit_after_s = number(flag, value, 0);
         else die("%s: unknown option; see --help", flag);
     }
     if (options.tokens_per_event > 500) die("--tokens-per-event %ld: at most 500", options.tokens_per_event);
