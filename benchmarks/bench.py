@@ -83,7 +83,7 @@ def client_round(argv: Sequence[str]) -> int:
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
-    own = {client.name for client in OWN.values()} - {OWN["reader-kernel"].name}
+    own = {client.name for client in OWN.values()}
     return 1 if any(row.error and row.client in own for row in rows) else 0
 
 
@@ -92,8 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--cases", nargs="+", choices=list(CASES), default=list(CASES), metavar="CASE", help="cases (all): %(choices)s")
     add("--sizes", nargs="+", type=int, default=list(SIZES), metavar="N", help="numbers of streams (%(default)s)")
-    clients = [name for name in CLIENTS if name != "reader-kernel"]
-    add("--clients", nargs="+", choices=list(CLIENTS), default=clients, metavar="CLIENT")
+    add("--clients", nargs="+", choices=list(CLIENTS), default=list(CLIENTS), metavar="CLIENT")
     add("--everywhere", nargs="*", choices=list(PEERS), default=["vllm-rs"], metavar="PEER",
         help="peers that run in all cases; others run in the first case for each number of cores (%(default)s)")  # fmt: skip
     add("--client-core", type=int, default=0, metavar="CORE", help="core of the client (%(default)s)")

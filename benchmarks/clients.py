@@ -205,12 +205,6 @@ INFERLOAD = BenchClient(
 )
 OWN = {
     "reader": READER,
-    "reader-kernel": replace(
-        READER,
-        name="C reader, kernel stamps",
-        version=lambda: "this tree, kernel stamps",
-        arguments=READER.arguments.replace("--stamps user", "--stamps kernel"),
-    ),
     "inferload": INFERLOAD,
     "inferload-tasks": replace(  # the same load from a task of a locustfile
         INFERLOAD,

@@ -4,7 +4,6 @@
  * Event i of a turn is due at arrival + ttft + i * gap, independent of earlier lateness. */
 #define _GNU_SOURCE
 #include "common.h"
-#include "lateness.h"
 #include "tls.h"
 
 #include <arpa/inet.h>
@@ -24,8 +23,48 @@
 #define WORDS 1024
 #define EVENTS_A_TURN_OF_THE_LOOP 64
 #define REQUESTS_A_TURN_OF_THE_LOOP 16
+#define SPIN_NS 30000 /* the loop polls without sleeping if the next event is due within this time */
 
-enum stage { READING, STREAMING, ENDING, WHOLE_REPLY };
+/* ---- lateness: time after the write minus due time, counted in buckets of 10 us ---- */
+
+#define LATE_STEP_NS 10000
+#define LATE_BUCKETS 20000 /* the last one is unbounded, from 200 ms on */
+
+struct lateness {
+    uint64_t counts[LATE_BUCKETS], count;
+    int64_t sum_ns, max_ns;
+};
+
+static inline void late_add(struct lateness *l, int64_t late_ns) {
+    int64_t at = late_ns / LATE_STEP_NS;
+    l->counts[at < LATE_BUCKETS ? at : LATE_BUCKETS - 1]++;
+    l->count++;
+    l->sum_ns += late_ns;
+    if (late_ns > l->max_ns) l->max_ns = late_ns;
+}
+
+/* Lateness quantile in ms: the upper bound of its bucket. */
+static inline double late_quantile_ms(const struct lateness *l, double share) {
+    uint64_t cumulative = 0;
+    for (int64_t at = 0; at < LATE_BUCKETS - 1; at++) {
+        cumulative += l->counts[at];
+        int64_t bound_ns = (at + 1) * LATE_STEP_NS;
+        if ((double)cumulative >= share * (double)l->count) return (double)(bound_ns < l->max_ns ? bound_ns : l->max_ns) / MS;
+    }
+    return (double)l->max_ns / MS;
+}
+
+/* `"name": {"count": ..., "mean": ..., ...}`; null values without events. */
+static inline size_t late_json(const struct lateness *l, const char *name, char *text, size_t size) {
+    if (!l->count)
+        return (size_t)snprintf(
+            text, size, "\"%s\": {\"count\": 0, \"mean\": null, \"p50\": null, \"p99\": null, \"max\": null}", name);
+    return (size_t)snprintf(text, size, "\"%s\": {\"count\": %llu, \"mean\": %.4f, \"p50\": %.3f, \"p99\": %.3f, \"max\": %.3f}",
+                            name, (unsigned long long)l->count, (double)l->sum_ns / (double)l->count / MS,
+                            late_quantile_ms(l, 0.5), late_quantile_ms(l, 0.99), (double)l->max_ns / MS);
+}
+
+enum stage { READING, STREAMING, ENDING };
 enum { NOT_DUE = -1 };
 
 struct connection {
@@ -48,12 +87,12 @@ struct connection {
 };
 
 static struct {
-    const char *host, *model, *certificate, *key;
+    const char *certificate, *key;
     int port;
-    double ttft_ms, gap_ms, spread_ms, spin_us, exit_after_s;
+    double ttft_ms, gap_ms, spread_ms;
     long tokens, tokens_per_event;
     uint64_t seed;
-} options = {.host = "127.0.0.1", .model = "paced", .ttft_ms = 50, .gap_ms = 10, .tokens = 100, .tokens_per_event = 1, .spin_us = 30};
+} options = {.port = 8000, .ttft_ms = 50, .gap_ms = 10, .tokens = 100, .tokens_per_event = 1};
 
 static struct {
     uint64_t turns, events, tokens, aborted, blocked, unstamped, body_bytes, connections;
@@ -69,7 +108,7 @@ static struct due {
 static int heap_length, heap_size, running_turns;
 static struct connection *dead;
 static int poll_fd, listen_fd, timer_fd;
-static int64_t timer_set_for_ns, spin_ns;
+static int64_t timer_set_for_ns;
 static volatile sig_atomic_t stopping;
 static SSL_CTX *tls_context;
 static uint64_t seed_state;
@@ -190,7 +229,7 @@ static void flush_pending(struct connection *c) {
 
 /* ---- events ---- */
 
-static const char EVENT_HEAD[] = "data: {\"id\":\"chatcmpl-%s\",\"object\":\"chat.completion.chunk\",\"created\":%lld,\"model\":\"%s\",";
+static const char EVENT_HEAD[] = "data: {\"id\":\"chatcmpl-%s\",\"object\":\"chat.completion.chunk\",\"created\":%lld,\"model\":\"paced\",";
 
 static void add_words(struct connection *c, char *at, long count) {
     for (long i = 0; i < count; i++) memcpy(at + i * WORD, words[random_u64(&c->random) % WORDS], WORD);
@@ -205,7 +244,7 @@ static size_t content_event(struct connection *c, char *text, size_t size, long 
     char spoken[WORD * 512 + 1];
     add_words(c, spoken, count);
     spoken[count * WORD] = 0;
-    size_t n = (size_t)snprintf(text, size, EVENT_HEAD, c->id, created, options.model);
+    size_t n = (size_t)snprintf(text, size, EVENT_HEAD, c->id, created);
     return n + (size_t)snprintf(text + n, size - n,
                                 "\"choices\":[{\"index\":0,\"delta\":{%s\"content\":\"%s\"},\"finish_reason\":%s}],"
                                 "\"usage\":null}\n\n",
@@ -217,7 +256,7 @@ static long prompt_tokens(const struct connection *c) { return (long)(c->body_se
 /* Write the usage event, [DONE] and the end of the body. */
 static size_t closing(const struct connection *c, char *text, size_t size) {
     char event[1024];
-    size_t n = (size_t)snprintf(event, sizeof event, EVENT_HEAD, c->id, created, options.model);
+    size_t n = (size_t)snprintf(event, sizeof event, EVENT_HEAD, c->id, created);
     n += (size_t)snprintf(event + n, sizeof event - n,
                           "\"choices\":[],\"usage\":{\"prompt_tokens\":%ld,\"total_tokens\":%ld,\"completion_tokens\":%ld}}\n\n",
                           prompt_tokens(c), prompt_tokens(c) + c->tokens, c->tokens);
@@ -297,29 +336,9 @@ static void reply_json(struct connection *c, const char *status, const char *bod
     reply(c, status, "application/json", body, strlen(body));
 }
 
-/* Answer without streaming, sent when the stream would end. */
-static void send_whole_reply(struct connection *c) {
-    char *body = grow(NULL, (size_t)c->tokens * WORD + 1024);
-    size_t n = (size_t)sprintf(body, "{\"id\":\"chatcmpl-%s\",\"object\":\"chat.completion\",\"created\":%lld,\"model\":\"%.200s\","
-                                     "\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"",
-                               c->id, created, options.model);
-    add_words(c, body + n, c->tokens);
-    n += (size_t)c->tokens * WORD;
-    n += (size_t)sprintf(body + n, "\"},\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":%ld,\"total_tokens\":%ld,"
-                                   "\"completion_tokens\":%ld}}",
-                         prompt_tokens(c), prompt_tokens(c) + c->tokens, c->tokens);
-    reply(c, "200 OK", "application/json", body, n);
-    free(body);
-    if (c->dead) return;
-    stats.tokens += (uint64_t)c->tokens;
-    c->turns++;
-    end_turn(c);
-}
-
 static void fire(struct connection *c) {
     if (c->stage == STREAMING) send_event(c);
-    else if (c->stage == ENDING) send_closing(c);
-    else send_whole_reply(c);
+    else send_closing(c);
 }
 
 /* ---- requests ---- */
@@ -343,6 +362,8 @@ static int is_true(const char *body, size_t n, const char *key) {
 
 static void begin_turn(struct connection *c) {
     static const char HEAD[] = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n%stransfer-encoding: chunked\r\n\r\n";
+    if (!is_true(c->body, c->body_kept, "\"stream\""))
+        return reply_json(c, "400 Bad Request", "{\"error\":{\"message\":\"stream: only true\"}}");
     char head[256];
     long requested = value_of(c->body, c->body_kept, "\"max_tokens\"");
     if (requested < 0) requested = value_of(c->body, c->body_kept, "\"max_completion_tokens\"");
@@ -352,17 +373,10 @@ static void begin_turn(struct connection *c) {
     snprintf(c->id, sizeof c->id, "%016llx%016llx", (unsigned long long)random_u64(&c->random),
              (unsigned long long)random_u64(&c->random));
     running_turns++;
-    int64_t first_ns = c->turn_arrived_ns + (int64_t)(options.ttft_ms * MS);
-    if (is_true(c->body, c->body_kept, "\"stream\"")) {
-        c->stage = STREAMING;
-        set_due(c, first_ns);
-        int n = snprintf(head, sizeof head, HEAD, c->close_after ? "connection: close\r\n" : "");
-        put(c, head, (size_t)n);
-        return;
-    }
-    c->stage = WHOLE_REPLY;
-    long events = (c->tokens + options.tokens_per_event - 1) / options.tokens_per_event;
-    set_due(c, first_ns + (int64_t)((double)(events - 1) * options.gap_ms * MS));
+    c->stage = STREAMING;
+    set_due(c, c->turn_arrived_ns + (int64_t)(options.ttft_ms * MS));
+    int n = snprintf(head, sizeof head, HEAD, c->close_after ? "connection: close\r\n" : "");
+    put(c, head, (size_t)n);
 }
 
 /* Token ids of the words of the JSON text "prompt": hashes of their letters. */
@@ -426,11 +440,11 @@ static void reset_stats(void) {
 static void metrics(struct connection *c) {
     char body[2048];
     int n = snprintf(body, sizeof body,
-                     "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"%.200s\"} %d\n"
-                     "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{model_name=\"%.200s\"} 0\n"
-                     "# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{model_name=\"%.200s\"} 0\n"
-                     "# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total{model_name=\"%.200s\"} %llu\n",
-                     options.model, running_turns, options.model, options.model, options.model, (unsigned long long)stats.tokens);
+                     "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"paced\"} %d\n"
+                     "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{model_name=\"paced\"} 0\n"
+                     "# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{model_name=\"paced\"} 0\n"
+                     "# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total{model_name=\"paced\"} %llu\n",
+                     running_turns, (unsigned long long)stats.tokens);
     reply(c, "200 OK", "text/plain; version=0.0.4", body, (size_t)n);
 }
 
@@ -442,9 +456,9 @@ static void answer_page(struct connection *c) {
     if (!strcmp(c->path, "/stats")) return stats_text(text, sizeof text), reply_json(c, "200 OK", text);
     if (strcmp(c->path, "/v1/models")) return reply_json(c, "404 Not Found", "{\"error\":{\"message\":\"not found\"}}");
     snprintf(text, sizeof text,
-             "{\"object\":\"list\",\"data\":[{\"id\":\"%.200s\",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"paced\","
-             "\"root\":\"%.200s\",\"max_model_len\":1000000}]}",
-             options.model, created, options.model);
+             "{\"object\":\"list\",\"data\":[{\"id\":\"paced\",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"paced\","
+             "\"root\":\"paced\",\"max_model_len\":1000000}]}",
+             created);
     reply_json(c, "200 OK", text);
 }
 
@@ -597,7 +611,7 @@ static void fire_due(void) {
 static int wait_ms(void) {
     if (!heap_length) return 1000;
     int64_t due_ns = heap[0].at_ns;
-    if (due_ns <= now_ns() + spin_ns) return 0;
+    if (due_ns <= now_ns() + SPIN_NS) return 0;
     if (due_ns != timer_set_for_ns) {
         struct itimerspec when = {.it_value = {due_ns / SEC, due_ns % SEC}};
         timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
@@ -608,8 +622,7 @@ static int wait_ms(void) {
 
 static void loop(void) {
     struct epoll_event events[REQUESTS_A_TURN_OF_THE_LOOP];
-    int64_t end_ns = options.exit_after_s > 0 ? now_ns() + (int64_t)(options.exit_after_s * SEC) : INT64_MAX;
-    while (!stopping && now_ns() < end_ns) {
+    while (!stopping) {
         fire_due();
         int n = epoll_wait(poll_fd, events, REQUESTS_A_TURN_OF_THE_LOOP, wait_ms());
         for (int i = 0; i < n; i++) {
@@ -625,9 +638,8 @@ static void loop(void) {
 
 static void listen_there(void) {
     int one = 1;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
-    if (inet_pton(AF_INET, options.host, &address.sin_addr) != 1) die("--host %s: an IPv4 address", options.host);
     listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     setsockopt(listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     setsockopt(listen_fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one); /* inherited by connections before their first byte */
@@ -645,7 +657,6 @@ static void listen_there(void) {
 
 static const char USAGE[] =
     "paced_server: OpenAI-compatible streaming server with known times.\n\n"
-    "  --host A               IPv4 address to listen on (127.0.0.1)\n"
     "  --port N               port; 0: any free port (8000); the first line on stdout ends with the URL\n"
     "  --ttft-ms X            time from last byte of the request in the kernel to first event (50)\n"
     "  --gap-ms X             time between events of an answer (10)\n"
@@ -653,13 +664,10 @@ static const char USAGE[] =
     "  --tokens-per-event N   tokens per event, at most 500 (1)\n"
     "  --spread-ms X          delay the usage event of the first turn of each connection by a random time up to X, to\n"
     "                         spread streams that start together; TTFT and gaps are unchanged (0)\n"
-    "  --spin-us X            poll without sleeping if the next event is due within X (30)\n"
     "  --seed N               seed of texts, ids and the spread (0)\n"
-    "  --model NAME           name of the model (paced)\n"
-    "  --tls-cert PEM, --tls-key PEM   serve TLS (if built with OpenSSL)\n"
-    "  --exit-after-s X       exit after X\n\n"
-    "POST .../chat/completions streams with \"stream\": true, and otherwise answers at the end. In a body over 12 kB only the\n"
-    "first 8 and the last 4 kB are searched for max_tokens. usage.prompt_tokens is an estimate.\n"
+    "  --tls-cert PEM, --tls-key PEM   serve TLS (if built with OpenSSL)\n\n"
+    "POST .../chat/completions with \"stream\": true. In a body over 12 kB only the first 8 and the last 4 kB are searched for\n"
+    "max_tokens. usage.prompt_tokens is an estimate.\n"
     "GET /v1/models, /health, /version, /metrics; POST /tokenize (each word is a token).\n"
     "GET /stats: counts, and lateness in ms of all, first and later events; POST /stats/reset. The same is printed at the\n"
     "end (SIGTERM, SIGINT). Lateness is the time after the write minus the due time; events delayed by the full socket of\n"
@@ -674,23 +682,18 @@ static void parse_options(int count, char **arguments) {
         }
         if (!value) die("%s: needs a value; see --help", flag);
         i++;
-        if (!strcmp(flag, "--host")) options.host = value;
-        else if (!strcmp(flag, "--port")) options.port = (int)number(flag, value, 0);
+        if (!strcmp(flag, "--port")) options.port = (int)number(flag, value, 0);
         else if (!strcmp(flag, "--ttft-ms")) options.ttft_ms = number(flag, value, 0);
         else if (!strcmp(flag, "--gap-ms")) options.gap_ms = number(flag, value, 0);
         else if (!strcmp(flag, "--tokens")) options.tokens = (long)number(flag, value, 1);
         else if (!strcmp(flag, "--tokens-per-event")) options.tokens_per_event = (long)number(flag, value, 1);
         else if (!strcmp(flag, "--spread-ms")) options.spread_ms = number(flag, value, 0);
-        else if (!strcmp(flag, "--spin-us")) options.spin_us = number(flag, value, 0);
         else if (!strcmp(flag, "--seed")) options.seed = (uint64_t)number(flag, value, 0);
-        else if (!strcmp(flag, "--model")) options.model = value;
         else if (!strcmp(flag, "--tls-cert")) options.certificate = value;
         else if (!strcmp(flag, "--tls-key")) options.key = value;
-        else if (!strcmp(flag, "--exit-after-s")) options.exit_after_s = number(flag, value, 0);
         else die("%s: unknown option; see --help", flag);
     }
     if (options.tokens_per_event > 500) die("--tokens-per-event %ld: at most 500", options.tokens_per_event);
-    if (strlen(options.model) > 200) die("--model: at most 200 letters");
     if (options.certificate && !tls_available) die("--tls-cert %s: built without OpenSSL", options.certificate);
 }
 
@@ -701,9 +704,7 @@ static void stop(int number_of_signal) {
 
 int main(int count, char **arguments) {
     char text[4096];
-    options.port = 8000;
     parse_options(count, arguments);
-    spin_ns = (int64_t)(options.spin_us * 1e3);
     raise_descriptor_limit();
     signal(SIGPIPE, SIG_IGN);
     struct sigaction action = {.sa_handler = stop}; /* no SA_RESTART: the signal must end the wait */
@@ -719,7 +720,7 @@ int main(int count, char **arguments) {
     prepare_event();
     reset_stats();
     listen_there();
-    printf("paced_server on %s://%s:%d\n", tls_context ? "https" : "http", options.host, options.port);
+    printf("paced_server on %s://127.0.0.1:%d\n", tls_context ? "https" : "http", options.port);
     fflush(stdout);
     loop();
     stats_text(text, sizeof text);

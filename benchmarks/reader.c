@@ -31,17 +31,15 @@ struct samples {
 };
 
 static struct {
-    const char *host;
     int port, streams, turns, tokens, use_tls, kernel_stamps;
-    double spread_ms, seconds, rest_us;
+    double spread_ms, rest_us;
     size_t body_bytes;
-    uint64_t seed;
-} options = {.host = "127.0.0.1", .port = 8000, .streams = 100, .turns = 6, .tokens = 100};
+} options = {.port = 8000, .streams = 100, .turns = 6, .tokens = 100};
 
 static struct samples ttft, gaps;
 static uint64_t events_read, reads, failed, turns_done, usage_tokens;
 static int poll_fd, open_streams, connected;
-static int64_t begin_ns, end_ns, first_sent_ns, last_read_ns;
+static int64_t first_sent_ns, last_read_ns;
 static char *request, input[READ_SIZE], plain[READ_SIZE], cipher[1 << 15];
 static size_t request_length;
 static SSL_CTX *tls_context;
@@ -135,7 +133,7 @@ static void end_turn(struct stream *s, int64_t at_ns) {
     turns_done++;
     last_read_ns = at_ns;
     s->turns++;
-    if ((options.seconds > 0 && at_ns >= end_ns) || (options.seconds <= 0 && s->turns >= options.turns)) return finish(s);
+    if (s->turns >= options.turns) return finish(s);
     send_turn(s);
 }
 
@@ -203,7 +201,7 @@ static void begin(struct stream *s, const struct sockaddr_in *server) {
     int one = 1;
     s->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s->fd < 0 || connect(s->fd, (const struct sockaddr *)server, sizeof *server))
-        die("connect to %s:%d: %s", options.host, options.port, strerror(errno));
+        die("connect to port %d: %s", options.port, strerror(errno));
     fcntl(s->fd, F_SETFL, O_NONBLOCK);
     setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (options.kernel_stamps) setsockopt(s->fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one);
@@ -229,8 +227,8 @@ static void build_request(void) {
     size_t least = (size_t)n + sizeof BACK - 1;
     size_t text = options.body_bytes > least ? options.body_bytes - least : 40;
     int m = snprintf(head, sizeof head,
-                     "POST /v1/chat/completions HTTP/1.1\r\nhost: %s:%d\r\ncontent-type: application/json\r\ncontent-length: %zu\r\n\r\n",
-                     options.host, options.port, least + text);
+                     "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\ncontent-length: %zu\r\n\r\n",
+                     options.port, least + text);
     request = grow(NULL, (size_t)m + least + text);
     memcpy(request, head, (size_t)m);
     memcpy(request + m, front, (size_t)n);
@@ -271,17 +269,15 @@ static int by_start(const void *a, const void *b) {
 
 static const char USAGE[] =
     "reader: minimal client with N streams in closed loop; prints JSON.\n\n"
-    "  --host A --port N      server (127.0.0.1:8000)\n"
+    "  --port N               port of the server at 127.0.0.1 (8000)\n"
     "  --streams N            streams (100)\n"
     "  --turns K              turns per stream (6)\n"
-    "  --seconds X            instead of --turns: start no turn after X\n"
     "  --tokens N             max_tokens (100)\n"
     "  --body-bytes N         size of the request body (small)\n"
     "  --spread-ms X          start the streams at random times within X (0: at once)\n"
     "  --stamps user|kernel   arrival time of a read: in this process, or of its bytes in the kernel (user)\n"
     "  --rest-us X            once all streams are open, sleep for X before each poll, so that the server wakes no process (0)\n"
-    "  --tls 1                use TLS, with any certificate (if built with OpenSSL)\n"
-    "  --seed N               seed of the spread (0)\n\n"
+    "  --tls 1                use TLS, with any certificate (if built with OpenSSL)\n\n"
     "Exit code 1 if a turn failed, 2 without a measurement.\n";
 
 static void parse_options(int count, char **arguments) {
@@ -293,18 +289,15 @@ static void parse_options(int count, char **arguments) {
         }
         if (!value) die("%s: needs a value; see --help", flag);
         i++;
-        if (!strcmp(flag, "--host")) options.host = value;
-        else if (!strcmp(flag, "--port")) options.port = (int)number(flag, value, 1);
+        if (!strcmp(flag, "--port")) options.port = (int)number(flag, value, 1);
         else if (!strcmp(flag, "--streams")) options.streams = (int)number(flag, value, 1);
         else if (!strcmp(flag, "--turns")) options.turns = (int)number(flag, value, 1);
-        else if (!strcmp(flag, "--seconds")) options.seconds = number(flag, value, 0);
         else if (!strcmp(flag, "--tokens")) options.tokens = (int)number(flag, value, 1);
         else if (!strcmp(flag, "--body-bytes")) options.body_bytes = (size_t)number(flag, value, 0);
         else if (!strcmp(flag, "--spread-ms")) options.spread_ms = number(flag, value, 0);
         else if (!strcmp(flag, "--stamps")) options.kernel_stamps = !strcmp(value, "kernel");
         else if (!strcmp(flag, "--rest-us")) options.rest_us = number(flag, value, 0);
         else if (!strcmp(flag, "--tls")) options.use_tls = (int)number(flag, value, 0);
-        else if (!strcmp(flag, "--seed")) options.seed = (uint64_t)number(flag, value, 0);
         else die("%s: unknown option; see --help", flag);
     }
     if (options.use_tls && !tls_available) die("--tls: built without OpenSSL");
@@ -314,16 +307,14 @@ int main(int count, char **arguments) {
     parse_options(count, arguments);
     raise_descriptor_limit();
     signal(SIGPIPE, SIG_IGN);
-    struct sockaddr_in server = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port)};
-    if (inet_pton(AF_INET, options.host, &server.sin_addr) != 1) die("--host %s: an IPv4 address", options.host);
+    struct sockaddr_in server = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     if (options.use_tls) tls_context = tls_client_context();
     poll_fd = epoll_create1(EPOLL_CLOEXEC);
     build_request();
     struct stream *streams = calloc((size_t)options.streams, sizeof *streams);
     if (!streams) die("out of memory for %d streams", options.streams);
-    uint64_t random = options.seed * 2654435761u + 88172645463325252ULL;
-    begin_ns = now_ns();
-    end_ns = begin_ns + (int64_t)(options.seconds * SEC);
+    uint64_t random = 88172645463325252ULL;
+    int64_t begin_ns = now_ns();
     for (int i = 0; i < options.streams; i++)
         streams[i].start_ns = begin_ns + (int64_t)(random_unit(&random) * options.spread_ms * MS);
     qsort(streams, (size_t)options.streams, sizeof *streams, by_start);

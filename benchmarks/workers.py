@@ -55,12 +55,6 @@ class ProgressLine:
     line: dict[str, Any]
 
     @property
-    def phase(self) -> str | None:
-        """Phase of the run."""
-        phase: str | None = self.line["phase"]
-        return phase
-
-    @property
     def measured_s(self) -> float:
         """Time since the begin of the measure phase."""
         return float(self.line["measured_s"] or 0.0)
@@ -236,8 +230,8 @@ def _watch(master: subprocess.Popen[bytes], progress: Path, watched: Watched) ->
 
 def _result(fleet: Fleet, run_dir: Path, watched: Watched, begun: int) -> FleetResult:
     summary = json.loads((run_dir / "summary.json").read_text())
-    drain = next(index for index, line in enumerate(watched.lines) if line.phase == "drain")
-    load = [line for line in watched.lines[: drain + 1] if line.phase is not None]
+    drain = next(index for index, line in enumerate(watched.lines) if line.line["phase"] == "drain")
+    load = [line for line in watched.lines[: drain + 1] if line.line["phase"] is not None]
     first, last = load[0], load[-1]
     rate = fleet.workers * fleet.turns_per_s
     # of the figures of a line, just before the next replaces it

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from inferload.results.latency_limits import IN_RANGE, LatencyLimit
-
-from ..data.frame import Floats
+from inferload.turns.sketch import Floats
 
 PlotlyDict = dict[str, Any]
 

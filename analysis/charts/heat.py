@@ -3,8 +3,8 @@
 import numpy as np
 
 from inferload.figures.turn_figures import ITL
+from inferload.turns.sketch import Floats
 
-from ..data.frame import Floats
 from ..data.frames import PhaseSpan, RunFrames
 from ..data.turn_frames import Events
 from .chart import HEAT, Picture, decades, instant_line, layout, title

@@ -15,27 +15,7 @@ from inferload.results.documents.summary_document import Results
 from inferload.results.tables.cells import step_level
 
 from ..data.figures import value_of
-from .chart import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PALE_BLUE,
-    PALE_GREEN,
-    PALE_ORANGE,
-    PALE_RED,
-    PALE_TEAL,
-    PALE_VIOLET,
-    RED,
-    TEAL,
-    VIOLET,
-    Picture,
-    PlotlyDict,
-    decades,
-    layout,
-    limit_line,
-    numbers,
-    title,
-)
+from . import chart
 
 KEY = "load"
 THROUGHPUT = OUTPUT.key
@@ -44,9 +24,10 @@ _PANELS = tuple(
 )
 FIGURES = (THROUGHPUT, *(name for panel in _PANELS for name in panel[1:3]))
 
-_ALONE = ((BLUE, PALE_BLUE), (ORANGE, PALE_ORANGE))  # colours of the panels for a single curve
+_ALONE = ((chart.BLUE, chart.PALE_BLUE), (chart.ORANGE, chart.PALE_ORANGE))  # colours of the panels for a single curve
 _COLOURS = (
-    (BLUE, PALE_BLUE), (ORANGE, PALE_ORANGE), (GREEN, PALE_GREEN), (VIOLET, PALE_VIOLET), (TEAL, PALE_TEAL), (RED, PALE_RED),
+    *_ALONE, (chart.GREEN, chart.PALE_GREEN), (chart.VIOLET, chart.PALE_VIOLET),
+    (chart.TEAL, chart.PALE_TEAL), (chart.RED, chart.PALE_RED),
 )  # fmt: skip
 _SPREAD = 20.0  # ratio of highest to lowest value from which an axis is logarithmic
 _PANEL_PX, _LEGEND_PX = 210, 24
@@ -82,7 +63,7 @@ def of_steps(steps: Sequence[Step]) -> Curve:
     return Curve("", unit, tuple(sorted(points, key=lambda point: (point.load is None, point.load or 0.0))))
 
 
-def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "step") -> Picture | None:
+def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "step") -> chart.Picture | None:
     """Return the chart of all curves; None if fewer than two points are known. `point`: name of a point in the note."""
     data = [trace for index, curve in enumerate(curves) for trace in _lines(curve, index, len(curves))]
     shown = {name for trace in data for name in trace["text"]}
@@ -93,10 +74,10 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
     plan |= {"shapes": shapes, "annotations": words}
     note = f"One point per {point}." + (" Dark: p95, light: p50." if len(curves) > 1 else "") + _left_out(curves)
     terms = (OUTPUT.key, TTFT.key, ITL.key)
-    return Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
+    return chart.Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
 
 
-def _lines(curve: Curve, index: int, count: int) -> Iterator[PlotlyDict]:
+def _lines(curve: Curve, index: int, count: int) -> Iterator[chart.PlotlyDict]:
     """Yield the lines of p95 and p50 in both panels, without points with an unknown coordinate."""
     named = False
     for panel, (title_of, *percentiles, axis) in enumerate(_PANELS):
@@ -116,8 +97,8 @@ def _lines(curve: Curve, index: int, count: int) -> Iterator[PlotlyDict]:
             yield (single if count == 1 else several) | {
                 "type": "scatter",
                 "mode": "lines+markers",
-                "x": numbers([point.figures[THROUGHPUT] or 0.0 for point in known]),
-                "y": numbers([point.figures[figure] or 0.0 for point in known]),
+                "x": chart.numbers([point.figures[THROUGHPUT] or 0.0 for point in known]),
+                "y": chart.numbers([point.figures[figure] or 0.0 for point in known]),
                 "text": [point.name if count == 1 else f"{curve.label}, {point.name}" for point in known],
                 "line": {"color": colour, "width": 1.8},
                 "marker": {"size": 7, "color": colour},
@@ -143,32 +124,33 @@ def _left_out(curves: Sequence[Curve]) -> str:
     return f" Not drawn, too few samples or not measured: {', '.join(texts)}." if texts else ""
 
 
-def _layout(data: Sequence[PlotlyDict], count: int) -> PlotlyDict:
+def _layout(data: Sequence[chart.PlotlyDict], count: int) -> chart.PlotlyDict:
     legend_px = _LEGEND_PX * max(1, -(-count // 4))
     height = 34 + 48 + 2 * _PANEL_PX + legend_px + 70
-    plan = layout(
+    plan = chart.layout(
         height,
-        {"title": title("output tok/s"), "anchor": "y2", "rangemode": "tozero"},
-        {"domain": [0.55, round(1 - (legend_px + 18) / height, 4)], "title": title("TTFT, ms")} | _scale(data, "y"),
+        {"title": chart.title("output tok/s"), "anchor": "y2", "rangemode": "tozero"},
+        {"domain": [0.55, round(1 - (legend_px + 18) / height, 4)], "title": chart.title("TTFT, ms")}
+        | _scale(data, "y"),
     )
-    plan["yaxis2"] = {"domain": [0.0, 0.42], "title": title("ITL, ms")} | _scale(data, "y2")
+    plan["yaxis2"] = {"domain": [0.0, 0.42], "title": chart.title("ITL, ms")} | _scale(data, "y2")
     plan["legend2"] = plan["legend"] | {"y": 0.42}
     plan["legend"] = plan["legend"] | {"y": plan["yaxis"]["domain"][1] + 18 / height}
     return plan
 
 
-def _scale(data: Sequence[PlotlyDict], axis: str) -> PlotlyDict:
+def _scale(data: Sequence[chart.PlotlyDict], axis: str) -> chart.PlotlyDict:
     values = [value for trace in data if trace["yaxis"] == axis for value in trace["y"] if value]
     if values and max(values) > _SPREAD * min(values):
-        return decades(min(values), max(values))
+        return chart.decades(min(values), max(values))
     return {"rangemode": "tozero"}
 
 
-def _limits(slo: Mapping[str, float], plan: PlotlyDict) -> tuple[list[PlotlyDict], list[PlotlyDict]]:
+def _limits(slo: Mapping[str, float], plan: chart.PlotlyDict) -> tuple[list[chart.PlotlyDict], list[chart.PlotlyDict]]:
     shapes, words = [], []
     for name, axis in ((TTFT.key, "y"), (ITL.key, "y2"), (TPOT.key, "y2")):
         if name in slo:
-            shape, text = limit_line(slo[name], f"SLO {name} {slo[name]:g}", axis)
+            shape, text = chart.limit_line(slo[name], f"SLO {name} {slo[name]:g}", axis)
             log = plan["yaxis" + axis[1:]].get("type") == "log"
             shapes.append(shape)
             words.append(text | ({"y": float(np.log10(slo[name]))} if log else {}))

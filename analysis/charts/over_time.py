@@ -15,26 +15,7 @@ from inferload.results.latency_limits import LatencyLimit
 from ..data.frame import Column, Frame, known
 from ..data.frames import PhaseSpan
 from ..data.timeline import LOG, server_suffixes
-from .chart import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PALE_BLUE,
-    PALE_ORANGE,
-    PLAIN_NUMBERS,
-    RED,
-    TEAL,
-    VIOLET,
-    Picture,
-    PlotlyDict,
-    in_range,
-    instant_line,
-    layout,
-    limit_line,
-    numbers,
-    title,
-)
+from . import chart
 
 _PANEL_PX = 168  # height of a panel with its legend
 _GAP_PX = 46  # height of the legend of a panel
@@ -68,25 +49,34 @@ class Panel:
 _OF_CLIENTS = (
     Panel(
         "Locust, per s",
-        (PanelLine("locust_requests_per_s", "requests", BLUE), PanelLine("locust_failures_per_s", "failures", RED)),
+        (
+            PanelLine("locust_requests_per_s", "requests", chart.BLUE),
+            PanelLine("locust_failures_per_s", "failures", chart.RED),
+        ),
     ),
     Panel(
         "Locust response, ms",
-        (PanelLine("locust_response_ms_p50", "p50", BLUE), PanelLine("locust_response_ms_p95", "p95", PALE_BLUE)),
+        (
+            PanelLine("locust_response_ms_p50", "p50", chart.BLUE),
+            PanelLine("locust_response_ms_p95", "p95", chart.PALE_BLUE),
+        ),
     ),
     *(
         Panel(
             figure.panel,
-            (PanelLine(f"{figure.key}_p50", "p50", BLUE), PanelLine(f"{figure.key}_p95", "p95", PALE_BLUE)),
+            (PanelLine(f"{figure.key}_p50", "p50", chart.BLUE), PanelLine(f"{figure.key}_p95", "p95", chart.PALE_BLUE)),
             figure.key,
         )
         for figure in HEADLINES
         if figure.panel is not None
     ),
-    Panel("output, tok/s", (PanelLine("output_tok", "client", BLUE),)),
-    Panel("requests", (PanelLine("in_flight", "in flight", BLUE), PanelLine("users", "users", GREY, steps=True))),
+    Panel("output, tok/s", (PanelLine("output_tok", "client", chart.BLUE),)),
+    Panel(
+        "requests",
+        (PanelLine("in_flight", "in flight", chart.BLUE), PanelLine("users", "users", chart.GREY, steps=True)),
+    ),
 )
-_SERVER_COLOURS = (ORANGE, GREEN, TEAL, VIOLET, PALE_ORANGE)
+_SERVER_COLOURS = (chart.ORANGE, chart.GREEN, chart.TEAL, chart.VIOLET, chart.PALE_ORANGE)
 
 
 def panels() -> tuple[Panel, ...]:
@@ -101,8 +91,8 @@ def panels() -> tuple[Panel, ...]:
 
 def _server_line(row: ServerFigure, panel: Panel) -> PanelLine:
     """Return the line of a server's figure: red if high values are bad, otherwise the next colour of the panel."""
-    beside = sum(line.server and line.colour != RED for line in panel.lines)
-    colour = RED if row.better == "lower" else _SERVER_COLOURS[beside % len(_SERVER_COLOURS)]
+    beside = sum(line.server and line.colour != chart.RED for line in panel.lines)
+    colour = chart.RED if row.better == "lower" else _SERVER_COLOURS[beside % len(_SERVER_COLOURS)]
     return PanelLine(row.key, row.label, colour, True, row.form == "share", row.form == "count")
 
 
@@ -112,7 +102,7 @@ def picture(
     phases: tuple[PhaseSpan, ...],
     marks: Sequence[Mark],
     limits: Sequence[LatencyLimit] = (),
-) -> Picture | None:
+) -> chart.Picture | None:
     """Return the chart of all panels and lines with values; None without any."""
     suffixes = server_suffixes(targets)
     if any(column.endswith(LOG) for column in timeline):
@@ -123,28 +113,32 @@ def picture(
     if not shown:
         return None
     height = 40 + _PANEL_PX * len(shown) + 50
-    plan: PlotlyDict = layout(
-        height, {"title": title("time since the start of the run, s"), "range": [0, len(timeline)]}, {}
+    plan: chart.PlotlyDict = chart.layout(
+        height, {"title": chart.title("time since the start of the run, s"), "range": [0, len(timeline)]}, {}
     )
     inner = height - plan["margin"]["t"] - plan["margin"]["b"]
-    data: list[PlotlyDict] = []
-    drawn: list[tuple[PlotlyDict, PlotlyDict]] = []
+    data: list[chart.PlotlyDict] = []
+    drawn: list[tuple[chart.PlotlyDict, chart.PlotlyDict]] = []
     hidden: list[str] = []
     for number, (panel, lines) in enumerate(shown):
         name = "" if number == 0 else str(number + 1)
         top, bottom = 1 - (number * _PANEL_PX + _GAP_PX) / inner, 1 - (number + 1) * _PANEL_PX / inner
         domain = [round(max(0.0, bottom), 5), round(top, 5)]
-        plan[f"yaxis{name}"] = PLAIN_NUMBERS | {"domain": domain, "title": title(panel.title), "rangemode": "tozero"}
+        plan[f"yaxis{name}"] = chart.PLAIN_NUMBERS | {
+            "domain": domain,
+            "title": chart.title(panel.title),
+            "rangemode": "tozero",
+        }
         plan[f"legend{name}"] = {"orientation": "h", "x": 0, "xanchor": "left", "y": domain[1], "yanchor": "bottom"}
         near, far = _limits_of(panel, lines, limits)
-        drawn += [limit_line(limit.limit_ms, limit.text, f"y{name}", column) for column, limit in enumerate(near)]
+        drawn += [chart.limit_line(limit.limit_ms, limit.text, f"y{name}", column) for column, limit in enumerate(near)]
         hidden += [limit.text for limit in far]
         if near:
             plan[f"yaxis{name}"]["range"] = [0, 1.08 * max(_most(lines), *(limit.limit_ms for limit in near))]
         data += [_trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
     plan["xaxis"] |= {"anchor": f"y{len(shown)}" if len(shown) > 1 else "y"}
     plan |= {"hovermode": "x unified", "hoversubplots": "axis"}
-    plan["shapes"] = [*_shades(phases, len(timeline)), *(instant_line(mark.t_s) for mark in marks)]
+    plan["shapes"] = [*_shades(phases, len(timeline)), *(chart.instant_line(mark.t_s) for mark in marks)]
     plan["shapes"] += [shape for shape, _ in drawn]
     labels = [label for span in phases if (label := _phase_label(span, len(timeline)))]
     plan["annotations"] = labels + [words for _, words in drawn]
@@ -159,7 +153,7 @@ def picture(
         *(panel.measure for panel in _OF_CLIENTS if panel.measure),
         *(row.key for row in SERVER_FIGURES if row.headline and row.panel is not None),
     )
-    return Picture("over-time", "Timeline", note, {"data": data, "layout": plan}, terms)
+    return chart.Picture("over-time", "Timeline", note, {"data": data, "layout": plan}, terms)
 
 
 def _thinned(timeline: Frame, every: int) -> Frame:
@@ -204,7 +198,7 @@ def _lines(timeline: Frame, panel: Panel, suffixes: Mapping[str, str]) -> list[_
                 continue
             values = timeline[column] * (100 if line.share else 1)
             dash = _DASHES[index % len(_DASHES)]
-            series.append(_DrawnLine(line, f"{line.label} {suffix}".strip(), dash, numbers(values, 5)))
+            series.append(_DrawnLine(line, f"{line.label} {suffix}".strip(), dash, chart.numbers(values, 5)))
     return series
 
 
@@ -217,11 +211,11 @@ def _limits_of(
     panel: Panel, lines: Sequence[_DrawnLine], limits: Sequence[LatencyLimit]
 ) -> tuple[list[LatencyLimit], list[LatencyLimit]]:
     """Return the limits that a panel shows, and those that would make its lines flat."""
-    near = in_range(limits, panel.measure, _most(lines))
+    near = chart.in_range(limits, panel.measure, _most(lines))
     return near, [limit for limit in limits if limit.measure == panel.measure and limit not in near]
 
 
-def _trace(drawn: _DrawnLine, axis: str) -> PlotlyDict:
+def _trace(drawn: _DrawnLine, axis: str) -> chart.PlotlyDict:
     shape = "hvh" if drawn.line.steps else "linear"
     return {
         "type": "scatter",
@@ -237,7 +231,7 @@ def _trace(drawn: _DrawnLine, axis: str) -> PlotlyDict:
     }
 
 
-def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[PlotlyDict]:
+def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[chart.PlotlyDict]:
     """Return shaded areas outside the measure phase; none without a measure phase."""
     measured = next((span for span in phases if span.phase == "measure"), None)
     if measured is None:
@@ -253,7 +247,7 @@ def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[PlotlyDict]:
     ]
 
 
-def _phase_label(span: PhaseSpan, seconds: int) -> PlotlyDict | None:
+def _phase_label(span: PhaseSpan, seconds: int) -> chart.PlotlyDict | None:
     """Return the label of a phase above its middle.
 
     The label of a short phase at an end of the chart is at that end; a short phase between two others has none.
@@ -268,4 +262,4 @@ def _phase_label(span: PhaseSpan, seconds: int) -> PlotlyDict | None:
         else:
             return None
     position = {"xref": "x", "yref": "paper", "x": round(at_s, 3), "y": 1, "xanchor": anchor, "yanchor": "bottom"}
-    return position | {"text": span.phase, "showarrow": False, "font": {"size": 11, "color": GREY}}
+    return position | {"text": span.phase, "showarrow": False, "font": {"size": 11, "color": chart.GREY}}

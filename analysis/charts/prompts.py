@@ -3,8 +3,8 @@
 import numpy as np
 
 from inferload.figures.turn_figures import TTFT
+from inferload.turns.sketch import Floats
 
-from ..data.frame import Floats
 from ..data.frames import RunFrames
 from .chart import GREY, SHARES, Picture, PlotlyDict, decades, layout, numbers, title
 

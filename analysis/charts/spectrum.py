@@ -12,9 +12,8 @@ import numpy as np
 
 from inferload.figures.turn_figures import E2E, E2E_PLANNED, TTFT, TTFT_PLANNED
 from inferload.results.latency_limits import LatencyLimit
-from inferload.turns.sketch import rank
+from inferload.turns.sketch import Floats, rank
 
-from ..data.frame import Floats
 from ..data.frames import RunFrames
 from .chart import BLUE, ORANGE, Picture, PlotlyDict, decades, in_range, layout, limit_line, numbers, title
 

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.base.redaction import without_userinfo
 from inferload.scenario.files.data_sets import DATA_SETS
 from inferload.scenario.scenario import from_text
@@ -92,10 +92,8 @@ def _text(arguments: Sequence[str]) -> str:
 def _line(word: str) -> str:
     if word == "-":
         return sys.stdin.read()
-    try:
+    with explained(word, "name a file that can be read"):
         return Path(word).read_text(encoding="utf-8", errors="replace") if _is_file(word) else word
-    except OSError as error:
-        raise UsageError(f"{word}: {error.strerror}; name a file that can be read") from error
 
 
 def _is_file(word: str) -> bool:

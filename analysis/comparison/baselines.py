@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from inferload.base import json_text, rundir
 from inferload.base.deployments import Deployment
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.base.json_text import Count, Number, Seed
 from inferload.base.numbers import number, plural
 from inferload.results.documents import typed_documents
@@ -108,11 +108,9 @@ def add(path: Path, runs: Sequence[Path]) -> Side:
         occasions.append(_checked(_occasion(run_dir, occasions), occasions))
     occasions.sort(key=lambda run: run.started_at)
     document = {"format": FORMAT, "kind": KIND, "occasions": [_entry(run) for run in occasions]}
-    try:
+    with explained(path, "name a file that can be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         rundir.write_json(path, document)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; name a file that can be written") from error
     return Side(path.name, tuple(occasions))
 
 

@@ -97,11 +97,6 @@ class Comparison:
         return self.primary.tested
 
     @property
-    def tested_any(self) -> bool:
-        """True if any figure was tested."""
-        return any(row.tested for row in self.rows)
-
-    @property
     def worse(self) -> tuple[FigureRow, ...]:
         """Figures that the test calls worse: the trade-offs of the candidate, and the regressions of a gate."""
         return tuple(row for row in self.rows if row.answer == "worse")

@@ -26,7 +26,7 @@ def headline(comparison: Comparison) -> str:
     also = [f"worse: {_measured(row, comparison)}" for row in comparison.worse if not row.primary]
     also += [f"worse: {not_served_text(comparison.not_served)}"] if comparison.not_served.more else []
     also += [line for line in collapses(comparison) if line]
-    judged = comparison.tested_any or comparison.not_served.regressed
+    judged = any(row.tested for row in comparison.rows) or comparison.not_served.regressed
     holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and judged else []
     return f"{title(comparison)}: {verdict}{'; '.join([_primary(comparison), *also, *holds])}"
 

@@ -17,8 +17,9 @@ import numpy as np
 from inferload.figures.server_figures import DECODE, PREFILL, QUEUE
 from inferload.figures.turn_figures import CONNECT, E2E, E2E_PLANNED, LAG, UPLOAD
 from inferload.turns.record import SERVER_TIMES
+from inferload.turns.sketch import Bools
 
-from .frame import Bools, Frame, known, mean
+from .frame import Frame, known, mean
 
 TITLES = {
     "client_lag_ms": "client lag",

@@ -1,7 +1,5 @@
 """Figures of comparisons: terms as in a gate, of the tables of figures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

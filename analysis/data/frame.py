@@ -9,10 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from inferload.figures.turn_values import coded
+from inferload.turns.sketch import Bools, Floats
 
 Column = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 class Frame:

@@ -21,9 +21,10 @@ import numpy.typing as npt
 from inferload.base import rundir
 from inferload.figures.server_figure import GPU
 from inferload.figures.server_figures import SERVER_FIGURES, is_gpu_page
-from inferload.figures.server_formulas import Floats, Reading, Statistic
+from inferload.figures.server_formulas import Reading, Statistic
 from inferload.figures.turn_figures import HEADLINES
 from inferload.servers.series import ServerSeries
+from inferload.turns.sketch import Floats
 
 from . import vllm_log
 from .frame import Column, Frame, last_known

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from inferload.figures.turn_figures import BY_KEY, ITL, PER_TURN
 from inferload.figures.turn_values import turn_columns, values_by_turn
+from inferload.turns.sketch import Floats
 
-from .frame import Column, Floats, Frame, known, rows_by_text
+from .frame import Column, Frame, known, rows_by_text
 
 NS_PER_S = 1_000_000_000
 

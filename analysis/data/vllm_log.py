@@ -15,11 +15,14 @@ from typing import Literal
 
 import numpy as np
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
+from inferload.base.numbers import percent
 from inferload.figures import server_figures as figures
-from inferload.figures.figure import Figure
+from inferload.figures.figure import Figure, Head
+from inferload.figures.table import Cell, Table
+from inferload.turns.sketch import Floats
 
-from .frame import Floats, Frame, known
+from .frame import Frame, known
 
 _STAMP = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
 _NUMBER = r"(-?\d+(?:\.\d+)?|nan)"
@@ -133,10 +136,8 @@ class VllmLog:
 
 def read(path: Path, start_wall_ns: int, length_s: float) -> VllmLog:
     """Read the log of a server; UsageError if it is unreadable or has no throughput line within the run."""
-    try:
+    with explained(f"--server-log {path}", "name the file with vLLM's output"):
         lines = parse(path.read_text(encoding="utf-8", errors="replace"))
-    except OSError as error:
-        raise UsageError(f"--server-log {path}: {error.strerror}; name the file with vLLM's output") from error
     if not lines:
         raise UsageError(
             f"--server-log {path}: no line with 'Avg prompt throughput'; is it vLLM's log, with --log-stats on?"
@@ -208,3 +209,28 @@ def columns(log: VllmLog, seconds: int) -> dict[str, Floats]:
                 table[name][own] = log.rows[name][line]
         before = at_s
     return table
+
+
+def table(log: VllmLog | None) -> Table | None:
+    """Return mean, minimum and maximum over the lines of a log; None without a log."""
+    if log is None:
+        return None
+    rows: list[Sequence[Cell]] = []
+    for row in FIELDS:
+        column = row.figure.key
+        if column in log.rows and known(log.rows[column]).any():
+            values = log.rows[column][known(log.rows[column])]
+            shown = [float(value) for value in (values.mean(), values.min(), values.max())]
+            cells = map(percent, shown) if row.figure.form == "share" else shown
+            rows.append((row.figure.head(), *cells, len(values)))
+    positions = [shares for _, shares in log.per_position]
+    for index in range(max((len(shares) for shares in positions), default=0)):
+        values_at = np.array([shares[index] for shares in positions if len(shares) > index])
+        shares = [percent(float(value)) for value in (values_at.mean(), values_at.min(), values_at.max())]
+        head = Head(f"accepted at position {index}", "accepted at position")
+        rows.append((head, *shares, len(values_at)))
+    note = (
+        f"From {log.name}. Rates and acceptance: means since the previous line; hit rates: over the last 1,000 requests of the "
+        "engine; prompt tokens: without cached tokens. Assumed time zone: that of this machine."
+    )
+    return Table("server-log", "Server log", ("", Head("mean of lines", "mean"), "min", "max", "lines"), rows, note)

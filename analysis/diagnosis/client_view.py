@@ -9,8 +9,8 @@ import numpy as np
 from inferload.figures import metric_names as names
 from inferload.figures.turn_figures import ROUND_TRIP, TTFT
 from inferload.servers.series import ServerSeries
+from inferload.turns.sketch import Floats
 
-from ..data.frame import Floats, Frame
 from ..data.frames import RunFrames
 from ..data.manifest import slo_of
 from ..data.turn_frames import Events
@@ -111,7 +111,7 @@ class ClientView:
         else:
             events = run.events.where(own[run.events.turn])
         sent, first, closed = (turns[f"{name}_s"][own] for name in ("sent", "first", "closed"))
-        tokens = _uncached(turns)[own]
+        tokens = (turns.numbers("input_tokens") - np.nan_to_num(turns.numbers("cached_tokens")))[own]  # uncached
         scale = 1.0 if run.sample is None else run.sample.scale
         by_first = np.argsort(first)
         by_first = by_first[: int(np.count_nonzero(~np.isnan(first)))]
@@ -140,11 +140,6 @@ def capacity(server: ServerSeries) -> Floats:
     by_reason = server.summed(names.WAITING_BY_REASON, reason=names.CAPACITY)
     waiting = server.summed(names.WAITING) if by_reason is None else by_reason
     return np.full(len(server.wall_ns), np.nan) if waiting is None else waiting
-
-
-def _uncached(turns: Frame) -> Floats:
-    """Uncached prompt tokens of each turn; NaN if the length of the prompt is unknown."""
-    return turns.numbers("input_tokens") - np.nan_to_num(turns.numbers("cached_tokens"))
 
 
 def _queue(sent: Floats, until: Floats, tokens: Floats, scale: float) -> Queue:

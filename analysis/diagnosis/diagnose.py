@@ -273,18 +273,13 @@ def table() -> str:
     lines += [f"| `{rule.code}` {rule.title} | {rule.looks_like} | {rule.limits} |" for rule in RULES]
     lines += ["", "| cause | to try | only if | reason | side effects |", "|---|---|---|---|---|"]
     for rule in RULES:
-        lines += [
-            f"| `{rule.code}` | `{entry.do}` | {_only_if(entry)} | {entry.why} | {entry.effects} |"
-            for entry in ADVICE[rule.code]
-        ]
+        for entry in ADVICE[rule.code]:
+            only_if = "; ".join(precondition.text for precondition in entry.when)
+            lines.append(f"| `{rule.code}` | `{entry.do}` | {only_if} | {entry.why} | {entry.effects} |")
     return (
         "\n".join(lines).replace(" | awq", " \\| awq").replace(" | gptq", " \\| gptq").replace(" | fp8", " \\| fp8")
         + "\n"
     )
-
-
-def _only_if(entry: Advice) -> str:
-    return "; ".join(precondition.text for precondition in entry.when)
 
 
 def main(page: str) -> None:

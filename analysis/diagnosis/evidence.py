@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
@@ -15,53 +14,41 @@ from inferload.figures import server_figures
 from inferload.figures.client_figures import CPU_SHARE, DELAY
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, typical_gap_ms
 from inferload.results.documents.summary_document import Summary
-from inferload.servers.bottleneck.evidence import (
-    ClientReason,
-    ClientSide,
-    ItlByLoad,
-    KvBlocks,
-    Scrapes,
-    Served,
-    Setup,
-    WholeRun,
-    WindowEvidence,
-    max_num_seqs,
-    stream_interval,
-)
+from inferload.servers.bottleneck import evidence as facts
 from inferload.servers.series import ServerSeries
 from inferload.servers.window_figures import ServerWindow
-from inferload.turns.sketch import Sketch
+from inferload.turns.sketch import Floats, Sketch
 
 from ..data.frames import RunFrames
 from ..data.turn_frames import Events
 from .client_view import ClientView, capacity
 
-Floats = npt.NDArray[np.float64]
-
 _MOST_DIGITS = 15
 
 
-def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float, view: ClientView) -> WindowEvidence:
+def collect(
+    run: RunFrames, server: ServerSeries, start_s: float, end_s: float, view: ClientView
+) -> facts.WindowEvidence:
     """Collect the evidence of a window at a server."""
     wall = [run.start_wall_ns + round(at_s * 1e9) for at_s in (start_s, end_s)]
     window = ServerWindow.of(server, wall[0], wall[1])
     if not ((server.wall_ns >= wall[0]) & (server.wall_ns < wall[1])).any():
         window = ServerWindow(server, None, None, wall[0], wall[1])  # the nearest scrapes are outside the window
     events, fastest = view.events.between(start_s, end_s), view.fastest
-    return WindowEvidence(
+    return facts.WindowEvidence(
         start_s=start_s,
         end_s=end_s,
         target=server.target,
         scrapes=_scrapes(run, window, view),
         setup=_setup(run, server),
-        served=Served.of(
+        served=facts.Served.of(
             window,
             server_cpu_share=server_figures.PROCESS_CPU.number(window),
             **_speculation(window),
             **_engines(window),
         ),
         client=_client_side(run.summary, view, events, view.ttft_ms[view.firsts(start_s, end_s)]),
-        itl=ItlByLoad(
+        itl=facts.ItlByLoad(
             itl_by_running=_itl_by_running(run, events, window),
             itl_alone_ms=None if fastest is None else fastest.itl_ms,
             load_ratio=None if fastest is None else fastest.load_ratio(events, start_s, end_s),
@@ -70,13 +57,13 @@ def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float, 
     )
 
 
-def _setup(run: RunFrames, server: ServerSeries) -> Setup:
+def _setup(run: RunFrames, server: ServerSeries) -> facts.Setup:
     deployed, config = run.manifest.deployed, _cache_config(server)
-    return Setup(
-        max_num_seqs=max_num_seqs(deployed),
+    return facts.Setup(
+        max_num_seqs=facts.max_num_seqs(deployed),
         engines=len(server.engines(names.KV_CACHE_USAGE)),
-        stream_interval=stream_interval(deployed),
-        kv=KvBlocks.of(
+        stream_interval=facts.stream_interval(deployed),
+        kv=facts.KvBlocks.of(
             *(_number(config.get(name)) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks"))
         ),
         server=server.engine,
@@ -87,11 +74,11 @@ def _setup(run: RunFrames, server: ServerSeries) -> Setup:
     )
 
 
-def _client_side(summary: Summary | None, view: ClientView, events: Events, ttft_ms: Floats) -> ClientSide:
+def _client_side(summary: Summary | None, view: ClientView, events: Events, ttft_ms: Floats) -> facts.ClientSide:
     """`events`, `ttft_ms`: of the window."""
     gaps = Sketch()
     gaps.add_many(events.gap_ms[~np.isnan(events.gap_ms)])
-    of_turns = ClientSide(
+    of_turns = facts.ClientSide(
         behind=view.behind,
         attributed=view.attributed,
         client_ttft_ms=float(np.mean(ttft_ms)) if len(ttft_ms) else None,
@@ -110,39 +97,39 @@ def _client_side(summary: Summary | None, view: ClientView, events: Events, ttft
     )
 
 
-def _whole_run(summary: Summary | None, slo: Mapping[str, float]) -> WholeRun:
+def _whole_run(summary: Summary | None, slo: Mapping[str, float]) -> facts.WholeRun:
     """Expected hits of several servers are those of sessions that each stay on one."""
     if summary is None:
-        return WholeRun(slo=slo)
+        return facts.WholeRun(slo=slo)
     expected, counted, routed = summary.cache.expected, summary.cache.counted, summary.cache.routed
     of_one = None if expected is None else expected.hit_rate
-    return WholeRun(
+    return facts.WholeRun(
         expected_hit_rate=of_one if expected is None or routed is None else routed.stay_hit_rate,
         counted_hit_rate=None if counted is None else counted.hit_rate,
         slo=slo,
     )
 
 
-def _client_reasons(summary: Summary) -> tuple[ClientReason, ...]:
+def _client_reasons(summary: Summary) -> tuple[facts.ClientReason, ...]:
     """Return the verdict's reasons on client delay and lag, which exist even if the summary lacks the percentile."""
     return tuple(
-        ClientReason(reason.code, reason.level, reason.text)
+        facts.ClientReason(reason.code, reason.level, reason.text)
         for reason in summary.verdict.deciding
         if reason.code in ("client_delay", "client_lag")
     )
 
 
-def _scrapes(run: RunFrames, window: ServerWindow, client_view: ClientView) -> Scrapes:
+def _scrapes(run: RunFrames, window: ServerWindow, client_view: ClientView) -> facts.Scrapes:
     server = window.server
     if window.first is None or window.last is None:
         empty = np.array([], dtype=np.float64)
-        return Scrapes(empty, empty, empty, empty, empty, empty)
+        return facts.Scrapes(empty, empty, empty, empty, empty, empty)
     inside = slice(window.first, window.last + 1)
 
     def of(values: Floats | None) -> Floats:
         return np.full(window.last + 1 - window.first, np.nan) if values is None else values[inside]  # type: ignore[operator]
 
-    return Scrapes(
+    return facts.Scrapes(
         at_s=run.since_start_s(server.wall_ns[inside]),
         running=of(server.summed(names.RUNNING)),
         capacity=of(capacity(server)),
@@ -202,7 +189,7 @@ def _itl_by_running(run: RunFrames, events: Events, window: ServerWindow) -> tup
     return float(values[load <= low].mean()), float(values[load >= high].mean())
 
 
-def as_document(evidence: WindowEvidence) -> dict[str, Any]:
+def as_document(evidence: facts.WindowEvidence) -> dict[str, Any]:
     """Return all figures except the scrapes, as JSON values."""
     document = {"start_s": evidence.start_s, "end_s": evidence.end_s, "target": evidence.target}
     for part in (evidence.setup, evidence.served, evidence.client, evidence.itl, evidence.run):

@@ -10,8 +10,9 @@ from inferload.base.numbers import number, percent, plural
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import MIN_SHARE_FULL
 from inferload.servers.window_figures import gap_limit_s
+from inferload.turns.sketch import Bools, Floats
 
-from ..data.frame import Bools, Floats, Frame, last_known
+from ..data.frame import Frame, last_known
 
 _RATE_S = 10  # a rate is the mean of this time, at an instant of half of it on each side
 _LEAST_S = 10  # of a time without a change of the load

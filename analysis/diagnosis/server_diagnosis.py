@@ -26,28 +26,14 @@ _LEAST_SHARE = 0.1  # of the measure phase, of a cause that is the main one with
 Judge = Callable[[float, float, float], WindowDiagnosis]
 
 
-@dataclass(frozen=True, slots=True)
-class CauseSpan:
-    """Time with one cause. `finding`: None without one. `load`: lowest and highest; `load_at_start`, `load`: None if unknown."""
+class CauseSpan(Span, frozen=True):
+    """Time with one cause. `load`: lowest and highest; `load_at_start`, `load`: None if unknown."""
 
-    finding: Finding | None
     evidence: WindowEvidence
-    start_s: float
-    end_s: float
     start_wall_s: float
     end_wall_s: float
     load_at_start: str | None = None
     load: str | None = None
-
-    @property
-    def code(self) -> str | None:
-        """Code of the cause."""
-        return None if self.finding is None else self.finding.code
-
-    @property
-    def length_s(self) -> float:
-        """Length of the span."""
-        return self.end_s - self.start_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +122,9 @@ def _cause_span(span: Span, window: Judge, load: MeasuredLoad, start_wall_s: flo
     same = (finding for finding in judged.findings if finding.code == span.code)
     return CauseSpan(
         None if span.finding is None else next(same, span.finding),
-        judged.evidence,
         span.start_s,
         span.end_s,
+        judged.evidence,
         start_wall_s + span.start_s,
         start_wall_s + span.end_s,
         load.at(span.start_s),

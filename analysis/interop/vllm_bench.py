@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from inferload.base import rundir
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.figures.rate_figures import ATTAINMENT
 from inferload.figures.turn_figures import E2E, FIRST_EVENT, LAG
+from inferload.turns.sketch import Floats
 
-from ..data.frame import Floats, Frame
+from ..data.frame import Frame
 from ..data.frames import UNFINISHED, RunFrames
 from .clients import OUR_BACKEND
 
@@ -133,10 +134,8 @@ def _line(title: str, value: float, digits: int) -> str:
 def write(run: RunFrames, path: Path) -> None:
     """Write the result atomically."""
     result = document(run)
-    try:
+    with explained(f"--vllm-bench {path}", "name a file that can be written"):
         rundir.write_output(path, json.dumps(result, allow_nan=False) + "\n")
-    except OSError as error:
-        raise UsageError(f"--vllm-bench {path}: {error.strerror}; name a file that can be written") from error
 
 
 def _met(run: RunFrames) -> float | None:

@@ -124,7 +124,9 @@ def build(
         reasons=tuple(reason for reason in reasons if reason.decides),
         remarks=_remarks(manifest, reasons, unreadable.all()),
         causes=tuple(causes),
-        manifest="" if others is not None or manifest == Manifest() else _json_text(manifest),
+        manifest=""
+        if others is not None or manifest == Manifest()
+        else json.dumps(document_of(manifest), indent=1, ensure_ascii=False),
         **parts,
     )
 
@@ -132,10 +134,6 @@ def build(
 def _tables(path: Path, manifest: Manifest, summary: Summary, prices: Prices, notes: Notes) -> tuple[Table, ...]:
     tables = run_tables(summary)
     return notes.unless_damaged("the prices", lambda: _with_cost(tables, manifest, summary, path, prices)) or tables
-
-
-def _json_text(manifest: Manifest) -> str:
-    return json.dumps(document_of(manifest), indent=1, ensure_ascii=False)
 
 
 def _with_cost(

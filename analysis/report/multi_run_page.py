@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from inferload.base import rundir
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.base.numbers import plural, short
 from inferload.results.open_run import OpenRun
 
@@ -162,9 +162,7 @@ def _links(sides: Sequence[Side], folder: Path) -> tuple[tuple[str, str], ...]:
 
 
 def _written(path: Path, text: str) -> Path:
-    try:
+    with explained(f"page of {path.parent}", "name a directory that can be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         rundir.write_text(path, text)
-    except OSError as error:
-        raise UsageError(f"page of {path.parent}: {error.strerror}; name a directory that can be written") from error
     return path

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inferload.base import rundir
-from inferload.base.errors import UsageError
+from inferload.base.errors import explained
 from inferload.base.rundir import Mark
 from inferload.figures.figure import Head
 from inferload.figures.table import Table
@@ -24,7 +24,7 @@ from ..interop import locust_csv
 from ..interop import vllm_bench as vllmbench
 from ..pages import shell
 from ..pages.terms import Terms
-from . import log_table, reconcile, slowest
+from . import reconcile, slowest
 from .model import ReportModel, build
 from .reconcile import Reconciled
 
@@ -69,10 +69,8 @@ def make_of_locust(prefix: Path, scrapes: Sequence[Path], out: Path | None, opti
         run = replace(run, log=vllm_log.read(options.server_log, run.start_wall_ns, run.end_s))
     resolved = locust_csv.prefix_of(prefix)
     folder = out or resolved.with_name(resolved.name + "-report")
-    try:
+    with explained(f"--out {folder}", "name another directory"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {folder}: {error.strerror}; name another directory") from error
     return write(run, folder, options, locust_csv.tables(prefix, run))
 
 
@@ -87,7 +85,7 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
     more = (
         *(notes.unless_damaged("the latency breakdown", lambda: reconcile.tables(reconciled)) or ()),
         notes.unless_damaged("the slowest turns", lambda: slowest.table(run)),
-        log_table.table(run.log),
+        vllm_log.table(run.log),
     )
     drawn = pictures(run, table, reconciled.parts, notes, options.minute)
     model = build(run.recorded, notes.all(), causes(diagnoses), cause=brief(diagnoses), prices=options.prices)
@@ -95,14 +93,12 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
     report = ReportFiles(
         model.announced, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE
     )
-    try:
+    with explained(f"report of {folder}", "make the directory writable"):
         timeline.write(table, report.timeline)
         rundir.write_text(folder / rundir.DIAGNOSIS, json_text(diagnoses))
         rundir.write_text(folder / rundir.RECONCILE, reconcile.json_text(reconciled))
         rundir.write_text(report.markdown, markdown(model, run.marks))
         rundir.write_text(report.html, html(model, run.marks, drawn))
-    except OSError as error:
-        raise UsageError(f"report of {folder}: {error.strerror}; make the directory writable") from error
     return report
 
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from inferload.base import rundir
-from inferload.base.errors import UsageError
+from inferload.base.errors import explained
 from inferload.base.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural, short
 from inferload.figures.figure import Head
 from inferload.figures.rate_figures import GOODPUT, TURNS
@@ -41,11 +41,9 @@ def make_search(folder: Path) -> tuple[str, Path, Path]:
     document = typed_documents.read(folder / rundir.SEARCH, SearchDocument)
     runs = {name: OpenRun(folder / name) for point in document.points for name in point.runs}
     text, page = folder / "search.md", folder / "search.html"
-    try:
+    with explained(f"page of {folder}", "make the directory writable"):
         rundir.write_text(text, markdown(document, runs))
         rundir.write_text(page, html(document, runs))
-    except OSError as error:
-        raise UsageError(f"page of {folder}: {error.strerror}; make the directory writable") from error
     return headline(document), text, page
 
 

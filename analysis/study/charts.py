@@ -1,7 +1,5 @@
 """Charts of a study: changes published and measured, figures over the load, heat maps of a grid."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inferload.campaign.sweep.study import Study, StudyTable

@@ -1,7 +1,5 @@
 """Rows of a study's tables over the pairs of runs, and findings on the claims of its source. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

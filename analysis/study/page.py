@@ -1,7 +1,5 @@
 """Pages of a study: index.md and index.html in its folder, or a page of docs/studies from stored results."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import msgspec
 
 from inferload.base import rundir
-from inferload.base.errors import UsageError
+from inferload.base.errors import explained
 from inferload.base.numbers import plural
 from inferload.campaign.sweep import study
 from inferload.campaign.sweep.study import RESULTS, STUDY, Study
@@ -31,12 +29,10 @@ def make_study(folder: Path) -> tuple[str, Path, Path]:
     plan = study.read(folder / STUDY)
     results = collect(plan, folder)
     text, page = folder / "index.md", folder / "index.html"
-    try:
+    with explained(f"page of {folder}", "make the directory writable"):
         (folder / RESULTS).write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
         rundir.write_text(text, markdown(plan, results))
         rundir.write_text(page, html(plan, results))
-    except OSError as error:
-        raise UsageError(f"page of {folder}: {error.strerror}; make the directory writable") from error
     return headline(plan, results), text, page
 
 

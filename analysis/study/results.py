@@ -1,7 +1,5 @@
 """Figures of the runs of a study: read from run directories, kept in results.json."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables of a study's page: measured figures, published ones beside them, changes, grids, and findings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inferload.base.numbers import NOT_KNOWN, number, percent, plural, short
@@ -10,44 +8,30 @@ from inferload.figures.figure import Head
 from inferload.figures.table import Cell, Table
 from inferload.results.statistics.paired_runs import Effect
 
-from .findings import (
-    Finding,
-    Grid,
-    MeasuredRow,
-    anchor,
-    bases,
-    direction,
-    effect,
-    effect_text,
-    front,
-    grid_of,
-    highest,
-    published_change,
-    spread,
-    term_of,
-)
+from . import findings as claims
 from .results import StudyResults, StudyRun
 
 _NOT_PUBLISHED = "not published"
 _UNSTEADY = "~: in a run, fewer than 10 samples beyond the percentile."
 
 
-def findings(found: Sequence[Finding]) -> Table:
+def findings(found: Sequence[claims.Finding]) -> Table:
     """Return the table of claims."""
     rows = [(each.claim.text, each.published or "-", each.here, each.answer, each.claim.why) for each in found]
     return Table("findings", "Claims", ("claim", "published", "here", "finding", "why"), rows)
 
 
-def of(table: StudyTable, rows: Sequence[MeasuredRow], plan: Study) -> list[Table]:
+def of(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study) -> list[Table]:
     """Return the tables of one table of the study."""
-    if (grid := grid_of(table, plan, rows)) is not None:
+    if (grid := claims.grid_of(table, plan, rows)) is not None:
         return _grid(table, grid, rows)
+    unsteady = any(row.is_unsteady(name) for row in rows for name in table.figures)
     here = Table(
         table.key,
         table.title,
-        ("", *(term_of(name).head for name in table.figures)),
+        ("", *(claims.term_of(name).head for name in table.figures)),
         [(each.row.label, *(_value(each, name) for name in table.figures)) for each in rows],
-        " ".join(filter(None, (table.note, _UNSTEADY if _any_unsteady(table, rows) else ""))),
+        " ".join(filter(None, (table.note, _UNSTEADY if unsteady else ""))),
     )
     shown = [here]
     if table.highest:
@@ -59,16 +43,12 @@ def of(table: StudyTable, rows: Sequence[MeasuredRow], plan: Study) -> list[Tabl
     return shown
 
 
-def _value(row: MeasuredRow, name: str) -> Cell:
+def _value(row: claims.MeasuredRow, name: str) -> Cell:
     """Return the mean of a figure over the runs, with a mark for a percentile of few samples."""
     value = row.value(name)
-    if value is not None and term_of(name).figure.form == "share":
+    if value is not None and claims.term_of(name).figure.form == "share":
         return percent(value)
     return f"{short(value)} ~" if value is not None and row.is_unsteady(name) else value
-
-
-def _any_unsteady(table: StudyTable, rows: Sequence[MeasuredRow]) -> bool:
-    return any(row.is_unsteady(name) for row in rows for name in table.figures)
 
 
 def _published(table: StudyTable, plan: Study) -> Table:
@@ -76,29 +56,29 @@ def _published(table: StudyTable, plan: Study) -> Table:
     for row in table.rows:
         if row.published:
             rows.append((row.label, *(_NOT_PUBLISHED if value is None else value for value in row.published)))
-    columns: list[str | Head] = ["", *(term_of(name).head for name in table.figures)]
+    columns: list[str | Head] = ["", *(claims.term_of(name).head for name in table.figures)]
     return Table(f"{table.key}-published", f"{table.title}: published", columns, rows, plan.source.setting)
 
 
-def _changes(table: StudyTable, rows: Sequence[MeasuredRow], plan: Study) -> Table:
+def _changes(table: StudyTable, rows: Sequence[claims.MeasuredRow], plan: Study) -> Table:
     """Return the changes against the base: a row for each row and figure, published and here."""
-    base_of = bases(table, plan, rows)
+    base_of = claims.bases(table, plan, rows)
     lines: list[tuple[Cell, ...]] = []
     for each in rows:
         if (base := base_of.get(each.row.label)) is None:
             continue
         for name in table.figures:
-            found = effect(base, each, name)
-            said = published_change(table, base.row, each.row, name)
+            found = claims.effect(base, each, name)
+            said = claims.published_change(table, base.row, each.row, name)
             if said is None and found is None:
                 continue
-            single = spread(base, each, name)
+            single = claims.spread(base, each, name)
             lines.append(
                 (
                     each.row.label,
-                    term_of(name).head,
+                    claims.term_of(name).head,
                     "-" if said is None else f"{100 * said:+.3g} %",
-                    NOT_KNOWN if found is None else effect_text(found),
+                    NOT_KNOWN if found is None else claims.effect_text(found),
                     "-" if single is None else f"{100 * single[0]:+.3g} to {100 * single[1]:+.3g} %",
                     "-" if said is None or found is None else _direction(said, found),
                 )
@@ -115,7 +95,7 @@ def _changes(table: StudyTable, rows: Sequence[MeasuredRow], plan: Study) -> Tab
 def _direction(said: float, found: Effect) -> str:
     """Compare the direction of a published change with the measured one."""
     same = "same" if (found.ratio < 1) == (said < 0) else "opposite"
-    match direction(found):
+    match claims.direction(found):
         case "not tested":
             return f"{same}, not tested"
         case "none":
@@ -124,8 +104,8 @@ def _direction(said: float, found: Effect) -> str:
             return same
 
 
-def _highest(table: StudyTable, rows: Sequence[MeasuredRow]) -> Table:
-    found = highest(table, rows)
+def _highest(table: StudyTable, rows: Sequence[claims.MeasuredRow]) -> Table:
+    found = claims.highest(table, rows)
     several = len({scenario for _, scenario in found}) > 1
     lines = [
         (f"{variant}, {scenario}" if several else variant, "none of the steps" if load is None else number(load))
@@ -135,20 +115,20 @@ def _highest(table: StudyTable, rows: Sequence[MeasuredRow]) -> Table:
     return Table(f"{table.key}-highest", f"{table.title}: highest load", ("", "highest load"), lines, note)
 
 
-def _grid(table: StudyTable, grid: Grid, rows: Sequence[MeasuredRow]) -> list[Table]:
+def _grid(table: StudyTable, grid: claims.Grid, rows: Sequence[claims.MeasuredRow]) -> list[Table]:
     """Return a matrix for each figure, with the values of the first argument as rows, and the Pareto front."""
     shown = []
     columns = (f"{grid.down} (down), {grid.across}", *grid.acrosses)
     for name in table.figures:
-        head = term_of(name).head.text
+        head = claims.term_of(name).head.text
         lines = [(x, *values) for x, values in zip(grid.downs, grid.values(name), strict=True)]
-        shown.append(Table(anchor(table, name), f"{table.title}: {head}", columns, lines, table.note))
-    best = front(rows, table.figures)
+        shown.append(Table(claims.anchor(table, name), f"{table.title}: {head}", columns, lines, table.note))
+    best = claims.front(rows, table.figures)
     leading = [
         (each.row.label, *(_value(each, name) for name in table.figures)) for each in rows if each.row.label in best
     ]
     note = "No other combination is better in one of the figures without being worse in another."
-    heads: list[str | Head] = ["", *(term_of(name).head for name in table.figures)]
+    heads: list[str | Head] = ["", *(claims.term_of(name).head for name in table.figures)]
     return [*shown, Table(f"{table.key}-front", f"{table.title}: Pareto front", heads, leading, note)]
 
 

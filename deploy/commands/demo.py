@@ -98,12 +98,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m inferload.deploy.commands.demo", description=(__doc__ or "").split("\n")[0], allow_abbrev=False
     )
-    parser.add_argument(
-        "--engine", choices=list(ENGINES), default="simulator", help="engine of the server (%(default)s)"
-    )
-    parser.add_argument(
-        "--scenario", action="append", help=f"scenario name or path; repeatable ({', '.join(SCENARIOS)})"
-    )
+    add = parser.add_argument
+    add("--engine", choices=list(ENGINES), default="simulator", help="engine of the server (%(default)s)")
+    add("--scenario", action="append", help=f"scenario name or path; repeatable ({', '.join(SCENARIOS)})")
     parser.epilog = "Arguments after -- are passed to the run."
     arguments = list(sys.argv[1:] if argv is None else argv)
     end = arguments.index("--") if "--" in arguments else len(arguments)

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from inferload.base.clock import NS_PER_S, now_ns
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 
 from ..vllm.log_cause import given_up, one_line
-from . import paths, probe, procfs, server_state
+from . import paths, probe, processes, server_state
 from .server_state import LocalServer
 
 PROGRESS_S = 5.0
@@ -107,18 +107,15 @@ def _remove_old_logs() -> None:
 
 def _spawn(server: LocalServer, environment: Mapping[str, str], log: Path) -> int:
     """Start the process group and return the id of its leader. All its threads inherit the CPU affinity."""
-    with log.open("ab") as sink, on_cores(server.cores):
-        try:
-            process = subprocess.Popen(
-                server.argv,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise UsageError(f"{server.argv[0]}: {error.strerror}; is the engine installed?") from error
+    with log.open("ab") as sink, on_cores(server.cores), explained(server.argv[0], "is the engine installed?"):
+        process = subprocess.Popen(
+            server.argv,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     # The server may outlive this process and is reaped by server_state.group: Popen warns without an exit code.
     process.returncode = 0
     return process.pid
@@ -189,7 +186,7 @@ def wait(server: LocalServer, limit_s: float, progress: ProgressCallback = to_st
 
 def _check_port_owner(server: LocalServer) -> None:
     """Stop the server and raise UsageError if another program responds on the port. An unknown owner of the port is accepted."""
-    members, listening = set(server_state.group(server)), procfs.listeners(server.port)
+    members, listening = set(server_state.group(server)), processes.listeners(server.port)
     if members and (not listening or members & listening):
         return
     stop(server, ORPHANS_GRACE_S)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inferload.base.errors import UsageError
+import psutil
 
-from . import procfs
+from inferload.base.errors import UsageError
 
 DEFAULT_UTILIZATION = 0.92  # vLLM's --gpu-memory-utilization
 _TOLERANCE = 0.1  # share of the server's memory that other programs may use
@@ -49,18 +49,24 @@ class Gpu:
     free_gib: float | None
 
 
-def gpus(visible: str | None = None) -> list[Gpu]:
-    """Return the GPUs listed by nvidia-smi; empty without a driver. `visible`: CUDA_VISIBLE_DEVICES, None if unset."""
+def nvidia_smi(query: str) -> list[list[str]]:
+    """Return the rows that nvidia-smi lists for a query, `--query-...=FIELD,...`; empty without a driver."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
-    query = [program, "--query-gpu=name,memory.total,memory.free,uuid", "--format=csv,noheader,nounits"]
+    command = [program, query, "--format=csv,noheader,nounits"]
     try:
-        process = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
     rows = csv.reader(io.StringIO(process.stdout if process.returncode == 0 else ""), skipinitialspace=True)
-    gpus_by_uuid = {row[3]: Gpu(row[0], _gib(row[1]), _gib(row[2])) for row in rows if len(row) == 4}
+    return [row for row in rows if len(row) == 1 + query.count(",")]
+
+
+def gpus(visible: str | None = None) -> list[Gpu]:
+    """Return the GPUs listed by nvidia-smi; empty without a driver. `visible`: CUDA_VISIBLE_DEVICES, None if unset."""
+    rows = nvidia_smi("--query-gpu=name,memory.total,memory.free,uuid")
+    gpus_by_uuid = {uuid: Gpu(name, _gib(total), _gib(free)) for name, total, free, uuid in rows}
     return list(gpus_by_uuid.values()) if visible is None else visible_gpus(visible, gpus_by_uuid)
 
 
@@ -131,7 +137,7 @@ def check_gpus(
 
 def check_memory(hardware: Hardware, name: str) -> None:
     """Raise UsageError if the machine has too little free memory for a server on the CPU."""
-    free_gib = procfs.available_bytes() / 2**30
+    free_gib = psutil.virtual_memory().available / 2**30
     if not hardware.gpus and free_gib < hardware.memory_gib:
         raise UsageError(
             f"{name}: needs {hardware.memory_gib} GiB of memory, but {free_gib:.1f} GiB are free; stop other programs"

@@ -1,5 +1,6 @@
 """Requests to a server: health, model name, a first token; and checks of a port."""
 
+import contextlib
 import errno
 import http.client
 import json
@@ -7,9 +8,11 @@ import os
 import socket
 from typing import Any
 
+import psutil
+
 from inferload.base.errors import UsageError
 
-from . import procfs
+from . import processes
 
 TIMEOUT_S = 5.0
 _PORTS = "must be 1 to 65535; change --port"
@@ -151,4 +154,7 @@ def _reason(error: OSError, host: str, port: int) -> str:
 
 def listener(port: int) -> str | None:
     """Return the program listening on a port, as `name (pid 7)`; None if unknown."""
-    return next((f"{procfs.name_of(pid)} (pid {pid})" for pid in sorted(procfs.listeners(port))), None)
+    for pid in sorted(processes.listeners(port)):
+        with contextlib.suppress(psutil.Error):  # has ended
+            return f"{psutil.Process(pid).name()} (pid {pid})"
+    return None

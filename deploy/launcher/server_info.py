@@ -1,18 +1,14 @@
 """Properties of a running server: version, resolved configuration, memory."""
 
-import csv
 import http.client
-import io
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from inferload.base.errors import UsageError
 
-from . import probe, procfs, server_state
+from . import machine_checks, probe, processes, server_state
 from .server_state import LocalServer
 
 # Timeout: vLLM inspects the machine before it responds with its configuration.
@@ -54,22 +50,14 @@ def _ask(host: str, port: int, path: str, timeout_s: float = probe.TIMEOUT_S) ->
 
 def memory_mb(server: LocalServer) -> float:
     """Return the resident memory of all processes of a server, in MB; shared pages count once per process."""
-    return round(sum(map(procfs.resident_bytes, server_state.group(server))) / 1e6, 1)
+    return round(sum(map(processes.resident_bytes, server_state.group(server))) / 1e6, 1)
 
 
 def gpu_memory_mb(server: LocalServer) -> dict[str, float]:
     """Return the GPU memory of a server's processes in MB, by UUID of the GPU; empty if nvidia-smi reports none."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return {}
-    query = [program, "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits"]
-    try:
-        process = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    members = set(server_state.group(server))
-    rows = csv.reader(io.StringIO(process.stdout), skipinitialspace=True)
-    return _by_gpu((row[1], row[2]) for row in rows if len(row) == 3 and row[0].isdigit() and int(row[0]) in members)
+    members = {str(pid) for pid in server_state.group(server)}
+    rows = machine_checks.nvidia_smi("--query-compute-apps=pid,gpu_uuid,used_memory")
+    return _by_gpu((gpu, mib) for pid, gpu, mib in rows if pid in members)
 
 
 def _by_gpu(rows: Iterable[tuple[str, str]]) -> dict[str, float]:

@@ -20,7 +20,7 @@ from inferload.base import clock
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 
-from . import paths, procfs
+from . import paths, processes
 
 POLL_S = 0.05
 _REAP_S = 2.0
@@ -139,8 +139,8 @@ def group(server: LocalServer) -> list[int]:
     with contextlib.suppress(ChildProcessError):  # started by another process, or reaped before
         os.waitpid(server.pid, os.WNOHANG)
     log = os.path.realpath(server.log)
-    members = [pid for pid in procfs.processes() if procfs.group_of(pid) == server.pid]
-    return members if any(log in procfs.open_files(pid) for pid in members) else []
+    members = processes.members(server.pid)
+    return [each.pid for each in members] if any(processes.holds_open(each, log) for each in members) else []
 
 
 def end(server: LocalServer, grace_s: float) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from inferload import __version__
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.scenario.files import catalog
 from inferload.scenario.files.yaml_text import data_of
 from inferload.scenario.scenario import Scenario
@@ -193,10 +193,8 @@ def as_yaml(*documents: dict[str, Any], head: str = "") -> str:
 
 def write(folder: Path, files: dict[str, str]) -> None:
     """Write files into a folder and create it if necessary. Raise UsageError if it is not writable."""
-    try:
+    with explained(f"-o {folder}", "choose a writable folder"):
         for name, text in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"-o {folder}: {error.strerror}; choose a writable folder") from error

@@ -19,11 +19,6 @@ def files(plan: ContainerPlan, shared_runs: bool) -> dict[str, str]:
     return {name: as_yaml(*items, head=head(name, plan)) for name, items in objects.items()}
 
 
-def server_url(plan: ContainerPlan) -> str:
-    """Return the URL of the server in the namespace."""
-    return f"http://{plan.name}:{PORT}"
-
-
 def server_objects(plan: ContainerPlan) -> list[Object]:
     """Return the Deployment, Service, and the volume of weights for vLLM."""
     models, deployment, service = documents("server.yaml", plan, server_command=_plain(plan.server_command()))
@@ -48,7 +43,7 @@ def run_objects(plan: ContainerPlan, shared_runs: bool) -> list[Object]:
         "run.yaml",
         plan,
         scenario_text=plan.scenario_text,
-        master_pod=_pod(plan, "master", plan.master_command(server_url(plan)), True),
+        master_pod=_pod(plan, "master", plan.master_command(f"http://{plan.name}:{PORT}"), True),
         worker_pod=_pod(plan, "worker", plan.worker_command(f"{plan.name}-master"), shared_runs),
     )
     return others if plan.scenario_text is None else [scenario, *others]

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from inferload.base.errors import UsageError
 
-from ..launcher import machine_checks, paths, preflight
+from ..launcher import machine_checks, paths, weights
 from ..launcher.machine_checks import Hardware
-from ..launcher.preflight import Requirements
 from ..variants.variant import Variant
 from ..vllm.arguments import check_extra, refuse_elsewhere, refuse_removed
 from ..vllm_cpu.tiny_model import CONTEXT, Shape, digest
@@ -149,15 +148,20 @@ def vllm(spec: ServerSpec) -> Command:
         raise UsageError(
             f"{spec.variant.name}: its model is generated, for --engine vllm-cpu or simulator only; give a --model-path for vllm"
         )
-    preflight.check(_requirements(spec.variant, spec.model_path), command.argv, command.environment)
+    _check_machine(spec.variant, command, fetches=spec.model_path is None)
     if program is None:
         raise UsageError("vllm: not in the path; pip install vllm, or set VLLM to the program")
     return command
 
 
-def _requirements(variant: Variant, model_path: Path | None) -> Requirements:
-    model = None if model_path is not None else variant.model
-    return Requirements(variant.name, variant.hardware, variant.utilization, model)
+def _check_machine(variant: Variant, command: Command, *, fetches: bool) -> None:
+    """Raise UsageError for missing GPUs, flags removed from vLLM, and weights that are to be fetched and do not fit."""
+    visible = command.environment.get("CUDA_VISIBLE_DEVICES")
+    available = machine_checks.gpus(visible)
+    machine_checks.check_gpus(variant.name, variant.hardware, available, visible, variant.utilization)
+    refuse_removed(variant.name, command.argv, command.environment)
+    if fetches:
+        weights.check(variant.model, command.environment)
 
 
 def vllm_cpu_line(spec: ServerSpec) -> CommandLine:

@@ -113,25 +113,9 @@ def corpus(words: list[str]) -> Iterator[str]:
         yield "\n".join([word] * 30)
     yield from (f"{number} " * 20 for number in range(1000))
     marks = (
-        ". ",
-        ", ",
-        "; ",
-        ": ",
-        "? ",
-        "! ",
-        "\n\n",
-        " (",
-        ") ",
-        ' "',
-        '" ',
-        " = ",
-        " -> ",
-        "{",
-        "}",
-        "[",
-        "]",
+        ". ", ", ", "; ", ": ", "? ", "! ", "\n\n", " (", ") ", ' "', '" ', " = ", " -> ", "{", "}", "[", "]",
         "    ",
-    )
+    )  # fmt: skip
     yield from (mark * 40 for mark in marks)
 
 

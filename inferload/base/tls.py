@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 
 
 class TlsSettings(Struct, frozen=True):
@@ -39,10 +39,8 @@ class TlsSettings(Struct, frozen=True):
 
         `protocols`: those that ALPN offers. Raise UsageError for a file that cannot be used.
         """
-        try:
+        with explained(f"--ca-file {self.ca_file}", "name a PEM file"):  # ssl.SSLError is a subclass
             context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
-        except OSError as error:  # ssl.SSLError is a subclass
-            raise UsageError(f"--ca-file {self.ca_file}: {error.strerror or error}; name a PEM file") from error
         if protocols:
             context.set_alpn_protocols(list(protocols))
         if self.insecure:

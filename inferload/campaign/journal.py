@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from inferload.base import clock, json_text, rundir
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.campaign.process import RunProcess
 
 JOURNAL = "journal.jsonl"
@@ -183,14 +183,12 @@ def made_folder(folder: Path, *, new: bool, files: Mapping[str, str] = MappingPr
 
     `new`: if the folder exists, another one beside it.
     """
-    try:
+    with explained(f"--into {folder}", "choose a writable folder"):
         if new:
             folder = rundir.make_new(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             rundir.write_text(folder / name, text)
-    except OSError as error:
-        raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error
     return folder
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from inferload.deploy.launcher import procfs
+from inferload.deploy.launcher import processes
 
 GRACE_S = 5.0  # for a run whose result is not needed
 # A start time is relative to the boot, whose wall time may be corrected by so much while the machine is up.
@@ -41,7 +41,7 @@ class RunProcess:
         """
         if not self.alive():
             return False
-        group = [process for process in psutil.process_iter() if procfs.group_of(process.pid) == self.pid]
+        group = processes.members(self.pid)
         try:
             self._signal(signal.SIGTERM)
             psutil.wait_procs(group, timeout=grace_s)

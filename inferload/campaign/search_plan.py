@@ -29,18 +29,9 @@ from inferload.scenario.schema.fields import secret_header
 PLAN = "plan.json"
 # Options of a run that the search sets for each point.
 _OWN = (
-    "run_dir",
-    "no_report",
-    "on_invalid",
-    "on_stop",
-    "gate",
-    "only",
-    "seed",
-    "inconclusive",
-    "progress_file",
-    "set",
+    "run_dir", "no_report", "on_invalid", "on_stop", "gate", "only", "seed", "inconclusive", "progress_file", "set",
     "warmup",
-)
+)  # fmt: skip
 PASSED_ON = tuple(option for option in RUN_OPTIONS if option.name not in _OWN)
 _START_S = 8.0  # estimate of the time of a run beside its phases: processes, preflight, summary
 _DRAIN_S = 5.0  # estimate of the drain, which rarely takes until its limit

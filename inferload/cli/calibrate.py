@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base.clock import calendar_now
-from inferload.base.errors import UsageError
+from inferload.base.errors import explained
 from inferload.base.numbers import percent, short
 from inferload.base.user_cache import user_cache
 from inferload.campaign.machine import calibration
@@ -110,10 +110,8 @@ def _signed(value: float | None) -> str:
 
 def _store(result: Calibration) -> Path:
     folder = user_cache()
-    try:
+    with explained(folder, "set XDG_CACHE_HOME to a writable folder"):
         return calibration.store(result, folder)
-    except OSError as error:
-        raise UsageError(f"{folder}: {error.strerror}; set XDG_CACHE_HOME to a writable folder") from error
 
 
 def _versions() -> dict[str, str]:

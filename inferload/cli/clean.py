@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base import deployments
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.base.user_cache import CALIBRATION, user_cache
 from inferload.figures import table
 
@@ -42,10 +42,8 @@ def run(_arguments: argparse.Namespace) -> int:
     found = {path: text for path, text in folders().items() if path.exists()}
     rows = [(text, _size(path) / 1e6, str(path)) for path, text in found.items()]
     for path in found:
-        try:
+        with explained(f"{path}: cannot be removed", "remove it by hand"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be removed: {error.strerror or error}; remove it by hand") from error
     columns = ("content", "size, MB", "path")
     print(table.text(table.Table("removed", "removed", columns, rows)) if rows else "nothing to remove")
     return 0

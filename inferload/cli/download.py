@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from urllib.parse import quote, urljoin, urlsplit
 
 from inferload import __version__
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.base.http_status import failure_text, status_text
 from inferload.scenario.files.data_files import sha256_of
 from inferload.scenario.files.data_sets import DataSet
@@ -62,10 +62,8 @@ class PartFile:
     def __init__(self, path: Path, whole_bytes: int) -> None:
         self.path = path
         self._whole_bytes = whole_bytes
-        try:
+        with explained(path, "choose a writable folder with --into"):
             self._file = path.open("ab", buffering=0)
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}; choose a writable folder with --into") from error
         if not self._is_locked():
             self._file.close()
             raise UsageError(f"{path}: another process downloads it; wait, or stop that one")
@@ -150,10 +148,8 @@ def download(data_set: DataSet, urls: Sequence[str], whole: Path, watch: Watch) 
 
 
 def _digest(path: Path) -> str:
-    try:
+    with explained(path, "make it readable, or choose another folder with --into"):
         return sha256_of(path)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; make it readable, or choose another folder with --into") from error
 
 
 def _check_space(part: PartFile, data_set: DataSet) -> None:

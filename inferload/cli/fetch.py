@@ -7,7 +7,7 @@ from typing import Any, TextIO
 from urllib.parse import urlsplit
 
 from inferload.base.clock import NS_PER_S, now_ns
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.base.escaping import escaped_lines
 from inferload.base.numbers import clock
 from inferload.base.redaction import safe_urls
@@ -85,10 +85,8 @@ def _address(url: str) -> str:
 
 
 def _folder(path: Path) -> Path:
-    try:
+    with explained(f"--into {path}", "choose a writable folder"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--into {path}: {error.strerror}; choose a writable folder") from error
     return path
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.base.clock import NS_PER_S, now_ns
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.base.numbers import clock
 from inferload.base.run_options import API_KEY_VARIABLE, TLS_OPTIONS, add_options
 from inferload.servers import metrics_targets, replicas
@@ -35,26 +35,23 @@ def register(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "urls",
         metavar="URL",
         nargs="+",
         help="metrics page, as http://server:8000/metrics (default path: /metrics), dns://NAME:PORT/metrics (each address of a "
         "name), or a file (a URL per line, or Prometheus file_sd, .json or .yaml)",
     )
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, required=True, help="output directory; must be empty or absent"
-    )
-    parser.add_argument(
+    add("--out", metavar="DIR", type=Path, required=True, help="output directory; must be empty or absent")
+    add(
         "--interval",
         metavar="S",
         type=_interval_s,
         default=0.25,
         help="seconds between scrapes, 0.05 to 3600 (default: 0.25)",
     )
-    parser.add_argument(
-        "--duration", metavar="S", type=_duration_s, help="seconds until the end (default: until Ctrl-C)"
-    )
+    add("--duration", metavar="S", type=_duration_s, help="seconds until the end (default: until Ctrl-C)")
     add_options(parser, _OPTIONS)
     parser.set_defaults(run=run)
 
@@ -112,10 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_free(folder: Path) -> None:
-    try:
+    with explained(f"--out {folder}", "name a directory that can be read"):
         taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-    except OSError as error:
-        raise UsageError(f"--out {folder}: {error.strerror}; name a directory that can be read") from error
     if taken:
         raise UsageError(f"--out {folder}: not an empty directory; name another, or remove it")
 

@@ -12,10 +12,7 @@ LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 # Keys of the body that texts name for other reasons: they count only if the server names them as its parameter.
 _COMMON = ("model", *(row.context_key for row in ENDPOINTS.values()), "system", "stream", "n", "tools", "stop", "user")
 # Names within a value, by the key of the body.
-_WITHIN = {
-    "stream_options": ("include_usage", "continuous_usage_stats"),
-    "tool_choice": ("tool choice",),
-}
+_WITHIN = {"stream_options": ("include_usage", "continuous_usage_stats"), "tool_choice": ("tool choice",)}
 # Words after which a text names keys that the server accepts.
 _ACCEPTED = re.compile(
     r"expected one of|expected `|\buse\b|instead|did you mean|(?<!not )\ballowed\b|permitted (?:fields|parameters|values)"

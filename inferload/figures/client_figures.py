@@ -1,7 +1,5 @@
 """Health of the client: the table. Each row has the one formula of its figure, over the health of workers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 

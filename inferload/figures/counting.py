@@ -1,7 +1,5 @@
 """Counting of ended turns into tallies, many at a time: a batch costs a fraction of its turns one by one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,10 +8,11 @@ from msgspec import Struct
 
 from inferload.base.clock import NS_PER_MS
 from inferload.figures.limits.slo import Judged, Slo
-from inferload.figures.turn_batch import Bools, Ints, TurnBatch
+from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.turn_figures import STALL_MS, TURN_FIGURES
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import PhaseWindow, TurnRecord
+from inferload.turns.sketch import Bools, Ints
 from inferload.turns.tally import Key, Pause, Tally, TallySet, add_counts
 
 

@@ -3,8 +3,6 @@
 The rows are in `turn_figures`, `rate_figures`, `client_figures` and `server_figures`; their order is the order on each page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal

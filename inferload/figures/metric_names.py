@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 # Gauges, one series per engine.
-KV_CACHE_USAGE = (
-    "vllm:kv_cache_usage_perc"  # 0..1, share of referenced blocks; cached blocks without a reference count as free
-)
+# 0..1, share of referenced blocks; cached blocks without a reference count as free
+KV_CACHE_USAGE = "vllm:kv_cache_usage_perc"
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"  # label reason: capacity | deferred

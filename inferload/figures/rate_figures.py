@@ -1,7 +1,5 @@
 """Rates and shares of a window: the table. Each row has the one formula of its figure, over a tally and the window's length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Literal
@@ -245,17 +243,9 @@ RATE_FIGURES: tuple[RateFigure, ...] = (
 
 BY_KEY: Mapping[str, RateFigure] = MappingProxyType({figure.key: figure for figure in RATE_FIGURES})
 # Rates that a definition, a rule or a default elsewhere is about.
-OFFERED, ACHIEVED, TURNS, OUTPUT, INPUT = (
-    BY_KEY[key]
-    for key in (
-        "offered_sessions_per_s",
-        "achieved_sessions_per_s",
-        "turns_per_s",
-        "output_tok_per_s",
-        "input_tok_per_s",
-    )
-)
-TEXTS = BY_KEY["texts_per_s"]
+OFFERED, ACHIEVED = BY_KEY["offered_sessions_per_s"], BY_KEY["achieved_sessions_per_s"]
+TURNS, TEXTS = BY_KEY["turns_per_s"], BY_KEY["texts_per_s"]
+OUTPUT, INPUT = BY_KEY["output_tok_per_s"], BY_KEY["input_tok_per_s"]
 TOTAL, GOODPUT, ATTAINMENT = BY_KEY["total_tok_per_s"], BY_KEY["goodput_turns_per_s"], BY_KEY["slo_attainment"]
 FAILED_RATIO, DROPPED_RATIO = BY_KEY["failed_ratio"], BY_KEY["dropped_ratio"]
 EVENTS_PER_ARRIVAL = BY_KEY["events_per_arrival"]

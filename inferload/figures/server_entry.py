@@ -1,7 +1,5 @@
 """Values and facts of an entry of `servers` in summary.json. `server_figures.Server` adds a field for each figure."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct

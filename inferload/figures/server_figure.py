@@ -1,7 +1,5 @@
 """A figure of a server. The rows are the fields of `server_figures.Server` and of its blocks."""
 
-from __future__ import annotations
-
 from msgspec import structs
 
 from inferload.figures.figure import Figure, Layer

@@ -4,8 +4,6 @@ A formula reads a `Window`, which is two scrapes of a run, each second of it, or
 arrays of the window's shape, without dimensions if it has one value. Unknown is NaN, so formulas are plain arithmetic.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import ClassVar, Literal, Protocol
 

@@ -3,8 +3,6 @@
 A builder makes each table once; the forms decide how it looks. An unknown value is a dash in text, and in words on pages.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 
@@ -59,7 +57,7 @@ class Table(Struct, frozen=True):
         cells = [text for row in self.rows if (text := self.shown(row[column])) not in ("", NOT_KNOWN, NOT_MEASURED)]
         return bool(cells) and (any(len(cell) > _LONG for cell in cells) or all(cell[0].isalpha() for cell in cells))
 
-    def marked(self, caution: str) -> Table:
+    def marked(self, caution: str) -> "Table":
         """Return the table with a caution in its title; unchanged if there is none."""
         return replace(self, title=f"{self.title} ({caution})") if caution else self
 

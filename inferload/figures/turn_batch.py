@@ -1,7 +1,5 @@
 """Batch of turns as columns: turns of a worker that ended together, a part of the turn files, or a single turn."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
@@ -14,10 +12,7 @@ from msgspec import Struct
 from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_MS
 from inferload.turns.record import CANCELLED, INSTANTS, SERVER_TIMES, Failure, TurnRecord
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from inferload.turns.sketch import Bools, Floats, Ints
 
 _NUMBERS = (*INSTANTS, "connect_ns", "round_trip_ns", "input_tokens", "output_tokens", "hidden_tokens", "texts")
 _UNKNOWN = -(2**63)
@@ -52,7 +47,7 @@ class TurnBatch(Struct, frozen=True, dict=True):
     unfinished: Bools
 
     @classmethod
-    def of_records(cls, records: Sequence[TurnRecord]) -> TurnBatch:
+    def of_records(cls, records: Sequence[TurnRecord]) -> "TurnBatch":
         """Return the columns of records."""
         rows = [[_UNKNOWN if number is None else number for number in _numbers_of(record)] for record in records]
         numbers = np.array(rows, dtype=np.int64).reshape(-1, len(_NUMBERS)).T
@@ -77,7 +72,7 @@ class TurnBatch(Struct, frozen=True, dict=True):
         )
 
     @classmethod
-    def of_columns(cls, turns: pa.RecordBatch) -> TurnBatch:
+    def of_columns(cls, turns: pa.RecordBatch) -> "TurnBatch":
         """Return the columns of a part of the turn files, which has `failure`."""
         names, none = turns.schema.names, np.zeros(len(turns), dtype=np.int64)
         numbers = {

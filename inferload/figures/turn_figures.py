@@ -3,8 +3,6 @@
 A new measure is a new row; every file, page and interface that lists measures reads this table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -13,8 +11,9 @@ import numpy as np
 
 from inferload.base.clock import NS_PER_MS
 from inferload.figures.figure import PEERS, Better, Figure
-from inferload.figures.turn_batch import Bools, Floats, Ints, TurnBatch, gaps_by_turn_ms
+from inferload.figures.turn_batch import TurnBatch, gaps_by_turn_ms
 from inferload.turns.record import TurnRecord
+from inferload.turns.sketch import Bools, Floats, Ints
 
 STALL_MS = 250.0  # a longer gap between two output events is a stall
 

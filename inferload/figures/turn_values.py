@@ -9,8 +9,9 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from inferload.base.arrow import pa, pc
-from inferload.figures.turn_batch import Floats, Ints, TurnBatch
+from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.turn_figures import BY_KEY, PER_TURN
+from inferload.turns.sketch import Floats, Ints
 from inferload.turns.turn_columns import SCHEMA
 
 _AT_ONCE = 4096  # turns: temporary arrays are a multiple of their events

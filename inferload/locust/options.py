@@ -12,7 +12,7 @@ from locust.util.timespan import parse_timespan
 from msgspec import Struct
 
 from inferload.base import rundir
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.base.run_options import API_KEY_VARIABLE, DEFAULT_MAX_TURNS_MB, KEY_ON_COMMAND_LINE, RUN_OPTIONS
 from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
@@ -210,10 +210,8 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
 
 
 def _appendable(path: Path) -> None:
-    try:
+    with explained(f"--progress-file {path}", "name a file that can be written"):
         path.open("a", encoding="utf-8").close()
-    except OSError as error:
-        raise UsageError(f"--progress-file {path}: {error.strerror}; name a file that can be written") from error
 
 
 def own_settings(options: Any) -> ProcessSettings:
@@ -235,15 +233,13 @@ def own_settings(options: Any) -> ProcessSettings:
         ),
         max_turns_mb=_max_turns_mb(options.max_turns_mb),
         progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
-        export_metrics=_listen_address("--export-metrics", options.export_metrics),
+        export_metrics=ListenAddress.parse("--export-metrics", options.export_metrics)
+        if options.export_metrics
+        else None,
         export_traces=TraceExport.parse(options.export_traces, options.trace_ratio),
         outputs=Outputs.of(options),
         origins=_origins(options),
     )
-
-
-def _listen_address(flag: str, text: str) -> ListenAddress | None:
-    return ListenAddress.parse(flag, text) if text else None
 
 
 def _origins(options: Any) -> frozenset[str]:

@@ -91,9 +91,8 @@ class _Plugin:
     def __init__(self) -> None:
         self._checked: CheckedOptions | None = None
         self._imported: frozenset[str] = frozenset()  # with the locustfiles
-        self._reserved: socket.socket | None = (
-            None  # port of the master; forked workers know it before the master listens
-        )
+        # port of the master; forked workers know it before the master listens
+        self._reserved: socket.socket | None = None
         self._origins: LoadOrigins | None = None  # None: all options are on the command line, and none sets the load
         self.scenario: str | None = None  # value of the command line; Locust parses it again for each view of the page
 

@@ -1,7 +1,5 @@
 """User classes of a locustfile: their scenarios, and errors in classes that could send no turn."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

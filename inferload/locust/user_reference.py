@@ -1,7 +1,5 @@
 """Reference of users, from their docstrings: `python -m inferload.locust.user_reference > docs/reference/users.md`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 

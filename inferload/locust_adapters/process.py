@@ -40,25 +40,10 @@ _NOT_FLUSHED = 120  # exit code of the interpreter for output that cannot be wri
 CTRL_C = "Ctrl-C"
 RUN_TIME_HINT = "No run time limit set, use CTRL+C to interrupt"
 _OPTIONS = {
-    "num_users",
-    "--spawn-rate",
-    "--run-time",
-    "--headless",
-    "--autostart",
-    "--autoquit",
-    "--only-summary",
-    "--print-stats",
-    "--expect-workers",
-    "--processes",
-    "--worker",
-    "--master-host",
-    "--master-port",
-    "--master-bind-host",
-    "--master-bind-port",
-    "--web-host",
-    "--web-port",
-    "--web-base-path",
-}
+    "num_users", "--spawn-rate", "--run-time", "--headless", "--autostart", "--autoquit", "--only-summary",
+    "--print-stats", "--expect-workers", "--processes", "--worker", "--master-host", "--master-port",
+    "--master-bind-host", "--master-bind-port", "--web-host", "--web-port", "--web-base-path",
+}  # fmt: skip
 
 
 def check_patched() -> None:

@@ -28,11 +28,7 @@ def has_start_and_stop() -> bool:
         and parameters(kind.send_message) == ["self", "msg_type", "data", "client_id"]
         for kind in (*masters, runners.WorkerRunner)
     )
-    attributes = names_in(runners.Runner.__init__) >= {
-        "exceptions",
-        "shape_greenlet",
-        "shape_last_tick",
-    }
+    attributes = names_in(runners.Runner.__init__) >= {"exceptions", "shape_greenlet", "shape_last_tick"}
     counts = hasattr(runners.LocalRunner, "user_classes_count") and hasattr(
         runners.MasterRunner, "reported_user_classes_count"
     )

@@ -8,12 +8,13 @@ import numpy as np
 from inferload.base.clock import NS_PER_MS
 from inferload.client.turn_record import TurnResult
 from inferload.figures.counting import KeyedTurns
-from inferload.figures.turn_batch import Floats, TurnBatch
+from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.turn_figures import ITL, TTFT
 from inferload.locust_adapters import events
 from inferload.locust_adapters.tables import OWN_ROWS, has_listeners, log_many, only_locust_listens
 from inferload.results.verdict.failures import message
 from inferload.turns.record import Failure
+from inferload.turns.sketch import Floats
 
 
 class TurnFailed(Exception):

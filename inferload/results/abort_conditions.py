@@ -1,7 +1,5 @@
 """Conditions that stop a run, as `failed_ratio > 0.5 for 5s`: a gate over the reports of the last seconds. No I/O."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 

@@ -20,28 +20,15 @@ from inferload.figures.turn_values import values_by_turn
 from inferload.results.documents.summary_document import Task, TaskSteps
 from inferload.results.summary import exact_block
 from inferload.turns.record import CANCELLED
+from inferload.turns.sketch import Floats, Ints
 
 COLUMNS = (
-    *(
-        "session_id",
-        "turn_index",
-        "class",
-        "phase",
-        "planned_ns",
-        "sent_ns",
-        "closed_ns",
-        "event_ns",
-        "pause",
-        "final",
-        "failure",
-    ),
+    *("session_id", "turn_index", "class", "phase", "planned_ns", "sent_ns", "closed_ns", "event_ns"),
+    *("pause", "final", "failure"),
     *("finish_reason", "input_tokens", "output_tokens", "cached_tokens"),
 )
 # First step of each group with a common cached share.
 STEPS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 def facts(turns: pa.Table) -> pa.Table:

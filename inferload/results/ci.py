@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import explained
 from inferload.base.escaping import escaped
 from inferload.results.documents.summary_document import Summary, Turns
 from inferload.results.documents.verdict_document import Outcome, State
@@ -93,11 +93,9 @@ def without_load(state: State, cause: str, exit_code: int) -> Summary:
 
 def write_file(option: str, path: Path, text: str) -> None:
     """Write a text and create its folder; UsageError names the option."""
-    try:
+    with explained(f"{option} {path}", "name another that can be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise UsageError(f"{option} {path}: {error.strerror}; name another that can be written") from error
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

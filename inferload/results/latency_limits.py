@@ -1,7 +1,5 @@
 """Limits of SLO and gates on latencies, for lines in charts. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """Frames of --live: status lines, the outcome so far, and the course of key figures as sparklines."""
 
-from __future__ import annotations
-
 import functools
 import io
 from collections import deque

@@ -1,7 +1,5 @@
 """Progress lines of a run for the terminal."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from inferload.base.escaping import escaped

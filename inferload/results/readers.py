@@ -49,11 +49,8 @@ def text(uses: Sequence[ReaderUse]) -> str:
 def advice(uses: Sequence[ReaderUse]) -> list[str]:
     """Return a sentence for each reason that can be removed."""
     return [
-        f"sockets are read by Python code, where each token costs more, because {_because(use.why)}: {use.remedy}"
+        "sockets are read by Python code, where each token costs more, because "
+        f"{use.why}{' is set' if '=' in use.why else ''}: {use.remedy}"
         for use in uses
         if use.remedy
     ]
-
-
-def _because(why: str) -> str:
-    return f"{why} is set" if "=" in why else why

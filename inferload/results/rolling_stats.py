@@ -1,7 +1,5 @@
 """Rolling statistics over the last 10 s for the live display: counters and two sketches per second."""
 
-from __future__ import annotations
-
 from collections import deque
 
 from msgspec import Struct, field

@@ -1,7 +1,5 @@
 """summary.json: document of a run's results, from tallies, health and verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -31,25 +29,17 @@ from inferload.results.documents.figures_document import (
 )
 from inferload.results.documents.summary_document import Client, Results, Turns, Users
 from inferload.results.documents.verdict_document import GateResult, Verdict
-from inferload.results.statistics.intervals import (
-    Interval,
-    mean_interval,
-    mean_of_sums,
-    order_interval,
-    quantile_interval,
-    quantile_of_counts,
-)
+from inferload.results.statistics import intervals as statistics
 from inferload.results.summary_input import Batches, Counted, Overload, Steps, SummaryInput, Sums, Surroundings, Values
 from inferload.results.summary_notes import notes, remarks_block
 from inferload.results.verdict import gates as gating
 from inferload.turns.client_health import ClientHealth, HealthSet
 from inferload.turns.record import PHASES
-from inferload.turns.sketch import Sketch, rank
+from inferload.turns.sketch import Floats, Sketch, rank
 from inferload.turns.states import DROPPED
 from inferload.turns.tally import Tally, TallySet
 
 _LATENCIES = tuple(figure.key for figure in TURN_FIGURES)
-Floats = npt.NDArray[np.float64]
 _Of = TypeVar("_Of", bound=Hashable)
 _Latency = Mapping[str, Distribution]  # by measure
 
@@ -138,7 +128,7 @@ def _block(
 
 def _interval_of(quantile: Callable[[float], float | None], count: int, q: float) -> list[float | None]:
     """Distribution-free 95 % interval of a percentile, [low, high]; None for an end beyond all samples."""
-    return [None if at is None else _tidy(quantile(at / count)) for at in order_interval(count, q)]
+    return [None if at is None else _tidy(quantile(at / count)) for at in statistics.order_interval(count, q)]
 
 
 def _tidy(value: float | None) -> float | None:
@@ -288,9 +278,9 @@ def sketch_quantile(
 
 
 def _intervals(batches: Batches, class_name: str | None) -> gating.Intervals:
-    def interval(name: str, q: float | None) -> Interval | None:
+    def interval(name: str, q: float | None) -> statistics.Interval | None:
         values = batches(name, class_name)
-        return mean_interval(values) if q is None else quantile_interval(values, q)
+        return statistics.mean_interval(values) if q is None else statistics.quantile_interval(values, q)
 
     return interval
 
@@ -298,7 +288,7 @@ def _intervals(batches: Batches, class_name: str | None) -> gating.Intervals:
 def _intervals_of_sums(sums_of: Sums, class_name: str | None, measured: Tally) -> gating.Intervals:
     """Return intervals as `_intervals`, with the values at their ends from sketches, widened by the error of these."""
 
-    def interval(name: str, q: float | None) -> Interval | None:
+    def interval(name: str, q: float | None) -> statistics.Interval | None:
         sketch = measured.sketches.get(name)
         limit = None if sketch is None else sketch.quantile(0.5 if q is None else q)
         if sketch is None or limit is None:
@@ -308,10 +298,12 @@ def _intervals_of_sums(sums_of: Sums, class_name: str | None, measured: Tally) -
         if not count:
             return None
         if q is not None:
-            found = quantile_of_counts(sums.below, sums.counts, q, lambda at: sketch.quantile(at / sketch.count) or 0.0)
+            found = statistics.quantile_of_counts(
+                sums.below, sums.counts, q, lambda at: sketch.quantile(at / sketch.count) or 0.0
+            )
             return found.widened(sketch.relative_error)
         mean = float(sums.sums.sum()) / count
-        return mean_of_sums(sums.sums, sums.counts, mean, max(0.0, sums.squares / count - mean**2))
+        return statistics.mean_of_sums(sums.sums, sums.counts, mean, max(0.0, sums.squares / count - mean**2))
 
     return interval
 

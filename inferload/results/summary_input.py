@@ -1,33 +1,21 @@
 """Input of a summary, by who makes each part and who reads it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, field
 
 from inferload.figures.server_figures import Server
 from inferload.figures.turn_values import BatchSums
-from inferload.results.documents.summary_document import (
-    Exceptions,
-    FirstError,
-    FirstExample,
-    OtherRequests,
-    ReaderUse,
-    Run,
-    Stopped,
-)
+from inferload.results.documents import summary_document as documents
 from inferload.results.documents.verdict_document import GateResult, Verdict
 from inferload.results.statistics.overload import Growth
 from inferload.results.verdict import gates as gating
 from inferload.results.verdict.evidence import Stamps
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import Phase
+from inferload.turns.sketch import Floats
 from inferload.turns.tally import TallySet
 
-Floats = npt.NDArray[np.float64]
 # (measure, class, None for all) -> all values of the measure phase.
 Values = Callable[[str, str | None], Floats]
 # The same in batches by time, for the intervals of gates.
@@ -91,19 +79,19 @@ class Troubles(Struct, frozen=True):
     `stopped_answering`: None: turn records are missing.
     """
 
-    first_errors: Sequence[FirstError] = ()
-    remarks: Mapping[str, FirstExample] = field(default_factory=dict)
-    stopped_answering: list[Stopped] | None = None
-    other_requests: OtherRequests = field(default_factory=lambda: OtherRequests(sent=0, failed=0))
-    exceptions: Exceptions = field(default_factory=lambda: Exceptions(count=0))
+    first_errors: Sequence[documents.FirstError] = ()
+    remarks: Mapping[str, documents.FirstExample] = field(default_factory=dict)
+    stopped_answering: list[documents.Stopped] | None = None
+    other_requests: documents.OtherRequests = field(default_factory=lambda: documents.OtherRequests(sent=0, failed=0))
+    exceptions: documents.Exceptions = field(default_factory=lambda: documents.Exceptions(count=0))
 
 
 class Surroundings(Struct, frozen=True):
     """What a run was measured with and against: its block, the client's stamps and readers, Locust's users, the servers."""
 
-    run: Run
+    run: documents.Run
     stamps: Stamps | None
-    readers: Sequence[ReaderUse] = ()
+    readers: Sequence[documents.ReaderUse] = ()
     users: Mapping[str, int] = field(default_factory=dict)  # by class
     servers: Sequence[Server] = ()
     servers_together: Mapping[str, float | None] = field(default_factory=dict)

@@ -1,7 +1,5 @@
 """Notes of a summary: what its figures leave out, and peculiarities of the answers. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from inferload.base.numbers import percent
@@ -32,7 +30,10 @@ def remarks_block(measured: Tally, first: Mapping[str, FirstExample]) -> dict[st
 def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> list[str]:
     """Return the notes on results that have all other figures. `measured`, `by_class`: tallies of the measure phase."""
     others = names_notes(results.by_class, results.other_requests.by_name)
-    through = _proxies(results.run.proxies)
+    through = [
+        f"the requests to {target} went through the proxy {proxy}, whose time is part of all latencies; NO_PROXY bypasses it"
+        for target, proxy in results.run.proxies.items()
+    ]
     remarks = _remarks(results.turns.remarks, measured)
     of_texts = [OF_TEXTS] if measured.whole and results.servers else []
     return [
@@ -66,11 +67,6 @@ def notes_on_tokens(name: str, turns: Turns) -> list[str]:
         (turns.remarks[remark.value].turns, MEANINGS[remark]) for remark in remarks if remark.value in turns.remarks
     ]
     return [f"{count:,} of {turns.ended:,} turns {text}" for count, text in known]
-
-
-def _proxies(proxies: Mapping[str, str]) -> Iterator[str]:
-    for target, proxy in proxies.items():
-        yield f"the requests to {target} went through the proxy {proxy}, whose time is part of all latencies; NO_PROXY bypasses it"
 
 
 def _uncounted(measured: Tally) -> Iterator[str]:

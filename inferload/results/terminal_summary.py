@@ -1,7 +1,5 @@
 """Texts that a headless run prints at its end: the short summary, or with `--details` all tables."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 
@@ -15,16 +13,8 @@ from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure, has_
 from inferload.figures.server_figures import SERVER_FIGURES, Server
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results import readers
+from inferload.results.documents import summary_document as documents
 from inferload.results.documents.figures_document import EarlierRun, Slo
-from inferload.results.documents.summary_document import (
-    Client,
-    OtherRequests,
-    RequestName,
-    Results,
-    Run,
-    Summary,
-    Turns,
-)
 from inferload.results.documents.verdict_document import GateResult
 from inferload.results.tables.cells import statistic, statistic_head
 from inferload.results.tables.rate_tables import not_served
@@ -44,7 +34,7 @@ _VERDICTS = {
 }
 
 
-def details(summary: Summary, planned: str = "") -> str:
+def details(summary: documents.Summary, planned: str = "") -> str:
     """Return all tables of a run, outcome first. `planned`: text of the planned load."""
     from inferload.results.tables.run_tables import run_tables  # of --details only
 
@@ -66,7 +56,7 @@ def details(summary: Summary, planned: str = "") -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _judged(summary: Summary) -> list[str]:
+def _judged(summary: documents.Summary) -> list[str]:
     """Return outcome, verdict with its reasons, and what was measured."""
     run, verdict = summary.run, summary.verdict
     simulated = f" ({_simulator(run)})" if run.engine == "simulator" else ""
@@ -81,7 +71,7 @@ def _judged(summary: Summary) -> list[str]:
     return lines
 
 
-def brief(summary: Summary, load: str = "") -> str:
+def brief(summary: documents.Summary, load: str = "") -> str:
     """Return outcome, gates, latencies, load, client and servers; an unknown figure is a dash. `load`: users or rate."""
     summary = mapped(summary, escaped)
     lines = [*_head(summary, escaped(load)), *_gates(summary.verdict.gates), *_latency(summary)]
@@ -106,7 +96,7 @@ def diagnosis_line(cause: str, columns: int | None) -> str:
     return textwrap.fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _head(summary: Summary, load: str) -> list[str]:
+def _head(summary: documents.Summary, load: str) -> list[str]:
     run, verdict = summary.run, summary.verdict
     engine = run.engine
     server = _simulator(run) if engine == "simulator" else engine or "engine not known"
@@ -121,7 +111,7 @@ def _head(summary: Summary, load: str) -> list[str]:
     return lines
 
 
-def _simulator(run: Run) -> str:
+def _simulator(run: documents.Run) -> str:
     """Return that the server is simulated, and what it stands for."""
     return "simulator, not a real server" + (f"; stands for {run.stands_for}" if run.stands_for else "")
 
@@ -141,7 +131,7 @@ def _gate(gate: GateResult) -> str:
     return f"{gate.gate}: {short(gate.value)}{undecided}"
 
 
-def _latency(summary: Summary) -> list[str]:
+def _latency(summary: documents.Summary) -> list[str]:
     rows = [
         (figure.head(), *(statistic(block, name) for name in _STATISTICS))
         for figure in HEADLINES
@@ -157,12 +147,12 @@ def _latency(summary: Summary) -> list[str]:
     return lines
 
 
-def _no_latency(summary: Summary) -> str:
+def _no_latency(summary: documents.Summary) -> str:
     """Return the line in place of the latencies. A turn that its caller cancelled early succeeded, and may have none."""
     return f"latency: {'no successful turn has a first token' if summary.turns.ok else 'no turn succeeded'}"
 
 
-def _load_rows(summary: Summary) -> list[tuple[str, str]]:
+def _load_rows(summary: documents.Summary) -> list[tuple[str, str]]:
     turns, rates = summary.turns, summary.rates
     stalled = f", {short(summary.stalls.turns_with_stall)} with a stall" if turns.streamed else ""
     tokens = [f"{short(rates.get(OUTPUT.key))}/s output"] if turns.streamed else []
@@ -183,7 +173,7 @@ def _load_rows(summary: Summary) -> list[tuple[str, str]]:
     return [*rows, *(("" if number else "SLO", line) for number, line in enumerate(slo_lines(summary)))]
 
 
-def _retried(turns: Turns) -> str:
+def _retried(turns: documents.Turns) -> str:
     """Return the requests that were sent again, of all phases."""
     of_run = turns.whole_run.retried or 0
     if not of_run:
@@ -191,7 +181,7 @@ def _retried(turns: Turns) -> str:
     return f", {turns.retried or 0} retried" + ("" if of_run == turns.retried else f" ({of_run} in all phases)")
 
 
-def _request_rows(requests: OtherRequests) -> list[tuple[str, str]]:
+def _request_rows(requests: documents.OtherRequests) -> list[tuple[str, str]]:
     """Return a line for each name of requests other than turns, such as those of an HttpUser."""
     by_name = sorted(requests.by_name, key=lambda row: not row.failed)
     shown = by_name if len(by_name) <= _REQUESTS else by_name[: _REQUESTS - 1]
@@ -203,14 +193,14 @@ def _request_rows(requests: OtherRequests) -> list[tuple[str, str]]:
     return rows
 
 
-def _request(request: RequestName) -> str:
+def _request(request: documents.RequestName) -> str:
     times = f"p50 {short(request.p50_ms)}, p95 {short(request.p95_ms)}, p99 {short(request.p99_ms)} ms"
     first = request.first_error
     why = f"; first failure: {first.text}" if first is not None else ""
     return f"{request.text}: {request.sent} sent, {request.failed} failed; {times}{why}"
 
 
-def _client(client: Client) -> str:
+def _client(client: documents.Client) -> str:
     if client.stamps == "virtual":
         return "not measured: the clock is virtual"
     delay, lag = (
@@ -290,7 +280,7 @@ def _against_earlier(earlier: EarlierRun | None) -> str:
     return f"the same turns as {earlier.run_dir}: {'; '.join(texts)}"
 
 
-def slo_lines(summary: Results) -> list[str]:
+def slo_lines(summary: documents.Results) -> list[str]:
     """Return SLO attainment, goodput, and the share of the turns that missed each limit; empty without an SLO.
 
     The shares have a line for each class if the limits differ, or if a class has none.

@@ -23,9 +23,8 @@ ENGINE_LABELS = ("engine", "engine_id", "dp_rank")
 
 _KIND = "tp|pp|ep|cp|dcp|pcp|sp|tensor|pipeline|expert|context|sequence"
 _COPY = re.compile(rf"([a-z]+_)*({_KIND})(_parallel)?_rank")
-_PROCESS = (
-    "pid"  # of the process of a rank: like the rank. Without ranks, processes are parts, such as engines of workers
-)
+# of the process of a rank: like the rank. Without ranks, processes are parts, such as engines of workers
+_PROCESS = "pid"
 _TOTAL = ("", "all", "total")
 
 Members = tuple[int, ...]  # positions of series that repeat one value

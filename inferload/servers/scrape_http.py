@@ -88,18 +88,14 @@ class MetricsClient:
         """
         if now_ns() - self._opened_ns > RECONNECT_S * NS_PER_S:
             self.close()
-        reused = self._connection is not None
-        try:
-            return self._get(timeout_s)
-        except (http.client.HTTPException, OSError) as error:
-            self.close()
-            if not reused or isinstance(error, TimeoutError):
-                raise OSError(_message(error, timeout_s)) from error
-        try:
-            return self._get(timeout_s)
-        except (http.client.HTTPException, OSError) as error:
-            self.close()
-            raise OSError(_message(error, timeout_s)) from error
+        while True:
+            reused = self._connection is not None
+            try:
+                return self._get(timeout_s)
+            except (http.client.HTTPException, OSError) as error:
+                self.close()
+                if not reused or isinstance(error, TimeoutError):
+                    raise OSError(_message(error, timeout_s)) from error
 
     def close(self) -> None:
         """Close the connection; the next `get` opens another."""

@@ -18,13 +18,9 @@ from inferload.servers.scrape_store import Bools, Instants, Recent, ScrapeStore
 
 # Metrics with one part per engine: a page with several parts of one of them combines several engines.
 _PER_ENGINE = (
-    names.RUNNING,
-    names.WAITING,
-    names.KV_CACHE_USAGE,
-    names.PREFIX_QUERIES,
-    names.PROMPT_TOKENS,
+    names.RUNNING, names.WAITING, names.KV_CACHE_USAGE, names.PREFIX_QUERIES, names.PROMPT_TOKENS,
     names.GENERATION_TOKENS,
-)
+)  # fmt: skip
 
 
 _Series = Recent[tuple[str, str], tuple["MetricSeries", ...]]  # by target and name on its page

@@ -1,7 +1,5 @@
 """Several servers together, as one window of server figures. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

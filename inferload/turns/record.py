@@ -23,15 +23,8 @@ PHASES: tuple[Phase, ...] = ("warmup", "measure", "drain")
 
 # Instants of a record, in the order of a turn's progress, and times that the server reported.
 INSTANTS = (
-    "planned_ns",
-    "sent_ns",
-    "written_ns",
-    "first_event_ns",
-    "first_ns",
-    "first_visible_ns",
-    "last_ns",
-    "closed_ns",
-)
+    "planned_ns", "sent_ns", "written_ns", "first_event_ns", "first_ns", "first_visible_ns", "last_ns", "closed_ns",
+)  # fmt: skip
 SERVER_TIMES = ("server_queue_ms", "server_ttft_ms", "server_generation_ms")
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 SMALLEST = 1e-9  # smaller absolute values count as 0
 LARGEST = 1e300  # greatest absolute value
@@ -58,18 +59,9 @@ class Sketch:
     """
 
     __slots__ = (
-        "_count",
-        "_gathered",
-        "_inverse_log",
-        "_max",
-        "_min",
-        "_negative",
-        "_positive",
-        "_total",
-        "_waiting",
-        "_zeros",
-        "relative_error",
-    )
+        "_count", "_gathered", "_inverse_log", "_max", "_min", "_negative", "_positive", "_total", "_waiting",
+        "_zeros", "relative_error",
+    )  # fmt: skip
 
     def __init__(self, relative_error: float = 0.0025) -> None:
         if not 0 < relative_error < 1:

@@ -1,7 +1,5 @@
 """States of turns and sessions: the table of their words, which all pages, files and gates use."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -46,10 +44,7 @@ OK, CANCELLED, FAILED, UNFINISHED, DROPPED = (
     BY_KEY[key] for key in ("ok", "cancelled", "failed", "unfinished", "dropped")
 )
 ENDS = (OK, FAILED, UNFINISHED)  # of a turn that was sent: exactly one
-NOT_SERVED = (
-    FAILED,
-    UNFINISHED,
-    DROPPED,
-)  # miss the SLO whatever their latencies; a dropped session counts as one turn
+# They miss the SLO whatever their latencies; a dropped session counts as one turn.
+NOT_SERVED = (FAILED, UNFINISHED, DROPPED)
 NOT_SERVED_WORD = "not served"
 NOT_SERVED_TEXT = f"turns {FAILED.key} + turns {UNFINISHED.key} + sessions {DROPPED.key}, as one turn each"

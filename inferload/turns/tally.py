@@ -92,9 +92,8 @@ class Tally:
     window_ended_counted: int = 0  # turns that ended well in this window with a known number of tokens
     window_ended_tokens: int = 0  # output tokens of these turns
     window_edge_tokens: int = 0  # greatest difference of these and window_output_tokens, from turns at the ends
-    window_firsts: int = (
-        0  # turns with their first output event, or the end of an answer without a stream, in this window
-    )
+    # turns with their first output event, or the end of an answer without a stream, in this window
+    window_firsts: int = 0
     window_firsts_uncounted: int = 0  # of these: turns with an unknown number of prompt tokens
     window_input_tokens: int = 0  # of the others
     window_in_flight_ns: int = 0  # sum over turns of the time in this window between sent and closed
@@ -141,11 +140,8 @@ class Tally:
         return {
             "counts": {_KEYS.get(name, name): getattr(self, name) for name in _COUNTS if getattr(self, name)},
             "longest_stall_ms": self.longest_stall_ms,
-            "by_failure": dict(self.by_failure),
+            **{name: dict(getattr(self, name)) for name in _COUNTED_BY},
             "by_status": [list(item) for item in self.by_status.items()],
-            "by_finish_reason": dict(self.by_finish_reason),
-            "by_remark": dict(self.by_remark),
-            "slo_missed": dict(self.slo_missed),
             "sketches": {name: sketch.to_wire() for name, sketch in self.sketches.items()},
         }
 
@@ -156,11 +152,11 @@ class Tally:
         return cls(
             **{_NAMES.get(key, key): count for key, count in wire["counts"].items()},
             longest_stall_ms=wire["longest_stall_ms"],
-            by_failure=dict(wire["by_failure"]),
+            by_failure=wire["by_failure"],
             by_status=dict(wire["by_status"]),
-            by_finish_reason=dict(wire["by_finish_reason"]),
-            by_remark=dict(wire["by_remark"]),
-            slo_missed=dict(wire["slo_missed"]),
+            by_finish_reason=wire["by_finish_reason"],
+            by_remark=wire["by_remark"],
+            slo_missed=wire["slo_missed"],
             sketches={name: Sketch.from_wire(sketch) for name, sketch in wire["sketches"].items()},
         )
 
@@ -307,24 +303,17 @@ def count_faults(tallies: TallySet) -> list[str]:
     faults = []
     for phase in PHASES:
         total = tallies.total(phase)
-        if total.sessions_planned != total.sessions_dropped + total.sessions_started:
-            faults.append(
-                f"{phase}: {total.sessions_planned} sessions were planned, but {total.sessions_dropped} dropped and "
-                f"{total.sessions_started} started"
-            )
+        planned, started = total.sessions_planned, total.sessions_started
+        if planned != total.sessions_dropped + started:
+            dropped = total.sessions_dropped
+            faults.append(f"{phase}: {planned} sessions were planned, but {dropped} dropped and {started} started")
         if total.turns_begun != total.ended:
-            faults.append(
-                f"{phase}: {total.turns_begun} turns were begun, but {total.ok} ended well, {total.failed} failed and "
-                f"{total.unfinished} stayed unfinished"
-            )
-        if total.sessions_completed > total.sessions_started:
-            faults.append(
-                f"{phase}: {total.sessions_completed} sessions were completed, but {total.sessions_started} started"
-            )
-        if total.window_sessions - total.sessions_planned > max(_EDGE_SESSIONS, _EDGE_SHARE * total.sessions_planned):
-            faults.append(
-                f"{phase}: {total.window_sessions} sessions were achieved, but {total.sessions_planned} offered"
-            )
+            ends = f"{total.ok} ended well, {total.failed} failed and {total.unfinished} stayed unfinished"
+            faults.append(f"{phase}: {total.turns_begun} turns were begun, but {ends}")
+        if total.sessions_completed > started:
+            faults.append(f"{phase}: {total.sessions_completed} sessions were completed, but {started} started")
+        if total.window_sessions - planned > max(_EDGE_SESSIONS, _EDGE_SHARE * planned):
+            faults.append(f"{phase}: {total.window_sessions} sessions were achieved, but {planned} offered")
     return faults
 
 

@@ -74,20 +74,16 @@ class LiveAgent(ABC):
 
 
 class LiveAgentSessions(Opened):
-    """Sessions of a loaded agent class."""
+    """Sessions of a loaded agent class. `digest`: SHA-256 (hex) of its file; None without a file."""
+
+    digest: str | None = None
+    draws = True
 
     def __init__(self, workload: LiveAgentWorkload, class_name: str, data: DataContext) -> None:
         self._workload = workload
         self._agent_class, self.file = load(workload.agent, data.origin)
-        self._digest = None if self.file is None else data_files.sha256_of(self.file)
-        same_as_master(f"agent {workload.agent}", self._digest, data.of(class_name))
-
-    @property
-    def digest(self) -> str | None:
-        """SHA-256 (hex) of the file of the class; None without a file."""
-        return self._digest
-
-    draws = True
+        self.digest = None if self.file is None else data_files.sha256_of(self.file)
+        same_as_master(f"agent {workload.agent}", self.digest, data.of(class_name))
 
     def script(self, index: int, rng: Random, notes: Notes) -> Script:
         """Return the script of session `index`."""
@@ -95,7 +91,7 @@ class LiveAgentSessions(Opened):
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for the manifest."""
-        return {"agent": self._workload.agent, "sha256": self._digest}
+        return {"agent": self._workload.agent, "sha256": self.digest}
 
     def in_words(self) -> list[str]:
         """Return the lines of the plan."""

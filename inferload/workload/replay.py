@@ -16,11 +16,10 @@ from inferload.workload.content.data import DataContext, Notes, Opened, same_as_
 from inferload.workload.content.messages import BLOCK, Message, Piece, first_tokens
 from inferload.workload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, Worked
 from inferload.workload.traces.formats import FORMATS, of_table
-from inferload.workload.traces.idle import IdleCap
 from inferload.workload.traces.index import TimeWindow, TraceIndex
 from inferload.workload.traces.requests import TableColumns
 from inferload.workload.traces.turn import RecordedTurn
-from inferload.workload.traces.weka import ROUNDED_S, ended_s
+from inferload.workload.traces.weka import ROUNDED_S, IdleCap, ended_s
 
 
 class ReplaySessions(Opened):
@@ -135,7 +134,7 @@ class _SessionScript:
         """
         parts = [(name, list(turns)) for name, turns in groupby(recorded, key=partial(_name_at, depth))]
         while parts:
-            agents = list(takewhile(_is_named, parts))
+            agents = list(takewhile(lambda part: part[0], parts))
             if not agents:
                 _name, turns = parts.pop(0)
                 yield from self._turns(turns, before, context, last and not parts)
@@ -158,7 +157,8 @@ class _SessionScript:
     ) -> Iterator[tuple[str, Script]]:
         """Yield the scripts of sub-agents; the first turn of each follows the previous answer of the agent."""
         for name, turns in agents:
-            yield name, self._agent(turns, depth + 1, before, self._context(_path_to(depth, turns[0])), last)
+            path = "/".join(turns[0].agent.split("/")[: depth + 1])
+            yield name, self._agent(turns, depth + 1, before, self._context(path), last)
 
     def _turns(
         self, turns: Sequence[RecordedTurn], before: RecordedTurn | None, context: "_Context", last: bool
@@ -248,18 +248,10 @@ _UNCAPPED = IdleCap((), None)
 _GOES_ON = "main"  # name of the rest of an agent's turns beside sub-agents
 
 
-def _is_named(part: tuple[str, list[RecordedTurn]]) -> bool:
-    return bool(part[0])
-
-
 def _name_at(depth: int, turn: RecordedTurn) -> str:
     """Return the name in an agent's path at a depth; "" for the agent of the depth itself."""
     names = turn.agent.split("/") if turn.agent else []
     return names[depth] if depth < len(names) else ""
-
-
-def _path_to(depth: int, turn: RecordedTurn) -> str:
-    return "/".join(turn.agent.split("/")[: depth + 1])
 
 
 def _all_ended_s(turns: Sequence[RecordedTurn]) -> float:

@@ -51,6 +51,7 @@ class Sessions:
     def __init__(self, scenario: Scenario, data: DataContext | None = None) -> None:
         self._seed = scenario.seed
         self.data = replace(data or DataContext(), seed=scenario.seed)
+        self.origin = self.data.origin  # scenario file, for relative paths
         self._opened: dict[str, Opened] = {}
         self.notes = Notes()
         self._only: str | None = None
@@ -65,11 +66,6 @@ class Sessions:
             self._bounds = [1.0]
         kinds = ((name, single.kind) for name, single in self._classes)
         self._scripts = {name: SCRIPTS[kind] for name, kind in kinds if kind in SCRIPTS}  # imported before the load
-
-    @property
-    def origin(self) -> str:
-        """Scenario file, for relative paths."""
-        return self.data.origin
 
     @property
     def classes(self) -> tuple[str, ...]:

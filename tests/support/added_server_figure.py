@@ -53,9 +53,9 @@ from inferload.results.documents.summary_document import Summary  # noqa: E402
 from inferload.results.documents.typed_documents import faults  # noqa: E402
 from inferload.results.tables.server_tables import servers_tables  # noqa: E402
 from inferload.results.verdict import gates  # noqa: E402
-from inferload.run.live.document import series_document  # noqa: E402
 from inferload.run.live.live_recorder import Instant, LiveRecorder  # noqa: E402
 from inferload.run.live.recorder import Recorder  # noqa: E402
+from inferload.run.master.live import series_document  # noqa: E402
 from inferload.servers.exposition import parse  # noqa: E402
 from inferload.servers.scraper import readings  # noqa: E402
 from inferload.servers.scrapes_file import ScrapeColumns  # noqa: E402

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..protocol.completion_request import CompletionRequest
 from ..protocol.http import LAST_CHUNK, chunk
-from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece, ToolCall
+from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece
 from ..protocol.text import SPACED, token_ids
 from .usage import Timings, UsageOptions, usage_of
 
@@ -147,7 +147,8 @@ class CompletionEvents:
 
     def _event(self, first: int, count: int, reason: str | None) -> bytes:
         completion, pieces = self._completion, tuple(self._completion.script.pieces(first, count))
-        delta = _delta_of(pieces, completion) if completion.chat else f'"text":{json.dumps(_text_of(pieces))}'
+        text = "".join(piece.text for piece in pieces)
+        delta = _delta_of(pieces, completion) if completion.chat else f'"text":{json.dumps(text)}'
         if not delta:
             if reason is None and not completion.token_ids:
                 return b""
@@ -175,10 +176,6 @@ class CompletionEvents:
         return chunk(text.encode("utf-8", "surrogatepass"))
 
 
-def _text_of(pieces: Sequence[TokenPiece]) -> str:
-    return "".join(piece.text for piece in pieces)
-
-
 def _message(completion: CompletionRequest) -> dict[str, Any]:
     """Message of a chat completion that is not streamed."""
     script, count = completion.script, completion.output_tokens
@@ -191,12 +188,12 @@ def _message(completion: CompletionRequest) -> dict[str, Any]:
         "content": content,
         "reasoning": script.text(REASONING, count) or None,
     }
-    return {**message, "tool_calls": [_call_document(call) for call in calls]} if calls else message
-
-
-def _call_document(call: ToolCall) -> dict[str, Any]:
-    """Tool call of a message."""
-    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    if calls:
+        message["tool_calls"] = [
+            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in calls
+        ]
+    return message
 
 
 def _delta_of(pieces: Sequence[TokenPiece], completion: CompletionRequest) -> str:

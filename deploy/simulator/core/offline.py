@@ -182,7 +182,10 @@ class _Run:
 
     def run(self) -> Results:
         front = self._config.front_end
-        ready = [(round(a.at_s * NS_PER_S) + front.before_ns(r.prompt), r) for a, r in self._with_requests()]
+        ready = [
+            (round(a.at_s * NS_PER_S) + front.before_ns(r.prompt), r)
+            for a, r in zip(self._arrivals, self._requests, strict=True)
+        ]
         ready.sort(key=lambda pair: pair[0])
         pipeline, index, count = self._pipeline, 0, len(ready)
         limit_ns = None if self._config.max_s is None else round(self._config.max_s * NS_PER_S)
@@ -192,7 +195,8 @@ class _Run:
                 now_ns, request = ready[index]
                 index += 1
             elif next_ns is None:
-                self._check_none_waits()
+                for waiting in self._scheduler.waiting:
+                    raise ValueError(f"arrival {self._row[waiting]}: it was never scheduled; raise the limits")
                 break
             else:
                 now_ns, request = next_ns, None
@@ -203,14 +207,6 @@ class _Run:
                 continue
             self._record(*pipeline.finish())
         return self._results()
-
-    def _check_none_waits(self) -> None:
-        """Raise ValueError if a request is still queued at the end."""
-        for request in self._scheduler.waiting:
-            raise ValueError(f"arrival {self._row[request]}: it was never scheduled; raise the limits")
-
-    def _with_requests(self) -> Iterable[tuple[OfflineRequest, Request]]:
-        return zip(self._arrivals, self._requests, strict=True)
 
     def _record(self, step: Step, end_ns: int) -> None:
         end_s, event_s = end_ns / NS_PER_S, self._config.front_end.event_s

@@ -40,19 +40,14 @@ class Scheduler(Queues):
 
     def __init__(self, limits: SchedulerLimits, acceptance: Acceptance | None = None) -> None:
         super().__init__(limits)
-        self._acceptance = acceptance if limits.speculative_tokens else None
+        self.speculation = acceptance if limits.speculative_tokens else None
         self._context = 0  # tokens of decoding requests
         self._lost: list[Request] = []  # preempted with an output in progress
         self._ahead = limits.async_scheduling
 
-    @property
-    def speculation(self) -> Acceptance | None:
-        """Draft acceptance; None without speculative decoding."""
-        return self._acceptance
-
     def schedule(self) -> Step | None:
         """Plan the next step. Return None if there is nothing to compute."""
-        step = Step(counts=[] if self._acceptance else None)
+        step = Step(counts=[] if self.speculation else None)
         step.decode_context = self._context
         threshold = self._long_prefill_threshold()
         budget = self._continue_running(step, threshold)
@@ -113,13 +108,13 @@ class Scheduler(Queues):
             return self._chunk(request, step, min(remaining, threshold or remaining, budget))
         if request.emitted >= request.output_tokens:
             return self._trail(request, step, budget)
-        if self._acceptance is None:
+        if self.speculation is None:
             return self._decode(request, step)
         drafts = self._drafts(request, budget)
         if not self._grow_drafted(request, drafts, step):
             return None
         self.cache.publish(request, request.length - (request.latest if self._ahead else 0))
-        accepted = self._acceptance.draw(drafts)
+        accepted = self.speculation.draw(drafts)
         self._emit(request, step, min(1 + accepted, request.output_tokens - request.emitted))
         request.unsure = 1 + drafts - request.latest if self._ahead else 0
         step.tokens += 1 + drafts
@@ -200,7 +195,7 @@ class Scheduler(Queues):
                 self._context -= victim.length if victim.emitted < victim.output_tokens else 0
                 if self._ahead:
                     self._lost.append(victim)
-                    if self._acceptance is not None:
+                    if self.speculation is not None:
                         self.cache.publish(victim, victim.length - victim.latest - 1)
             self._preempt_newest()
             victim.target = 0

@@ -1,29 +1,35 @@
 """HTTP API: routes under vLLM's paths."""
 
 import hmac
+import itertools
+import random
 from collections.abc import Callable
 from http import HTTPStatus
+from pathlib import Path
 
 from inferload.base import clock
 
+from ..answers.completion_events import CompletionEvents
+from ..core.request import Request
 from ..engine.chaos import Chaos, ChaosError, Faults, parse_plan
 from ..engine.engine import Engine
+from ..engine.stream import Stream
 from ..metrics.exposition import CONTENT_TYPE, render
-from ..metrics.process import cpu_wait_s
-from ..protocol.completion_request import parse_completion
+from ..protocol.completion_request import CompletionRequest, parse_completion
 from ..protocol.errors import ApiError, NoRoute
-from ..protocol.http import HttpRequest, HttpResponse, json_reply, reply_bytes
+from ..protocol.http import HttpRequest, HttpResponse, head_bytes, json_reply, reply_bytes
 from ..protocol.json_fields import parse_json
 from ..protocol.model import check_model
 from ..protocol.prompt import tokenize_prompt
 from ..protocol.text import token_ids
 from . import server_info
-from .completions import CHAT, ENDPOINTS, Completions
 from .connection import Connection
 from .server_info import Options
 from .texts import POOLED, Texts
 
-_ENGINE = (*ENDPOINTS, *POOLED)
+_CHAT = "/v1/chat/completions"
+_COMPLETIONS = (_CHAT, "/v1/completions")
+_ENGINE = (*_COMPLETIONS, *POOLED)
 _GUARDED = "/v1"  # paths for which vLLM requires the key
 _HTML = b"<!doctype html><html><head><title>Sign in</title></head><body><h1>Sign in</h1></body></html>\n"
 
@@ -38,7 +44,8 @@ class Api:
         self._chaos = Chaos()
         self._started_wall_s = clock.wall_ns() / 1e9
         self._stats_since_ns = clock.now_ns()
-        self._completions, self._texts = Completions(options, engine), Texts(options, engine)
+        self._texts = Texts(options, engine)
+        self._number = itertools.count(random.getrandbits(48))  # of completions
         self._routes: dict[tuple[str, str], Callable[[HttpRequest], HttpResponse]] = {
             ("GET", "/v1/models"): lambda _request: json_reply(server_info.models(options.model, clock.wall_ns())),
             ("GET", "/health"): lambda _request: HttpResponse(200, b"", ""),
@@ -92,8 +99,8 @@ class Api:
         arrived_ns, document = clock.now_ns(), parse_json(_json_body(request))
         faults = self._chaos.draw()
         completion = None
-        if request.path in ENDPOINTS:
-            completion = parse_completion(document, request.path == CHAT, self._options.model)
+        if request.path in _COMPLETIONS:
+            completion = parse_completion(document, request.path == _CHAT, self._options.model)
         if faults is not None and (replacement := _replacement(faults)) is not None:
             return replacement
         if (limit := self._engine.refusal()) is not None:
@@ -101,8 +108,32 @@ class Api:
         if completion is None:
             self._texts.start(connection, request, document, arrived_ns)
         else:
-            self._completions.start(connection, request, completion, faults, arrived_ns)
+            self._stream(connection, request, completion, faults, arrived_ns)
         return None
+
+    def _stream(
+        self,
+        connection: Connection,
+        request: HttpRequest,
+        completion: CompletionRequest,
+        faults: Faults | None,
+        arrived_ns: int,
+    ) -> None:
+        """Send the response head and submit the answer to the engine."""
+        number = request.headers.get("x-request-id") or f"{next(self._number):016x}"
+        events = CompletionEvents(
+            completion,
+            self._options.usage_options,
+            request_id=f"{'chatcmpl' if completion.chat else 'cmpl'}-{number}",
+            created_s=clock.wall_ns() // 1_000_000_000,
+            model=self._options.model.name,
+        )
+        stream = Stream(completion, _request(completion), events, connection, request.keep_alive, faults)
+        connection.stream = stream
+        if completion.stream:
+            framing = "transfer-encoding: chunked"
+            connection.write(head_bytes(200, "text/event-stream; charset=utf-8", framing, stream.keep_alive))
+        self._engine.submit(stream, arrived_ns)
 
     def _tokenize(self, request: HttpRequest) -> HttpResponse:
         document, model = parse_json(_json_body(request)), self._options.model
@@ -186,3 +217,19 @@ def _kind(status: int) -> str:
     """Type of an error as in vLLM."""
     named = {400: "BadRequestError", 404: "NotFoundError", 500: "InternalServerError", 503: "ServiceUnavailableError"}
     return named.get(status) or (HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Error")
+
+
+def cpu_wait_s() -> float | None:
+    """CPU wait: time in which this process was ready to run without a core; None if unknown.
+
+    Lateness during CPU wait is caused by the machine, not by the simulator.
+    """
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _request(completion: CompletionRequest) -> Request:
+    script = completion.script
+    return Request(completion.tokens, completion.output_tokens, script.token, completion.cache_salt, script.tokens)

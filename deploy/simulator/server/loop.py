@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from inferload.base import clock
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 
 from ..engine.engine import Engine
 from ..protocol.http import HttpRequest
@@ -135,13 +135,11 @@ class Server:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    try:
+    with explained(f"--host {host} --port {port}", "choose another port"):
         family, kind, proto, _name, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, proto)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-    except OSError as error:
-        raise UsageError(f"--host {host} --port {port}: {error.strerror or error}; choose another port") from error
     listener.setblocking(False)
     listener.listen(_BACKLOG)
     return listener

@@ -1,7 +1,5 @@
 """Result of a search: a sentence, and the document that is stored as search.json."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inferload.base.numbers import short

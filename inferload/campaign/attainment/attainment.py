@@ -1,19 +1,18 @@
 """Attainment of one condition at one load: the share of turns within the limit, or the mean, with its interval and verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt
+from typing import Any
 
 import numpy as np
 
 from inferload.campaign.attainment.slo import FAILED, Condition
-from inferload.campaign.attainment.window import Floats, Samples, Window
+from inferload.campaign.attainment.window import Samples, Window
 from inferload.results.documents.search_document import ConditionResult
 from inferload.results.statistics.distributions import t_quantile
 from inferload.results.statistics.intervals import BATCHES, SLICES, fitting_batches, share_interval, spread
-from inferload.turns.sketch import rank
+from inferload.turns.sketch import Floats, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +28,13 @@ def judge(condition: Condition, number: int, windows: Sequence[Window], tail: fl
     """Judge the `number`-th condition over all windows of one load. `tail`: error at each end of the interval."""
     samples = [window.samples[number] for window in windows]
     if not any(len(sample.value) for sample in samples):
-        return _not_measured(condition)
+        return _result(condition, share=condition.share, verdict="undecided", values=0, effective=0.0)
     load = _Load(windows, samples, fitting_batches([window.in_flight(SLICES) for window in windows]))
     return _mean(condition, load, tail) if condition.share is None else _share(condition, condition.share, load, tail)
 
 
-def _not_measured(condition: Condition) -> ConditionResult:
-    return ConditionResult(
-        condition=condition.text,
-        label=condition.label,
-        limit=condition.limit,
-        share=condition.share,
-        verdict="undecided",
-        values=0,
-        effective=0.0,
-    )
+def _result(condition: Condition, **judged: Any) -> ConditionResult:
+    return ConditionResult(condition=condition.text, label=condition.label, limit=condition.limit, **judged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +76,8 @@ def _mean(condition: Condition, load: _Load, tail: float) -> ConditionResult:
     half = t_quantile(ratio.freedom, 1 - tail) * error if ratio.freedom else np.inf
     low, high = max(0.0, ratio.mean - half), ratio.mean + half
     high_end = high if isfinite(high) else None
-    return ConditionResult(
-        condition=condition.text,
-        label=condition.label,
-        limit=condition.limit,
+    return _result(
+        condition,
         share=None,
         value=ratio.mean,
         low=low,
@@ -120,10 +109,8 @@ def _share(condition: Condition, share: float, load: _Load, tail: float) -> Cond
     low, high = share_interval(within.mean, effective, freedom, (tail, tail), exact=True)
     around = share_interval(share, effective, freedom, (tail, tail))
     failed = condition.measure == FAILED
-    return ConditionResult(
-        condition=condition.text,
-        label=condition.label,
-        limit=condition.limit,
+    return _result(
+        condition,
         share=share,
         value=within.mean,
         low=low,

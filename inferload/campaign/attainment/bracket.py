@@ -7,8 +7,6 @@ The error of `alpha` is divided equally among the runs that fit in the budget. T
 the lowest that does not therefore contains the truth with probability 1 - alpha, if attainment falls with load.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log, sqrt

@@ -1,7 +1,5 @@
 """One load of a search: its runs, the attainment of each condition, and whether it meets the SLO."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log

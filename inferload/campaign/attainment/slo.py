@@ -1,7 +1,5 @@
 """SLO of a search: `p95(ttft_ms) < 800 and p95(tpot_ms) < 50`, parsed into conditions that are decided turn by turn."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

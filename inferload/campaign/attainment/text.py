@@ -1,7 +1,5 @@
 """Lines of a search for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

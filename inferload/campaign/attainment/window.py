@@ -1,13 +1,10 @@
 """Turns of one measure window: values of each condition with their instants, and the start and end of every turn."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
 from inferload.base.arrow import pa, pc
 from inferload.base.clock import NS_PER_S
@@ -16,10 +13,7 @@ from inferload.figures.turn_figures import BY_KEY
 from inferload.figures.turn_values import coded, values_by_turn
 from inferload.results.statistics import overload
 from inferload.results.statistics.overload import Growth
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+from inferload.turns.sketch import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)

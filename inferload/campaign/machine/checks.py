@@ -1,7 +1,5 @@
 """Checks of `inferload doctor`: each row judges readings of a machine, of a server or of a metrics page. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
@@ -23,14 +21,9 @@ _LOCUST_FILES = 10_000  # Locust raises the soft limit to this if the hard limit
 _SUSPECT = {rule.code: rule.suspect or 0 for rule in RULES}  # limits above which a run is suspect
 # Metrics that the report uses: queue, cache and latency of the server.
 NEEDED_METRICS = (
-    metric_names.RUNNING,
-    metric_names.WAITING,
-    metric_names.KV_CACHE_USAGE,
-    metric_names.PROMPT_TOKENS,
-    metric_names.GENERATION_TOKENS,
-    metric_names.TTFT,
-    metric_names.ITL,
-)
+    metric_names.RUNNING, metric_names.WAITING, metric_names.KV_CACHE_USAGE, metric_names.PROMPT_TOKENS,
+    metric_names.GENERATION_TOKENS, metric_names.TTFT, metric_names.ITL,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from inferload.base.errors import UsageError
 from inferload.campaign.pairs import MAX_PAIRS, SD_LOG
-from inferload.deploy.variants.settings import changed
-from inferload.deploy.variants.variant import Variant, label, named
+from inferload.deploy.variants.variant import Variant, changed, label, named
 from inferload.figures.turn_figures import TTFT
 from inferload.results.cost import Prices
 from inferload.scenario import overrides

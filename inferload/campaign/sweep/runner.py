@@ -11,16 +11,8 @@ from inferload.base import clock, run_options, rundir
 from inferload.base.errors import UsageError
 from inferload.base.numbers import duration
 from inferload.base.virtual_orders import Order, Ordered
+from inferload.campaign import journal as entries
 from inferload.campaign import runner
-from inferload.campaign.journal import (
-    Journal,
-    PortChosen,
-    RunEnded,
-    RunRetried,
-    ServerDown,
-    ServerReady,
-    ServerStarting,
-)
 from inferload.campaign.runner import Runner
 from inferload.campaign.sweep.definition import Load, Sweep
 from inferload.campaign.sweep.plan import PlannedRun, ServerStart
@@ -43,7 +35,7 @@ class SweepRunner:
         sweep: Sweep,
         folder: Path,
         loads: Mapping[str, Load],
-        journal: Journal,
+        journal: entries.Journal,
         progress: ProgressCallback,
     ) -> None:
         self._sweep = sweep
@@ -68,7 +60,9 @@ class SweepRunner:
         start_ns, done_before = clock.now_ns(), done
         for start in plan:
             if remaining := self._to_make(start):
-                self._repeat(remaining)
+                for run in remaining:
+                    if self._journal.outcome(run.folder) is not None:
+                        self._journal.write(entries.RunRetried(folder=run.folder))
                 self._progress(
                     f"{done}/{total} runs{_remaining(start_ns, done_before, done, total)}; starting {start.variant}"
                 )
@@ -85,12 +79,6 @@ class SweepRunner:
         # The noise of a virtual server continues over the runs of its start.
         return list(start.runs) if remaining and (of_one_server or self._sweep.clock == "virtual") else remaining
 
-    def _repeat(self, runs: Sequence[PlannedRun]) -> None:
-        """Mark those of the runs that have ended to be made again."""
-        for run in runs:
-            if self._journal.outcome(run.folder) is not None:
-                self._journal.write(RunRetried(folder=run.folder))
-
     def _run_on_server(self, start: ServerStart, remaining: list[PlannedRun]) -> None:
         if (url := self._sweep.hosts.get(start.variant)) is not None:
             for run in remaining:
@@ -101,7 +89,7 @@ class SweepRunner:
             server = self._up(start)
         except UsageError as error:
             for run in remaining:
-                self._journal.write(RunEnded(folder=run.folder, cause=f"the server did not start: {error}"))
+                self._journal.write(entries.RunEnded(folder=run.folder, cause=f"the server did not start: {error}"))
             self._progress(f"  {start.variant}: {' '.join(str(error).split())}")
             return
         try:
@@ -151,12 +139,12 @@ class SweepRunner:
         )
         command = command_of(spec)
         start_id = secrets.token_hex(8)
-        self._journal.write(ServerStarting(start_id=start_id, port=spec.port, variant=start.variant))
+        self._journal.write(entries.ServerStarting(start_id=start_id, port=spec.port, variant=start.variant))
         with ExitStack() as undo:
             server = local.start(spec, command, start_id)
             undo.callback(self._down, server)  # after Ctrl-C too: a server in its own session gets no SIGINT
             took_s = launch.wait(server, command.ready_s, lambda text: None)
-            self._journal.write(ServerReady(port=server.port, took_s=round(took_s, 3)))
+            self._journal.write(entries.ServerReady(port=server.port, took_s=round(took_s, 3)))
             server = local.described(server, took_s, self._sweep.prices.over(variant.prices))
             server_state.remember(server)
             undo.pop_all()
@@ -164,15 +152,15 @@ class SweepRunner:
 
     def _down(self, server: LocalServer) -> None:
         launch.stop(server)
-        self._journal.write(ServerDown(start_id=server.start_id))
+        self._journal.write(entries.ServerDown(start_id=server.start_id))
 
-    def _run(self, run: PlannedRun, url: str, fault: Callable[[], str | None] = lambda: None) -> RunEnded:
+    def _run(self, run: PlannedRun, url: str, fault: Callable[[], str | None] = lambda: None) -> entries.RunEnded:
         with launch.on_cores(self._client_cores):
             entry = self._runner.run(run.folder, self._argv(run, url), fault=fault)
         self._report(entry)
         return entry
 
-    def _report(self, entry: RunEnded) -> None:
+    def _report(self, entry: entries.RunEnded) -> None:
         if found := runner.problem(self._runner.folder, entry):
             self._progress(f"  {entry.folder}: {found}")
 
@@ -201,19 +189,19 @@ def _remaining(start_ns: int, done_before: int, done: int, total: int) -> str:
     return f", about {duration(round(run_s * (total - done)))} left"
 
 
-def port_for(journal: Journal) -> int:
+def port_for(journal: entries.Journal) -> int:
     """Return the port of the sweep's servers: the recorded port, or a new one if another program uses it."""
     if journal.port is not None and probe.is_free("127.0.0.1", journal.port):
         return journal.port
     port = probe.free_port()
-    journal.write(PortChosen(port=port))
+    journal.write(entries.PortChosen(port=port))
     return port
 
 
-def clear_up(journal: Journal) -> None:
+def clear_up(journal: entries.Journal) -> None:
     """Stop the run and the server of a killed sweep."""
     journal.end_orphans()
     for server in server_state.remembered():
         if server.start_id in journal.servers:
             launch.stop(server)
-            journal.write(ServerDown(start_id=server.start_id))
+            journal.write(entries.ServerDown(start_id=server.start_id))

@@ -41,15 +41,9 @@ class ChatAnswer(Answer):
     """Answer of chat completions or completions."""
 
     __slots__ = (
-        "beside",
-        "carried",
-        "event_tokens",
-        "reasoning_beside",
-        "running_tokens",
-        "total",
-        "total_after",
+        "beside", "carried", "event_tokens", "reasoning_beside", "running_tokens", "total", "total_after",
         "uncounted",
-    )
+    )  # fmt: skip
 
     event_type = Event
     keeps = "inferload.client.answers.kept:ChatKept"

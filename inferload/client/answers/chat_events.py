@@ -1,7 +1,5 @@
 """Events of chat completions and completions: their fields, and the frame of an event with a text. No I/O."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

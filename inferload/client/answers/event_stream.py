@@ -51,24 +51,9 @@ class ReplyParser:
     """
 
     __slots__ = (
-        "_decoded",
-        "_encoded",
-        "_error_bytes",
-        "_head",
-        "_held",
-        "_is_error",
-        "_is_unreadable",
-        "_kind",
-        "_start",
-        "answer",
-        "arrived_ns",
-        "delays",
-        "detail",
-        "error_body",
-        "failure",
-        "stream",
-        "unstamped",
-    )
+        "_decoded", "_encoded", "_error_bytes", "_head", "_held", "_is_error", "_is_unreadable", "_kind", "_start",
+        "answer", "arrived_ns", "delays", "detail", "error_body", "failure", "stream", "unstamped",
+    )  # fmt: skip
 
     def __init__(self, answer: Answer, frames: Frames) -> None:
         self.answer = answer

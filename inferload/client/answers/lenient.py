@@ -4,8 +4,6 @@ Servers, gateways and bridges send null for lists, objects for JSON text, number
 surrogate pair, NaN, and lines that are no JSON. None of these may cost the measurement an answer.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

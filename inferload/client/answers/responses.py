@@ -14,11 +14,7 @@ from inferload.turns.record import Failure
 
 _TEXT_DELTAS = {"response.output_text.delta", "response.refusal.delta"}
 _SUMMARY_DELTA = "response.reasoning_summary_text.delta"
-_REASONING_DELTAS = {
-    "response.reasoning_text.delta",
-    _SUMMARY_DELTA,
-    "response.reasoning.delta",
-}
+_REASONING_DELTAS = {"response.reasoning_text.delta", _SUMMARY_DELTA, "response.reasoning.delta"}
 _CALL_DELTAS = {"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"}
 _CALLS = {"function_call", "custom_tool_call"}
 _ENDS = {"response.completed", "response.incomplete"}

@@ -79,18 +79,9 @@ class NativeConnection:
     """Counterpart of `PythonConnection` for a socket that the thread reads."""
 
     __slots__ = (
-        "_closed",
-        "_is_reset",
-        "_number",
-        "_reader",
-        "_reply",
-        "_slot",
-        "_sock",
-        "_tls",
-        "info",
-        "kept_ns",
+        "_closed", "_is_reset", "_number", "_reader", "_reply", "_slot", "_sock", "_tls", "info", "kept_ns",
         "turns",
-    )
+    )  # fmt: skip
 
     def __init__(self, sock: Any, reader: ReaderThread, tls: TlsLayer | None = None) -> None:
         self._sock = sock

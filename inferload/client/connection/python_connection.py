@@ -74,22 +74,9 @@ class PythonConnection:
     """
 
     __slots__ = (
-        "_decrypt",
-        "_end",
-        "_mark_timer",
-        "_marks",
-        "_paused",
-        "_polls",
-        "_recvmsg",
-        "_reply",
-        "_sock",
-        "_tls",
-        "_watcher",
-        "closed",
-        "info",
-        "kept_ns",
-        "turns",
-    )
+        "_decrypt", "_end", "_mark_timer", "_marks", "_paused", "_polls", "_recvmsg", "_reply", "_sock", "_tls",
+        "_watcher", "closed", "info", "kept_ns", "turns",
+    )  # fmt: skip
 
     def __init__(self, sock: Any, tls: "TlsLayer | None", marks: tuple[bytes, ...] = ()) -> None:
         self._sock = sock

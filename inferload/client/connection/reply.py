@@ -58,17 +58,8 @@ class HttpReply:
     """
 
     __slots__ = (
-        "chunks",
-        "complete",
-        "done",
-        "error",
-        "floor_ns",
-        "head",
-        "hides_marks",
-        "left_open",
-        "on_done",
-        "surplus",
-    )
+        "chunks", "complete", "done", "error", "floor_ns", "head", "hides_marks", "left_open", "on_done", "surplus",
+    )  # fmt: skip
 
     # A stream with more unparsed bytes than this is parsed before its end.
     parse_bytes = 12_288

@@ -5,12 +5,13 @@ prefix cache finds it; a blank line precedes any other message.
 """
 
 import re
+from functools import partial
 from typing import Any
 
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.endpoints.chat import SAMPLING, limited
 from inferload.client.endpoints.dialect import Dialect, Encoded
-from inferload.client.requests.call_checks import CallError
+from inferload.client.requests.call_checks import input_of
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.messages import Message
 from inferload.workload.content.script import Ask
@@ -47,22 +48,13 @@ def _gap(before: bytes, text: bytes) -> bytes:
 _WORD_END = re.compile(rb"(?<!\\)[A-Za-z0-9]$(?<!\\u[0-9a-f]{4})")
 
 
-def _checked(method: str, prompt: Any) -> Any:
-    if isinstance(prompt, str) and prompt:
-        return prompt
-    if isinstance(prompt, list | tuple) and prompt and all(isinstance(token, int) for token in prompt):
-        return prompt
-    problem = "empty" if prompt in ("", [], ()) else type(prompt).__name__
-    raise CallError(f"{method}: prompt is {problem}; give text, or a list of token ids")
-
-
 DIALECT = Dialect(
     answer=ChatAnswer,
     message=_plain_text,
     context=_prompt,
     options=_completions_options,
     limit_key=lambda _request: _LIMIT_KEY,
-    checked=_checked,
+    checked=partial(input_of, name="prompt", kind=int, items="token ids"),
     fields=SAMPLING | {"best_of", "echo", "suffix"},
     logprobs=lambda count: {"logprobs": count},
 )

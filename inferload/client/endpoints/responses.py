@@ -1,13 +1,14 @@
 """Responses of OpenAI: /responses."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from inferload.client.answers.responses import ResponsesAnswer
 from inferload.client.endpoints.dialect import Dialect, Encoded, joined, to_json, tool_named, words
-from inferload.client.requests.call_checks import CallError
+from inferload.client.requests.call_checks import input_of
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.history import CALL_TYPES, THOUGHT_TYPES, native_list, type_of
 from inferload.workload.content.messages import NO_TEXT, Message, sendable
@@ -85,24 +86,13 @@ def _responses_options(request: RequestOptions, ask: Ask) -> dict[str, Any]:
     return options
 
 
-def _checked(method: str, value: Any) -> Any:
-    if isinstance(value, str) and value:
-        return value
-    if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
-        return value
-    problem = "empty" if value in ("", [], ()) else type(value).__name__
-    raise CallError(
-        f"{method}: input is {problem}; give text, or a list of items such as {{'role': 'user', 'content': '...'}}"
-    )
-
-
 DIALECT = Dialect(
     answer=ResponsesAnswer,
     message=_input_items,
     context=_input,
     options=_responses_options,
     limit_key=lambda _request: _LIMIT_KEY,
-    checked=_checked,
+    checked=partial(input_of, name="input", kind=Mapping, items="items such as {'role': 'user', 'content': '...'}"),
     fields=_FIELDS,
     logprobs=lambda count: {"top_logprobs": count, "include": ["message.output_text.logprobs"]},
 )

@@ -87,3 +87,13 @@ def headers_of(method: str, headers: Any) -> tuple[tuple[str, str], ...]:
         return tuple(checked_headers(dict(headers)).items())
     except ValueError as error:
         raise CallError(f"{method}: header {str(error).replace('a scenario', 'a locustfile')}") from error
+
+
+def input_of(method: str, value: Any, *, name: str, kind: type, items: str) -> Any:
+    """Return a text, or a list of items of a kind, which must not be empty. CallError names what is wrong."""
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(item, kind) for item in value):
+        return value
+    problem = "empty" if value in ("", [], ()) else type(value).__name__
+    raise CallError(f"{method}: {name} is {problem}; give text, or a list of {items}")

@@ -1,7 +1,5 @@
 """Grammar of the conditions that stop a run, as `failed_ratio > 0.5 for 5s`."""
 
-from __future__ import annotations
-
 import re
 
 from msgspec import Struct

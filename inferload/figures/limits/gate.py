@@ -1,7 +1,5 @@
 """A gate: a figure, a sign and a limit. No I/O."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

@@ -3,8 +3,6 @@
 [statistic(]name[)] [{class or other request}] sign limit
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

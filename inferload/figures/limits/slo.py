@@ -3,8 +3,6 @@
 A limit is a row of `SLO_MEASURES`. The keys of `slo` in a scenario, the judgement of turns, pages and texts read it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -13,9 +11,9 @@ from msgspec import Struct, field
 
 from inferload.base.clock import NS_PER_MS
 from inferload.base.numbers import listed, number
-from inferload.figures.turn_batch import Bools, TurnBatch
+from inferload.figures.turn_batch import TurnBatch
 from inferload.figures.turn_figures import E2E, ITL, TPOT, TTFT, TurnFigure
-from inferload.turns.sketch import rank
+from inferload.turns.sketch import Bools, rank
 from inferload.turns.states import FAILED, UNFINISHED
 
 # (turns, limit in ms, name of the instant from which times count) -> turns above the limit, and turns of which it is not known.

@@ -9,7 +9,7 @@ from flask import Response, request
 
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
-from inferload.locust.web import json_body
+from inferload.locust.web import routes
 from inferload.locust.web.routes import Routes
 from inferload.run.master.controller import Controller
 
@@ -93,7 +93,7 @@ def _steered(controller: Controller) -> tuple[Response, int] | Response:
     try:
         if not request.is_json:  # forms of other origins cannot have this type
             raise UsageError("steer: the Content-Type must be application/json")
-        steer(controller, json_body.read("steer"))
+        steer(controller, routes.json_body("steer"))
     except UsageError as error:
         return _json({"error": escaped(str(error))}), 400
     return _json({"steer": _steer_state(controller)})

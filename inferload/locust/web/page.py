@@ -12,7 +12,7 @@ from inferload.base.clock import wall_ns
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.redaction import Redaction
-from inferload.locust.web import json_body, live, origins
+from inferload.locust.web import live, origins, routes
 from inferload.locust.web.routes import Routes, View
 from inferload.locust.web.runs import RunPages
 from inferload.locust.web.start import StartForm
@@ -57,7 +57,7 @@ def _reset(controller: Controller, view: View) -> Any:
 def _changed_class(web_ui: Any, view: View) -> Any:
     """Change a user class by Locust's view, which would answer an invalid body with an internal error, after its workers got it."""
     try:
-        settings = json_body.read("user")
+        settings = routes.json_body("user")
         web_page.check_user_class(web_ui.environment, settings)
     except UsageError as error:
         return jsonify({"success": False, "message": escaped(str(error))}), 400

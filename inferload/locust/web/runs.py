@@ -32,11 +32,7 @@ from inferload.run.process.rerun import confirmation
 _CHUNK = 1 << 16
 _LARGEST_SEED = 1 << 31
 _COMPARISON = "comparison.html"
-_TYPES = {
-    rundir.REPORT_HTML: "text/html",
-    rundir.SUMMARY: "application/json",
-    rundir.TIMELINE: "text/csv",
-}
+_TYPES = {rundir.REPORT_HTML: "text/html", rundir.SUMMARY: "application/json", rundir.TIMELINE: "text/csv"}
 _PAGES = (rundir.REPORT_HTML, rundir.TIMELINE)  # written by `inferload report`
 _DOWNLOADED = (rundir.TIMELINE,)
 _COMPRESSED = (".parquet",)

@@ -1,7 +1,5 @@
 """Types of the figures of summary.json: counts of sessions and turns, distributions, the SLO, steps, splits, prefix cache."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta, Struct

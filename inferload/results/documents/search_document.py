@@ -1,7 +1,5 @@
 """Types of search.json: `inferload search` writes it, its pages read it. A load is sessions per second, or users."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct

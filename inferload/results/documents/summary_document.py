@@ -4,8 +4,6 @@ A run directory may come from another machine, another version or an editor. `ty
 types, so that later code finds values of their types. Unknown is None, or an empty collection. Further keys are valid.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -330,7 +328,7 @@ class Results(Figures, frozen=True, kw_only=True):
     ] = {}
 
     @classmethod
-    def of_part(cls, part: Figures, **more: Any) -> Results:
+    def of_part(cls, part: Figures, **more: Any) -> "Results":
         """Return the results of which only these figures, and `more`, are known."""
         figures = {name: getattr(part, name) for name in Figures.__struct_fields__}
         turns = Turns(**{name: getattr(part.turns, name) for name in TurnCounts.__struct_fields__})
@@ -348,6 +346,6 @@ class Summary(Results, frozen=True, kw_only=True):
     outcome: Annotated[Outcome, means("the result of the run")]
 
     @classmethod
-    def of(cls, results: Results, outcome: Outcome) -> Summary:
+    def of(cls, results: Results, outcome: Outcome) -> "Summary":
         """Return results with their outcome."""
         return cls(outcome=outcome, **{name: getattr(results, name) for name in Results.__struct_fields__})

@@ -1,7 +1,5 @@
 """Types of outcome, verdict and gates in summary.json."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct

@@ -5,8 +5,6 @@ effective number of samples: the number of independent samples with the same spr
 the interval of the share below it, at the effective number. Pure maths.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +13,9 @@ from math import ceil, floor, sqrt
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
 from inferload.results.statistics.distributions import beta_quantile, binomial_cdf, t_quantile
-from inferload.turns.sketch import rank
-
-Floats = npt.NDArray[np.float64]
+from inferload.turns.sketch import Floats, rank
 
 BATCHES = 20
 SLICES = 200  # of equal time: short enough to measure the correlation time of turns
@@ -43,7 +38,7 @@ class Interval:
     effective: float
     times: float = 1.0
 
-    def widened(self, error: float) -> Interval:
+    def widened(self, error: float) -> "Interval":
         """Return the interval if its ends are known up to a relative error."""
         low = None if self.low is None else self.low - error * abs(self.low)
         high = None if self.high is None else self.high + error * abs(self.high)

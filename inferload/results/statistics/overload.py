@@ -12,15 +12,12 @@ the deviation of that number from its trend.
 A time that is shorter than a few turns shows one generation of turns, and no rate of the server. It gives no decision. Pure maths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Annotated, Literal
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
@@ -30,11 +27,7 @@ from inferload.base.json_text import Number
 from inferload.figures.turn_values import Read
 from inferload.results.statistics.distributions import t_quantile
 from inferload.turns.record import Failure, PhaseWindow
-from inferload.turns.sketch import rank
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from inferload.turns.sketch import Bools, Floats, Ints, rank
 
 BLOCKS = 12
 LEAST_SHARE = 0.05  # of the offered turns: smaller growth is not distinguished from fluctuation
@@ -146,7 +139,7 @@ class Ends:
     failed: Bools
 
     @classmethod
-    def of(cls, read: Read, shifts_ns: Mapping[str, int]) -> Ends:
+    def of(cls, read: Read, shifts_ns: Mapping[str, int]) -> "Ends":
         """Return those of all turns. `shifts_ns`: per worker, offset from its instants to the common clock."""
         planned, closed = ([np.zeros(0, dtype=np.int64)] for _ in range(2))
         given_up, failed = ([np.zeros(0, dtype=np.bool_)] for _ in range(2))

@@ -48,9 +48,8 @@ class Effect:
     flip_high: float | None = None
     sd_log: float | None = None  # between pairs
     by_both: bool = False  # `p` and interval are those of both tests
-    varies: bool = (
-        True  # False: all pairs have one ratio. `p` is then 0 or 1, by the size of the change, and is not printed
-    )
+    # False: all pairs have one ratio. `p` is then 0 or 1, by the size of the change, and is not printed
+    varies: bool = True
 
     @property
     def detectable(self) -> float | None:
@@ -99,7 +98,7 @@ def effect(baseline: Sequence[float], candidate: Sequence[float]) -> Effect:
         ratio=exp(mean),
         low=exp(mean - half),
         high=exp(mean + half),
-        p=_paired_t(mean, sd, pairs) if varies else p_of_equal(exp(mean)),
+        p=2 * t_cdf(pairs - 1, -abs(mean) / (sd / sqrt(pairs))) if varies else p_of_equal(exp(mean)),
         p_sign_flip=sign_flip(logs.tolist()),
         flip_low=None if flips is None else exp(flips[0]),
         flip_high=None if flips is None else exp(flips[1]),
@@ -116,10 +115,6 @@ def is_varying(logs: npt.NDArray[np.float64]) -> bool:
 def p_of_equal(ratio: float) -> float:
     """Return p of values that do not vary, for the corrections: 0 for a change of MATTERS or more, else 1."""
     return 0.0 if abs(ratio - 1) >= MATTERS - _ROUNDING else 1.0
-
-
-def _paired_t(mean: float, sd: float, pairs: int) -> float:
-    return 2 * t_cdf(pairs - 1, -abs(mean) / (sd / sqrt(pairs)))
 
 
 def sign_flip(log_ratios: Sequence[float]) -> float:

@@ -1,26 +1,22 @@
 """Differences between the same turns in two runs. A pair has one turn id, and ended well in the measure phase of both."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
 from inferload.base.arrow import pa, pc
 from inferload.figures.turn_figures import HEADLINES
 from inferload.figures.turn_values import turn_columns
 from inferload.results.documents.figures_document import PairedMeasure
 from inferload.turns.record import CANCELLED
+from inferload.turns.sketch import Floats
 
 _FIGURES = tuple(figure for figure in HEADLINES if not figure.by_event)
 _MEASURES = tuple(figure.key for figure in _FIGURES)
 COLUMNS = tuple(
     dict.fromkeys(("turn_id", "phase", "failure", "finish_reason", *chain(*(figure.columns for figure in _FIGURES))))
 )
-
-Floats = npt.NDArray[np.float64]
 
 
 def figures_of_turns(turns: pa.Table) -> pa.Table:

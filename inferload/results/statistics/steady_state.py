@@ -5,8 +5,6 @@ least ten first tokens, are within 10 % or 5 ms of each other, and the number of
 in the first by at most 10 % and two turns.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from inferload.figures.turn_figures import TTFT

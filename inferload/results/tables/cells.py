@@ -1,7 +1,5 @@
 """Cells of tables: statistics with their marks and intervals, shares, steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from inferload.base.numbers import number, percent, short

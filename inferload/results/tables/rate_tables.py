@@ -1,7 +1,5 @@
 """Tables of a run's goals and rates: SLO, business and system."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inferload.base.numbers import number

@@ -1,7 +1,5 @@
 """The tables of a run, each made from one part of summary.json; the terminal, report.md and report.html show the same ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from inferload.base.numbers import number, percent
@@ -13,7 +11,7 @@ from inferload.figures.table import Cell, Table
 from inferload.figures.turn_figures import TURN_FIGURES, brief_of
 from inferload.results import readers
 from inferload.results.documents.figures_document import Cache, Distribution, Split, TurnCounts
-from inferload.results.documents.summary_document import FirstError, FirstExample, Results, Task, TaskSteps
+from inferload.results.documents.summary_document import FirstError, Results, Task, TaskSteps
 from inferload.results.tables import rate_tables
 from inferload.results.tables.cells import marks_note, share, statistic, statistic_head, step_level
 from inferload.results.tables.server_tables import servers_tables
@@ -50,12 +48,7 @@ def _folded(key: str, title: str, heads: Columns, rows: Sequence[Sequence[Cell]]
 def _gates(summary: Results) -> list[Table]:
     gates = summary.verdict.gates
     rows: Rows = [
-        (
-            gate.gate,
-            gate.value,
-            "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)])),
-        )
-        for gate in gates
+        (gate.gate, gate.value, "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)]))) for gate in gates
     ]
     return [Table("gates", "Gates", ("gate", "value", "result"), rows, error_text(gates))]
 
@@ -190,10 +183,6 @@ def _first_error(error: FirstError) -> Sequence[Cell]:
     return ("" if error.status is None else str(error.status), error.turn_class, error.at_s, error.text)
 
 
-def _failure_text(error: FirstExample | None) -> str:
-    return "" if error is None else error.text
-
-
 def _others(summary: Results) -> list[Table]:
     """Users by class if there are several, requests other than turns, exceptions of tasks by message."""
     users = summary.users.by_class
@@ -206,7 +195,11 @@ def _others(summary: Results) -> list[Table]:
     ]
     note = "Requests that are not turns, such as those of an HttpUser: over the whole run, as counted by Locust."
     rows: Rows = [
-        (request.text, *(getattr(request, key) for key in keys), _failure_text(request.first_error))
+        (
+            request.text,
+            *(getattr(request, key) for key in keys),
+            request.first_error.text if request.first_error else "",
+        )
         for request in summary.other_requests.by_name
     ]
     of_users = list(users.items()) if len(users) > 1 else []

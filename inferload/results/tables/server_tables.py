@@ -1,7 +1,5 @@
 """Tables of the scraped servers: engines and their machines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from inferload.base.numbers import NOT_KNOWN, percent, short

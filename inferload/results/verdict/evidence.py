@@ -1,7 +1,5 @@
 """Evidence of one phase for its validity, and values derived from it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """Failed turns and other requests of a run in words, and the time at which a server stopped answering. No I/O."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,6 +10,7 @@ from inferload.base.escaping import escaped
 from inferload.base.numbers import percent
 from inferload.results.documents.summary_document import FirstError, RequestName, Results, Stopped
 from inferload.turns.record import Failure
+from inferload.turns.sketch import Floats
 
 MOST_MESSAGES = 50  # stored messages of exceptions
 MOST_CHARACTERS = 300  # of a stored message
@@ -19,20 +18,14 @@ _READ_CHARACTERS = 4 * MOST_CHARACTERS  # of an exception's text, which may have
 _MOST_NAMES = 20  # of other requests, with a line each
 # Failures of a server that is down or hangs. A server that sends a status or an error event still answers.
 _SILENT = [
-    Failure.CONNECT.value,
-    Failure.CUT.value,
-    Failure.TIMEOUT_CONNECT.value,
-    Failure.TIMEOUT_FIRST_EVENT.value,
-    Failure.TIMEOUT_BETWEEN_EVENTS.value,
-    Failure.TIMEOUT_TURN.value,
-]
+    Failure.CONNECT.value, Failure.CUT.value, Failure.TIMEOUT_CONNECT.value, Failure.TIMEOUT_FIRST_EVENT.value,
+    Failure.TIMEOUT_BETWEEN_EVENTS.value, Failure.TIMEOUT_TURN.value,
+]  # fmt: skip
 # The end of such a turn is no answer of the server.
 _NO_ANSWER = [*_SILENT, Failure.UNFINISHED.value, Failure.CLIENT_ERROR.value, Failure.TLS.value]
 _OWN_TEXT = ("CatchResponseError", "LocustError")  # exceptions of Locust: their text is the locustfile's own
 _MOST_CLASSES = 3  # of turns, named with a message
 _LEAST_TURNS = 2  # failures without an answer after the last answer
-
-Floats = npt.NDArray[np.float64]
 
 
 def message(text: str) -> str:

@@ -4,8 +4,6 @@ The kind is class of failure, HTTP status and class of turns; of a request that 
 number is bounded so that the result does not depend on the order of the errors nor on the workers that had them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -44,7 +42,7 @@ class FirstError(Struct, frozen=True):
     request: RequestKind | None = None
 
     @classmethod
-    def of_request(cls, request: RequestKind, text: str, at_ns: int, worker: str) -> FirstError:
+    def of_request(cls, request: RequestKind, text: str, at_ns: int, worker: str) -> "FirstError":
         """Return the failure of a request that is not a turn."""
         return cls("", None, "", text, at_ns, worker, request)
 

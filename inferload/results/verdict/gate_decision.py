@@ -1,7 +1,5 @@
 """Answer of a gate on an estimated value: by its confidence interval, else by its distance from the limit. No I/O."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

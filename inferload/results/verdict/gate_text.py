@@ -1,7 +1,5 @@
 """Results of gates in words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inferload.base.numbers import percent, short

@@ -1,7 +1,5 @@
 """Results of gates, evaluated on a summary."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Literal
 

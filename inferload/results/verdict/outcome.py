@@ -1,7 +1,5 @@
 """Outcome of a run: state, headline and exit code, computed from a summary. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct

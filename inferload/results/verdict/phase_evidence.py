@@ -1,7 +1,5 @@
 """Evidence of each phase for the verdict, from tallies and health."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

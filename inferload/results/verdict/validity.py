@@ -3,8 +3,6 @@
 `python -m inferload.results.verdict.validity` prints docs/reference/validity.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

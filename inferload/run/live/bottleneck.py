@@ -3,8 +3,6 @@
 The head of the queue is unknown during a run: a cause that it could refute is stated only if the longest possible prompt fits.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -17,21 +15,13 @@ from msgspec.structs import replace
 from inferload.base.numbers import number, percent
 from inferload.figures import server_figures as figures
 from inferload.run.live.scrape_window import LiveWindow, Values
-from inferload.servers.bottleneck.evidence import (
-    ClientSide,
-    Floats,
-    KvBlocks,
-    Scrapes,
-    Served,
-    Setup,
-    WholeRun,
-    WindowEvidence,
-)
+from inferload.servers.bottleneck.evidence import ClientSide, KvBlocks, Scrapes, Served, Setup, WholeRun, WindowEvidence
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.history import LEAST_S, WINDOW_S, History
 from inferload.servers.bottleneck.queue_phases import QueuePhases
 from inferload.servers.bottleneck.queue_rules import head_could_refute
 from inferload.servers.bottleneck.rules import judge
+from inferload.turns.sketch import Floats
 
 _SCRAPES = round(WINDOW_S) + 1  # one per second
 _RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED = (

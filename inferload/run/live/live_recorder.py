@@ -4,8 +4,6 @@ Client figures are those of the rolling span of `inferload.results.rolling_stats
 class is named `NAME@class:CLASS`, one of a metrics target `NAME@target:TARGET`; without `@` it is of all classes or targets.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What the live view shows: columns of figures, and their charts, tiles and table. A page gets these texts with the data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

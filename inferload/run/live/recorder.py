@@ -1,7 +1,5 @@
 """Recorder of what the workers' reports say of the last seconds, for the terminal, the exporter and the live view. No I/O."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 
 from msgspec import Struct, field

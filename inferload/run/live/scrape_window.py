@@ -1,13 +1,12 @@
 """Lines of the scraper as a window of server figures: the newest gauges, and counters over the last scrapes. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 
-from inferload.figures.server_formulas import UNKNOWN, Floats, Reading, Statistic
+from inferload.figures.server_formulas import UNKNOWN, Reading, Statistic
+from inferload.turns.sketch import Floats
 
 # Values of a scrape by the name of their reading.
 Values = Mapping[str, float]

@@ -4,18 +4,16 @@ The newest points are at full resolution. Older ones are in buckets with minimum
 have the same number of points, which doubles whenever the buckets are full. Unknown values are NaN inside and None outside.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, field
 
-Floats = npt.NDArray[np.float64]
+from inferload.turns.sketch import Floats
+
 Values = list[float | None]
 
 RECENT = 600  # points at full resolution

@@ -3,8 +3,6 @@
 During a run they come from the workers' reports, with the formulas of the summary; after it from summary.json itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

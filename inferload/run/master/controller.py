@@ -5,7 +5,6 @@ The web UI, --headless, --autostart and the keyboard all call `runner.start` and
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -54,6 +53,7 @@ class Controller:
         self.environment = environment
         self.load_options = load_options
         self._own = own
+        self.runs_folder = own.runs_folder
         self._run_options = run_options
         self._runner = environment.runner
         self._stages = RunStages()
@@ -116,11 +116,6 @@ class Controller:
                 self.run.request_stop(WORKERS_ENDED, early=True)
         self.finish("the end of the process")
         self.process.await_last_scrape()
-
-    @property
-    def runs_folder(self) -> Path:
-        """Folder of the run directories of this process."""
-        return self._own.runs_folder
 
     @property
     def run(self) -> MasterRun | None:

@@ -195,7 +195,7 @@ class Execution:
         setup = RunSetup(findings.spec, findings, directory, self.own, current.arm, passes.earlier, self.workers.most)
         run = MasterRun(setup, self.environment.runner)
         run.steering.start_users, run.steering.end_start = self._steer_users, self.users.end_steered_start
-        self.stages.set_up(run)
+        self.stages.run = run  # its inbox receives the replies of the workers that are set up from now on
         try:
             run.prepare(self.stages.check_stop)
         except Exception as error:

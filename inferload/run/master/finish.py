@@ -21,19 +21,7 @@ from inferload.base.threads import in_thread
 from inferload.results.documents.summary_document import Summary
 from inferload.results.documents.typed_documents import document_of
 from inferload.results.documents.verdict_document import Reason
-from inferload.results.summarise.counts import (
-    Counts,
-    Course,
-    Defects,
-    Earlier,
-    Pass,
-    Plan,
-    Policies,
-    Prompts,
-    Servers,
-    Totals,
-    Workers,
-)
+from inferload.results.summarise import counts as counted
 from inferload.results.summarise.summarise import summarise
 from inferload.results.summary import sessions
 from inferload.results.terminal_summary import brief, details, diagnosis_line
@@ -105,26 +93,30 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     return RunResult(folder, summary, run.preflight.engine, page)
 
 
-def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
+def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> counted.Counts:
     """Return the counts of a run; an open phase ends now. `csv_errors`: of Locust's tables."""
     at_ns, preflight, earlier, end = now_ns(), run.preflight, run.setup.earlier, run.state.end
     scraped = None if run.scraping is None else run.scraping.write_error
     windows = (replace(window, end_ns=at_ns if window.end_ns is None else window.end_ns) for window in run.windows)
-    return Counts(
+    return counted.Counts(
         about(run),
-        Plan(run.spec.scenario.resolved_text(), run.spec.origin, preflight.data.to_wire()),
-        Prompts(run.salt, preflight.salts, preflight.vocabulary.exactness, preflight.template),
-        Servers(
+        counted.Plan(run.spec.scenario.resolved_text(), run.spec.origin, preflight.data.to_wire()),
+        counted.Prompts(run.salt, preflight.salts, preflight.vocabulary.exactness, preflight.template),
+        counted.Servers(
             tuple(target.url for target in run.spec.targets),
             tuple(models_of(run.spec, preflight)),
             tuple(MetricsUrl.parse(url).target for url in preflight.metrics_urls),
         ),
-        Pass(run.setup.arm, None if earlier is None else Earlier(earlier.arm, earlier.run_dir.name)),
-        Course(run.anchor, tuple(windows), end.early_by, end.aborted, rate_changed=bool(run.steering.rate_changes)),
-        Workers(tuple(member.ended() for member in run.roster.members), end.complete),
-        Totals(run.totals.tallies.to_wire(), run.totals.health.to_wire(), run.totals.errors.to_wire(), run.others()),
-        Policies(run.own.inconclusive, run.own.policy),
-        Defects(
+        counted.Pass(run.setup.arm, None if earlier is None else counted.Earlier(earlier.arm, earlier.run_dir.name)),
+        counted.Course(
+            run.anchor, tuple(windows), end.early_by, end.aborted, rate_changed=bool(run.steering.rate_changes)
+        ),
+        counted.Workers(tuple(member.ended() for member in run.roster.members), end.complete),
+        counted.Totals(
+            run.totals.tallies.to_wire(), run.totals.health.to_wire(), run.totals.errors.to_wire(), run.others()
+        ),
+        counted.Policies(run.own.inconclusive, run.own.policy),
+        counted.Defects(
             (*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)), run.left_out_texts
         ),
     )
@@ -149,7 +141,7 @@ def _show_diagnosis(folder: Path, detailed: bool) -> None:
             _show(diagnosis_line(escaped(str(bottleneck)), columns(sys.stdout)))
 
 
-def _unwritten(folder: Path, summary: Summary, counts: Counts) -> Summary:
+def _unwritten(folder: Path, summary: Summary, counts: counted.Counts) -> Summary:
     """Return the summary of a run whose files could not be written, with an invalid measurement."""
     reason = Reason(
         code="not_written",
@@ -165,7 +157,7 @@ def _unwritten(folder: Path, summary: Summary, counts: Counts) -> Summary:
     return msgspec.structs.replace(changed, outcome=outcome.judge(changed, counts.early, counts.policies.policy))
 
 
-def _write_documents(run: MasterRun, counts: Counts, summary: Summary, load: LoadText) -> bool:
+def _write_documents(run: MasterRun, counts: counted.Counts, summary: Summary, load: LoadText) -> bool:
     """Write counts, summary and manifest; return False if one of them cannot be written."""
     folder = run.directory.path
     try:

@@ -10,18 +10,7 @@ from inferload.base.deployments import Deployment
 from inferload.base.redaction import without_userinfo
 from inferload.client.connection.proxies import Proxy
 from inferload.client.endpoints.dialect import DIALECTS
-from inferload.results.documents.manifest_document import (
-    Anchor,
-    Manifest,
-    Phase,
-    ProgramFile,
-    ScenarioFile,
-    SentBeforeLoad,
-    TargetServer,
-    machine,
-    started_at,
-    versions,
-)
+from inferload.results.documents import manifest_document as documents
 from inferload.results.documents.summary_document import Run
 from inferload.run.master.lifecycle.master_run import MasterRun
 from inferload.run.master.lifecycle.preflight import Preflight
@@ -51,20 +40,20 @@ def about(run: MasterRun) -> Run:
         engine=run.preflight.engine,
         stands_for=" and ".join(stand_ins) or None,
         proxies={target.url: proxy.url for target in run.spec.targets if (proxy := Proxy.for_target(target))},
-        started_at=started_at(run.started),
+        started_at=documents.started_at(run.started),
         clock=clock_name(),
         held_s=None if virtual is None else round(virtual.held_s, 3),
-        versions=versions(run.preflight.facts.version),
+        versions=documents.versions(run.preflight.facts.version),
         prompt_lengths=run.preflight.length_notes,
     )
 
 
-def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | None = None) -> Manifest:
+def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | None = None) -> documents.Manifest:
     """Return the manifest; `counts` and `load` are None during the run."""
     spec, facts, vocabulary = run.spec, run.preflight.facts, run.preflight.vocabulary
-    return Manifest(
+    return documents.Manifest(
         id=run.run_id,
-        scenario=ScenarioFile.of(spec.scenario, spec.origin, spec.overrides),
+        scenario=documents.ScenarioFile.of(spec.scenario, spec.origin, spec.overrides),
         program=_program(run.program),
         seed=spec.scenario.seed,
         target=spec.target.url,
@@ -76,14 +65,14 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | Non
         engine=run.preflight.engine,
         variant=deployment_of(spec.target.url),
         max_model_len=facts.max_model_len,
-        versions=versions(run.preflight.facts.version),
+        versions=documents.versions(run.preflight.facts.version),
         adaptations_left_out=[adaptation.to_dict() for adaptation in run.left_out],
         hosts=sorted({socket.gethostname(), *(str(m.facts.get("host")) for m in run.roster.members if m.facts)}),
-        machine=machine(),
-        started_at=started_at(run.started),
+        machine=documents.machine(),
+        started_at=documents.started_at(run.started),
         clock=clock_name(),
-        anchor=Anchor(wall_ns=run.anchor.wall_ns, mono_ns=run.anchor.mono_ns),
-        phases=[Phase.of(window, run.anchor) for window in run.windows],
+        anchor=documents.Anchor(wall_ns=run.anchor.wall_ns, mono_ns=run.anchor.mono_ns),
+        phases=[documents.Phase.of(window, run.anchor) for window in run.windows],
         steady_s=run.steadiness.since_s,
         workers=[member.manifest() for member in run.roster.members],
         metrics_urls=[without_userinfo(url) for url in run.preflight.metrics_urls],
@@ -123,13 +112,13 @@ def deployment_of(url: str) -> Deployment | None:
     return deployments.of_target(url) if virtual is None else virtual.server.simulated.deployment
 
 
-def _program(code: ProgramCode) -> ProgramFile:
-    return ProgramFile(name=code.name, digest=code.digest, bundled=not code.files, files=list(code.files))
+def _program(code: ProgramCode) -> documents.ProgramFile:
+    return documents.ProgramFile(name=code.name, digest=code.digest, bundled=not code.files, files=list(code.files))
 
 
-def _targets(run: MasterRun) -> list[TargetServer]:
+def _targets(run: MasterRun) -> list[documents.TargetServer]:
     return [
-        TargetServer(
+        documents.TargetServer(
             url=target.url,
             api=target.api_url(),
             proxy=None if (proxy := Proxy.for_target(target)) is None else proxy.url,
@@ -138,7 +127,7 @@ def _targets(run: MasterRun) -> list[TargetServer]:
             stands_for=server.stands_for,
             models=list(server.models),
             max_model_len=server.max_model_len,
-            before_load=SentBeforeLoad(**asdict(server.sent)),
+            before_load=documents.SentBeforeLoad(**asdict(server.sent)),
         )
         for target, server in zip(run.spec.targets, run.preflight.targets, strict=True)
     ]

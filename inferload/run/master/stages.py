@@ -51,10 +51,6 @@ class RunStages:
         self.ended.clear()
         self.load_begun.clear()
 
-    def set_up(self, run: MasterRun) -> None:
-        """Set the pass whose workers are set up from now on: its inbox receives their replies."""
-        self.run = run
-
     def prepared(self) -> None:
         """End the preparation of a pass."""
         self._enter(Stage.AWAITED, Stage.PREPARING)

@@ -1,7 +1,5 @@
 """Combination of a locustfile's user classes: the scenario that they run together, or their own tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Load loops of a worker: users of a closed loop, or scheduled arrivals of an open loop, start sessions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import gevent

@@ -1,16 +1,14 @@
 """Reply to a turn of a task."""
 
-from __future__ import annotations
-
 from types import TracebackType
 from typing import Self
 
 from inferload.client.turn_record import TurnResult
-from inferload.figures.turn_batch import Floats
 from inferload.figures.turn_figures import E2E, ITL, TTFT, TurnFigure
 from inferload.locust_adapters.statistics import TurnFailed
 from inferload.run.worker.user_turns import TaskSession
 from inferload.turns.record import TurnRecord
+from inferload.turns.sketch import Floats
 from inferload.workload.content.messages import ToolCall
 
 

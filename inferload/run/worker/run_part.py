@@ -1,7 +1,5 @@
 """A worker's part of one run: scenario, sessions, quota and limits."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 
@@ -33,7 +31,7 @@ class RunPart:
     limiter: InFlightLimiter | None
 
     @classmethod
-    def of(cls, assignment: Assignment) -> RunPart:
+    def of(cls, assignment: Assignment) -> "RunPart":
         """Read an assignment and the data files that it names. UsageError if this process cannot take part."""
         scenario = scenarios.from_text(assignment.scenario_text, assignment.origin)
         data = DataContext.from_wire(assignment.data, assignment.origin)

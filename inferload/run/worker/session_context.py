@@ -1,7 +1,5 @@
 """State that the sessions of a worker share with its run, and the permit for each turn."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Execution of one session: send the turns of its script on time, and pass the answers back to the script."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -121,7 +119,7 @@ class SessionRunner:
         self._note("turns that could not be made", error)
         return self._broken(error, path, number, planned_ns)
 
-    def _work(self, work: Work) -> _Outcome:
+    def _work(self, work: Work) -> "_Outcome":
         """Call a session's own code in a thread."""
         called_ns = now_ns()
         outcome: _Outcome = self._run.in_thread(partial(_outcome, work.call))
@@ -218,7 +216,7 @@ class _TurnSink(Sink[int]):
     def work(self, work: Work, number: int, at: int) -> EffectResult[int]:
         return self._runner.work(work, self._path, number, at)
 
-    def child(self, name: str) -> _TurnSink:
+    def child(self, name: str) -> "_TurnSink":
         return _TurnSink(self._runner, f"{self._path}/{name}")
 
     def together(self, scripts: Sequence[Callable[[], ScriptEnd[int]]]) -> list[ScriptEnd[int]]:

@@ -1,7 +1,5 @@
 """Count, write and trace ended turns in batches. The values of their records are within the bounds of all counts and columns."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,7 +46,7 @@ class TurnCounter:
         monitor: LoopMonitor,
         locust_stats: LocustStats,
         *,
-        tracer: TurnTracer | None = None,
+        tracer: "TurnTracer | None" = None,
     ) -> None:
         self.tracer = tracer
         self.tallies = TallySet()

@@ -1,7 +1,5 @@
 """Turns of one worker between its sessions and the counts: sent by the client of their server, gathered when they end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,7 +35,7 @@ class TurnDispatcher:
     `tallies`: of turns that begin.
     """
 
-    def __init__(self, clients: TurnClients, tallies: TallySet, windows: RunWindows, counter: TurnCounter) -> None:
+    def __init__(self, clients: "TurnClients", tallies: TallySet, windows: RunWindows, counter: TurnCounter) -> None:
         self.clients = clients
         self._tallies = tallies
         self._windows = windows

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from inferload import __version__
@@ -108,15 +108,12 @@ class TurnTracer:
             attributes=attributes(endpoint, record, self._run_id),
             start_time=self._anchor.to_wall_ns(start_ns),
         )
-        self._add_events(span, record)
-        if record.failure is not None:
-            span.set_status(Status(StatusCode.ERROR, result.detail or record.failure.value))
-        span.end(self._anchor.to_wall_ns(record.closed_ns))
-
-    def _add_events(self, span: Span, record: TurnRecord) -> None:
         for name, at_ns in (("request written", record.written_ns), ("first token", record.first_ns)):
             if at_ns is not None:
                 span.add_event(name, timestamp=self._anchor.to_wall_ns(at_ns))
+        if record.failure is not None:
+            span.set_status(Status(StatusCode.ERROR, result.detail or record.failure.value))
+        span.end(self._anchor.to_wall_ns(record.closed_ns))
 
 
 def attributes(endpoint: Endpoint, record: TurnRecord, run_id: str) -> dict[str, AttributeValue]:

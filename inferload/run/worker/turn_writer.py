@@ -1,7 +1,5 @@
 """Write turn records: the event loop gathers them in columns, a native thread writes them in parts."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
@@ -48,7 +46,7 @@ class TurnWriter:
     """
 
     def __init__(
-        self, folder: Path, worker: str, anchor: Anchor, run_id: str = "", sender: TurnSender | None = None
+        self, folder: Path, worker: str, anchor: Anchor, run_id: str = "", sender: "TurnSender | None" = None
     ) -> None:
         self.folder = folder
         self.anchor = anchor
@@ -68,7 +66,7 @@ class TurnWriter:
     @classmethod
     def of(
         cls, assignment: Assignment, anchor: Anchor, run_dir: Path | None, send: Callable[[str, dict[str, Any]], None]
-    ) -> TurnWriter:
+    ) -> "TurnWriter":
         """Return the writer of a worker. `run_dir`: of a worker on another file system than the master's, if it is set.
 
         `send`: sends a message to the master. The assignment's token shows if the master's run directory is on this file system.

@@ -1,7 +1,5 @@
 """Turns of a Locust user's own tasks: sent, recorded and counted like the turns of a scenario."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import ExitStack
 from functools import cache

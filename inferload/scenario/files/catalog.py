@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from inferload.base.errors import UsageError
+from inferload.base.errors import UsageError, explained
 from inferload.scenario.files.yaml_text import ScenarioError, parse
 
 MAX_BYTES = 1_000_000
@@ -74,11 +74,8 @@ def _choices(name: str) -> str:
 
 def read(path: Path, what: str = "scenario ", remedy: str = "name a readable file") -> str:
     """Read a YAML file as text. UsageError if it cannot be read or is not UTF-8. `what`: prefix of its path in errors."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{what}{path}: {error.strerror}; {remedy}") from error
+    with explained(f"{what}{path}", remedy), path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise UsageError(f"{what}{path}: larger than {MAX_BYTES} bytes; {remedy}")
     try:

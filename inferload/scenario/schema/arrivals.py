@@ -13,13 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from inferload.base.numbers import duration, number, plural
-from inferload.scenario.schema.arrival_kind import (
-    ArrivalKind,
-    LoadSummary,
-    LocustUsers,
-    OpenArrivals,
-    RecordedSessions,
-)
+from inferload.scenario.schema import arrival_kind as kinds
 from inferload.scenario.schema.base import AtLeastOne, one_of
 from inferload.scenario.schema.distributions import Positive
 from inferload.scenario.schema.load_profiles import LoadProfile
@@ -29,7 +23,7 @@ from inferload.scenario.schema.trace_times import TraceTimes
 from inferload.scenario.schema.user_profiles import UserProfile
 
 
-class Closed(ArrivalKind):
+class Closed(kinds.ArrivalKind):
     """Closed loop: a number of users, each with one session at a time. A user starts its next session when one ends."""
 
     open_loop = False
@@ -60,9 +54,9 @@ class Closed(ArrivalKind):
         return float(self.most_users)
 
     @property
-    def locust_users(self) -> LocustUsers:
+    def locust_users(self) -> kinds.LocustUsers:
         """The first number of users."""
-        return LocustUsers(self.user_changes[0][1] if self.user_changes else self.users, self.spawn_per_s)
+        return kinds.LocustUsers(self.user_changes[0][1] if self.user_changes else self.users, self.spawn_per_s)
 
     def with_users(self, users: int) -> dict[str, Any]:
         """Return the users."""
@@ -92,13 +86,15 @@ class Closed(ArrivalKind):
         spawned = f"{rate}, all running after {duration(ramp_s)}" if ramp_s else "all started at once"
         return [f"closed loop: {plural(self.users, 'user')}, {spawned}", loop]
 
-    def in_short(self, changed: Sequence[float]) -> LoadSummary:
+    def in_short(self, changed: Sequence[float]) -> kinds.LoadSummary:
         """Return the lowest and the highest number of users."""
         planned = [users for _, users in self.user_changes] or [self.users]
-        return LoadSummary(user_range([*planned, *changed]), "" if self.profile is None else self.profile.in_short())
+        return kinds.LoadSummary(
+            user_range([*planned, *changed]), "" if self.profile is None else self.profile.in_short()
+        )
 
 
-class Rated(OpenArrivals):
+class Rated(kinds.OpenArrivals):
     """Keys of open loops with a rate: a constant or a profile. `name`: of the process, for a tile."""
 
     load_key = "sessions_per_s"
@@ -159,7 +155,7 @@ class Rated(OpenArrivals):
         """Return the first rate during the warm-up, then the profile; without a profile the constant 1."""
         return ALWAYS_ONE if self.profile is None else self.profile.curve().after(warmup_s)
 
-    def unit_times(self, seed: int, sessions: RecordedSessions) -> Iterator[float]:
+    def unit_times(self, seed: int, sessions: kinds.RecordedSessions) -> Iterator[float]:
         """Return the times of the process, drawn by the seed."""
         return self.process(Random(f"{seed}/arrivals"))
 
@@ -186,13 +182,13 @@ class Rated(OpenArrivals):
         profile = f"{self.profile.in_words()}{scaled}; the warm-up has the first rate"
         return [start, profile, *self.profile.end_in_words(measure_s), *limit]
 
-    def in_short(self, changed: Sequence[float]) -> LoadSummary:
+    def in_short(self, changed: Sequence[float]) -> kinds.LoadSummary:
         """Return the lowest and the highest rate."""
         profile = self.profile
         planned = [self.rate] if profile is None else [profile.scale * rate for rate in profile.rates_per_s]
         low, high = _ends([*planned, *changed])
         from_to = number(high) if low == high else f"{number(low)} to {number(high)}"
-        return LoadSummary(f"{from_to}/s {self.name}", "" if profile is None else profile.in_short())
+        return kinds.LoadSummary(f"{from_to}/s {self.name}", "" if profile is None else profile.in_short())
 
 
 class ConstantRate(Rated):

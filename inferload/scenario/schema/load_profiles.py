@@ -1,9 +1,12 @@
 """Base of the profiles of `arrivals`: a planned change of the load. Times count from the start of the measure phase."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Self
 
-from inferload.base.numbers import duration, plural
+from pydantic import model_validator
+
+from inferload.base.numbers import duration, exact, plural
 from inferload.scenario.schema.base import ScenarioPart
 
 
@@ -43,7 +46,45 @@ class LoadProfile(ScenarioPart):
         ]
 
 
-def steps_in_short(lengths_s: Sequence[float]) -> str:
-    """Return the number of steps, and their length if all have the same."""
-    steps = f"in {plural(len(lengths_s), 'step')}"
-    return f"{steps} of {duration(lengths_s[0])}" if len(set(lengths_s)) == 1 else steps
+class Steps(LoadProfile):
+    """Loads that follow each other, each with its length."""
+
+    if TYPE_CHECKING:  # a field of each kind
+        steps: tuple[Any, ...]
+
+    def bounds_s(self) -> tuple[float, ...]:
+        """Return the start time of each step."""
+        return (0.0, *accumulate(step.for_s for step in self.steps[:-1]))
+
+    @property
+    def ends_s(self) -> float:
+        """End of the last step."""
+        return float(sum(step.for_s for step in self.steps))
+
+    def in_short(self) -> str:
+        """Return the number of steps, and their length if all have the same."""
+        steps, lengths_s = f"in {plural(len(self.steps), 'step')}", {step.for_s for step in self.steps}
+        return f"{steps} of {duration(lengths_s.pop())}" if len(lengths_s) == 1 else steps
+
+
+class Ramp(LoadProfile):
+    """Linear change of the load."""
+
+    if TYPE_CHECKING:  # fields of each kind
+        start_s: float
+        end_s: float
+
+    @model_validator(mode="after")
+    def _forward(self) -> Self:
+        if self.end_s <= self.start_s:
+            raise ValueError(f"end_s {exact(self.end_s)} is not after start_s {exact(self.start_s)}; raise end_s")
+        return self
+
+    @property
+    def ends_s(self) -> float:
+        """End of the ramp."""
+        return self.end_s
+
+    def in_short(self) -> str:
+        """Return the length of the ramp."""
+        return f"in {duration(self.end_s - self.start_s)}"

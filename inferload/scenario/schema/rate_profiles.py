@@ -3,7 +3,7 @@
 import csv
 import math
 from abc import abstractmethod
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
@@ -13,7 +13,7 @@ from inferload.base.numbers import duration, exact, number, plural
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.base import ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
-from inferload.scenario.schema.load_profiles import LoadProfile, steps_in_short
+from inferload.scenario.schema.load_profiles import LoadProfile, Ramp, Steps
 from inferload.scenario.schema.rate_curves import FOREVER, Linear, RateCurve, flat
 
 
@@ -39,7 +39,7 @@ class RateStep(ScenarioPart):
     for_s: Positive = Field(description="duration, in seconds")
 
 
-class RateSteps(RateProfile):
+class RateSteps(Steps, RateProfile):
     """Step load: constant rates, one after the other. The last rate stays. Results are reported per step."""
 
     kind: Literal["steps"] = Field(description="steps: constant rates, one after the other")
@@ -52,18 +52,9 @@ class RateSteps(RateProfile):
         pieces = [flat(step.for_s, step.sessions_per_s) for step in self.steps]
         return RateCurve([*pieces, flat(FOREVER, self.steps[-1].sessions_per_s)])
 
-    def bounds_s(self) -> tuple[float, ...]:
-        """Return the start time of each step."""
-        return (0.0, *accumulate(step.for_s for step in self.steps[:-1]))
-
     def step_levels(self) -> list[dict[str, float]]:
         """Return the rate of each step, with `scale`."""
         return [{"sessions_per_s": step.sessions_per_s * self.scale} for step in self.steps]
-
-    @property
-    def ends_s(self) -> float:
-        """End of the last step."""
-        return sum(step.for_s for step in self.steps)
 
     @property
     def rates_per_s(self) -> tuple[float, ...]:
@@ -74,12 +65,8 @@ class RateSteps(RateProfile):
         """Return rate and length of each step."""
         return ", then ".join(f"{number(step.sessions_per_s)}/s for {duration(step.for_s)}" for step in self.steps)
 
-    def in_short(self) -> str:
-        """Return the number of steps."""
-        return steps_in_short([step.for_s for step in self.steps])
 
-
-class RateRamp(RateProfile):
+class RateRamp(Ramp, RateProfile):
     """Linear ramp from one rate to another, of which one may be 0. The first rate holds until `start_s`."""
 
     kind: Literal["linear"] = Field(description="linear: a linear ramp from one rate to another")
@@ -87,12 +74,6 @@ class RateRamp(RateProfile):
     to_sessions_per_s: NonNegative = Field(description="rate after the ramp, in sessions per second")
     start_s: NonNegative = Field(default=0.0, description="start of the ramp, in seconds of the measure phase")
     end_s: Positive = Field(description="end of the ramp, in seconds of the measure phase; after start_s")
-
-    @model_validator(mode="after")
-    def _forward(self) -> "RateRamp":
-        if self.end_s <= self.start_s:
-            raise ValueError(f"end_s {exact(self.end_s)} is not after start_s {exact(self.start_s)}; raise end_s")
-        return self
 
     @model_validator(mode="after")
     def _some_rate(self) -> "RateRamp":
@@ -109,11 +90,6 @@ class RateRamp(RateProfile):
         return RateCurve([flat(self.start_s, first), ramp, flat(FOREVER, last)])
 
     @property
-    def ends_s(self) -> float:
-        """End of the ramp."""
-        return self.end_s
-
-    @property
     def rates_per_s(self) -> tuple[float, float]:
         """First and last rate."""
         return self.from_sessions_per_s, self.to_sessions_per_s
@@ -122,10 +98,6 @@ class RateRamp(RateProfile):
         """Return the rates and times of both ends."""
         rates = f"{number(self.from_sessions_per_s)}/s to {number(self.to_sessions_per_s)}/s"
         return f"linear ramp {rates}, from {duration(self.start_s)} to {duration(self.end_s)}"
-
-    def in_short(self) -> str:
-        """Return the length of the ramp."""
-        return f"in {duration(self.end_s - self.start_s)}"
 
 
 class RatePoint(ScenarioPart):

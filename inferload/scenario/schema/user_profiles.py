@@ -2,15 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from inferload.base.numbers import duration, exact, plural
+from inferload.base.numbers import duration, plural
 from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
-from inferload.scenario.schema.load_profiles import LoadProfile, steps_in_short
+from inferload.scenario.schema.load_profiles import LoadProfile, Ramp, Steps
 
 
 class Users(LoadProfile):
@@ -33,7 +32,7 @@ class UserStep(ScenarioPart):
     for_s: Positive = Field(description="duration, in seconds")
 
 
-class UserSteps(Users):
+class UserSteps(Steps, Users):
     """Step load: numbers of users, one after the other. The last number stays. Results are reported per step."""
 
     kind: Literal["steps"] = Field(description="steps: numbers of users, one after the other")
@@ -46,18 +45,9 @@ class UserSteps(Users):
         """Most users of any step."""
         return max(step.users for step in self.steps)
 
-    def bounds_s(self) -> tuple[float, ...]:
-        """Return the start time of each step."""
-        return (0.0, *accumulate(step.for_s for step in self.steps[:-1]))
-
     def changes(self) -> Sequence[tuple[float, int]]:
         """Return (seconds, users) of each change."""
         return tuple(zip(self.bounds_s(), (step.users for step in self.steps), strict=True))
-
-    @property
-    def ends_s(self) -> float:
-        """End of the last step."""
-        return sum(step.for_s for step in self.steps)
 
     def step_levels(self) -> list[dict[str, float]]:
         """Return the users of each step."""
@@ -67,12 +57,8 @@ class UserSteps(Users):
         """Return users and length of each step."""
         return ", then ".join(f"{plural(step.users, 'user')} for {duration(step.for_s)}" for step in self.steps)
 
-    def in_short(self) -> str:
-        """Return the number of steps."""
-        return steps_in_short([step.for_s for step in self.steps])
 
-
-class UserRamp(Users):
+class UserRamp(Ramp, Users):
     """Linear ramp from one number of users to another."""
 
     kind: Literal["linear"] = Field(description="linear: a linear ramp from one number of users to another")
@@ -80,12 +66,6 @@ class UserRamp(Users):
     to_users: AtLeastOne = Field(description="users after the ramp")
     start_s: NonNegative = Field(default=0.0, description="start of the ramp, in seconds of the measure phase")
     end_s: Positive = Field(description="end of the ramp, in seconds of the measure phase; after start_s")
-
-    @model_validator(mode="after")
-    def _forward(self) -> "UserRamp":
-        if self.end_s <= self.start_s:
-            raise ValueError(f"end_s {exact(self.end_s)} is not after start_s {exact(self.start_s)}; raise end_s")
-        return self
 
     @property
     def highest(self) -> int:
@@ -102,19 +82,10 @@ class UserRamp(Users):
         ]
         return ((0.0, self.from_users), *ramp)
 
-    @property
-    def ends_s(self) -> float:
-        """End of the ramp."""
-        return self.end_s
-
     def in_words(self) -> str:
         """Return the users and times of both ends."""
         users = f"{self.from_users} to {plural(self.to_users, 'user')}"
         return f"{users} from {duration(self.start_s)} to {duration(self.end_s)}"
-
-    def in_short(self) -> str:
-        """Return the length of the ramp."""
-        return f"in {duration(self.end_s - self.start_s)}"
 
 
 UserProfile = Annotated[UserSteps | UserRamp, Field(discriminator="kind")]

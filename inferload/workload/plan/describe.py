@@ -16,14 +16,7 @@ from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 from inferload.scenario.schema.workloads import Mix
 from inferload.workload.content.data import DataContext
 from inferload.workload.isolation import LINE_TOKENS
-from inferload.workload.plan.planned_load import (
-    PlannedLoad,
-    PlannedSession,
-    SampleSize,
-    expected_sessions,
-    expected_time_s,
-    planned_load,
-)
+from inferload.workload.plan import planned_load as loads
 from inferload.workload.plan.prefix_cache import ISOLATION, PlannedCache
 from inferload.workload.sessions import Sessions
 
@@ -50,7 +43,7 @@ class Expected(Struct, frozen=True):
     history: bool  # whether a request carries an earlier answer
 
 
-def expected(sessions: Sequence[PlannedSession]) -> Expected:
+def expected(sessions: Sequence[loads.PlannedSession]) -> Expected:
     """Return the values of drawn sessions."""
     plans = [session.turns for session in sessions]
     turns = [turn for plan in plans for turn in plan]
@@ -88,7 +81,7 @@ def plan_of(scenario: Scenario, data: DataContext | None = None, *, hits: bool =
     `hits`: with the rows on the prefix cache, which take most of the time.
     """
     source = Sessions(scenario, data)
-    load = planned_load(scenario, source, SampleSize(SAMPLE, SAMPLE_TURNS))
+    load = loads.planned_load(scenario, source, loads.SampleSize(SAMPLE, SAMPLE_TURNS))
     sample = expected(load.sessions)
     drawn = _drawn_rows(scenario, source, load, sample, hits) if sample.prompt_tokens else {"session": _data(source)}
     known = {
@@ -102,20 +95,9 @@ def plan_of(scenario: Scenario, data: DataContext | None = None, *, hits: bool =
 
 
 _TITLES = (
-    "scenario",
-    "arrivals",
-    "classes",
-    "data",
-    "session",
-    "request",
-    "load",
-    "phases",
-    "numbers",
-    "cache",
-    "slo",
-    "gates",
-    "abort on",
-)
+    "scenario", "arrivals", "classes", "data", "session", "request", "load", "phases", "numbers", "cache", "slo",
+    "gates", "abort on",
+)  # fmt: skip
 
 
 def fixed_load_rows(scenario: Scenario) -> list[Row]:
@@ -124,7 +106,7 @@ def fixed_load_rows(scenario: Scenario) -> list[Row]:
 
 
 def _drawn_rows(
-    scenario: Scenario, source: Sessions, load: PlannedLoad, sample: Expected, hits: bool
+    scenario: Scenario, source: Sessions, load: loads.PlannedLoad, sample: Expected, hits: bool
 ) -> dict[str, list[str]]:
     """Return the rows on drawn sessions."""
     streamed = ENDPOINTS[scenario.request.endpoint].streamed
@@ -141,7 +123,7 @@ def _drawn_rows(
     }
 
 
-def _not_counted(load: PlannedLoad) -> list[str]:
+def _not_counted(load: loads.PlannedLoad) -> list[str]:
     """Return a line for each class whose turns are not known before the run."""
     turns = Counter[str]()
     for session in load.sessions:
@@ -161,7 +143,7 @@ def _data(source: Sessions) -> list[str]:
     return [f"{name}: {line}" if named else line for name, line in lines]
 
 
-def _estimated(source: Sessions, load: PlannedLoad) -> list[str]:
+def _estimated(source: Sessions, load: loads.PlannedLoad) -> list[str]:
     """Return the lines on token counts that are estimates."""
     opened = source.open()
     sources = [data.facts().get("source") or {} for data in opened.values()]
@@ -237,7 +219,7 @@ def _texts(endpoint: Endpoint, sample: Expected) -> list[str]:
     ]
 
 
-def _load(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
+def _load(scenario: Scenario, load: loads.PlannedLoad, sample: Expected) -> list[str]:
     if not scenario.open_loop:
         if not sample.session_s:
             return ["limited by the server: there are no pauses"]
@@ -246,7 +228,7 @@ def _load(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
         return [f"limited by the server, and to {number(limit)} sessions/s by {pauses}"]
     warmup_s = scenario.phases.warmup_s
     length_s = _measured_s(scenario, load)
-    started = expected_sessions(scenario, warmup_s, warmup_s + length_s)
+    started = loads.expected_sessions(scenario, warmup_s, warmup_s + length_s)
     if started is None:
         return ["by the recorded times"]
     rate = started / length_s
@@ -265,19 +247,19 @@ def _load(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
     return [f"{mean}{', '.join(rates)}, once sessions end as fast as they start"]
 
 
-def _measured_s(scenario: Scenario, load: PlannedLoad) -> float:
+def _measured_s(scenario: Scenario, load: loads.PlannedLoad) -> float:
     """Return the mean length of the measure phase of an open loop; without an end, a minute of it."""
     phases, ends_s = scenario.phases, []
     if phases.measure_s is not None:
         ends_s.append(phases.measure_s)
     if phases.counted and load.session_count:
-        warmup = expected_sessions(scenario, 0.0, phases.warmup_s) or 0.0
-        at_s = expected_time_s(scenario, warmup + load.session_count)
+        warmup = loads.expected_sessions(scenario, 0.0, phases.warmup_s) or 0.0
+        at_s = loads.expected_time_s(scenario, warmup + load.session_count)
         ends_s += [at_s - phases.warmup_s] if at_s is not None and at_s > phases.warmup_s else []
     return min(ends_s, default=60.0)
 
 
-def _in_all(load: PlannedLoad) -> list[str]:
+def _in_all(load: loads.PlannedLoad) -> list[str]:
     """Return a line with the totals of the measure phase."""
     sent = [turn for session in load.sessions for turn in session.sent]
     if not load.session_count or not load.turn_count or not sent:
@@ -316,7 +298,7 @@ def _warmup(phases: Phases) -> str:
     return duration(phases.warmup_s)
 
 
-def _numbers(scenario: Scenario, load: PlannedLoad) -> list[str]:
+def _numbers(scenario: Scenario, load: loads.PlannedLoad) -> list[str]:
     """Return the percentiles that the measure phase supports: p_q needs n (1 - q) of at least 10 turns."""
     if not load.turn_count:
         return [_WHEN_PRINTED]

@@ -144,7 +144,7 @@ class CorpusSource(Source):
         self._seed = data.seed
         self._counting = counting(source.chars_per_token, data.of(class_name))
         self._shared = lru_cache(maxsize=1024)(self._written)
-        self._subject = lru_cache(maxsize=4096)(self._subject_drawn)
+        self._subject = lru_cache(maxsize=4096)(lambda session: Random(f"{self._seed}/{session}").choice(_NAMES))
 
     def session(self, index: int, rng: Random) -> SourceSession | None:
         """Return None: the scenario sets turns and lengths."""
@@ -160,9 +160,6 @@ class CorpusSource(Source):
         shared, session = key.startswith(SHARED), key.rpartition("/")[0]
         text = document(rng, chars) if shared else message(rng, self._subject(session), chars)
         return Piece(key, self._counting.tokens(len(text)), text)
-
-    def _subject_drawn(self, session: str) -> str:
-        return Random(f"{self._seed}/{session}").choice(_NAMES)
 
     def sample(self) -> Sequence[str]:
         """Return sample messages; empty if the scenario sets the characters per token."""

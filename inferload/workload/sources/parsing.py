@@ -128,7 +128,7 @@ def _keyed(document: Any, columns: Columns) -> Any:
     """Return a document with keys: a text is a prompt, a list the messages; a line of a batch is the body of its request."""
     if isinstance(document, str):
         return {columns.prompt: document}
-    if isinstance(document, list) and (_are_texts(document) or _are_messages(document)):
+    if isinstance(document, list) and (_are_texts(document) or (document and all(map(is_message, document)))):
         return {columns.messages: document}
     if not isinstance(document, Mapping):
         return document
@@ -174,10 +174,6 @@ def _listed(value: Any, *, in_cell: bool) -> list[Any] | None:
 
 def _are_texts(values: Sequence[Any]) -> bool:
     return bool(values) and all(isinstance(value, str) for value in values)
-
-
-def _are_messages(values: Sequence[Any]) -> bool:
-    return bool(values) and all(is_message(value) for value in values)
 
 
 def is_message(value: Any) -> bool:

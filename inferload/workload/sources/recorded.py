@@ -205,7 +205,11 @@ class RecordedSource:
             "dropped": dict(self._index.dropped),
             "turns": int(self._index.turns[self._sessions].sum()),
             "turns_without_length": self._unknown,
-            "tokens": {"how": counts.how, "chars_per_token": _unless_exact(counts), "error": counts.error},
+            "tokens": {
+                "how": counts.how,
+                "chars_per_token": None if counts.how == "exact" else round(counts.chars_per_token, 4),
+                "error": counts.error,
+            },
         }
 
     def warnings(self) -> list[str]:
@@ -249,10 +253,6 @@ class RecordedSource:
 
 
 _NO_LENGTH = "without a known answer length"
-
-
-def _unless_exact(counts: Counting) -> float | None:
-    return None if counts.how == "exact" else round(counts.chars_per_token, 4)
 
 
 def _counting_of(source: Recorded, data: DataContext, class_name: str) -> tuple[Length, Counting]:

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from inferload.deploy.servers import sizing
 from inferload.deploy.simulator.core import hardware
 from inferload.deploy.simulator.core.hardware import GIB
-from inferload.deploy.variants.settings import changed
-from inferload.deploy.variants.variant import bundled, named
+from inferload.deploy.variants.variant import bundled, changed, named
 
 from inferload import cli
 

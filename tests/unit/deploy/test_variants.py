@@ -26,8 +26,7 @@ from inferload.deploy.render.shell_script import script
 from inferload.deploy.servers.engines import ServerSpec, command_of, line_of
 from inferload.deploy.servers.local import priced
 from inferload.deploy.simulator import flags as simulator_flags
-from inferload.deploy.variants.settings import changed
-from inferload.deploy.variants.variant import Variant, bundled, document, family_of, named
+from inferload.deploy.variants.variant import Variant, bundled, changed, document, family_of, named
 from inferload.deploy.vllm.arguments import REFUSED, REFUSED_VALUES, faults, to_argv
 from paths import ROOT
 

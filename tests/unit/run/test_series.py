@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferload.run.live.document import HISTORY, NEWEST, series_document
 from inferload.run.live.panels import CLIENT, LOAD, SERVER, view
 from inferload.run.live.series import BUCKETS, RECENT, Series
+from inferload.run.master.live import HISTORY, NEWEST, series_document
 
 VALUES = st.one_of(st.none(), st.floats(-1e9, 1e9), st.just(math.nan), st.integers(0, 10**6))
 

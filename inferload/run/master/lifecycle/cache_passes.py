@@ -1,7 +1,5 @@
 """Cold and warm passes: the successive runs of one specification, and their directories."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

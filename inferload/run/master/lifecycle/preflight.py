@@ -12,7 +12,7 @@ from inferload.client.connection.proxies import Proxy
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import SentTurns
-from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list, model_of
+from inferload.client.probe import ServerFacts, facts_of, model_list, model_of
 from inferload.client.tokenizer import Tokenizer, chat_tokenizer
 from inferload.figures import metric_names
 from inferload.run.master.lifecycle.first_requests import Prompts, prove_all
@@ -211,14 +211,10 @@ def _servers(spec: RunSpec, own: ProcessSettings) -> tuple[ServerFacts, ...]:
         models = model_list(settings)
         sent = SentTurns()
         names = names or [model_of(settings, models, sent)]
-        _warn_of_models(models, names)
+        for doubt in dict.fromkeys(filter(None, map(models.doubt, names))):
+            logger.warning("%s; the first request decides", doubt)
         servers.append(facts_of(replace(settings, target=models.target), models, names[0], sent))
     return tuple(servers)
-
-
-def _warn_of_models(models: ModelList, names: Sequence[str]) -> None:
-    for doubt in dict.fromkeys(filter(None, map(models.doubt, names))):
-        logger.warning("%s; the first request decides", doubt)
 
 
 def _metrics(spec: RunSpec, own: ProcessSettings) -> dict[str, str | None]:

@@ -155,49 +155,44 @@ class Member(Struct):
         readers_of_targets: tuple[SocketReader, ...] = self.facts.get("readers", ())
         return readers_of_targets
 
+    def _outcome(self) -> dict[str, Any]:
+        """Return the fields of the worker that the counts and the manifest have."""
+        return {
+            "name": self.name,
+            "wall_offset_ns": self.clock.wall_offset_ns,
+            "host": self.facts.get("host"),
+            "folder": self.facts.get("folder"),
+            "lost": self.lost,
+            "left": self.left,
+            "missing_reports": self.missing_reports,
+            "turns": self.turns,
+            "written": self.records.written,
+            "at_hand": self.records.at_hand,
+            "held_back": self.records.held_back,
+            "write_error": self.records.write_error,
+        }
+
     def ended(self) -> EndedWorker:
         """Return the worker's entry in the run's counts."""
         return EndedWorker(
-            name=self.name,
+            **self._outcome(),
             offset_ns=self.clock.offset_ns,
-            wall_offset_ns=self.clock.wall_offset_ns,
             uncertainty_ns=None if self.client_id is None else self.clock.uncertain_ns,
-            host=self.facts.get("host"),
-            folder=self.facts.get("folder"),
             readers=self.readers,
-            lost=self.lost,
-            left=self.left,
-            missing_reports=self.missing_reports,
-            turns=self.turns,
-            written=self.records.written,
-            at_hand=self.records.at_hand,
-            held_back=self.records.held_back,
-            write_error=self.records.write_error,
         )
 
     def manifest(self) -> Worker:
         """Return the worker's entry in the manifest."""
         return Worker(
-            name=self.name,
+            **self._outcome(),
             stripe=self.stripe,
-            host=self.facts.get("host"),
             pid=self.facts.get("pid"),
-            folder=self.facts.get("folder"),
             anchor=self.facts.get("anchor"),
             reader=readers.common(readers.uses_of([self.readers])),
             readers=list(self.readers),
             clock_offset_ns=self.clock.offset_ns,
             clock_rtt_ns=self.clock.rtt_ns,
             one_clock=self.clock.one_clock,
-            wall_offset_ns=self.clock.wall_offset_ns,
-            turns=self.turns,
-            written=self.records.written,
-            at_hand=self.records.at_hand,
-            held_back=self.records.held_back,
-            write_error=self.records.write_error,
-            lost=self.lost,
-            left=self.left,
-            missing_reports=self.missing_reports,
             longest_silence_s=round(self.longest_silence_s, 3),
         )
 

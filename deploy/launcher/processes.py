@@ -1,0 +1,39 @@
+"""Processes of this machine: those of a group, and those that hold a file open or listen on a port."""
+
+import os
+
+import psutil
+
+
+def members(group: int) -> list[psutil.Process]:
+    """Return the processes of a process group."""
+    return [process for process in psutil.process_iter() if _group_of(process) == group]
+
+
+def _group_of(process: psutil.Process) -> int | None:
+    try:
+        return os.getpgid(process.pid)
+    except OSError:  # has ended
+        return None
+
+
+def holds_open(process: psutil.Process, path: str) -> bool:
+    """Return True if a process holds a file open; False for a zombie or another user's process."""
+    try:
+        return any(file.path == path for file in process.open_files())
+    except psutil.Error:
+        return False
+
+
+def listeners(port: int) -> set[int]:
+    """Return the ids of processes listening on a TCP port at any address, except those of other users."""
+    sockets = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN)
+    return {each.pid for each in sockets if each.pid and each.laddr and each.laddr.port == port}
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process in bytes, including shared pages; 0 if it has ended."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
