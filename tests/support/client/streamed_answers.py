@@ -1,7 +1,8 @@
 """Answers of servers as streamed events, cut in any way. `cut`: draws a whole number up to a limit."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 from inferload.scenario.schema.endpoints import EndpointName
@@ -99,15 +100,25 @@ def block_events(content: list[Json], cut: Cut) -> Iterator[Json]:
     yield from end_events("messages", 9, reason)
 
 
-def item_events(items: list[Json], form: str = "both") -> Iterator[Json]:
-    """Yield the events of a response. `form`: items when they are `done`, with the `completed` response, or both."""
+WAYS = ("deltas", "done", "added and done", "added")
+_DELTAS = {"message": "output_text", "reasoning": "reasoning_text", "function_call": "function_call_arguments"}
+
+
+def item_events(items: list[Json], ways: Iterable[str] = repeat("deltas"), *, listed: bool = True) -> Iterator[Json]:
+    """Yield the events of a response. `ways`: of each item, one of WAYS; `listed`: the end has the items, too."""
     yield {"type": "response.created", "response": {"id": "r", "store": False}}
-    for index, item in enumerate(items if form != "completed" else ()):
-        begun = {"type": item["type"], "content": None}
-        yield {"type": "response.output_item.added", "output_index": index, "item": begun}
-        for part in item["content"] if item["type"] == "message" else ():
-            yield {"type": "response.output_text.delta", "output_index": index, "delta": part["text"]}
+    for (index, item), way in zip(enumerate(items), ways, strict=False):
+        called = "call" in item["type"]
+        begun = item | ({"arguments": "", "input": ""} if called else {"content": None, "summary": []})
+        if way != "done":
+            added = item if called and way == "added" else begun
+            yield {"type": "response.output_item.added", "output_index": index, "item": added}
+        if way == "deltas":
+            kind = _DELTAS.get(item["type"], "custom_tool_call_input")
+            texts = [part["text"] for part in item.get("content") or item.get("summary", ())]
+            for letter in "".join(texts) or item.get("arguments") or item.get("input", ""):
+                yield {"type": f"response.{kind}.delta", "output_index": index, "delta": letter}
         yield {"type": "response.output_item.done", "output_index": index, "item": item | {"phase": None}}
     (end,) = end_events("responses", 9, "stop")
-    end["response"] |= {"store": False, "output": items if form != "done" else []}
+    end["response"] |= {"store": False, "output": items if listed else []}
     yield end
