@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from locust_process import ROOT
 from scripted_server import NOT_FOUND, ScriptedServer, body_of, streamed
+from small_scenario import document
 from streamed_answers import end_events, text_event
 
 NODE = "node-0123456789"
@@ -29,13 +30,12 @@ class Talk(InferenceUser):
             for _ in range(3):
                 talk.ask("Hello")
 """
-CHAT = {
-    "schema": 1,
-    "name": "few",
-    "workload": {"kind": "chat", "turns": 3, "prompt_tokens": 20, "output_tokens": 5},
-    "arrivals": {"kind": "closed", "users": 40, "spawn_per_s": 40},
-    "phases": {"measure_s": 600, "turns": 9},
-}
+CHAT = document(
+    name="few",
+    workload={"kind": "chat", "turns": 3, "prompt_tokens": 20, "output_tokens": 5},
+    arrivals={"kind": "closed", "users": 40, "spawn_per_s": 40},
+    phases={"measure_s": 600, "turns": 9},
+)
 
 
 class Router(ScriptedServer):

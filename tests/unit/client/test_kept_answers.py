@@ -23,7 +23,7 @@ from inferload.client.connection.reply import Arrivals, HttpReply, nothing
 from inferload.client.endpoints.dialect import DIALECTS, words
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import CANCELLED
-from inferload.workload.content.history import as_document, as_message
+from inferload.workload.content.history import as_document, as_message, has_reasoning, without_ids
 from inferload.workload.content.messages import Message, Piece, ToolCall, made_call_id, sendable
 from inferload.workload.content.script import TurnReply
 
@@ -106,7 +106,9 @@ def test_a_chat_message_goes_back_as_it_came(message: Json, cut: Cut) -> None:
     assert sent("chat", reply.message()) == message
     assert sent("chat", as_message(as_document(reply.message()))) == message
     without = sent("chat", reply.message(reasoning=False, calls=()))
-    assert not {"reasoning", "reasoning_content", "thinking", "reasoning_details", "tool_calls"} & without.keys()
+    thoughts = {"reasoning", "reasoning_content", "thinking", "reasoning_details"}
+    assert not {*thoughts, "tool_calls"} & without.keys()
+    assert has_reasoning(reply.native) == bool(thoughts & message.keys())
 
 
 blocks = st.lists(
@@ -167,6 +169,10 @@ def test_output_items_go_back_as_they_came(output: list[Json], ways: list[str], 
     planned = (ToolCall("p", "g", "{}"),)
     without = [item["type"] for item in sent("responses", reply.message(reasoning=False, calls=planned))]
     assert "reasoning" not in without
+    assert has_reasoning(reply.native) == any(item["type"] == "reasoning" for item in expected)
+    for twice, item in zip(json.loads(without_ids(reply.native)), expected, strict=True):
+        assert twice | {"id": item.get("id")} == item | {"id": item.get("id")}
+        assert ("id" in twice) == (item["type"] == "web_search_call")
     assert without.count("function_call") == 1
 
 
@@ -229,7 +235,11 @@ def completed(store: bool) -> list[Json]:
             [chunk({"thinking_blocks": [block]}) for block in (OPEN, thought("m"), SIGN, thought("so"), SIGN)],
             {"content": "...", "thinking_blocks": [thought("hm", signature="s"), thought("so", signature="s")]},
         ),
-        ("chat", [{"choices": [{"delta": {}, "message": WHOLE, "finish_reason": "stop"}]}], WHOLE),
+        (
+            "chat",
+            [{"choices": [{"delta": {}, "message": {"role": "assistant"} | WHOLE, "finish_reason": "stop"}]}],
+            WHOLE,
+        ),
         (
             "chat",
             [chunk({"content": content}) for content in (thinking("h"), thinking("m"), "so", " be it")],

@@ -10,6 +10,7 @@ from typing import Any
 import gevent
 import pytest
 from scripted_server import NOT_FOUND, ScriptedServer, body_of, page, streamed
+from small_scenario import document
 from streamed_answers import end_events, text_event
 
 from inferload.base.errors import UsageError
@@ -29,13 +30,7 @@ from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
 
 OWN = ProcessSettings(Credentials(None), (), TlsSettings(None, False), None)
-BASE: dict[str, Any] = {
-    "schema": 1,
-    "name": "first",
-    "workload": {"kind": "chat", "prompt_tokens": 20, "output_tokens": 40},
-    "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
-    "phases": {"measure_s": 1},
-}
+BASE = document()
 TASKS = BASE | {"workload": {"kind": "tasks"}}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import gevent
 import pytest
 from scripted_server import ScriptedServer, body_of, page, streamed
+from small_scenario import document
 from streamed_answers import end_events, text_event
 
 from inferload.base.errors import UsageError
@@ -29,14 +30,7 @@ Refuse = Callable[[Json], tuple[int, str] | None]
 
 
 def scenario(workload: Json, **request: Any) -> Json:
-    return {
-        "schema": 1,
-        "name": "prompts",
-        "workload": workload,
-        "request": request,
-        "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
-        "phases": {"measure_s": 1},
-    }
+    return document(workload=workload, request=request)
 
 
 def chat(**keys: Any) -> Json:
@@ -119,10 +113,10 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[Check]:
     monkeypatch.setattr(first_turn, "_AGAIN_S", (0.001, 0.001))
     started: list[Server] = []
 
-    def run(document: Json, *servers: Server) -> Preflight:
+    def run(given: Json, *servers: Server) -> Preflight:
         started.extend(servers)
         targets = tuple(Target.parse(server.scripted.url) for server in servers)
-        parsed = scenarios.from_text(json.dumps(document), "scenario.yaml")
+        parsed = scenarios.from_text(json.dumps(given), "scenario.yaml")
         with gevent.Timeout(120):
             return preflight.preflight(RunSpec(parsed, "scenario.yaml", targets, "m", (), 1, 1.0, {}), OWN)
 
