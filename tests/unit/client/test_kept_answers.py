@@ -242,8 +242,8 @@ def completed(store: bool) -> list[Json]:
         ),
         (
             "chat",
-            [chunk({"content": content}) for content in (thinking("h"), thinking("m"), "so", " be it")],
-            {"content": [*thinking("hm"), {"type": "text", "text": "so be it"}]},
+            [chunk({"content": content}) for content in (thinking("h"), thinking("m"), "so", " be it", thinking("ok"))],
+            {"content": [*thinking("hm"), {"type": "text", "text": "so be it"}, *thinking("ok")]},
         ),
         ("chat", [chunk({"audio": {"id": "a1", "data": "AAAA"}})], {"content": "", "audio": {"id": "a1"}}),
         ("messages", [BEGUN, SAID], [{"type": "text", "text": "..."}]),
