@@ -42,6 +42,8 @@ def sent(lines: list[str], url: str = URL, to: str = "") -> str:
         (["a=1; Domain=router.example"], "a=1"),
         (["a=1; Secure"], ""),
         (["a=1\r\x00X: y", "", "a" * 5_000], ""),
+        ([f"n{at:02}=1" for at in range(30)], "; ".join(f"n{at:02}=1" for at in range(10, 30))),
+        ([f"{name}={'v' * 4_000}" for name in "abc"], "; ".join(f"{name}={'v' * 4_000}" for name in "bc")),
     ],
 )
 def test_the_usual_rules_hold(lines: list[str], expected: str) -> None:
