@@ -24,6 +24,7 @@ from locust_process import LocustProcess, csv_rows, summary_of, turns_of
 from ports import unused_port
 from scripted_server import Script, ScriptedServer
 from simulator_process import Simulator
+from small_scenario import document
 from summaries import summarised
 
 from inferload.base import rundir
@@ -52,22 +53,17 @@ INCOMPLETE = {
 
 def scenario(folder: Path, **changes: Any) -> Path:
     """Write a scenario of one-turn sessions. `changes`: values by dotted path, with `__` for the dot."""
-    document: dict[str, Any] = {
-        "schema": 1,
-        "name": "e2e",
-        "workload": {"kind": "chat", "prompt_tokens": 20, "output_tokens": 8},
-        "arrivals": {"kind": "closed", "users": 4, "spawn_per_s": 50},
-        "phases": {"warmup_s": 0, "measure_s": 300, "drain_s": 60 + STREAM_S},
-    }
+    phases = {"warmup_s": 0, "measure_s": 300, "drain_s": 60 + STREAM_S}
+    given = document(name="e2e", arrivals={"kind": "closed", "users": 4, "spawn_per_s": 50}, phases=phases)
     for path, value in changes.items():
         *folders, key = path.split("__")
-        block = document
+        block = given
         for name in folders:
             block = block.setdefault(name, {})
         block[key] = value
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "scenario.yaml"
-    file.write_text(json.dumps(document))  # JSON is YAML
+    file.write_text(json.dumps(given))  # JSON is YAML
     return file
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from chat_events import ANSWER, CHUNKED, event
 from e2e_runs import FinishedRun, RunCase, Sandbox, check_counts, run_cases, scenario
-from scripted_server import HEAD, ScriptedServer, chunk, read_request
+from scripted_server import HEAD, NOT_FOUND, ScriptedServer, chunk, page, read_request
 
 from inferload.client.connection import reader_choice
 
@@ -81,10 +81,7 @@ class FickleServer(ScriptedServer):
         if not head.startswith(b"POST /v1/chat/completions "):
             read_request(sock)
             found = head.startswith(b"GET /v1/models ")
-            body = json.dumps({"data": [{"id": "m"}]} if found else {}).encode()
-            status = b"200 OK" if found else b"404 Not Found"
-            sock.sendall(b"HTTP/1.1 %s\r\nContent-Type: application/json\r\n" % status)
-            sock.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            sock.sendall(page({"data": [{"id": "m"}]}) if found else NOT_FOUND)
             return True
         with self._lock:
             kind = kind_of(self.posts)
@@ -97,7 +94,7 @@ class FickleServer(ScriptedServer):
 
     def _take(self, sock: socket.socket, kind: str) -> bool:
         if kind in ("429", "503"):
-            sock.sendall(b"HTTP/1.1 %s No\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n" % kind.encode())
+            sock.sendall(page("", int(kind), "text/plain"))
             return True
         if kind in ("cut", "stall"):
             sock.sendall(HEAD + CHUNKED + b"\r\n" + chunk(event("a")))

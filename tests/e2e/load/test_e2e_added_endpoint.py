@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from locust_process import turns_of
 from paths import ROOT
-from scripted_server import ScriptedServer, chunked
+from scripted_server import ScriptedServer, body_of, one_model, page, streamed
 
 ADDED = ROOT / "tests/support/added_endpoint"
 TOKENS = 6
@@ -41,59 +41,34 @@ class Asking(InferenceUser):
 
 
 def answer(sock: socket.socket, request: bytes) -> None:
-    """Answer /generate_stream, and the list of models."""
-    head, _, body = request.partition(b"\r\n\r\n")
-    if not head.startswith(b"POST /generate_stream "):
-        page = json.dumps({"data": [{"id": "m"}]}).encode() if head.startswith(b"GET /v1/models ") else b""
-        status = b"200 OK" if page else b"404 Not Found"
-        sock.sendall(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(page), page))
-        return
-    limit = (json.loads(body).get("parameters") or {}).get("max_new_tokens") or 1
+    """Answer /generate_stream."""
+    limit = (body_of(request).get("parameters") or {}).get("max_new_tokens") or 1
     last = {"finish_reason": "length", "generated_tokens": limit}
-    details = [*[None] * (limit - 1), last]
-    events = [json.dumps({"token": {"text": "word "}, "details": each}).encode() for each in details]
-    sock.sendall(chunked(*(b"data:" + event + b"\n\n" for event in events)))
+    sock.sendall(streamed(*({"token": {"text": "word "}, "details": each} for each in [*[None] * (limit - 1), last])))
 
 
 def classified(sock: socket.socket, request: bytes) -> None:
-    """Answer /classify, and the list of models."""
-    head, _, body = request.partition(b"\r\n\r\n")
-    if head.startswith(b"POST /classify "):
-        texts = json.loads(body)["input"]
-        document = {
-            "data": [{"index": 0, "probs": [0.5, 0.5]}] * len(texts),
-            "usage": {"prompt_tokens": 3 * len(texts)},
-        }
-    else:
-        document = {"data": [{"id": "m"}]}
-    page = json.dumps(document).encode()
-    sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(page), page))
+    """Answer /classify."""
+    texts = body_of(request)["input"]
+    usage = {"prompt_tokens": 3 * len(texts)}
+    sock.sendall(page({"data": [{"index": 0, "probs": [0.5, 0.5]}] * len(texts), "usage": usage}))
 
 
 @pytest.fixture
 def server() -> Iterator[ScriptedServer]:
-    with closing(ScriptedServer([answer])) as running:
+    with closing(ScriptedServer([one_model(answer, "/generate_stream")])) as running:
         yield running
 
 
 def bodies(server: ScriptedServer) -> list[dict[str, Any]]:
     """Return the bodies of the requests to the endpoint."""
-    posts = [request for request in server.requests if request.startswith(b"POST /generate_stream ")]
-    return [json.loads(post.partition(b"\r\n\r\n")[2]) for post in posts]
+    return [body_of(request) for request in server.requests if request.startswith(b"POST /generate_stream ")]
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python with the endpoint."""
-    environment = os.environ | {"PYTHONPATH": str(ADDED)}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    command, environment = [sys.executable, *arguments], os.environ | {"PYTHONPATH": str(ADDED)}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
 def ran(locustfile: Path, server: ScriptedServer, run_dir: Path, *words: str) -> str:
@@ -139,21 +114,15 @@ def test_tasks_send_turns_to_an_endpoint_from_outside(server: ScriptedServer, tm
 
 
 def test_an_endpoint_from_outside_without_a_stream(tmp_path: Path) -> None:
-    scenario, run_dir, locustfile = tmp_path / "classified.yaml", tmp_path / "run", tmp_path / "asking.py"
+    scenario, run_dir = tmp_path / "classified.yaml", tmp_path / "run"
     workload = "{kind: texts, texts_per_request: 2, text_tokens: 10}"
     text = SCENARIO.replace("generate_stream", "classify").split("\n")
     scenario.write_text("\n".join(f"workload: {workload}" if line.startswith("workload") else line for line in text))
-    locustfile.write_text(
-        TASK.partition("        reply")[0] + '        assert self.turn("classify", ["a"]).input_tokens == 3\n'
-    )
-    with closing(ScriptedServer([classified])) as server:
+    with closing(ScriptedServer([one_model(classified, "/classify")])) as server:
         output = ran(ROOT / "locustfiles" / "chat.py", server, run_dir, "--scenario", str(scenario))
-        sent = [json.loads(post.partition(b"\r\n\r\n")[2]) for post in server.requests if b"POST /classify " in post]
-        ran(locustfile, server, tmp_path / "tasks", "--users", "1", "--run-time", "1s")
+        sent = [body_of(post) for post in server.requests if b"POST /classify " in post]
     assert f"requests go to {server.url}/classify" in output
     assert {*map(frozenset, sent)} == {frozenset({"model", "input"})}
     assert {len(body["input"]) for body in sent} == {2}
     summary = json.loads((run_dir / "summary.json").read_text())
     assert (summary["turns"]["ok"], summary["turns"]["texts"], summary["turns"]["input_tokens"]) == (3, 6, 18)
-    of_tasks = json.loads((tmp_path / "tasks" / "summary.json").read_text())
-    assert (of_tasks["turns"]["failed"], of_tasks["exceptions"]["count"]) == (0, 0)

@@ -10,15 +10,12 @@ from typing import Any
 
 import pytest
 from locust_process import ROOT
-from scripted_server import ScriptedServer, chunked
+from scripted_server import NOT_FOUND, ScriptedServer, body_of, streamed
+from small_scenario import document
+from streamed_answers import end_events, text_event
 
 NODE = "node-0123456789"
-EVENTS = (
-    b'data: {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]}\n\n',
-    b'data: {"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 1}}\n\n',
-    b"data: [DONE]\n\n",
-)
-HEAD, _, BODY = chunked(*EVENTS).partition(b"\r\n\r\n")
+HEAD, _, BODY = streamed(text_event("chat", "Hi"), *end_events("chat", 1, prompt=20)).partition(b"\r\n\r\n")
 LOCUSTFILE = """
 import os
 from inferload.users import InferenceUser
@@ -35,45 +32,35 @@ class Talk(InferenceUser):
             for _ in range(3):
                 talk.ask("Hello")
 """
-CHAT = {
-    "schema": 1,
-    "name": "few",
-    "workload": {"kind": "chat", "turns": 3, "prompt_tokens": 20, "output_tokens": 5},
-    "arrivals": {"kind": "closed", "users": 40, "spawn_per_s": 40},
-    "phases": {"measure_s": 600, "turns": 9},
-}
+CHAT = document(
+    name="few",
+    workload={"kind": "chat", "turns": 3, "prompt_tokens": 20, "output_tokens": 5},
+    arrivals={"kind": "closed", "users": 40, "spawn_per_s": 40},
+    phases={"measure_s": 600, "turns": 9},
+)
 
 
 class Router(ScriptedServer):
-    """Server whose only path is /my-route, and that sets a cookie where there is none."""
+    """Server that sets a cookie on /my-route where there is none, and keeps the history of /v1/responses."""
 
     def __init__(self) -> None:
         super().__init__([self.answer])
         self.cookies: list[str] = []
-        self.kept: dict[str | None, int] = {}
-        self.sent: list[tuple[int, int]] = []  # messages of each request, and of its context
+        self.sent: list[tuple[int, str | None]] = []  # messages of each request, and the response that it continues
 
     def answer(self, sock: socket.socket, request: bytes) -> None:
         if request.startswith(b"POST /v1/responses?v=1 "):
-            self.keep(sock, json.loads(request.partition(b"\r\n\r\n")[2]))
-            return
-        head = request.split(b"\r\n\r\n")[0].decode()
-        if not head.startswith("POST /my-route?v=1 "):
-            sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-            return
-        self.cookies.append(next((line[8:] for line in head.split("\r\n") if line.startswith("Cookie: ")), ""))
-        more = "" if self.cookies[-1] else f"\r\nSet-Cookie: node={NODE}; Path=/; HttpOnly"
-        sock.sendall(HEAD + more.encode() + b"\r\n\r\n" + BODY)
-
-    def keep(self, sock: socket.socket, body: Any) -> None:
-        """Answer a turn, and keep its number of messages with those of the response that it continues."""
-        messages = len(body["input"]) + self.kept.get(body.get("previous_response_id"), 0)
-        self.kept[name := f"resp_{len(self.kept)}"] = messages + 1
-        self.sent.append((len(body["input"]), messages))
-        usage = {"input_tokens": 20 * messages, "output_tokens": 5}
-        end = {"type": "response.completed", "response": {"id": name, "status": "completed", "usage": usage}}
-        events = ({"type": "response.output_text.delta", "delta": "Hi"}, end)
-        sock.sendall(chunked(*(b"data: %s\n\n" % json.dumps(event).encode() for event in events)))
+            body = body_of(request)
+            self.sent.append((len(body["input"]), body.get("previous_response_id")))
+            (end,) = end_events("responses", 5, "stop", prompt=20)
+            end["response"]["id"] = f"resp_{len(self.sent)}"
+            sock.sendall(streamed(text_event("responses", "Hi"), end))
+        elif request.startswith(b"POST /my-route?v=1 "):
+            self.cookies.append(request.partition(b"\r\nCookie: ")[2].partition(b"\r\n")[0].decode())
+            more = "" if self.cookies[-1] else f"\r\nSet-Cookie: node={NODE}; Path=/; HttpOnly"
+            sock.sendall(HEAD + more.encode() + b"\r\n\r\n" + BODY)
+        else:
+            sock.sendall(NOT_FOUND)
 
 
 def run(folder: Path, *words: str, path: str = "/my-route", **environment: str) -> tuple[Any, str, Router]:
@@ -127,6 +114,6 @@ def test_a_history_that_the_server_keeps(tmp_path: Path) -> None:
     words = [word for setting in more for word in ("--set", setting)]
     rows, log, server = run(tmp_path, "-m", "inferload", "run", "few.json", *words, "--users", "1", path="")
     assert "Traceback" not in log
-    assert server.sent[:2] == [(1, 1), (1, 3)]  # before the load
-    assert server.sent[2:] == [(1, 1), (1, 3), (1, 5)] * 3
+    assert server.sent[:2] == [(1, None), (1, "resp_1")]  # before the load
+    assert server.sent[2:] == [(1, f"resp_{at}" if at % 3 < 2 else None) for at in range(2, 11)]
     assert next(row["num_requests"] for row in rows if row["method"] == "TURN") == 9

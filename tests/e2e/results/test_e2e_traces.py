@@ -1,30 +1,15 @@
 """--export-traces with a small collector: spans beside the turn records, and the trace context that the server receives."""
 
-import json
 import re
-import socket
 from typing import Any
 
 import pytest
-from chat_events import ANSWER, CHUNKED
+from chat_events import ANSWER
 from e2e_runs import FinishedRun, RunCase, Sandbox, check_counts, run_cases, scenario
 from otlp_collector import Collector, attributes_of
+from scripted_server import chunked, one_model, send
 
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
-
-
-def answer(sock: socket.socket, request: bytes) -> None:
-    """Answer a completion, and the requests before the run."""
-    if request.startswith(b"POST /v1/chat/completions "):
-        body = b"".join(b"%x\r\n%s\r\n" % (len(event), event) for event in ANSWER)
-        sock.sendall(HEAD + CHUNKED + b"\r\n" + body + b"0\r\n\r\n")
-        return
-    models = json.dumps({"data": [{"id": "m"}]}).encode()
-    known = request.startswith(b"GET /v1/models ")
-    status, text = (b"200 OK", models) if known else (b"404 Not Found", b"{}")
-    sock.sendall(
-        b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (status, len(text), text)
-    )
+answer = one_model(send(chunked(*ANSWER)))
 
 
 def traced(sandbox: Sandbox, mode: str, ratio: str) -> FinishedRun:

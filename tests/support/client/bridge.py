@@ -1,23 +1,23 @@
 """Script of a server that answers as other servers, gateways and bridges do."""
 
-import json
 import socket
 import time
 from collections import Counter
 from typing import Any
 
-from scripted_server import chunk
+import streamed_answers
+from scripted_server import HEAD, NOT_FOUND, body_of, chunk, page, sse
 
 PIECES = 5
 PROMPT, TOTAL = 20, 8  # tokens
 
 
 def _piece(text: Any = " some text", **more: Any) -> dict[str, Any]:
-    return {"id": "x", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}], **more}
+    return streamed_answers.chunk({"content": text}, **more)
 
 
 def _finish(reason: str, **more: Any) -> dict[str, Any]:
-    return {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": reason}], **more}
+    return streamed_answers.chunk(finish=reason, **more)
 
 
 def _usage(output: int) -> dict[str, Any]:
@@ -30,19 +30,9 @@ ANSWERS: dict[str, list[Any]] = {
     "totals": [*[_piece(**_usage(TOTAL))] * PIECES, _finish("length", **_usage(TOTAL))],
     "running": [*[_piece(**_usage(at + 4)) for at in range(PIECES)], _finish("eos_token", **_usage(TOTAL))],
     "odd": [
-        *(
-            _piece([{"type": "text", "text": " some text"}], error=False),
-            b"data: null",
-            _piece(error={}),
-            _piece("\ud83d"),
-        ),
-        *(
-            _piece(usage="none"),
-            _piece(id=5),
-            _finish("content_filter"),
-            {"choices": None},
-            {"choices": [], **_usage(TOTAL)},
-        ),
+        *(_piece([{"type": "text", "text": " some text"}], error=False), b"data: null"),
+        *(_piece(error={}), _piece("\ud83d"), _piece(usage="none"), _piece(id=5), _finish("content_filter")),
+        *({"choices": None}, {"choices": [], **_usage(TOTAL)}),
     ],
     "of each piece": [*[_piece(**_usage(1))] * PIECES, _finish("stop")],
     "no usage": [*[_piece()] * PIECES, _finish("stop")],
@@ -60,21 +50,15 @@ def answer(sock: socket.socket, request: bytes) -> None:
     """Answer a request; turns with each kind of answer in turn."""
     path = request.split(b" ")[1]
     if path == b"/v1/models":
-        _reply(sock, b"application/json", [json.dumps({"data": [{"id": "bridge"}]}).encode()])
+        sock.sendall(page({"data": [{"id": "bridge"}]}))
     elif path != b"/v1/chat/completions":
-        sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        sock.sendall(NOT_FOUND)
     else:
-        of_preflight = json.loads(request.partition(b"\r\n\r\n")[2])["max_tokens"] == 1
+        of_preflight = body_of(request)["max_tokens"] == 1
         kind = "zeros" if of_preflight else KINDS[sent.total() % len(KINDS)]
         sent[kind] += not of_preflight
-        events = [each if isinstance(each, bytes) else b"data: " + json.dumps(each).encode() for each in ANSWERS[kind]]
-        _reply(sock, b"text/event-stream", [each + b"\n\n" for each in [*events, b"data: [DONE]"]])
-
-
-def _reply(sock: socket.socket, kind: bytes, parts: list[bytes]) -> None:
-    sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n" % kind)
-    *first, last = map(chunk, parts)
-    for each in first:
-        sock.sendall(each)
-        time.sleep(0.005)
-    sock.sendall(last + b"0\r\n\r\n")
+        sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        for each in ANSWERS[kind]:
+            sock.sendall(chunk(each + b"\n\n" if isinstance(each, bytes) else sse(each)))
+            time.sleep(0.005)
+        sock.sendall(chunk(sse(b"[DONE]")) + b"0\r\n\r\n")

@@ -1,16 +1,15 @@
 """Scripts that change what the simulator behind them takes and answers: path, key of the limit, list of models, numbers."""
 
 import itertools
-import json
 import os
 import signal
 from collections.abc import Callable
 from typing import Any
 
-from scripted_server import chunked
+from scripted_server import NOT_FOUND, body_of, chunked, page
 
 AZURE = "/openai/deployments/gpt/chat/completions?api-version=2024-10-21"
-NOT_FOUND = {"error": {"message": "Resource not found", "code": "404"}}
+MISSING = {"error": {"message": "Resource not found", "code": "404"}}
 UNSUPPORTED = (
     "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
 )
@@ -21,20 +20,14 @@ Refuse = Callable[[dict[str, Any]], str | None]
 def changed(path: str, refuse: Refuse = lambda _body: None, models: dict[str, Any] | None = None) -> Any:
     """Return a script that passes turns at one path on, and has no other page than a list of models."""
 
-    def respond(sock: Any, status: int, document: dict[str, Any]) -> None:
-        body = json.dumps(document).encode()
-        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        sock.sendall(head.encode() + body)
-
     def script(sock: Any, request: bytes) -> None:
-        head, _, body = request.partition(b"\r\n\r\n")
-        method, asked = head.decode().split()[:2]
+        method, asked = request.partition(b"\r\n")[0].decode().split()[:2]
         if method == "GET" and models is not None and asked.endswith("/models"):
-            respond(sock, 200, models)
+            sock.sendall(page(models))
         elif asked != path:
-            respond(sock, 404, NOT_FOUND)
-        elif message := refuse(json.loads(body)):
-            respond(sock, 400, {"error": {"message": message, "type": "invalid_request_error"}})
+            sock.sendall(page(MISSING, 404))
+        elif message := refuse(body_of(request)):
+            sock.sendall(page({"error": {"message": message, "type": "invalid_request_error"}}, 400))
         else:
             sock.pass_on(b"POST /v1/chat/completions HTTP/1.1\r\n" + request.partition(b"\r\n")[2])
 
@@ -63,7 +56,7 @@ strict = changed(
 def without_metrics(sock: Any, request: bytes) -> None:
     """Pass everything but the page of metrics on."""
     if request.startswith(b"GET /metrics"):
-        sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        sock.sendall(NOT_FOUND)
     else:
         sock.pass_on(request)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from hostile_replies import Hostile, replies, reset_after, split
-from scripted_server import read_request, serve_until_stdin_closes, server_process
+from scripted_server import body_of, page, read_request, serve_until_stdin_closes, server_process
 
 MAX_BYTES = 1 << 30
 TAKEN_WHOLE = "taken whole"
@@ -44,10 +44,9 @@ def serve(known: dict[str, Hostile], whole: list[str], sock: socket.socket) -> N
     with contextlib.suppress(OSError), sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while (request := read_request(sock)) is not None:
-            order = json.loads(request.partition(b"\r\n\r\n")[2])
+            order = body_of(request)
             if order.get("reply") == TAKEN_WHOLE:
-                text = json.dumps(whole).encode()
-                sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
+                sock.sendall(page(whole))
                 continue
             hostile = reset_after(order["reset"]) if "reset" in order else known[order["reply"]]
             send(sock, hostile, order.get("seed"), order.get("bytes", MAX_BYTES))

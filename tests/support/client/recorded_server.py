@@ -1,16 +1,14 @@
 """Script of a server with recorded streams of vLLM 0.32 on the endpoints that the simulator lacks, and a short chat."""
 
-import json
 import socket
 import time
 
+import streamed_answers
 from paths import ROOT
-from scripted_server import HEAD, chunk
+from scripted_server import HEAD, NOT_FOUND, chunk, page, sse
 
 ENDPOINTS = ("responses", "messages")
 GAP_S = 0.005  # between events
-_CHAT = {"index": 0, "delta": {"role": "assistant", "content": "yes"}, "finish_reason": "length"}
-_USAGE = {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
 
 
 def _events() -> dict[str, list[bytes]]:
@@ -19,26 +17,22 @@ def _events() -> dict[str, list[bytes]]:
     for name in ENDPOINTS:
         stream = (ROOT / f"tests/data/recorded/vllm-0.32-{name}.sse").read_bytes()
         events[f"/v1/{name}"] = [event + b"\n\n" for event in stream.split(b"\n\n") if event]
-    chat = [json.dumps(each).encode() for each in ({"choices": [_CHAT]}, {"choices": [], "usage": _USAGE})]
-    events["/v1/chat/completions"] = [b"data: " + data + b"\n\n" for data in (*chat, b"[DONE]")]
-    return events
+    chat = [streamed_answers.text_event("chat", "yes"), *streamed_answers.end_events("chat", 1, prompt=5), b"[DONE]"]
+    return events | {"/v1/chat/completions": [sse(event) for event in chat]}
 
 
 _EVENTS = _events()
-_MODELS = json.dumps({"data": [{"id": "tiny"}]}).encode()
 
 
 def recorded(sock: socket.socket, request: bytes) -> None:
     """Answer a request with the recorded events of its path."""
     path = request.split(b" ")[1].decode()
-    if path == "/v1/models":
-        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(_MODELS) + _MODELS)
-    elif path in _EVENTS:
-        sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
-        *events, last = _EVENTS[path]
-        for event in events:
-            sock.sendall(chunk(event))
-            time.sleep(GAP_S)
-        sock.sendall(chunk(last) + b"0\r\n\r\n")
-    else:
-        sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+    if path not in _EVENTS:
+        sock.sendall(page({"data": [{"id": "tiny"}]}) if path == "/v1/models" else NOT_FOUND)
+        return
+    sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    *events, last = _EVENTS[path]
+    for event in events:
+        sock.sendall(chunk(event))
+        time.sleep(GAP_S)
+    sock.sendall(chunk(last) + b"0\r\n\r\n")

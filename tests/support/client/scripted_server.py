@@ -1,12 +1,14 @@
 """Servers without HTTP logic for tests of the client: in a thread with a script of bytes for each request, or in a process."""
 
 import contextlib
+import json
 import socket
 import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 Script = Callable[[socket.socket, bytes], None]
 
@@ -106,6 +108,44 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
 def chunked(*events: bytes) -> bytes:
     """Return a complete chunked reply with a chunk for each event."""
     return HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(chunk(event) for event in events) + b"0\r\n\r\n"
+
+
+def sse(event: Any) -> bytes:
+    """Return an event of a stream. Its data: bytes as they are, other values as JSON."""
+    return b"data: %s\n\n" % (event if isinstance(event, bytes) else json.dumps(event).encode())
+
+
+def streamed(*events: Any) -> bytes:
+    """Return a complete chunked reply of events, as of `sse`, and [DONE]."""
+    return chunked(*map(sse, events), sse(b"[DONE]"))
+
+
+def page(body: Any, status: int = 200, kind: str = "application/json", lines: str = "") -> bytes:
+    """Return a complete reply: bytes and texts as they are, other values as JSON. `lines`: further headers."""
+    data = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
+    head = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{lines}Content-Length: {len(data)}\r\n\r\n"
+    return head.encode() + data
+
+
+NOT_FOUND = page("", 404)
+
+
+def body_of(request: bytes) -> Any:
+    """Return the JSON of a request."""
+    return json.loads(request.partition(b"\r\n\r\n")[2])
+
+
+def one_model(turn: Script, path: str = "/v1/chat/completions", name: str = "m") -> Script:
+    """Return a script that passes the requests of a path on, and has no other page than a list of one model."""
+
+    def script(sock: socket.socket, request: bytes) -> None:
+        asked = request.split(b" ")[1].decode()
+        if asked == path:
+            turn(sock, request)
+        else:
+            sock.sendall(page({"data": [{"id": name}]}) if asked == "/v1/models" else NOT_FOUND)
+
+    return script
 
 
 def send(data: bytes, *, close: bool = False, piece_bytes: int = 0) -> Script:

@@ -1,13 +1,13 @@
 """Cookies of a session: which go back, what is bounded, and that texts do not contain them."""
 
 import socket
-from collections.abc import Callable
 
 import gevent
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_server import HEAD, ScriptedServer, chunked
+from scripted_server import Script, ScriptedServer, page, send, streamed
+from streamed_answers import chunk
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.client import retry
@@ -18,11 +18,7 @@ from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult
 
 URL = "http://router.example:8000/v1/chat/completions"
 SECRET = "node7-0123456789abcdef"
-EVENTS = (
-    b'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}\n\n',
-    b"data: [DONE]\n\n",
-)
-BODY = chunked(*EVENTS).partition(b"\r\n\r\n")[2]
+REPLY = streamed(chunk({"content": "a"}, "stop"))
 
 
 def sent(lines: list[str], url: str = URL, to: str = "") -> str:
@@ -46,6 +42,8 @@ def sent(lines: list[str], url: str = URL, to: str = "") -> str:
         (["a=1; Domain=router.example"], "a=1"),
         (["a=1; Secure"], ""),
         (["a=1\r\x00X: y", "", "a" * 5_000], ""),
+        ([f"n{at:02}=1" for at in range(30)], "; ".join(f"n{at:02}=1" for at in range(10, 30))),
+        ([f"{name}={'v' * 4_000}" for name in "abc"], "; ".join(f"{name}={'v' * 4_000}" for name in "bc")),
     ],
 )
 def test_the_usual_rules_hold(lines: list[str], expected: str) -> None:
@@ -72,10 +70,7 @@ def test_number_and_size_are_bounded_and_the_newest_stay(wanted: list[tuple[str,
 
 
 def two_turns(
-    *scripts: Callable[[socket.socket, bytes], None],
-    own: tuple[tuple[str, str], ...] = (),
-    cookies: SessionCookies | None,
-    **settings: object,
+    *scripts: Script, own: tuple[tuple[str, str], ...] = (), cookies: SessionCookies | None, **settings: object
 ) -> tuple[list[str], TurnResult]:
     """Send two turns of one session, each with `own` headers; return their Cookie headers, and the last result."""
     server = ScriptedServer(list(scripts))
@@ -95,16 +90,15 @@ def two_turns(
     return [each.get(b"Cookie", b"").decode() for each in lines], result
 
 
-def setting(cookie: str) -> Callable[[socket.socket, bytes], None]:
-    head = HEAD + b"Set-Cookie: %s\r\nSet-Cookie: second=2\r\nTransfer-Encoding: chunked\r\n\r\n" % cookie.encode()
-    return lambda sock, _request: sock.sendall(head + BODY)
+def setting(cookie: str) -> Script:
+    lines = f"\r\nSet-Cookie: {cookie}\r\nSet-Cookie: second=2\r\n".encode()
+    return send(REPLY.replace(b"\r\n", lines, 1))
 
 
 def failing(sock: socket.socket, request: bytes) -> None:
     """Answer with an error that has the cookie of the request."""
     text = b"no such node: " + request.split(b"Cookie: ")[1].split(b"\r\n")[0]
-    more = b"X-Served-By: %s\r\nSet-Cookie: node=another-0123456789\r\n" % SECRET.encode()
-    sock.sendall(b"HTTP/1.1 404 X\r\n%sContent-Length: %d\r\n\r\n%s" % (more, len(text), text))
+    sock.sendall(page(text, 404, lines=f"X-Served-By: {SECRET}\r\nSet-Cookie: node=another-0123456789\r\n"))
 
 
 def test_the_turns_of_a_session_send_them_back_also_a_retried_one_and_no_text_has_them(
@@ -112,11 +106,12 @@ def test_the_turns_of_a_session_send_them_back_also_a_retried_one_and_no_text_ha
 ) -> None:
     monkeypatch.setattr(retry, "SLACK_NS", 60 * NS_PER_S)
 
-    def closing(sock: socket.socket, _request: bytes) -> None:
-        sock.close()
-
     headers, result = two_turns(
-        *(setting(f"node={SECRET}"), closing, failing), cookies=SessionCookies(), server_header="X-Served-By"
+        setting(f"node={SECRET}"),
+        send(b"", close=True),
+        failing,
+        cookies=SessionCookies(),
+        server_header="X-Served-By",
     )
     assert headers == ["", *[f"node={SECRET}; second=2"] * 2]
     assert SECRET[:8] not in repr(result)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import ROOT
 from pydantic import ValidationError
+from streamed_answers import WAYS, item_events
 
 import inferload.client.endpoints
 from inferload.client import refusals
@@ -282,51 +283,22 @@ def test_a_streamed_response_is_read() -> None:
     assert answer.metrics.queue_time_ms == 1.5
 
 
+some = st.text(min_size=1)
 ITEMS = st.one_of(
-    st.text(min_size=1).map(
-        lambda text: {"type": "message", "content": [{"type": "output_text", "text": text}]},
-    ),
-    st.text(min_size=1).map(
-        lambda text: {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
-    ),
-    st.text(min_size=1).map(
-        lambda text: {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]},
-    ),
+    some.map(lambda text: {"type": "message", "content": [{"type": "output_text", "text": text}]}),
+    some.map(lambda text: {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}),
+    some.map(lambda text: {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}),
     st.sampled_from(("", "{}", '{"a": 1}')).map(lambda arguments: CALL | {"arguments": arguments}),
-    st.text(min_size=1).map(lambda text: CALL | {"type": "custom_tool_call", "arguments": None, "input": text}),
+    some.map(lambda text: CALL | {"type": "custom_tool_call", "arguments": None, "input": text}),
 )
-WAYS = ("deltas", "done", "added and done", "added")
 
 
-def sent(item: dict[str, Any], index: int, way: str) -> list[dict[str, Any]]:
-    """Return the events of an item that the server sends in one of the ways."""
-    where: dict[str, Any] = {"output_index": index}
-    called = "call" in item["type"]
-    named = item | ({"arguments": "", "input": ""} if called else {"content": [], "summary": []})
-    done = response("output_item.done", **where, item=item)
-    if way == "done":
-        return [done]
-    if way == "added and done" or (not called and way == "added"):
-        return [response("output_item.added", **where, item=named), done]
-    if way == "added":
-        return [response("output_item.added", **where, item=item), done]
-    (text,) = [part["text"] for part in item.get("content") or item.get("summary", ())] or [
-        item["arguments"] or item.get("input", "")
-    ]
-    kind = {"message": "output_text", "reasoning": "reasoning_text", "function_call": "function_call_arguments"}
-    deltas = [
-        response(f"{kind.get(item['type'], 'custom_tool_call_input')}.delta", **where, delta=letter) for letter in text
-    ]
-    return [response("output_item.added", **where, item=named), *deltas, done]
-
-
-@given(st.lists(st.tuples(ITEMS, st.sampled_from(WAYS)), min_size=1, max_size=4))
-def test_items_without_deltas_are_read_from_their_end(items: list[tuple[dict[str, Any], str]]) -> None:
+@given(st.lists(ITEMS, min_size=1, max_size=4), st.lists(st.sampled_from(WAYS), min_size=4, max_size=4))
+def test_items_without_deltas_are_read_from_their_end(items: list[dict[str, Any]], ways: list[str]) -> None:
     """Each item is read once, whether it comes in deltas, whole, or only in the last event."""
-    called = [item | {"call_id": f"c{index}"} for index, (item, _) in enumerate(items)]
-    events = [event for index, (_, way) in enumerate(items) for event in sent(called[index], index, way)]
-    end = response("completed", response={"status": "completed", "output": called})
-    answers = [read("responses", *events, end), read("responses", end)]
+    called = [item | {"call_id": f"c{index}"} for index, item in enumerate(items)]
+    events = list(item_events(called, ways))
+    answers = [read("responses", *events), read("responses", events[-1])]
     for answer in answers:
         assert answer.failure is None, answer.detail
         assert "".join(answer.text) == "".join(

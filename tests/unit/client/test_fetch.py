@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from scripted_server import Script, ScriptedServer, chunk, send
+from scripted_server import NOT_FOUND, Script, ScriptedServer, chunk, page, send
 from tls_peer import server_context
 
 from inferload.base.errors import UsageError
@@ -43,7 +43,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Script], Client
     [
         CHUNKED + chunk(bytes(50_000)) * 40,  # without an end
         CLOSES + bytes(2 * LIMIT),  # without an end
-        HEAD + b"Content-Length: %d\r\n\r\n" % (LIMIT + 1) + bytes(LIMIT + 1),  # complete
+        page(bytes(LIMIT + 1)),  # complete
     ],
 )
 def test_a_reply_above_the_size_limit_is_refused(serve: Callable[[Script], ClientSettings], reply: bytes) -> None:
@@ -54,7 +54,7 @@ def test_a_reply_above_the_size_limit_is_refused(serve: Callable[[Script], Clien
 
 
 def test_a_reply_at_the_size_limit_is_accepted(serve: Callable[[Script], ClientSettings]) -> None:
-    settings = serve(send(HEAD + b"Content-Length: %d\r\n\r\n" % LIMIT + bytes(LIMIT)))
+    settings = serve(send(page(bytes(LIMIT))))
     assert len(Fetcher(settings, timeout_s=20).get("/v1/models").body) == LIMIT
 
 
@@ -71,15 +71,10 @@ def test_a_reply_at_the_size_limit_is_accepted(serve: Callable[[Script], ClientS
     ],
 )
 def test_malformed_token_ids_are_an_error(serve: Callable[[Script], ClientSettings], body: bytes) -> None:
-    settings = serve(send(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body))
+    settings = serve(send(page(body)))
     with pytest.raises(FetchError, match="without a list of token ids"):
         tokenizer.Tokenizer(settings, tokenizer.FORMS[0])("Hello")
     assert tokenizer.chat_tokenizer(settings)([("user", "Hello")], True) is None
-
-
-def page(status: int, body: bytes = b"", **headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in headers.items())]
-    return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
 
 
 @pytest.mark.parametrize("path", ["", "/x", "/v1", "/x/v3", "/openai/deployments/gpt"])
@@ -98,7 +93,7 @@ def test_a_redirect_of_the_list_names_the_host_to_use(path: str, prefix: str, sl
 
 
 def test_a_redirect_of_the_list_ends_the_run(serve: Callable[[Script], ClientSettings]) -> None:
-    settings = serve(send(page(308, Location="https://b.test/v1/models")))
+    settings = serve(send(page("", 308, lines="Location: https://b.test/v1/models\r\n")))
     with pytest.raises(UsageError) as raised:
         probe.model_list(settings)
     url = settings.target.origin
@@ -107,14 +102,14 @@ def test_a_redirect_of_the_list_ends_the_run(serve: Callable[[Script], ClientSet
 
 @pytest.mark.parametrize("status", [502, 503, 504])
 def test_a_list_that_a_gateway_does_not_get_says_so(serve: Callable[[Script], ClientSettings], status: int) -> None:
-    found = probe.model_list(serve(send(page(status, b"<html><h1>Oh</h1></html>"))))
+    found = probe.model_list(serve(send(page("<html><h1>Oh</h1></html>", status))))
     with pytest.raises(
         UsageError, match=rf"HTTP {status}, the .*gateway.*; start the server behind the gateway, or .*"
     ):
         found.only()
 
 
-HTTPS_PORT = page(400, b"<html><center>The plain HTTP request was sent to HTTPS port</center></html>")
+HTTPS_PORT = page("<html><center>The plain HTTP request was sent to HTTPS port</center></html>", 400)
 
 
 @pytest.mark.parametrize("says_so", [True, False])
@@ -135,7 +130,7 @@ def test_tls_to_plain_http_names_http() -> None:
         sock, _ = listener.accept()
         with sock:
             sock.recv(65536)
-            sock.sendall(page(400, b"Bad Request"))
+            sock.sendall(page("Bad Request", 400))
 
     threading.Thread(target=answer, daemon=True).start()
     at = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -158,10 +153,10 @@ def test_a_model_that_no_list_names_is_found_by_a_request_without_a_name(
     def script(sock: socket.socket, request: bytes) -> None:
         head, _, body = request.partition(b"\r\n\r\n")
         if head.startswith(b"GET"):
-            sock.sendall(page(200, listing))
+            sock.sendall(page(listing))
             return
         asked.append((head.split()[1].decode(), json.loads(body)))
-        sock.sendall(page(200, json.dumps(document).encode()) if answered is not None else page(404, b"{}"))
+        sock.sendall(page(document) if answered is not None else NOT_FOUND)
 
     settings, sent = replace(serve(script), endpoint=endpoint), SentTurns()
     found = probe.model_list(settings)
@@ -179,7 +174,7 @@ def test_a_model_that_no_list_names_is_found_by_a_request_without_a_name(
 
 @pytest.mark.parametrize("names", [["a"], ["a", "b"]])
 def test_a_list_with_names_is_asked_nothing(serve: Callable[[Script], ClientSettings], names: list[str]) -> None:
-    settings, sent = serve(send(page(200, json.dumps(names).encode()))), SentTurns()
+    settings, sent = serve(send(page(names))), SentTurns()
     found = probe.model_list(settings)
     if len(names) == 1:
         assert probe.model_of(settings, found, sent) == "a"

@@ -8,9 +8,11 @@ from typing import Any
 import gevent
 import msgspec
 import pytest
+from endpoint_answers import STREAMED
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_server import ScriptedServer, chunked
+from scripted_server import ScriptedServer, body_of, chunked, page, streamed
+from streamed_answers import chunk, end_events
 
 from inferload.base.errors import UsageError
 from inferload.base.http_status import status_text
@@ -20,7 +22,7 @@ from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, Proof, SentTurns, prove
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
-from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.scenario.schema.endpoints import ENDPOINTS, EndpointName
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.prompts import approximate
 from inferload.workload.isolation import Isolation
@@ -30,23 +32,14 @@ Reply = bytes
 Judge = Callable[[str, dict[str, Any]], Reply]
 
 
-def answer(text: str | None = "Hi", tokens: int = 1, finish: str | None = "length", **delta: str) -> Reply:
+def answer(text: str | None = "Hi", tokens: int = 1, finish: str = "length", **delta: str) -> Reply:
     """Return a streamed chat completion with a usage."""
-    body = {"choices": [{"index": 0, "delta": {"content": text} if text is not None else delta, "finish_reason": None}]}
-    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}
-    usage = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": tokens}}
-    return chunked(*(b"data: %s\n\n" % json.dumps(event).encode() for event in (body, end, usage)), b"data: [DONE]\n\n")
-
-
-def reply(status: int, body: Any, kind: str = "application/json") -> Reply:
-    """Return a complete reply with a JSON document, or a text."""
-    data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-    head = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n\r\n"
-    return head.encode() + data
+    said: dict[str, Any] = delta if text is None else {"content": text}
+    return streamed(chunk(said), *end_events("chat", tokens, finish, prompt=5))
 
 
 def refusal(message: str, param: str | None = None, status: int = 400) -> Reply:
-    return reply(status, {"error": {"message": message, "type": "invalid_request_error", "param": param}})
+    return page({"error": {"message": message, "type": "invalid_request_error", "param": param}}, status)
 
 
 class Server:
@@ -59,9 +52,8 @@ class Server:
         self.scripted = ScriptedServer([self._answer])
 
     def _answer(self, sock: socket.socket, request: bytes) -> None:
-        head, _, body = request.partition(b"\r\n\r\n")
-        self.paths.append(head.split()[1].decode())
-        self.bodies.append(json.loads(body))
+        self.paths.append(request.split()[1].decode())
+        self.bodies.append(body_of(request))
         sock.sendall(self._judge(self.paths[-1], self.bodies[-1]))
 
 
@@ -107,10 +99,10 @@ def test_a_plain_server_gets_one_request_of_one_token(proves: Prove) -> None:
     "missing",
     [
         refusal("Not Found", status=404),
-        reply(405, "Method Not Allowed", "text/plain"),
-        reply(200, "<html>messages, model, input</html>", "text/html"),
-        reply(403, {"message": "Missing Authentication Token"}),
-        reply(302, "", "text/html"),
+        page("Method Not Allowed", 405, "text/plain"),
+        page("<html>messages, model, input</html>", kind="text/html"),
+        page({"message": "Missing Authentication Token"}, 403),
+        page("", 302, "text/html"),
     ],
 )
 def test_the_path_with_or_without_v1_is_found(proves: Prove, taken: str, named: str, missing: Reply) -> None:
@@ -152,7 +144,7 @@ def test_an_address_that_has_no_known_path_is_taken_as_it_is(proves: Prove, give
     )  # as a repetition reads it
 
 
-@pytest.mark.parametrize("there", [refusal("Not Found", status=404), reply(500, "oh"), reply(503, "busy"), b"no HTTP"])
+@pytest.mark.parametrize("there", [refusal("Not Found", status=404), page("oh", 500), page("busy", 503), b"no HTTP"])
 def test_an_address_that_does_not_serve_as_it_is_is_missing(proves: Prove, there: Reply) -> None:
     with pytest.raises(
         UsageError, match=r"/x/v1/chat/completions: .*HTTP 404.*and none at .*/x/chat/completions and .*/x\)"
@@ -217,18 +209,10 @@ def test_no_limit_exceeds_that_of_the_run(least: int, own: int, minimum: int | N
     }
 
 
-@pytest.mark.parametrize("endpoint", ["chat", "completions", "responses", "messages"])
-def test_a_minimum_of_tokens_is_found_on_each_endpoint(proves: Prove, endpoint: str) -> None:
+@pytest.mark.parametrize("endpoint", STREAMED)
+def test_a_minimum_of_tokens_is_found_on_each_endpoint(proves: Prove, endpoint: EndpointName) -> None:
     key = "max_output_tokens" if endpoint == "responses" else "max_tokens"
-    ends = {
-        "responses": {"type": "response.completed", "response": {"usage": {"input_tokens": 1, "output_tokens": 1}}},
-        "messages": {"type": "message_stop"},
-    }
-    stream = (
-        answer()
-        if endpoint in ("chat", "completions")
-        else chunked(b"data: %s\n\n" % json.dumps(ends[endpoint]).encode())
-    )
+    stream = streamed(*end_events(endpoint, 1))
     text = f"Invalid '{key}': integer below minimum value. Expected a value >= 16, but got 1 instead."
     proof, sent, _ = proves(
         lambda _path, body: stream if body[key] >= 16 else refusal(text, key), endpoint=endpoint, ignore_eos=False
@@ -275,10 +259,10 @@ def test_unusual_answers_are_answers(proves: Prove, taken: Reply) -> None:
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 529])
 def test_a_busy_server_is_asked_again_and_then_loaded_with_a_warning(proves: Prove, status: int) -> None:
-    busy = [reply(status, {"error": {"message": "Loading model"}})] * 2
+    busy = [page({"error": {"message": "Loading model"}}, status)] * 2
     proof, sent, _ = proves(lambda _path, _body: busy.pop() if busy else answer())
     assert (proof.warning, sent.requests, sent.served) == ("", 3, 1)
-    proof, sent, _ = proves(lambda _path, _body: reply(status, {"error": {"message": "Loading model"}}))
+    proof, sent, _ = proves(lambda _path, _body: page({"error": {"message": "Loading model"}}, status))
     assert f"{status_text(status, body='{')}: Loading model" in proof.warning
     assert (sent.requests, sent.served) == (3, 0)
 
@@ -302,7 +286,7 @@ def test_a_redirect_of_turns_alone_is_one_line(proves: Prove, status: int) -> No
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_refusal_that_a_gateway_passes_on_is_one(proves: Prove, stream: bool) -> None:
     error = {"error": {"message": "got an unexpected keyword argument 'ignore_eos'", "code": 500}}
-    refuses = chunked(b"data: %s\n\n" % json.dumps(error).encode()) if stream else reply(500, error)
+    refuses = streamed(error) if stream else page(error, 500)
     with pytest.raises(UsageError, match=r"request\.ignore_eos"):
         proves(lambda _path, body: refuses if "ignore_eos" in body else answer())
 

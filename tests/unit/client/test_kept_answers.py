@@ -3,16 +3,19 @@
 import json
 from array import array
 from collections.abc import Iterable
+from functools import partial
+from operator import or_
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from streamed_answers import block_events, chat_events, chunk, deltas_of, item_events
+from scripted_server import sse
+from streamed_answers import WAYS, Cut, Json, block_events, chat_events, chunk, deltas_of, item_events
 
 from inferload.client.answers import kept
-from inferload.client.answers.answer import Answer, Frames
+from inferload.client.answers.answer import Frames
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream, scanner
 from inferload.client.answers.merge import grow, whole
@@ -20,18 +23,17 @@ from inferload.client.connection.reply import Arrivals, HttpReply, nothing
 from inferload.client.endpoints.dialect import DIALECTS, words
 from inferload.scenario.schema.endpoints import EndpointName
 from inferload.turns.record import CANCELLED
-from inferload.workload.content.history import as_document, as_message, without_ids
+from inferload.workload.content.history import as_document, as_message, has_reasoning, without_ids
 from inferload.workload.content.messages import Message, Piece, ToolCall, made_call_id, sendable
 from inferload.workload.content.script import TurnReply
 
-DONE = b"[DONE]"
 KNOWN = words("""
     content reasoning reasoning_content thinking reasoning_details refusal tool_calls audio role function_call function name
     arguments index id type signature format usage call_id status logprobs finish_reason stop_reason token_ids
     """)
 
 
-def numbered(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def numbered(items: list[Json]) -> list[Json]:
     return [{"index": at, **item} for at, item in enumerate(items)]
 
 
@@ -49,12 +51,19 @@ values = st.recursive(
     max_leaves=8,
 )
 unknown = st.dictionaries(keys, values, max_size=3)
+cuts = st.randoms(use_true_random=False).map(lambda random: partial(random.randint, 0))
 
 
-def answered(answer: Answer, documents: Iterable[Any], *, escaped: bool = False) -> TurnReply:
+def objects(kind: str = "", **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
+    """Objects of a type with these fields and unknown ones."""
+    return st.builds(or_, unknown, st.fixed_dictionaries(fields | ({"type": st.just(kind)} if kind else {})))
+
+
+def answered(endpoint: EndpointName, documents: Iterable[Any], *, ascii_only: bool = False) -> TurnReply:
+    answer = DIALECTS[endpoint].answer()
     answer.keeping = True
-    data = [json.dumps(document, ensure_ascii=escaped).encode() for document in documents]
-    answer.events([*data, DONE], [*range(len(data) + 1)])
+    data = [json.dumps(document, ensure_ascii=ascii_only).encode() for document in documents]
+    answer.events([*data, b"[DONE]"], [*range(len(data) + 1)])
     answer.settle()
     calls = () if answer.tool_calls is None else answer.tool_calls.calls("s1.0")
     native = answer.native(calls)
@@ -63,113 +72,115 @@ def answered(answer: Answer, documents: Iterable[Any], *, escaped: bool = False)
 
 
 def sent(endpoint: EndpointName, message: Message) -> Any:
-    """Return the JSON of a message: an object, or the items of /responses."""
+    """Return the JSON of a message without its role: an object, the content of /messages, or the items of /responses."""
     text = json.dumps(sendable("".join(piece.literal or "" for piece in message.pieces))).encode()
     body = DIALECTS[endpoint].message(message, text)
-    return json.loads(b"[%s]" % body if endpoint == "responses" else body)
+    if endpoint == "responses":
+        return json.loads(b"[%s]" % body)
+    document = json.loads(body)
+    assert document.pop("role") == "assistant"
+    return document["content"] if endpoint == "messages" else document
 
 
-functions = st.builds(lambda own, name, text: {**own, "name": name, "arguments": text}, unknown, some_text, some_text)
-plain_call = {"type": "function"}
-calls = st.builds(
-    lambda own, mark, called: {**own, **plain_call, "id": mark, "function": called}, unknown, some_text, functions
-)
-parts = st.lists(
-    st.builds(lambda own, text: {**own, "type": "text", "text": text}, unknown, some_text), min_size=1, max_size=3
-)
+def content_of(message: Message) -> list[Json]:
+    """Return the content blocks of a message on /messages."""
+    content = sent("messages", message)
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+functions = objects(name=some_text, arguments=some_text)
+calls = objects("function", id=some_text, function=functions)
+parts = st.lists(objects("text", text=some_text), min_size=1, max_size=3).map(numbered)
 messages = st.builds(
-    lambda own, content, thoughts, called: (
-        own | {"content": content} | thoughts | ({"tool_calls": called} if called else {})
-    ),
-    unknown,
-    some_text | parts.map(numbered),
+    lambda own, thoughts, called: own | thoughts | ({"tool_calls": called} if called else {}),
+    objects(content=some_text | parts),
     st.dictionaries(st.sampled_from(["reasoning", "reasoning_content", "thinking"]), some_text, max_size=2)
-    | st.fixed_dictionaries({"reasoning_details": parts.map(numbered)}),
+    | st.fixed_dictionaries({"reasoning_details": parts}),
     st.lists(calls, max_size=2, unique_by=lambda call: call["id"]),
 )
 
 
-@given(messages, st.data())
-def test_a_chat_message_goes_back_as_it_came(message: dict[str, Any], data: st.DataObject) -> None:
-    def cut(most: int) -> int:
-        return data.draw(st.integers(0, max(0, most)))
-
-    reply = answered(ChatAnswer(), chat_events(message, cut))
-    assert sent("chat", reply.message()) == {"role": "assistant"} | message
-    assert sent("chat", as_message(as_document(reply.message()))) == {"role": "assistant"} | message
+@given(messages, cuts)
+def test_a_chat_message_goes_back_as_it_came(message: Json, cut: Cut) -> None:
+    reply = answered("chat", chat_events(message, cut))
+    assert sent("chat", reply.message()) == message
+    assert sent("chat", as_message(as_document(reply.message()))) == message
     without = sent("chat", reply.message(reasoning=False, calls=()))
-    assert not {"reasoning", "reasoning_content", "thinking", "reasoning_details", "tool_calls"} & without.keys()
+    thoughts = {"reasoning", "reasoning_content", "thinking", "reasoning_details"}
+    assert not {*thoughts, "tool_calls"} & without.keys()
+    assert has_reasoning(reply.native) == bool(thoughts & message.keys())
 
 
 blocks = st.lists(
     st.one_of(
-        st.builds(lambda own, text: {**own, "type": "text", "text": text}, unknown, some_text.filter(str.strip)),
-        st.builds(lambda text, mark: {"type": "thinking", "thinking": text, "signature": mark}, texts, some_text),
-        st.builds(lambda mark: {"type": "redacted_thinking", "data": mark}, some_text),
-        st.builds(lambda own, mark: {"type": "tool_use", "id": mark, "name": "f", "input": own}, unknown, some_text),
-        st.builds(lambda own, mark: {"type": "server_tool_use", "id": mark, "name": "s", "input": own}, unknown, some_text),
-        st.builds(lambda own: {"type": "web_search_tool_result", "tool_use_id": "s", "content": own}, st.lists(unknown)),
+        objects("text", text=some_text.filter(str.strip)),
+        st.fixed_dictionaries({"type": st.just("thinking"), "thinking": texts, "signature": some_text}),
+        st.fixed_dictionaries({"type": st.just("redacted_thinking"), "data": some_text}),
+        *(
+            st.fixed_dictionaries({"type": st.just(kind), "id": some_text, "name": st.just(name), "input": unknown})
+            for kind, name in (("tool_use", "f"), ("server_tool_use", "s"))
+        ),
+        st.fixed_dictionaries({"type": st.just("web_search_tool_result"), "content": st.lists(unknown)}),
     ),
     min_size=1,
     max_size=5,
     unique_by=lambda block: block.get("id", id(block)),
-)  # fmt: skip
+)
 
 
-@given(blocks, st.data())
-@example([{"type": "thinking", "thinking": "hm", "signature": "abc"}, {"type": "text", "text": "a"}], None)
-def test_content_blocks_go_back_as_they_came(content: list[dict[str, Any]], data: st.DataObject | None) -> None:
-    def cut(most: int) -> int:
-        return data.draw(st.integers(0, max(0, most))) if data else 0
-
-    reply = answered(DIALECTS["messages"].answer(), block_events(content, cut))
+@given(blocks, cuts)
+@example([{"type": "thinking", "thinking": "hm", "signature": "abc"}, {"type": "text", "text": "a"}], lambda _most: 0)
+def test_content_blocks_go_back_as_they_came(content: list[Json], cut: Cut) -> None:
+    reply = answered("messages", block_events(content, cut))
     assert [call.name for call in reply.tool_calls] == ["f" for block in content if block["type"] == "tool_use"]
-    back = sent("messages", reply.message())["content"]
-    back = [{"type": "text", "text": back}] if isinstance(back, str) else back
     thoughts = {"thinking", "redacted_thinking"}
     only = {block["type"] for block in content} <= thoughts
-    assert back == content + ([{"type": "text", "text": "..."}] if only else [])
-    plain = sent("messages", reply.message(reasoning=False, calls=()))["content"]
-    assert all(block["type"] not in {*thoughts, "tool_use"} for block in (plain if isinstance(plain, list) else ()))
+    assert content_of(reply.message()) == content + ([{"type": "text", "text": "..."}] if only else [])
+    plain = content_of(reply.message(reasoning=False, calls=()))
     assert plain
+    assert {block["type"] for block in plain}.isdisjoint({*thoughts, "tool_use"})
 
 
+said = st.builds(lambda text: [{"type": "output_text", "text": text}], some_text)
+of_message = {"id": st.just("m"), "role": st.just("assistant"), "status": st.just("completed"), "content": said}
 items = st.lists(
     st.one_of(
-        st.builds(lambda own, text: {**own, "type": "message", "id": "m", "role": "assistant", "status": "completed",
-                                     "content": [{"type": "output_text", "text": text}]}, unknown, some_text),
-        st.builds(lambda own, mark: {**own, "type": "reasoning", "id": mark, "summary": [], "encrypted_content": mark},
-                  unknown, some_text),
-        st.builds(lambda own, mark: {**own, "type": "function_call", "call_id": mark, "name": "f", "arguments": "{}"},
-                  unknown, some_text),
-        st.builds(lambda own: {**own, "type": "web_search_call", "id": "w"}, unknown),
+        objects("message", **of_message),
+        objects("reasoning", id=some_text, summary=st.just([]), encrypted_content=some_text),
+        objects("function_call", call_id=some_text, name=st.just("f"), arguments=st.just("{}")),
+        objects("web_search_call", id=st.just("w")),
     ),
     min_size=1,
     max_size=5,
     unique_by=lambda item: str(item.get("call_id", id(item))),
-)  # fmt: skip
+)
 
 
-@given(items, st.sampled_from(["done", "completed", "both"]))
-def test_output_items_go_back_as_they_came(output: list[dict[str, Any]], form: str) -> None:
-    reply = answered(DIALECTS["responses"].answer(), item_events(output, form))
+@given(items, st.lists(st.sampled_from(WAYS), min_size=5, max_size=5), st.sampled_from(["done", "completed", "both"]))
+def test_output_items_go_back_as_they_came(output: list[Json], ways: list[str], form: str) -> None:
+    events = list(item_events(output, ways, listed=form != "done"))
+    reply = answered("responses", events[-1:] if form == "completed" else events)
     expected = list(output)
     while expected and expected[-1]["type"] == "reasoning":  # refused without a following item
         expected.pop()
     back = sent("responses", reply.message())
     assert back[: len(expected)] == expected
     assert [item["type"] for item in back[len(expected) :]] == ([] if expected else ["message"])
-    without = [
-        item["type"] for item in sent("responses", reply.message(reasoning=False, calls=(ToolCall("p", "g", "{}"),)))
-    ]
+    planned = (ToolCall("p", "g", "{}"),)
+    without = [item["type"] for item in sent("responses", reply.message(reasoning=False, calls=planned))]
     assert "reasoning" not in without
+    assert has_reasoning(reply.native) == any(item["type"] == "reasoning" for item in expected)
+    left = [item for item in expected if item["type"] != "web_search_call"]  # which cannot be without its id
+    assert json.loads(without_ids(reply.native)) == [
+        {name: field for name, field in item.items() if name != "id"} for item in left
+    ]
     assert without.count("function_call") == 1
 
 
-@given(st.dictionaries(keys, values, max_size=4), st.data())
-def test_a_merge_is_independent_of_the_pieces(value: dict[str, Any], data: st.DataObject) -> None:
-    merged: dict[str, Any] = {}
-    for delta in deltas_of(value, lambda most: data.draw(st.integers(0, max(0, most)))):
+@given(st.dictionaries(keys, values, max_size=4), cuts)
+def test_a_merge_is_independent_of_the_pieces(value: Json, cut: Cut) -> None:
+    merged: Json = {}
+    for delta in deltas_of(value, cut):
         grow(merged, delta)
     assert whole(merged) == value
 
@@ -178,14 +189,13 @@ def test_streams_with_frames_of_others_are_kept_as_without() -> None:
     """The frames of a stream that is not kept may leave out fields."""
     deltas = [{"role": "assistant", "content": ""}, *[{"reasoning_content": "x", "channel": "own", "extra": "y"}] * 9]
     deltas += [{"content": f"{at}", "refusal": None} for at in range(9)]
-    events = [b"data: %s\n\n" % json.dumps(chunk(delta)).encode() for delta in deltas]
     natives = []
     for frames in (Frames(None), Frames(scanner())):
         for keeping in (False, True, True):
             answer = ChatAnswer()
             answer.keeping = keeping
             stream = EventStream(answer, frames)
-            for event in events:
+            for event in map(sse, map(chunk, deltas)):
                 stream.feed(
                     HttpReply(nothing), Arrivals(event, array("q", [len(event)]), array("q", [1]), array("q"), 0)
                 )
@@ -194,36 +204,28 @@ def test_streams_with_frames_of_others_are_kept_as_without() -> None:
     assert natives == [None, kept, kept] * 2
 
 
-def test_parts_without_an_index_are_continued_until_they_are_signed() -> None:
-    def piece(thinking: str, signature: str | None = None) -> dict[str, Any]:
-        return chunk({"thinking_blocks": [{"type": "thinking", "thinking": thinking, "signature": signature}]})
-
-    parts = [piece("h"), piece("m"), piece("", "s1"), piece("so"), piece("", "s2")]
-    reply = answered(ChatAnswer(), [*parts, chunk({"content": "a"})])
-    blocks = [{"type": "thinking", "thinking": text, "signature": mark} for text, mark in (("hm", "s1"), ("so", "s2"))]
-    assert sent("chat", reply.message()) == {"role": "assistant", "content": "a", "thinking_blocks": blocks}
+def thought(text: str, **signed: str | None) -> Json:
+    return {"type": "thinking", "thinking": text, **signed}
 
 
-def test_a_whole_message_of_a_gateway_goes_back() -> None:
-    message = {"role": "assistant", "content": "a", "reasoning": "hm", "extra": 1}
-    whole_answer = {"id": "x", "choices": [{"index": 0, "delta": {}, "message": message, "finish_reason": "stop"}]}
-    assert sent("chat", answered(ChatAnswer(), [whole_answer]).message()) == message
+def thinking(text: str) -> list[Json]:
+    return [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]
 
 
-def thought(text: str, **more: Any) -> dict[str, Any]:
-    return {"type": "thinking", "thinking": [{"type": "text", "text": text}], **more}
+def ended(text: str, **closed: bool) -> Json:
+    return thinking(text)[0] | closed
 
 
-def hidden(kind: str, data: str, **more: Any) -> dict[str, Any]:
+def hidden(kind: str, data: str, **more: Any) -> Json:
     return {"type": kind, "data": data, **more}
 
 
-def summary(text: str, mark: str = "") -> dict[str, Any]:
+def summary(text: str, mark: str = "") -> Json:
     part = {"type": "summary_text", "text": text} | ({"signature": mark} if mark else {})
     return {"type": "reasoning", "summary": [part]}
 
 
-def signed(mark: str) -> dict[str, Any]:
+def signed(mark: str) -> Json:
     return {"extra_content": {"google": {"thought_signature": mark}}}
 
 
@@ -232,18 +234,14 @@ calling = {"id": "c00000001", "type": "function", "function": function}
 encrypted = [hidden("reasoning.encrypted", mark, id=mark, index=0) for mark in "ab"]
 redacted = [hidden("redacted_thinking", mark) for mark in "ab"]
 ab = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-STREAMED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {  # deltas, and the message of later requests
-    "parts, then text": (
-        [{"content": [thought("h")]}, {"content": [thought("m")]}, {"content": "so"}, {"content": " be it"}],
-        {"content": [thought("hm"), {"type": "text", "text": "so be it"}]},
-    ),
+STREAMED: dict[str, tuple[list[Json], Json]] = {  # deltas, and the message of later requests
     "parts that say whether they end": (
-        [{"content": [thought("h", closed=False)]}, {"content": ""}, {"content": [thought("m", closed=True)]}],
-        {"content": [thought("hm", closed=True)]},
+        [{"content": [ended("h", closed=False)]}, {"content": ""}, {"content": [ended("m", closed=True)]}],
+        {"content": [ended("hm", closed=True)]},
     ),
     "a blank part": (
-        [{"content": [{"type": "text", "text": ""}]}, {"content": [thought("h")]}],
-        {"content": [thought("h")]},
+        [{"content": [{"type": "text", "text": ""}]}, {"content": [ended("h")]}],
+        {"content": [ended("h")]},
     ),
     "a list in a part": (
         [{"content": [summary("h")]}, {"content": [summary("m")]}, {"content": [summary("", "s")]}],
@@ -303,8 +301,8 @@ STREAMED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {  # deltas, 
 @pytest.mark.parametrize("case", STREAMED)
 def test_streams_of_services_go_back(case: str) -> None:
     deltas, message = STREAMED[case]
-    reply = answered(ChatAnswer(), map(chunk, deltas), escaped=True)
-    assert sent("chat", reply.message()) == {"role": "assistant"} | message
+    reply = answered("chat", map(chunk, deltas), ascii_only=True)
+    assert sent("chat", reply.message()) == message
     assert sent("chat", reply.message(reasoning=False, calls=()))["content"]
     assert sent("chat", reply.message(calls=())).get("reasoning_content") != ""
 
@@ -312,7 +310,7 @@ def test_streams_of_services_go_back(case: str) -> None:
 def test_calls_at_the_end_of_a_gateway_are_those_of_the_stream() -> None:
     called = calling | signed("s")
     end = {"id": "x", "choices": [{"delta": {}, "message": {"role": "assistant", "tool_calls": [called]}}]}
-    reply = answered(ChatAnswer(), [chunk({"tool_calls": [called]}), end])
+    reply = answered("chat", [chunk({"tool_calls": [called]}), end])
     assert sent("chat", reply.message())["tool_calls"] == [called]
 
 
@@ -320,18 +318,16 @@ def test_calls_at_the_end_of_a_gateway_are_those_of_the_stream() -> None:
     ("pause_turn", {}, "a server_tool_use"),  # goes on with this answer
     ("pause_turn", {"calls": ()}, "a"), ("length", {}, "a"), (CANCELLED, {}, "a"),
 ])  # fmt: skip
-def test_a_tool_of_the_server_without_a_result_goes_back_only_alone(
-    reason: str, options: dict[str, Any], back: str
-) -> None:
+def test_a_tool_of_the_server_without_a_result_goes_back_only_alone(reason: str, options: Json, back: str) -> None:
     own = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
-    reply = answered(DIALECTS["messages"].answer(), block_events([ab[0], own], lambda _most: 0))
+    reply = answered("messages", block_events([ab[0], own], lambda _most: 0))
     reply = msgspec.structs.replace(reply, finish_reason=reason)
-    blocks = sent("messages", reply.message(**options))["content"]
+    blocks = sent("messages", reply.message(**options))
     assert " ".join(block.get("text", block["type"]) for block in blocks) == back
 
 
 def test_an_answer_that_a_history_has_twice_has_no_ids_then() -> None:
-    searched: list[dict[str, Any]] = [{"type": "web_search_call", "id": "w"}, {"type": "message", "id": "m"}]
+    searched: list[Json] = [{"type": "web_search_call", "id": "w"}, {"type": "message", "id": "m"}]
     assert json.loads(without_ids(json.dumps(searched).encode())) == [{"type": "message"}]
     own = {"type": "server_tool_use", "id": "s"}, {"type": "web_search_tool_result", "tool_use_id": "s"}
     assert json.loads(without_ids(json.dumps([*own, ab[0]]).encode())) == [ab[0]]
@@ -339,7 +335,7 @@ def test_an_answer_that_a_history_has_twice_has_no_ids_then() -> None:
 
 def test_nulls_of_the_servers_own_tools_go_back() -> None:
     ran = {"type": "code_interpreter_call", "id": "ci", "container_id": "c", "code": "1", "outputs": None}
-    assert sent("responses", answered(DIALECTS["responses"].answer(), item_events([ran], "done")).message()) == [ran]
+    assert sent("responses", answered("responses", item_events([ran], listed=False)).message()) == [ran]
 
 
 def test_a_call_that_was_cut_after_another_one_goes_back() -> None:
@@ -347,17 +343,69 @@ def test_a_call_that_was_cut_after_another_one_goes_back() -> None:
     begun = {"type": "response.output_item.added", "output_index": 1, "item": calls[1] | {"arguments": ""}}
     cut = {"type": "response.function_call_arguments.delta", "output_index": 1, "delta": '{"a'}
     events = [{"type": "response.output_item.done", "output_index": 0, "item": calls[0]}, begun, cut]
-    reply = msgspec.structs.replace(answered(DIALECTS["responses"].answer(), events), finish_reason="length")
+    reply = msgspec.structs.replace(answered("responses", events), finish_reason="length")
     assert [item["call_id"] for item in sent("responses", reply.message())] == ["a", "b"]
 
 
-def test_a_call_without_an_id_gets_one_that_the_strictest_server_takes() -> None:
-    for null in (None, "", "null"):
-        call = {"index": 0, "id": null, "function": {"name": "f", "arguments": "{}"}}
-        reply = answered(ChatAnswer(), [chunk({"tool_calls": [call, call | {"index": 1}]})])
-        ids = [each["id"] for each in sent("chat", reply.message())["tool_calls"]]
-        assert ids == [each.call_id for each in reply.tool_calls] == [made_call_id("s1.0/0"), made_call_id("s1.0/1")]
-        assert all(len(each) == 9 and each.isalnum() and each.isascii() for each in ids)
+OPEN, SIGN = thought("h", signature=None), thought("", signature="s")
+WHOLE = {"content": "a", "reasoning": "hm", "extra": 1}
+BEGUN = {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": "", "signature": ""}}
+UNSIGNED = {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": ""}}  # as bridges send it
+SAID = {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}}
+BLANK = {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "\n\n"}}
+USE = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+HIDDEN = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"}
+SUMMARY = {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "hm"}]}
+TEXT = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "a"}]}
+
+
+def completed(store: bool) -> list[Json]:
+    return [{"type": "response.completed", "response": {"store": store, "output": [SUMMARY, TEXT]}}]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "events", "back"),
+    [
+        (  # parts without an index are continued until they are signed
+            "chat",
+            [chunk({"thinking_blocks": [block]}) for block in (OPEN, thought("m"), SIGN, thought("so"), SIGN)],
+            {"content": "...", "thinking_blocks": [thought("hm", signature="s"), thought("so", signature="s")]},
+        ),
+        (
+            "chat",
+            [{"choices": [{"delta": {}, "message": {"role": "assistant"} | WHOLE, "finish_reason": "stop"}]}],
+            WHOLE,
+        ),
+        (
+            "chat",
+            [chunk({"content": content}) for content in (thinking("h"), thinking("m"), "so", " be it", thinking("ok"))],
+            {"content": [*thinking("hm"), {"type": "text", "text": "so be it"}, *thinking("ok")]},
+        ),
+        ("chat", [chunk({"audio": {"id": "a1", "data": "AAAA"}})], {"content": "", "audio": {"id": "a1"}}),
+        ("messages", [BEGUN, SAID], [{"type": "text", "text": "..."}]),
+        ("messages", [UNSIGNED, SAID], [thought("hm"), {"type": "text", "text": "..."}]),
+        ("messages", [BLANK, BLANK | {"index": 2, "content_block": USE}], [USE]),
+        ("responses", completed(store=False), [TEXT]),
+        ("responses", completed(store=True), [SUMMARY, TEXT]),
+        ("responses", [event | {"output_index": 0} for event in item_events([HIDDEN, TEXT])], [HIDDEN, TEXT]),
+    ],
+)
+def test_an_answer_goes_back_as_servers_take_it(endpoint: EndpointName, events: Iterable[Json], back: Any) -> None:
+    assert sent(endpoint, answered(endpoint, events).message()) == back
+
+
+def test_thoughts_of_a_content_are_left_out_with_the_reasoning() -> None:
+    reply = answered("chat", [chunk({"content": thinking("hm")}), chunk({"content": "so"})])
+    assert sent("chat", reply.message(reasoning=False)) == {"content": [{"type": "text", "text": "so"}]}
+
+
+@pytest.mark.parametrize("null", [None, "", "null"])
+def test_a_call_without_an_id_gets_one_that_the_strictest_server_takes(null: str | None) -> None:
+    call = {"index": 0, "id": null, "function": {"name": "f", "arguments": "{}"}}
+    reply = answered("chat", [chunk({"tool_calls": [call, call | {"index": 1}]})])
+    ids = [each["id"] for each in sent("chat", reply.message())["tool_calls"]]
+    assert ids == [each.call_id for each in reply.tool_calls] == [made_call_id("s1.0/0"), made_call_id("s1.0/1")]
+    assert all(len(each) == 9 and each.isalnum() and each.isascii() for each in ids)
     assert len({made_call_id(f"{at}") for at in range(10_000)}) == 10_000
 
 
@@ -365,83 +413,49 @@ def test_a_call_without_an_id_gets_one_that_the_strictest_server_takes() -> None
 @pytest.mark.parametrize(
     ("endpoint", "reason"), [("chat", "length"), ("responses", "content_filter"), ("chat", CANCELLED)]
 )
-def test_a_call_that_was_cut_goes_back_as_json(endpoint: EndpointName, reason: str, own: dict[str, Any]) -> None:
+def test_a_call_that_was_cut_goes_back_as_json(endpoint: EndpointName, reason: str, own: Json) -> None:
     call = {"index": 0, "id": "c00000001", "function": {"name": "f", "arguments": '{"a": '}} | own
     item = {"type": "function_call", "id": "i", "call_id": "c00000001", "name": "f", "arguments": '{"a": '} | own
-    events = [chunk({"tool_calls": [call]})] if endpoint == "chat" else item_events([item], "done")
-    reply = msgspec.structs.replace(answered(DIALECTS[endpoint].answer(), events), finish_reason=reason)
+    events = [chunk({"tool_calls": [call]})] if endpoint == "chat" else item_events([item], listed=False)
+    reply = msgspec.structs.replace(answered(endpoint, events), finish_reason=reason)
     back = sent(endpoint, reply.message())
     function = back["tool_calls"][0]["function"] if endpoint == "chat" else back[-1]
     assert json.loads(function["arguments"]) == {"unparsed": '{"a": '}
     assert reply.tool_calls[0].arguments == '{"a": '
 
 
-def test_items_of_which_all_have_one_index_go_back_from_the_end() -> None:
-    thought = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"}
-    output = [thought, {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "a"}]}]
-    events = [event | ({"output_index": 0} if "output_index" in event else {}) for event in item_events(output)]
-    assert sent("responses", answered(DIALECTS["responses"].answer(), events).message()) == output
+CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": ""}
+ADDED = {"type": "response.output_item.added", "item": CALL}
 
 
-@pytest.mark.parametrize("endpoint", ["chat", "responses"])
-def test_half_a_surrogate_pair_in_a_call_is_replaced(endpoint: EndpointName) -> None:
-    call = {"type": "function_call", "call_id": "c00000001", "name": "f", "arguments": "{}"}
-    events: list[dict[str, Any]] = [
-        {"type": "response.output_item.added", "output_index": 0, "item": call | {"arguments": ""}},
-        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": '{"a":"\ud800"}'},
-    ]
-    if endpoint == "chat":
-        events = [chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": {"a": "\ud800"}}}]})]
-    answer = DIALECTS[endpoint].answer()
-    answer.keeping = True
-    answer.events([json.dumps(event).encode() for event in events], [*range(len(events))])
-    (called,) = answer.tool_calls.calls("s1.0") if answer.tool_calls else ()
-    assert json.loads(called.arguments) == {"a": "\ufffd"}
-    assert sent(endpoint, TurnReply("", 9, tool_calls=(called,), native=answer.native((called,)) or b"").message())
+@pytest.mark.parametrize(
+    ("endpoint", "event"),
+    [
+        ("responses", {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": '{"a":"\ud800"}'}),
+        ("chat", chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": {"a": "\ud800"}}}]})),
+    ],
+)
+def test_half_a_surrogate_pair_in_a_call_is_replaced(endpoint: EndpointName, event: Json) -> None:
+    reply = answered(endpoint, [ADDED, event] if endpoint == "responses" else [event], ascii_only=True)
+    assert json.loads(reply.tool_calls[0].arguments) == {"a": "\ufffd"}
+    assert sent(endpoint, reply.message())
 
 
 def test_items_without_an_index_are_told_apart_by_their_ids() -> None:
-    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f"}
     events = [
         {"type": "response.output_item.added", "item": {"type": "message", "id": "msg_1", "content": []}},
         {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "So"},
-        {"type": "response.output_item.added", "item": call | {"arguments": ""}},
+        ADDED,
         {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": "{}"},
-        {"type": "response.output_item.done", "item": call | {"arguments": "{}"}},
+        {"type": "response.output_item.done", "item": CALL | {"arguments": "{}"}},
     ]
-    reply = answered(DIALECTS["responses"].answer(), events)
+    reply = answered("responses", events)
     assert (reply.text, reply.tool_calls) == ("So", (ToolCall("call_1", "f", "{}"),))
-
-
-def test_what_cannot_be_kept_is_left_out_as_a_whole() -> None:
-    begun = {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": "", "signature": ""}}
-    said = {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}}
-    reply = answered(DIALECTS["messages"].answer(), [begun, said, {"type": "message_stop"}])
-    assert (reply.reasoning, sent("messages", reply.message())["content"]) == ("hm", [{"type": "text", "text": "..."}])
-    blank = {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "\n\n"}}
-    called = blank | {"index": 2, "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {}}}
-    reply = answered(DIALECTS["messages"].answer(), [blank, called, {"type": "message_stop"}])
-    assert [block["type"] for block in sent("messages", reply.message())["content"]] == ["tool_use"]
-    unsigned = begun | {"content_block": {"type": "thinking", "thinking": ""}}  # as bridges send it
-    reply = answered(DIALECTS["messages"].answer(), [unsigned, said, {"type": "message_stop"}])
-    assert sent("messages", reply.message())["content"][0] == {"type": "thinking", "thinking": "hm"}
-    summary = {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "hm"}]}
-    text = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "a"}]}
-    for store, back in ((False, [text]), (True, [summary, text])):
-        end = {"type": "response.completed", "response": {"store": store, "output": [summary, text]}}
-        assert sent("responses", answered(DIALECTS["responses"].answer(), [end]).message()) == back
-    spoken = chunk({"audio": {"id": "a1", "data": "AAAA", "transcript": "hello"}})
-    assert sent("chat", answered(ChatAnswer(), [spoken]).message()) == {
-        "role": "assistant",
-        "content": "",
-        "audio": {"id": "a1"},
-    }
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
 def test_an_answer_without_text_has_a_content(endpoint: EndpointName) -> None:
-    empty = sent(endpoint, TurnReply("", 9).message())
-    assert (empty[0] if endpoint == "responses" else empty)["content"] == "..."
+    assert json.dumps(sent(endpoint, TurnReply("", 9).message())).count('"..."') == 1
     called = json.dumps(sent(endpoint, TurnReply("", 9, tool_calls=(ToolCall("c", "f", "{}"),)).message()))
     assert "..." not in called
 

@@ -8,6 +8,7 @@ import pytest
 from endpoint_answers import STREAMED
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from streamed_answers import chunk, end_events, text_event
 
 from inferload.client.answers.answer import Answer
 from inferload.client.answers.chat import ChatAnswer
@@ -19,10 +20,6 @@ from inferload.turns.remarks import Remark
 
 DONE = b"[DONE]"
 STEP_NS = 20
-
-
-def chunk(delta: dict[str, Any] | None = None, finish: Any = None, **more: Any) -> dict[str, Any]:
-    return {"id": "c", "choices": [{"index": 0, "delta": delta or {}, "finish_reason": finish}], **more}
 
 
 def read(documents: list[Any], answer: Answer | None = None, finish_reasons: bool = False) -> Answer:
@@ -137,19 +134,7 @@ def test_a_total_below_the_events_is_named(endpoint: EndpointName, count: int, o
 
 def answer_of(endpoint: EndpointName, count: int, usage: tuple[int, int]) -> Answer:
     """Return a whole answer of `count` texts with this usage."""
-    if endpoint in ("chat", "completions"):
-        text = chunk({"content": "a"}) if endpoint == "chat" else {"choices": [{"text": "a"}]}
-        counts = {"prompt_tokens": usage[0], "completion_tokens": usage[1]}
-        documents: list[Any] = [*[text] * count, chunk(finish="stop"), {"choices": [], "usage": counts}]
-    else:
-        counts = {"input_tokens": usage[0], "output_tokens": usage[1]}
-        if endpoint == "responses":
-            text = {"type": "response.output_text.delta", "delta": "a"}
-            documents = [*[text] * count, {"type": "response.completed", "response": {"usage": counts}}]
-        else:
-            text = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}
-            end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": counts}
-            documents = [*[text] * count, end, {"type": "message_stop"}]
+    documents = [*[text_event(endpoint, "a")] * count, *end_events(endpoint, usage[1], "stop", prompt=usage[0])]
     return read(documents, DIALECTS[endpoint].answer())
 
 
@@ -200,14 +185,9 @@ def test_only_an_error_that_says_something_is_one(empty: Any, error: Any) -> Non
 
 error_data = st.sampled_from(
     [
-        *(
-            "",
-            "data: overloaded\n",
-            'data: {"message": "busy"}\n',
-            'data: {"error": {"message": "busy"}}\n',
-            "data: null\n",
-        ),
-        *(": upstream timed out\n", 'data: {"choices": [{"delta": {"content": "b"}}]}\n', "data: {broken\n", "data\n"),
+        *("", "data: overloaded\n", 'data: {"message": "busy"}\n', 'data: {"error": {"message": "busy"}}\n'),
+        *("data: null\n", ": upstream timed out\n", "data: {broken\n", "data\n"),
+        'data: {"choices": [{"delta": {"content": "b"}}]}\n',
         'data: {"type": "error", "error": {"type": "overloaded_error"}}\n',
     ]
 )
@@ -252,24 +232,9 @@ def test_finish_reasons_of_complete_answers(reason: str, kept: str) -> None:
 @pytest.mark.parametrize(
     "reason",
     [
-        *(
-            "abort",
-            "error",
-            "insufficient_system_resource",
-            "overloaded",
-            "engine_overloaded",
-            "server_overloaded_error",
-        ),
-        *(
-            "network_error",
-            "timeout",
-            "cancelled",
-            "internal_error",
-            "ABORTED",
-            "rate_limit",
-            "unavailable",
-            "interrupted",
-        ),
+        *("abort", "error", "insufficient_system_resource", "overloaded", "engine_overloaded"),
+        *("server_overloaded_error", "network_error", "timeout", "cancelled", "internal_error", "ABORTED"),
+        *("rate_limit", "unavailable", "interrupted"),
     ],
 )
 def test_finish_reasons_of_interrupted_answers(reason: str) -> None:
@@ -424,10 +389,7 @@ def test_damaged_json_fails_the_answer(data: bytes) -> None:
 def test_events_without_a_type_are_ignored(endpoint: EndpointName, odd: list[bytes]) -> None:
     whole = answer_of(endpoint, 3, (9, 3))
     answer = DIALECTS[endpoint].answer()
-    text = {
-        "responses": b'{"type": "response.output_text.delta", "delta": "a"}',
-        "messages": b'{"type": "content_block_delta", "delta": {"text": "a"}}',
-    }[endpoint]
+    text = json.dumps(text_event(endpoint, "a")).encode()
     for data in (text, *odd, text, *odd, text):
         answer.event(data, 1)
     assert (answer.failure, "".join(answer.text)) == (None, "".join(whole.text))
@@ -623,12 +585,8 @@ def test_finish_reasons_that_are_none(none: str) -> None:
 
 def test_reasoning_beside_the_output_tokens_is_added() -> None:
     """As xAI counts it."""
-    usage = {
-        "prompt_tokens": 7,
-        "completion_tokens": 6,
-        "total_tokens": 23,
-        "completion_tokens_details": {"reasoning_tokens": 10},
-    }
+    usage: dict[str, Any] = {"prompt_tokens": 7, "completion_tokens": 6, "total_tokens": 23}
+    usage["completion_tokens_details"] = {"reasoning_tokens": 10}
     thoughts, said = [chunk({"reasoning_content": "hm"})] * 10, [chunk({"content": "a"})] * 6
     assert read([*thoughts, *said, chunk(finish="stop"), {"choices": [], "usage": usage}]).output_tokens == 16
     whole = usage | {"completion_tokens": 16}  # OpenAI counts it as a part of them
@@ -643,11 +601,8 @@ def test_whole_outputs_in_other_places() -> None:
     whole = {"choices": [{"delta": {}, "message": {"content": "hi"}, "finish_reason": "stop"}]}
     assert read([whole]).text == ["hi"]
     assert read([{"choices": [{"delta": {}, "text": "hi", "finish_reason": "stop"}]}]).text == ["hi"]
-    block = {
-        "type": "content_block_start",
-        "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}},
-    }
-    answer = read([block], DIALECTS["messages"].answer())
+    block = {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}
+    answer = read([{"type": "content_block_start", "content_block": block}], DIALECTS["messages"].answer())
     assert answer.tool_calls is not None
     assert json.loads(answer.tool_calls.calls()[0].arguments) == {"a": 1}
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from paths import ROOT
+from streamed_answers import end_events, text_event
 
 from inferload.client.answers.answer import Answer
 from inferload.client.endpoints.dialect import DIALECTS
@@ -24,27 +25,6 @@ TEXTS = {
     name: _TOKEN.findall((ROOT / name).read_text(encoding="utf-8"))
     for name in ("README.md", "README.zh.md", "setup.py")
 }
-
-
-def event(endpoint: EndpointName, text: str) -> dict[str, Any]:
-    return {
-        "chat": {"choices": [{"delta": {"content": text}}]},
-        "completions": {"choices": [{"text": text}]},
-        "responses": {"type": "response.output_text.delta", "delta": text},
-        "messages": {"type": "content_block_delta", "delta": {"type": "text_delta", "text": text}},
-    }[endpoint]
-
-
-def end(endpoint: EndpointName, tokens: int, reason: str = "length", hidden: int = 0) -> list[dict[str, Any]]:
-    if endpoint in ("chat", "completions"):
-        usage = {"completion_tokens": tokens, "completion_tokens_details": {"reasoning_tokens": hidden}}
-        return [{"choices": [{"delta": {}, "finish_reason": reason}]}, {"choices": [], "usage": usage}]
-    details = {"reasoning_tokens": hidden, "thinking_tokens": hidden}
-    counts = {"output_tokens": tokens, "output_tokens_details": details}
-    if endpoint == "messages":
-        return [{"type": "message_delta", "delta": {"stop_reason": reason}, "usage": counts}, {"type": "message_stop"}]
-    kind = "completed" if reason == "stop" else "incomplete"
-    return [{"type": f"response.{kind}", "response": {"usage": counts}}]
 
 
 def read(
@@ -65,8 +45,8 @@ def read(
 def streamed(tokens: list[str], sizes: list[int], hidden: int = 0, begins: list[int] | None = None) -> Answer:
     """Return a chat answer of events with these numbers of tokens, sent with the last of them, and uncounted hidden ones."""
     upto = list(accumulate(sizes, initial=0))
-    events = [(event("chat", "".join(tokens[first:stop])), stop) for first, stop in pairwise(upto)]
-    return read("chat", events, end("chat", len(tokens) + hidden), begins)
+    events = [(text_event("chat", "".join(tokens[first:stop])), stop) for first, stop in pairwise(upto)]
+    return read("chat", events, end_events("chat", len(tokens) + hidden), begins)
 
 
 def tpot_error(answer: Answer) -> float:
@@ -157,8 +137,8 @@ endpoints = pytest.mark.parametrize("endpoint", names_of(lambda row: row.streame
 def test_an_answer_repeated_in_the_last_event_is_left_out(
     endpoint: EndpointName, tokens: list[str], ends: bool
 ) -> None:
-    events = [(event(endpoint, text), at) for at, text in enumerate([*tokens, "".join(tokens)])]
-    answer = read(endpoint, events, end(endpoint, len(tokens) + ends, "stop" if ends else "length"))
+    events = [(text_event(endpoint, text), at) for at, text in enumerate([*tokens, "".join(tokens)])]
+    answer = read(endpoint, events, end_events(endpoint, len(tokens) + ends, "stop" if ends else "length"))
     assert ("".join(answer.text), len(answer.event_ns), answer.hidden_tokens) == (
         "".join(tokens),
         len(tokens),
@@ -170,8 +150,8 @@ def test_an_answer_repeated_in_the_last_event_is_left_out(
 @endpoints
 @given(words, st.integers(1, 10_000))
 def test_hidden_tokens_that_the_usage_names(endpoint: EndpointName, tokens: list[str], hidden: int) -> None:
-    events = [(event(endpoint, text), at) for at, text in enumerate(tokens)]
-    answer = read(endpoint, events, end(endpoint, len(tokens) + hidden, hidden=hidden))
+    events = [(text_event(endpoint, text), at) for at, text in enumerate(tokens)]
+    answer = read(endpoint, events, end_events(endpoint, len(tokens) + hidden, hidden=hidden))
     assert (answer.output_tokens, answer.hidden_tokens) == (len(tokens) + hidden, hidden)
     assert list(answer.remarks) == [Remark.HIDDEN_TOKENS]
 
@@ -184,16 +164,16 @@ def test_events_without_text_are_tokens_if_the_count_says_so(texts: list[str], r
     """Of vLLM: the text is held because of a stop string, or half of a character. The last event has the finish reason."""
     role = {"choices": [{"delta": {"role": "assistant", "content": ""}}]}
     finish = {"choices": [{"delta": {"content": ""}, "finish_reason": reason}]}
-    events = [(role, 0), *((event("chat", text), at) for at, text in enumerate(texts)), (finish, len(texts))]
-    answer = read("chat", events, end("chat", len(texts) + 1, reason)[1:])
+    events = [(role, 0), *((text_event("chat", text), at) for at, text in enumerate(texts)), (finish, len(texts))]
+    answer = read("chat", events, end_events("chat", len(texts) + 1, reason)[1:])
     count = len(texts) + (reason == "length" or (not any(texts) and 0))
     assert [at // STEP_NS for at in answer.event_ns] == list(range(count))
     assert (answer.failure, answer.hidden_tokens, answer.remarks) == (None, len(texts) + 1 - count, {})
 
 
 def test_tokens_without_any_text_are_no_failure_if_they_are_counted() -> None:
-    assert read("messages", [], end("messages", 3)).failure is None
-    assert read("messages", [], end("messages", 0)).failure is Failure.EMPTY
+    assert read("messages", [], end_events("messages", 3)).failure is None
+    assert read("messages", [], end_events("messages", 0)).failure is Failure.EMPTY
 
 
 @given(
@@ -202,8 +182,8 @@ def test_tokens_without_any_text_are_no_failure_if_they_are_counted() -> None:
 def test_thoughts_in_the_content_are_not_visible(tags: tuple[str, str], data: st.DataObject) -> None:
     text = f"{tags[0]}\nSo it is.{tags[1]}\n\nYes, it is."
     cuts = data.draw(st.lists(st.integers(1, len(text) - 1), unique=True, max_size=20).map(sorted))
-    events = [(event("chat", text[a:b]), a) for a, b in pairwise([0, *cuts, len(text)])]
-    answer = read("chat", events, end("chat", len(events)))
+    events = [(text_event("chat", text[a:b]), a) for a, b in pairwise([0, *cuts, len(text)])]
+    answer = read("chat", events, end_events("chat", len(events)))
     visible = text.index("Yes") if tags[1] else len(text)
     expected = [a * STEP_NS for a, b in pairwise([0, *cuts, len(text)]) if a <= visible < b]
     assert ("".join(answer.text), answer.first_visible_ns) == (text, expected[0] if expected else None)
@@ -218,8 +198,8 @@ def test_short_answers_are_judged_by_those_before_them(hidden: list[int]) -> Non
     for count in hidden:
         answer = DIALECTS["chat"].answer()
         for at, word in enumerate(tokens):
-            answer.event(json.dumps(event("chat", f" {word}")).encode(), at)
-        for last in end("chat", len(tokens) + count):
+            answer.event(json.dumps(text_event("chat", f" {word}")).encode(), at)
+        for last in end_events("chat", len(tokens) + count):
             answer.event(json.dumps(last).encode(), 99)
         answer.settle(begins)
         marked.append((Remark.HIDDEN_TOKENS in answer.remarks, answer.hidden_tokens))
@@ -236,8 +216,8 @@ def test_short_answers_are_judged_by_those_before_them(hidden: list[int]) -> Non
 def test_any_texts_with_any_count(
     endpoint: EndpointName, texts: list[str], count: int, hidden: int, reason: str
 ) -> None:
-    events = [(event(endpoint, text), at) for at, text in enumerate(texts)]
-    answer = read(endpoint, events, end(endpoint, count, reason, hidden))
+    events = [(text_event(endpoint, text), at) for at, text in enumerate(texts)]
+    answer = read(endpoint, events, end_events(endpoint, count, reason, hidden))
     assert answer.hidden_tokens is None or 0 <= answer.hidden_tokens <= count
     shares = answer.tokens_by_event
     assert shares is None or (min(shares) > 0 and len(shares) == len(answer.event_ns) and sum(shares) == count)

@@ -13,6 +13,7 @@ from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.scenario.schema.endpoints import OF_TEXTS, EndpointName
 from inferload.scenario.schema.request import RequestOptions
+from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import text_message
 from inferload.workload.content.prompts import approximate
 from inferload.workload.content.script import Ask
@@ -103,6 +104,8 @@ def test_answers_of_services(request_body: Any, body: Any, tokens: int | None, l
         ({"results": [{"index": 0}, {"index": 1}], "usage": {"total_tokens": 4}}, None, 4),
         ({"results": [{"relevance_score": 0}, {}], "meta": {"billed_units": {"search_units": 1}}}, None, None),
         ([[0.5, 1], [2]], None, None),
+        (b"\xef\xbb\xbf[[0.5, 1], [2]]", None, None),
+        ([[0.5], [2], [3]], None, None),
         ({"data": [{"embedding": [1]}, {"embedding": None}]}, "cut", None),
         ({"data": [{"embedding": []}]}, "empty", None),
         ({"data": []}, "empty", None),
@@ -125,6 +128,7 @@ def test_a_body_is_an_answer_if_it_has_a_result_for_each_text(
     answer.settle()
     answer.conclude(reply_complete=True)
     assert (answer.failure, answer.input_tokens, answer.output_tokens) == (failure, tokens, None), answer.detail
+    assert list(answer.remarks) == ([Remark.ODD_EVENT] if body == [[0.5], [2], [3]] else [])
     assert answer.whole_ns == (None if failure else len(data) - 1)
 
 

@@ -11,6 +11,7 @@ import pytest
 import virtual
 from e2e_runs import check_files, mark
 from locust_process import ROOT, csv_rows
+from small_scenario import document
 
 from inferload.figures import metric_names as names
 from inferload.locust import virtual_runs
@@ -437,14 +438,10 @@ def test_locust_features_on_scenario_users(tmp_path: Path) -> None:
 
 
 def write_scenario(folder: Path, name: str, workload: dict[str, int], users: int, measure_s: float) -> None:
-    document = {
-        "schema": 1,
-        "name": name.lower(),
-        "workload": {"kind": "chat", "prompt_tokens": 20, **workload},
-        "arrivals": {"kind": "closed", "users": users, "spawn_per_s": 50},
-        "phases": {"measure_s": measure_s},
-    }
-    (folder / f"{name}.yaml").write_text(json.dumps(document))
+    chat = {"kind": "chat", "prompt_tokens": 20, **workload}
+    arrivals = {"kind": "closed", "users": users, "spawn_per_s": 50}
+    given = document(name=name.lower(), workload=chat, arrivals=arrivals, phases={"measure_s": measure_s})
+    (folder / f"{name}.yaml").write_text(json.dumps(given))
 
 
 def printed(run: virtual.VirtualRun, start: str) -> Any:

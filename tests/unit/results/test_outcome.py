@@ -50,30 +50,10 @@ def summary(
 @pytest.mark.parametrize(
     ("document", "early", "policy", "expected"),
     [
-        (
-            summary(),
-            None,
-            Policy(),
-            stated("passed", "passed: no gates, and nothing failed", 0),
-        ),
-        (
-            summary(gates=gates(5, 0)),
-            None,
-            Policy(),
-            stated("passed", "passed: 5 of 5 gates passed", 0),
-        ),
-        (
-            summary(failed=26),
-            None,
-            Policy(),
-            stated("failed", "failed: 26 of 26 turns failed", 1),
-        ),
-        (
-            summary(gates=gates(3, 2)),
-            None,
-            Policy(),
-            stated("failed", "failed: 2 of 5 gates failed", 1),
-        ),
+        (summary(), None, Policy(), stated("passed", "passed: no gates, and nothing failed", 0)),
+        (summary(gates=gates(5, 0)), None, Policy(), stated("passed", "passed: 5 of 5 gates passed", 0)),
+        (summary(failed=26), None, Policy(), stated("failed", "failed: 26 of 26 turns failed", 1)),
+        (summary(gates=gates(3, 2)), None, Policy(), stated("failed", "failed: 2 of 5 gates failed", 1)),
         (
             summary(gates=gates(3, 2, "inconclusive")),
             None,
@@ -84,11 +64,7 @@ def summary(
             summary(gates=gates(0, 1), failed=3, reasons=(LATE,)),
             None,
             Policy(),
-            stated(
-                "failed",
-                "failed: 1 of 1 gate failed; 3 of 26 turns failed; measurement invalid (client_delay)",
-                3,
-            ),
+            stated("failed", "failed: 1 of 1 gate failed; 3 of 26 turns failed; measurement invalid (client_delay)", 3),
         ),
         (
             summary(other_requests={"sent": 9, "failed": 2}),
@@ -123,18 +99,9 @@ def summary(
             summary(gates=gates(2, 0)) | {"exceptions": {"count": 4, "first": "chat: no"}},
             INVALID,
             Policy(on_stop_passes=True),
-            stated(
-                "failed",
-                "failed: stopped early by an invalid call in a.py:3 after 0.2 of 15 s",
-                2,
-            ),
+            stated("failed", "failed: stopped early by an invalid call in a.py:3 after 0.2 of 15 s", 2),
         ),
-        (
-            summary(),
-            STOPPED,
-            Policy(),
-            stated("stopped early", "stopped early by SIGTERM after 5.2 of 15 s", 143),
-        ),
+        (summary(), STOPPED, Policy(), stated("stopped early", "stopped early by SIGTERM after 5.2 of 15 s", 143)),
         (
             summary(),
             STOPPED,
@@ -145,41 +112,27 @@ def summary(
             summary(gates=gates(4, 1)),
             STOPPED,
             Policy(on_stop_passes=True),
-            stated(
-                "failed",
-                "failed: 1 of 5 gates failed; stopped early by SIGTERM after 5.2 of 15 s",
-                1,
-            ),
+            stated("failed", "failed: 1 of 5 gates failed; stopped early by SIGTERM after 5.2 of 15 s", 1),
         ),
         (
             summary(reasons=(LATE,)),
             STOPPED,
             Policy(),
             stated(
-                "stopped early",
-                "stopped early by SIGTERM after 5.2 of 15 s; measurement invalid (client_delay)",
-                3,
+                "stopped early", "stopped early by SIGTERM after 5.2 of 15 s; measurement invalid (client_delay)", 3
             ),
         ),
         (
             summary(gates=gates(0, 2), reasons=(LATE,)) | {"window_s": None},
             WARMUP,
             Policy(on_invalid_warns=True),
-            stated(
-                "stopped early",
-                "stopped early by Ctrl-C after 1.2 s of warm-up: nothing was measured",
-                130,
-            ),
+            stated("stopped early", "stopped early by Ctrl-C after 1.2 s of warm-up: nothing was measured", 130),
         ),
         (
             summary(reasons=(NO_TURNS,)) | {"window_s": None},
             WARMUP,
             Policy(),
-            stated(
-                "stopped early",
-                "stopped early by Ctrl-C after 1.2 s of warm-up: nothing was measured",
-                3,
-            ),
+            stated("stopped early", "stopped early by Ctrl-C after 1.2 s of warm-up: nothing was measured", 3),
         ),
         (
             summary(reasons=(LATE,)),
@@ -191,12 +144,7 @@ def summary(
                 1,
             ),
         ),
-        (
-            summary(reasons=(LATE,)),
-            None,
-            Policy(),
-            stated("invalid", "invalid: late by 9 ms", 3),
-        ),
+        (summary(reasons=(LATE,)), None, Policy(), stated("invalid", "invalid: late by 9 ms", 3)),
         (
             summary(reasons=(LATE, LATE)),
             None,

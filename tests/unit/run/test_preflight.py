@@ -9,7 +9,9 @@ from typing import Any
 
 import gevent
 import pytest
-from scripted_server import ScriptedServer, chunked
+from scripted_server import NOT_FOUND, ScriptedServer, body_of, page, streamed
+from small_scenario import document
+from streamed_answers import end_events, text_event
 
 from inferload.base.errors import UsageError
 from inferload.base.tls import TlsSettings
@@ -28,37 +30,12 @@ from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
 
 OWN = ProcessSettings(Credentials(None), (), TlsSettings(None, False), None)
-NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
-BASE: dict[str, Any] = {
-    "schema": 1,
-    "name": "first",
-    "workload": {"kind": "chat", "prompt_tokens": 20, "output_tokens": 40},
-    "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
-    "phases": {"measure_s": 1},
-}
+BASE = document()
 TASKS = BASE | {"workload": {"kind": "tasks"}}
 
 
-def stream(*events: Any) -> bytes:
-    return chunked(
-        *(b"data: %s\n\n" % (event if isinstance(event, bytes) else json.dumps(event).encode()) for event in events)
-    )
-
-
-CHAT = stream(
-    {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "length"}]},
-    {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 1}},
-    b"[DONE]",
-)
-MESSAGES = stream(
-    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}}, {"type": "message_stop"}
-)
-
-
-def document(body: Any, status: int = 200) -> bytes:
-    data = json.dumps(body).encode()
-    head = b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (status, len(data))
-    return head + data
+CHAT = streamed(text_event("chat", "Hi"), *end_events("chat", 1, prompt=5))
+MESSAGES = streamed(text_event("messages", "Hi"), {"type": "message_stop"})
 
 
 class Server:
@@ -70,15 +47,14 @@ class Server:
         self.scripted = ScriptedServer([self._serve])
 
     def _serve(self, sock: socket.socket, request: bytes) -> None:
-        head, _, body = request.partition(b"\r\n\r\n")
-        method, path = head.decode().split()[:2]
+        method, path = request.decode().split()[:2]
         if method == "GET" or path.endswith("/tokenize"):
             sock.sendall(self.models if path == "/v1/models" else NOT_FOUND)
             return
-        self.turns.append((path, json.loads(body)))
+        self.turns.append((path, body_of(request)))
         if self.strict and "max_tokens" in self.turns[-1][1]:
             message = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
-            sock.sendall(document({"error": {"message": message}}, 400))
+            sock.sendall(page({"error": {"message": message}}, 400))
             return
         sock.sendall(self.paths.get(path, NOT_FOUND))
 
@@ -93,7 +69,7 @@ def servers() -> Iterator[list[Server]]:
 
 
 def start(servers: list[Server], models: Any = NOT_FOUND, path: str = "/v1/chat/completions", **options: Any) -> Server:
-    listed = models if isinstance(models, bytes) else document(models)
+    listed = models if isinstance(models, bytes) else page(models)
     servers.append(Server(listed, {path: options.pop("answer", CHAT)}, **options))
     return servers[-1]
 
@@ -130,8 +106,8 @@ def test_without_a_streaming_endpoint_tasks_are_refused(servers: list[Server]) -
         {"data": []},
         {"data": [{"id": "a"}, {"id": "b"}]},
         {"models": [{"name": "other"}]},
-        document({"detail": "Method Not Allowed"}, 405),
-        document({"detail": "no"}, 401),
+        page({"detail": "Method Not Allowed"}, 405),
+        page({"detail": "no"}, 401),
         NOT_FOUND,
     ],
 )
@@ -151,7 +127,7 @@ def test_a_model_that_is_not_listed_is_a_warning(
 
 
 def test_a_model_that_the_server_refuses_is_named_with_the_list(servers: list[Server]) -> None:
-    absent = document({"error": {"message": "The model `huge` does not exist.", "param": "model"}}, 404)
+    absent = page({"error": {"message": "The model `huge` does not exist.", "param": "model"}}, 404)
     server = start(servers, {"data": [{"id": "tiny"}]}, answer=absent)
     with pytest.raises(UsageError, match=r"does not exist.*the server lists tiny: name another model with --model"):
         check(BASE, server, model="huge")
@@ -233,7 +209,7 @@ def test_a_preflight_that_is_killed_closes_its_connection(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("isolate", ["none", "run"])
 def test_the_line_of_the_isolation_in_each_text_is_no_other_length(servers: list[Server], isolate: str) -> None:
-    answer = document({"data": [{"embedding": [1]}] * 40, "usage": {"prompt_tokens": 40 * (10 + 16)}})
+    answer = page({"data": [{"embedding": [1]}] * 40, "usage": {"prompt_tokens": 40 * (10 + 16)}})
     server = start(servers, {"data": [{"id": "m"}]}, "/v1/embeddings", answer=answer)
     texts = {"workload": {"kind": "texts", "texts_per_request": 40, "text_tokens": 10}, "cache": {"isolate": isolate}}
     found = check(BASE | texts, server)
@@ -249,24 +225,23 @@ class Keeping(Server):
     def __init__(
         self, ids: list[str], status: int = 200, words: str = "", refused: str = "previous_response_id"
     ) -> None:
-        super().__init__(document({"data": [{"id": "m"}]}), {})
+        super().__init__(page({"data": [{"id": "m"}]}), {})
         self.ids, self.status, self.words, self.refused = ids, status, words, refused
         self.heads: list[str] = []
 
     def _serve(self, sock: socket.socket, request: bytes) -> None:
-        head, _, body = request.partition(b"\r\n\r\n")
-        if not head.startswith(b"POST /v1/responses"):
+        if not request.startswith(b"POST /v1/responses"):
             super()._serve(sock, request)
             return
-        sent = json.loads(body)
+        sent = body_of(request)
         self.turns.append(("", sent))
-        self.heads.append(head.decode())
+        self.heads.append(request.decode())
         if self.status != 200 and self.refused in sent:
-            sock.sendall(document({"error": {"message": self.words}}, self.status))
+            sock.sendall(page({"error": {"message": self.words}}, self.status))
             return
-        usage = {"input_tokens": 20, "output_tokens": 1}
-        end = {"type": "response.completed", "response": {"id": self.ids[len(self.turns) - 1], "usage": usage}}
-        events = stream({"type": "response.output_text.delta", "delta": "Hi"}, end)
+        (end,) = end_events("responses", 1, "stop", prompt=20)
+        end["response"]["id"] = self.ids[len(self.turns) - 1]
+        events = streamed(text_event("responses", "Hi"), end)
         sock.sendall(events.replace(b"\r\n", b"\r\nSet-Cookie: node=0123456789\r\n", 1))
 
 

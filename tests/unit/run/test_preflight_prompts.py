@@ -9,7 +9,9 @@ from typing import Any
 
 import gevent
 import pytest
-from scripted_server import ScriptedServer, chunked
+from scripted_server import ScriptedServer, body_of, page, streamed
+from small_scenario import document
+from streamed_answers import end_events, text_event
 
 from inferload.base.errors import UsageError
 from inferload.base.tls import TlsSettings
@@ -28,14 +30,7 @@ Refuse = Callable[[Json], tuple[int, str] | None]
 
 
 def scenario(workload: Json, **request: Any) -> Json:
-    return {
-        "schema": 1,
-        "name": "prompts",
-        "workload": workload,
-        "request": request,
-        "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
-        "phases": {"measure_s": 1},
-    }
+    return document(workload=workload, request=request)
 
 
 def chat(**keys: Any) -> Json:
@@ -66,30 +61,10 @@ def words(body: Json) -> int:
     return sum(len(text.split()) for text in strings([context, body.get("system"), body.get("tools")]))
 
 
-def events(path: str, tokens: Any, answer: str) -> Iterator[Json | bytes]:
-    """Yield the events of an answer on an endpoint. `tokens`: of the prompt; None: no usage."""
-    if path.endswith("/responses"):
-        usage = {} if tokens is None else {"usage": {"input_tokens": tokens, "output_tokens": 1}}
-        yield {"type": "response.output_text.delta", "delta": answer}
-        yield {"type": "response.completed", "response": {"status": "completed", **usage}}
-    elif path.endswith("/messages"):
-        yield {"type": "message_start", "message": {}}
-        yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": answer}}
-        usage = (
-            {}
-            if tokens is None
-            else {"usage": {"input_tokens": 3, "cache_read_input_tokens": tokens - 3, "output_tokens": 1}}
-        )
-        yield {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, **usage}
-        yield {"type": "message_stop"}
-    else:
-        part = (
-            {"text": answer} if path.endswith("/completions") and "chat" not in path else {"delta": {"content": answer}}
-        )
-        yield {"choices": [{"index": 0, **part, "finish_reason": "stop"}]}
-        if tokens is not None:
-            yield {"choices": [], "usage": {"prompt_tokens": tokens, "completion_tokens": 1}}
-        yield b"[DONE]"
+def events(path: str, tokens: int | None, answer: str) -> list[Json]:
+    """Return the events of an answer on an endpoint. `tokens`: of the prompt; None: no usage."""
+    endpoint: Any = "chat" if "chat" in path else path.rpartition("/")[2]
+    return [text_event(endpoint, answer), *end_events(endpoint, 1, "stop", prompt=tokens)]
 
 
 class Server:
@@ -111,37 +86,22 @@ class Server:
         self.scripted = ScriptedServer([self._serve])
 
     def _serve(self, sock: socket.socket, request: bytes) -> None:
-        head, _, data = request.partition(b"\r\n\r\n")
-        method, path = head.decode().split()[:2]
+        method, path = request.decode().split()[:2]
         if path == "/v1/models":
-            sock.sendall(document({"data": [{"id": "m"}]}))
+            sock.sendall(page({"data": [{"id": "m"}]}))
         elif path == "/tokenize" and self._tokenize is not None:
-            sock.sendall(document(self._tokenize(json.loads(data))))
+            sock.sendall(page(self._tokenize(body_of(request))))
         elif method == "GET" or path == "/tokenize":
-            sock.sendall(document({}, 404))
+            sock.sendall(page({}, 404))
         else:
-            self.turns.append(json.loads(data))
+            self.turns.append(body_of(request))
             refusal = self._refuse(self.turns[-1])
             sock.sendall(
-                self._streamed(path) if refusal is None else document({"error": {"message": refusal[1]}}, refusal[0])
+                self._streamed(path) if refusal is None else page({"error": {"message": refusal[1]}}, refusal[0])
             )
 
     def _streamed(self, path: str) -> bytes:
-        tokens = self._counts(words(self.turns[-1]))
-        lines = (
-            event if isinstance(event, bytes) else json.dumps(event).encode()
-            for event in events(path, tokens, self._answer)
-        )
-        return chunked(*(b"data: %s\n\n" % line for line in lines))
-
-
-def document(body: Any, status: int = 200) -> bytes:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
-        status,
-        len(data),
-        data,
-    )
+        return streamed(*events(path, self._counts(words(self.turns[-1])), self._answer))
 
 
 Check = Callable[..., Preflight]
@@ -153,10 +113,10 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[Check]:
     monkeypatch.setattr(first_turn, "_AGAIN_S", (0.001, 0.001))
     started: list[Server] = []
 
-    def run(document: Json, *servers: Server) -> Preflight:
+    def run(given: Json, *servers: Server) -> Preflight:
         started.extend(servers)
         targets = tuple(Target.parse(server.scripted.url) for server in servers)
-        parsed = scenarios.from_text(json.dumps(document), "scenario.yaml")
+        parsed = scenarios.from_text(json.dumps(given), "scenario.yaml")
         with gevent.Timeout(120):
             return preflight.preflight(RunSpec(parsed, "scenario.yaml", targets, "m", (), 1, 1.0, {}), OWN)
 

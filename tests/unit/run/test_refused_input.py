@@ -12,7 +12,7 @@ import trustme
 import virtual
 from e2e_runs import scenario
 from ports import unused_port
-from scripted_server import ScriptedServer, chunk
+from scripted_server import ScriptedServer, chunk, page, send
 from simulator_process import Simulator
 
 from inferload.base.errors import UsageError
@@ -97,11 +97,6 @@ def endless(sock: socket.socket, _request: bytes) -> None:
         sock.sendall(chunk(bytes(65536)))
 
 
-def page(kind: bytes, body: bytes) -> Callable[[socket.socket, bytes], None]:
-    reply = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (kind, len(body), body)
-    return lambda sock, _request: sock.sendall(reply)
-
-
 class Asked:
     """What a run asks: the server's URL, the page of its metrics, the model, and the key."""
 
@@ -155,11 +150,11 @@ SERVERS: dict[str, tuple[Callable[[Servers], Asked], tuple[str, ...]]] = {
         ("no streamed answer from model huge", "404", "the server lists tiny", "--model"),
     ),
     "HTML page": (
-        lambda s: Asked(s.scripted(page(b"text/html", b"<html>hi</html>"))),
+        lambda s: Asked(s.scripted(send(page("<html>hi</html>", kind="text/html")))),
         ("/v1/models", "text/html instead of a list of models", "OpenAI-compatible"),
     ),
     "deep JSON": (
-        lambda s: Asked(s.scripted(page(b"application/json", DEEP))),
+        lambda s: Asked(s.scripted(send(page(DEEP)))),
         ("/v1/models: application/json instead of a list of models", "OpenAI-compatible"),
     ),
     "endless list of models": (

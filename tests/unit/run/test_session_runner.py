@@ -6,6 +6,7 @@ from typing import Any
 
 import gevent
 import pytest
+from small_scenario import small
 
 from inferload.base.clock import now_ns
 from inferload.client.requests.bodies import Texts
@@ -18,7 +19,6 @@ from inferload.run.worker.session_context import SessionContext
 from inferload.run.worker.session_runner import SessionRunner
 from inferload.run.worker.turn_dispatcher import TurnDispatcher
 from inferload.run.worker.user_turns import TaskContext, TaskSession
-from inferload.scenario.scenario import from_text
 from inferload.turns.record import Phase, PhaseWindow, TurnRecord
 from inferload.turns.run_windows import RunWindows
 from inferload.turns.tally import TallySet
@@ -28,11 +28,7 @@ from inferload.workload.content.script import Ask, Fork, Script, Session, Work
 from inferload.workload.isolation import Isolation
 from inferload.workload.quota import Quota
 
-SCENARIO = from_text(
-    "schema: 1\nname: p\nworkload: {kind: chat, prompt_tokens: 10, output_tokens: 5}\n"
-    "arrivals: {kind: constant, sessions_per_s: 2}\nphases: {measure_s: 1}\n",
-    "x",
-)
+SCENARIO = small()
 
 
 def ask() -> Ask:

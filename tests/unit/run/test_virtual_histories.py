@@ -8,7 +8,7 @@ import pytest
 import virtual
 from e2e_runs import scenario
 
-SERVERS = {"fields": "chat", "gateway": "chat", "signatures": "messages", "encrypted": "responses"}
+SERVERS = {"fields": "chat", "signatures": "messages", "encrypted": "responses"}
 CHAT = {"kind": "chat", "turns": 4, "prompt_tokens": 9, "output_tokens": 9}
 LIVE = {"kind": "live_agent", "agent": "inferload.locustfiles.toolagent:ToolAgent"}
 TOOL = {"name": "look", "time_s": 0.2, "result_tokens": 9}
@@ -61,9 +61,8 @@ def test_a_server_gets_its_own_fields_back(server: str, workload: dict[str, Any]
     check(planned(tmp_path, server, workload), longest)
 
 
-@pytest.mark.parametrize("server", ["fields", "gateway"])
-def test_a_conversation_has_the_fields_of_the_server(server: str, tmp_path: Path) -> None:
-    run = talking(tmp_path, server)
+def test_a_conversation_has_the_fields_of_the_server(tmp_path: Path) -> None:
+    run = talking(tmp_path, "fields")
     check(run, 3)
     last = json.loads([request for request in run.requests if "And?" in request][-1].partition("\r\n\r\n")[2])
     assert [message["role"] for message in last["messages"]].count("assistant") == 3

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_scenario import small
 
-from inferload.scenario import scenario as scenarios
 from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.schema.agent import Agent
 from inferload.turns.record import CANCELLED
@@ -272,15 +272,8 @@ def test_requests_have_tools_and_forbid_calls() -> None:
     ],
 )
 def test_mistakes_are_one_line(workload: dict[str, Any], message: str) -> None:
-    document = {
-        "schema": 1,
-        "name": "x",
-        "workload": {"kind": "agent"} | workload,
-        "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
-        "phases": {"measure_s": 1},
-    }
-    with pytest.raises(ScenarioError, match=r"^x.yaml:\d+: ") as raised:
-        scenarios.from_text(json.dumps(document), "x.yaml")
+    with pytest.raises(ScenarioError, match=r"^small.yaml:\d+: ") as raised:
+        small(workload={"kind": "agent"} | workload)
     assert message in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
 

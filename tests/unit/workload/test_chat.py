@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_scenario import small
 
 from inferload.base.errors import UsageError
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
-from inferload.scenario.scenario import Scenario, from_text, load
+from inferload.scenario.scenario import Scenario, load
 from inferload.scenario.schema.chat import ContextLimit, Documents
 from inferload.workload.chat import DocumentPool, NextRequest, fit
 from inferload.workload.content.images import picture_url, png
@@ -32,14 +33,8 @@ EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in
 
 def scenario(**workload: Any) -> Scenario:
     """A scenario with a synthetic chat."""
-    document = {
-        "schema": 1,
-        "name": "s",
-        "workload": {"kind": "chat", "prompt_tokens": 10, "output_tokens": 5} | workload,
-        "arrivals": {"kind": "poisson", "sessions_per_s": 2},
-        "phases": {"measure_s": 60},
-    }
-    return from_text(json.dumps(document), "s")
+    chat = {"kind": "chat", "prompt_tokens": 10, "output_tokens": 5} | workload
+    return small(workload=chat, arrivals={"kind": "poisson", "sessions_per_s": 2})
 
 
 def plan_of(sessions: Sessions, number: int = 0) -> list[PlannedTurn]:
@@ -99,13 +94,8 @@ def test_documents_and_random_lengths_are_drawn() -> None:
 
 def on_server(endpoint: str = "responses", **workload: Any) -> Scenario:
     """A chat whose history the server keeps."""
-    document = scenario(turns=4, system_prompt_tokens=3, **workload).as_data()
-    return from_text(
-        json.dumps(
-            document | {"request": {"endpoint": endpoint}} | {"workload": document["workload"] | {"history": "server"}}
-        ),
-        "s",
-    )
+    chat = scenario(turns=4, system_prompt_tokens=3, **workload).as_data()["workload"]
+    return small(workload=chat | {"history": "server"}, request={"endpoint": endpoint})
 
 
 def sent_to(server: Scenario, sessions: Sessions, ids: list[str]) -> tuple[list[Ask], list[dict[str, Any]]]:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from small_scenario import small
 
 from inferload.base.errors import UsageError
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
@@ -56,10 +57,7 @@ def test_roles_tools_and_options_are_those_of_the_run() -> None:
 
 
 def test_a_run_of_tasks_has_a_plain_question() -> None:
-    scenario = scenarios.from_text(
-        "{schema: 1, name: t, workload: {kind: tasks}, arrivals: {kind: closed, users: 1, spawn_per_s: 1}, phases: {measure_s: 1}}",
-        "t",
-    )
+    scenario = small(workload={"kind": "tasks"})
     assert first_asks(scenario, Sessions(scenario)) == [FirstAsk("tasks", PLAIN)]
 
 
@@ -75,16 +73,9 @@ AGENT = {
 
 
 def first_of(workload: dict[str, Any], seed: int = 0) -> tuple[FirstAsk, Sessions]:
-    document = {
-        "schema": 1,
-        "name": "t",
-        "seed": seed,
-        "workload": workload,
-        "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
-        "phases": {"measure_s": 1},
-    }
-    sessions = Sessions(scenarios.from_text(json.dumps(document), "t"))
-    (first,) = first_asks(scenarios.from_text(json.dumps(document), "t"), sessions)
+    scenario = small(workload=workload, seed=seed)
+    sessions = Sessions(scenario)
+    (first,) = first_asks(scenario, sessions)
     return first, sessions
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_scenario import document
 
 from inferload.base.errors import UsageError
 from inferload.run.process.run_spec import RunOptions, only_class, resolve
@@ -19,13 +20,8 @@ from inferload.workload.sessions import Sessions
 def _document(share: float = 0.3, **more: Any) -> dict[str, Any]:
     chat = {"kind": "chat", "prompt_tokens": 10, "output_tokens": 5}
     classes = [{"name": "a", "share": share, "workload": chat}, {"name": "b", "share": 1 - share, "workload": chat}]
-    return {
-        "schema": 1,
-        "name": "mix",
-        "workload": {"kind": "mix", "classes": classes, **more},
-        "arrivals": {"kind": "poisson", "sessions_per_s": 5},
-        "phases": {"measure_s": 10},
-    }
+    mix = {"kind": "mix", "classes": classes, **more}
+    return document(workload=mix, arrivals={"kind": "poisson", "sessions_per_s": 5}, phases={"measure_s": 10})
 
 
 def _mix(share: float = 0.3, **more: Any) -> Scenario:
@@ -71,7 +67,7 @@ def test_a_class_of_a_closed_loop_alone_has_the_given_users(tmp_path: Path) -> N
 def test_only_requires_a_mix() -> None:
     document = _document()
     single = {**document, "workload": document["workload"]["classes"][0]["workload"]}
-    with pytest.raises(UsageError, match="--only a: scenario mix is no mix"):
+    with pytest.raises(UsageError, match="--only a: scenario small is no mix"):
         only_class(from_text(json.dumps(single), "x"), "a", None)
 
 

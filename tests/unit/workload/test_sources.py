@@ -16,11 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paths import TESTS
+from small_scenario import small
 
 from inferload.base.errors import UsageError
 from inferload.client.requests.bodies import Texts
 from inferload.scenario.files import data_files
-from inferload.scenario.scenario import Scenario, from_text
+from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.sources import Columns, RandomLengths, VllmDraws
 from inferload.workload import json_values
 from inferload.workload.content.data import DataContext, DataFindings
@@ -44,14 +45,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 def scenario(source: dict[str, Any], **workload: Any) -> Scenario:
     """A chat with the given source."""
-    document = {
-        "schema": 1,
-        "name": "s",
-        "workload": {"kind": "chat", "source": source, **workload},
-        "arrivals": {"kind": "poisson", "sessions_per_s": 2},
-        "phases": {"measure_s": 60},
-    }
-    return from_text(json.dumps(document), "s")
+    return small(workload={"kind": "chat", "source": source, **workload})
 
 
 def plan_of(sessions: Sessions, number: int) -> list[PlannedTurn]:

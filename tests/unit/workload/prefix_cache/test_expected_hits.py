@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from simulator_process import Simulator
+from small_scenario import small
 
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
-from inferload.scenario.scenario import Scenario, from_text
+from inferload.scenario.scenario import Scenario
 from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
 from inferload.workload.content.messages import Message, Piece, Role
 from inferload.workload.content.prompts import approximate
@@ -141,14 +142,7 @@ def test_templates_that_are_not_additive_are_approximate() -> None:
 
 
 def _scenario(**workload: object) -> Scenario:
-    document = {
-        "schema": 1,
-        "name": "hits",
-        "workload": {"kind": "chat", "prompt_tokens": 40, "output_tokens": 30, **workload},
-        "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
-        "phases": {"measure_s": 10},
-    }
-    return from_text(json.dumps(document), "test")
+    return small(workload={"kind": "chat", "prompt_tokens": 40, "output_tokens": 30, **workload})
 
 
 def _planned(scenario: Scenario, sessions: int, block: int, isolate: bool = False) -> Hits:
