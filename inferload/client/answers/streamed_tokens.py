@@ -96,12 +96,12 @@ def streamed_tokens(text: str, lengths: array[int], tokens: int, begins: list[in
     if counted:
         return Streamed(tokens if doubt is None else None, remark=doubt)
     if not look.spaced:
-        begins[:] = begins[0] + look.begins, begins[1] + look.met
+        begins[:] = begins[0] + look.begins - int(look.inside.max()), begins[1] + look.met  # one may be held
     knows_single = begins[0] >= _ENOUGH and begins[1] >= _SINGLE * begins[0]
     is_single = not look.spaced and look.met >= _SINGLE * look.begins and (doubt is not None or knows_single)
-    several = 1.5 * (look.begins - look.met) * tokens > (tokens - events) * look.begins
-    shows_drafts = several and int((look.inside > 0).sum()) >= _LEAST_DRAFTS
-    if doubt is None and not shows_drafts and not _sends_drafts(begins):
+    explained = 1.5 * (look.begins - look.met) * tokens > (tokens - events) * look.begins
+    is_shown = explained and (look.begins >= _ENOUGH or int((look.inside > 0).sum()) >= _LEAST_DRAFTS)
+    if doubt is None and not is_shown and not _sends_drafts(begins):
         doubt = Remark.HIDDEN_TOKENS  # too short to tell them from drafts
     if doubt is not None:
         return Streamed(events if is_single else None, None, doubt)
