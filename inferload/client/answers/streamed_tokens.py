@@ -8,7 +8,8 @@ can hold the text of many. Which text came with which event tells, whatever the 
   one of n. If tokens were counted that are not in the texts, events begin at more of the known ones than the count explains (a
   hypergeometric distribution).
 * A text has a greatest plausible number of tokens, and an absolute one: a token has a character, apart from parts of rare ones.
-* An event with far more begins inside it than the others has held text.
+* An event with far more begins inside it than the others has held text. A begin inside an event is a token more than events.
+* Tokens beyond one for each event are shared by the plausible numbers of tokens of the texts.
 
 docs/how-to/other-servers.md has the measured rates of errors.
 """
