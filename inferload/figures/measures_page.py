@@ -33,9 +33,9 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
   (`percentiles_from: records`); otherwise they come from sketches, within 0.25 % of the value.
 * **Rates count events inside the window**, without regard to the phase in which a turn was planned: successful turns that
   ended in it, tokens whose event is in it. Achieved sessions were planned and started in the window. Tokens are the server's count
-  (`usage`); tokens of each event are known if the server sends a running count, otherwise shared evenly.
+  (`usage`); tokens of each event are known if the server sends a running count, otherwise shared by the texts.
 * **TPOT and ITL by token are those of streamed tokens.** Tokens that were counted but never sent (hidden reasoning, say) are in the
-  token rates only, and [held or repeated text](../how-to/other-servers.md#tokens-that-were-not-streamed) is not shared evenly.
+  token rates only; [held text and drafts](../how-to/other-servers.md#tokens-that-were-not-streamed) are shared by their texts.
 * `client_delay_ms` and the other figures of the client are in the block `client` of summary.json, as `delay_ms`.
 * A stall is a gap over {STALL_MS:.0f} ms between two output events of a successful turn.
 * **Goodput** is the rate of successful turns that ended in the window and met every limit of the scenario's `slo`. **SLO

@@ -98,7 +98,7 @@ def _duration(name: str) -> dict[str, Any]:
 def _token_gaps(turns: TurnBatch) -> Valued:
     """Gaps shared among tokens.
 
-    If the tokens of each event are known, a gap is shared among the tokens of the event that ends it, and the
+    If the tokens of each event are known or estimated, a gap is shared among the tokens of the event that ends it, and the
     time to an event without tokens counts for the next event with tokens. Otherwise every event has
     k = streamed tokens / events tokens: each sample is gap / k, and samples are spread evenly over the events.
     """
@@ -234,7 +234,7 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
         title="ITL by token",
         unit="ms",
         text="the same gap shared evenly among the tokens of the event that ends it, one sample for each token: for comparison "
-        "with and without speculative decoding. If tokens per event are unknown, all events share the streamed ones evenly",
+        "with and without speculative decoding. Tokens of an event are those of a running count, else by its text, else a mean",
         values=_token_gaps,
         columns=("event_ns", "event_tokens", "output_tokens", "hidden_tokens"),
         ends="event_ns",

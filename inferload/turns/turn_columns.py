@@ -60,7 +60,7 @@ TURN_COLUMNS = (
     Column(
         "event_tokens",
         pa.list_(_SMALL),
-        "tokens of each event in `event_ns`, if the server reports a running count, or by the texts if one event has many",
+        "tokens of each event in `event_ns`, if the server reports a running count, or by the texts if events have several",
     ),
     Column("client_delay_max_ns", _INT, "longest time between the arrival of data in the kernel and its read"),
     Column("attempts", _SMALL, "requests sent for this turn: 2 after a [retry](#retries), 0 without a connection"),

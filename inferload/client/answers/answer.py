@@ -35,6 +35,7 @@ _NO_WORD = ("", "null", "none", "finish_reason_unspecified")  # ids and finish r
 _SAYS_WHY = ("message", "error_msg", "error_code", "detail")  # keys of errors without a key `error`
 _DETAIL_BYTES = 4096  # the client redacts the detail before it cuts it to a line
 _TAGGED = ("hink", "HINK", "thought>", "channel", "reasoning>")  # one is in each text with a tag of `output`
+_TOKEN = 16  # characters that few tokens exceed; half of them in scripts of three bytes for each
 _KEPT_FRAMES = 4  # FRAMES of scan.c
 
 Scan = Callable[..., tuple[list[tuple[Any, ...]], int, int]]
@@ -291,7 +292,9 @@ class Answer:
         if self.output_tokens is None and self.zero_usage and events and Remark.PIECE_USAGE not in self.remarks:
             self.remark(Remark.ZERO_USAGE, f"0 output tokens, {events} events with output")
         repeats = events > 1 and 2 * max(self.lengths[-2:]) >= len(text)
-        if self.output_tokens not in (None, events) or repeats or any(part in text for part in _TAGGED):
+        is_wide = len(text.encode("utf-8", "surrogatepass")) > 2 * len(text)
+        is_long = max(self.lengths, default=0) > (_TOKEN // 2 if is_wide else _TOKEN)
+        if self.output_tokens not in (None, events) or repeats or is_long or any(part in text for part in _TAGGED):
             from inferload.client.answers import output  # nearly all answers have a token in each event
 
             output.look(self, [0, 0] if begins is None else begins)

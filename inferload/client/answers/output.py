@@ -43,7 +43,8 @@ def _drop_repeat(answer: Answer) -> None:
     last = next((at for at in reversed(range(len(answer.lengths))) if answer.lengths[at]), 0)
     size = answer.lengths[last] if answer.lengths else 0
     text, reasoning = "".join(answer.text), "".join(answer.reasoning)
-    if (last < _EVENTS_BEFORE and size < _CHARACTERS) or 2 * size < len(text):
+    by_chance = size < _CHARACTERS and (last < _EVENTS_BEFORE or answer.lengths[last - 1] == size)
+    if by_chance or 2 * size < len(text):
         return
     halves = [len(part) // 2 if _is_doubled(part) else 0 for part in (text, reasoning)]
     if last and size in (halves[0], sum(halves)):
@@ -70,25 +71,25 @@ def _look_for_thoughts(answer: Answer) -> None:
 def _count_streamed(answer: Answer, tokens: int, begins: list[int]) -> None:
     """Set the number of hidden tokens, and those of each event: as the texts and the server itself tell."""
     visible = _visible(answer, tokens)
-    events, by_event = len(answer.event_ns), answer.tokens_by_event
-    if by_event is not None:
-        found = _of_running_count(answer, tokens, by_event)
-    elif visible == events:
-        found = Streamed(visible)
-    elif (blank := _with_blanks(answer, visible)) is not None:
-        found = Streamed(blank)
-    elif visible < events:
-        found = Streamed(None, remark=Remark.LOW_USAGE)
-    elif answer.veiled:
+    by_event, pieces = answer.tokens_by_event, "".join(answer.pieces)
+    if by_event is None and visible > len(answer.event_ns):
+        visible = _with_blanks(answer, visible)
+    events, lengths = len(answer.event_ns), answer.lengths
+    if by_event:  # no figure has tokens of the first event
+        later = streamed_tokens(pieces[lengths[0] :], lengths[1:], tokens - by_event[0], begins, counted=True)
+        hides = later.tokens and _has_more(by_event, lengths)
+        found = Streamed(None, remark=Remark.HIDDEN_TOKENS) if hides else later._replace(tokens=later.tokens and tokens)
+    elif answer.veiled and visible != events:
         found = Streamed(None, remark=Remark.HIDDEN_TOKENS)
-    elif answer.reasoning and answer.text and visible - events <= _PARSED:
-        found = Streamed(visible)
+    elif answer.reasoning and answer.text and 0 < visible - events <= _PARSED + (answer.finish_reason == "stop"):
+        found = Streamed(events + 1)  # one of them between reasoning and text
     else:
-        found = streamed_tokens("".join(answer.pieces), answer.lengths, visible, begins)
-        held = sum(at_ns < answer.event_ns[0] for at_ns in answer.blank_ns) if events else 0
-        is_part = found.by_event is not None and visible < tokens  # token rates need shares of all tokens
-        if is_part or (found.remark is None and held > TOLERANCE * events):
-            found = Streamed(None, remark=Remark.HELD_TEXT)
+        ends = int(answer.last_blank_ns is not None and visible > events + 1)  # with a token after those with a text
+        found = streamed_tokens(pieces, lengths, visible - ends, begins)
+        if found.by_event is not None and visible < tokens:  # token rates need shares of all tokens
+            found = Streamed(None if found.remark else visible, remark=found.remark)
+        elif found.by_event is not None:
+            found.by_event[-1] += ends
     answer.hidden_tokens = None if found.tokens is None else tokens - found.tokens
     answer.shared_tokens = found.by_event
     if found.remark is not None:
@@ -109,26 +110,21 @@ def _visible(answer: Answer, tokens: int) -> int:
     return int(tokens - hidden)
 
 
-def _of_running_count(answer: Answer, tokens: int, by_event: array[int]) -> Streamed:
-    """Return the streamed tokens of a server that counted them by event: no text has more tokens than characters."""
-    with_text = len(answer.lengths) - answer.lengths.count(0)
-    if tokens < (1 - TOLERANCE) * with_text:
-        return Streamed(None, remark=Remark.LOW_USAGE)
-    later = np.array(by_event[1:]) - np.array(answer.lengths[1:]) - _PARTS
-    if later.clip(min=0).sum() > TOLERANCE * sum(by_event[1:]):
-        return Streamed(None, remark=Remark.HIDDEN_TOKENS)
-    return Streamed(tokens)
+def _has_more(by_event: array[int], lengths: array[int]) -> bool:
+    """Return True if events after the first count more tokens than their texts can have."""
+    later = np.array(by_event[1:]) - np.array(lengths[1:]) - _PARTS
+    return bool(later.clip(min=0).sum() > TOLERANCE * sum(by_event[1:]))
 
 
-def _with_blanks(answer: Answer, tokens: int) -> int | None:
-    """Return the streamed tokens if each event, with the empty ones, has one; these then are output. None if not.
+def _with_blanks(answer: Answer, tokens: int) -> int:
+    """Return the streamed tokens: if each event, with the empty ones, has one, these are output; else all.
 
     The end of the answer is a token without a text.
     """
     left = tokens - len(answer.event_ns) - len(answer.blank_ns)
     ends_itself = answer.finish_reason in ("stop", "tool_calls")
     if left not in (0, 1) or (left and not ends_itself and answer.last_blank_ns is None):
-        return None
+        return tokens
     if left and not ends_itself and answer.last_blank_ns is not None:
         answer.blank_ns.append(answer.last_blank_ns)
     if answer.blank_ns:

@@ -8,7 +8,8 @@ can hold the text of many. Which text came with which event tells, whatever the 
   one of n. If tokens were counted that are not in the texts, events begin at more of the known ones than the count explains (a
   hypergeometric distribution).
 * A text has a greatest plausible number of tokens, and an absolute one: a token has a character, apart from parts of rare ones.
-* An event with far more begins inside it than the others has held text.
+* An event with far more begins inside it than the others has held text. A begin inside an event is a token more than events.
+* Tokens beyond one for each event are shared by the plausible numbers of tokens of the texts.
 
 docs/how-to/other-servers.md has the measured rates of errors.
 """
@@ -30,22 +31,18 @@ _FAR = 1.35  # excess from which a count is doubted; drafts are accepted more of
 _SINGLE = 0.97  # of the known begins: events that begin there have one token
 _ENOUGH = 50  # known begins of other streams
 _DRAFTED = 0.9  # of the known begins: events that begin there, of drafts
-# Of an answer alone: events with several tokens that show drafts, and events of which the first is one of many.
-_LEAST_DRAFTS, _LEAST_EVENTS = 3, 8
-_USUAL_DRAFT = 6  # tokens
+_LEAST_DRAFTS = 3  # events with several tokens that show drafts, of an answer alone
 _MOST, _SPREAD, _LEAST = (
     log(0.75),
     0.2,
     0.01,
 )  # tokens / greatest plausible number: a log-normal distribution, and its floor
+_LONG = 3.1  # plausible tokens of few single ones
+_UNSURE = 0.3  # error of an estimated number of tokens, as a share of those after the first
 _LONGEST = 20.0  # tokens of a draft, as estimated
-_FIRST = 2.2  # standard deviations by which a first event has less than the others
-_LETTERS, _CJK = (
-    12,
-    4,
-)  # letters of a text without ends of words that count as one begin; a CJK character counts as several
 
 _Ints = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
 _OTHER, _LETTER, _DIGIT, _IDEOGRAPH = range(4)
 _KINDS = np.array(
     [_LETTER if chr(c).isalpha() or c == ord("_") else _DIGIT if chr(c).isdigit() else _OTHER for c in range(128)]
@@ -60,7 +57,7 @@ _PUNCTUATION = (
 
 
 class Streamed(NamedTuple):
-    """Tokens that were streamed; None: not known. `by_event`: of each event, if events have very different numbers."""
+    """Tokens that were streamed; None: not known. `by_event`: of each event, by its text."""
 
     tokens: int | None
     by_event: array[int] | None = None
@@ -71,43 +68,55 @@ class _Look(NamedTuple):
     begins: int  # known begins of tokens, apart from that of the text
     met: int  # of these: begins of events
     inside: _Ints  # measure of the tokens of each event after its first
+    sizes: _Floats  # plausible numbers of tokens of each event
     spaced: bool  # events end with a blank: they are words, whatever their tokens
-    plausible: float  # greatest plausible number of tokens
     possible: int
 
 
-def streamed_tokens(text: str, lengths: array[int], tokens: int, begins: list[int]) -> Streamed:
-    """Return the streamed tokens of a text. `lengths`: characters of each event; `tokens`: of the server, not below them.
+def streamed_tokens(text: str, lengths: array[int], tokens: int, begins: list[int], counted: bool = False) -> Streamed:
+    """Return the streamed tokens of a text. `lengths`: characters of each event; `tokens`: of the server; `counted`: by event.
 
     `begins`: known begins of tokens in earlier streams of the server, and how many of these were begins of events; this one's are
     added. Short answers tell too little by themselves.
     """
     events = len(lengths)
-    if events < 2:
+    with_text = np.frombuffer(lengths, dtype=np.int32).astype(np.int64)
+    with_text = with_text[with_text > 0]
+    if not len(with_text):
         return Streamed(tokens)
-    of_events = np.frombuffer(lengths, dtype=np.int32).astype(np.int64)
-    look = _look(text, of_events)
-    if tokens - events > TOLERANCE * (events - 1):
-        doubt = _doubt(look, events, tokens, begins)
-        if not look.spaced:
-            begins[:] = begins[0] + look.begins, begins[1] + look.met
-        if doubt is not None:
-            is_single = doubt is Remark.HIDDEN_TOKENS and not look.spaced and look.met >= _SINGLE * look.begins
-            return Streamed(events if is_single else None, None, doubt)
-        if not _sends_drafts(begins) and int((look.inside > 0).sum()) < _LEAST_DRAFTS:
-            return Streamed(None, None, Remark.HIDDEN_TOKENS)  # too short to tell them from drafts
-    total = int(look.inside.sum())
-    if not total:
+    look = _look(text, with_text)
+    missed = 0 if look.spaced else max(0.0, _SINGLE * look.begins - look.met - 1)
+    least = len(with_text) + missed
+    if tokens <= (1 + TOLERANCE) * len(with_text):
+        least = max(least, len(with_text) * (1 + missed / max(1, look.met)))
+    if least > (1 + TOLERANCE) * tokens or (not counted and tokens < events):
+        return Streamed(None, None, Remark.LOW_USAGE)
+    if tokens - events <= TOLERANCE * (events - 1) or events < 2:
         return Streamed(tokens)
-    sizes = 1 + (tokens - events) * look.inside / total
-    by_length = tokens * of_events / of_events.sum()
-    is_long = np.minimum(sizes, by_length).max() > _LONGEST
-    least = _LEAST_EVENTS if tokens > _USUAL_DRAFT * events else _LEAST_EVENTS // 2
-    is_short = events < least and tokens > events and not _sends_drafts(begins)
-    if is_long or is_short or _is_uneven(look.inside, sizes, tokens):
-        shares = np.diff(np.floor(np.cumsum(sizes) + 0.5), prepend=0).astype(np.int32)
-        return Streamed(tokens, array("i", shares.tobytes()), Remark.HELD_TEXT)
-    return Streamed(tokens)
+    doubt = _doubt(look, events, tokens)
+    if counted:
+        return Streamed(tokens if doubt is None else None, remark=doubt)
+    if not look.spaced:
+        begins[:] = begins[0] + look.begins - int(look.inside.max()), begins[1] + look.met  # one may be held
+    knows_single = begins[0] >= _ENOUGH and begins[1] >= _SINGLE * begins[0]
+    is_single = not look.spaced and look.met >= _SINGLE * look.begins and (doubt is not None or knows_single)
+    explained = 1.5 * (look.begins - look.met) * tokens > (tokens - events) * look.begins
+    is_shown = explained and (look.begins >= _ENOUGH or int((look.inside > 0).sum()) >= _LEAST_DRAFTS)
+    if doubt is None and not is_shown and not _sends_drafts(begins):
+        doubt = Remark.HIDDEN_TOKENS  # too short to tell them from drafts
+    if doubt is not None:
+        return Streamed(events if is_single else None, None, doubt)
+    if len(with_text) < events:
+        return Streamed(tokens)
+    more = look.inside + _UNSURE * (look.sizes - 1).clip(min=0.01)
+    is_held = _is_uneven(np.maximum(look.inside, (look.sizes / _LONG).astype(np.int64)))
+    if is_held:
+        more **= 2  # few events have nearly all of these tokens
+    sizes = 1 + (tokens - events) * more / more.sum()
+    longest = float(np.minimum(sizes, look.sizes * (tokens / look.sizes.sum())).max())
+    is_held |= bool(longest > _LONGEST or _UNSURE * (sizes[0] - 1) > TOLERANCE * (tokens - sizes[0]))
+    shares = np.diff(np.floor(np.cumsum(sizes) + 0.5), prepend=0).astype(np.int32)
+    return Streamed(tokens, array("i", shares.tobytes()), Remark.HELD_TEXT if is_held else None)
 
 
 def _sends_drafts(known: list[int]) -> bool:
@@ -115,41 +124,30 @@ def _sends_drafts(known: list[int]) -> bool:
     return known[0] >= _ENOUGH and known[1] < _DRAFTED * known[0]
 
 
-def _doubt(look: _Look, events: int, tokens: int, known: list[int]) -> Remark | None:
+def _doubt(look: _Look, events: int, tokens: int) -> Remark | None:
     """Return why a count is not that of the texts; None if it can be."""
-    plausible = erfc((log(tokens / look.plausible) - _MOST) / _SPREAD / sqrt(2)) / 2
-    far = tokens > look.possible or tokens > 1.5 * look.plausible
+    plausible = max(1.0, float(look.sizes.sum()))
+    likely = erfc((log(tokens / plausible) - _MOST) / _SPREAD / sqrt(2)) / 2
+    far = tokens > look.possible or tokens > 1.5 * plausible
     if look.spaced:
-        return Remark.HIDDEN_TOKENS if far and plausible < _HIDDEN else None
+        return Remark.HIDDEN_TOKENS if far and likely < _HIDDEN else None
     drawn = tokens - 1, events - 1, min(look.begins, tokens - 1)
     estimate = 1 + (events - 1) * look.begins / max(look.met, 0.5)
-    evidence = _tail(*drawn, look.met, more=True) * max(_LEAST, plausible) * _usual(tokens / events)
+    evidence = _tail(*drawn, look.met, more=True) * max(_LEAST, likely)
     doubted = far or look.met >= _SINGLE * look.begins or tokens > _FAR * estimate
-    is_single = known[0] >= _ENOUGH and min(known[1] / known[0], look.met / max(1, look.begins)) >= _SINGLE
-    if tokens > look.possible or is_single or (evidence < _HIDDEN and doubted):
+    if tokens > look.possible or (evidence < _HIDDEN and doubted):
         return Remark.HIDDEN_TOKENS
     if estimate > _FAR * tokens and look.met < look.begins and _tail(*drawn, look.met, more=False) < _LOW:
         return Remark.LOW_USAGE
     return None
 
 
-def _usual(per_event: float) -> float:
-    """Return how usual a mean number of tokens per event is for drafts, up to 1: few have hardly more than one."""
-    more: float = min(1.0, (per_event - 1) / 0.7) ** 1.5
-    return max(0.1, more)
-
-
-def _is_uneven(inside: _Ints, sizes: npt.NDArray[np.float64], tokens: int) -> bool:
-    """Return True if one event has far more tokens than drafts of the mean of the others, or the first one has far fewer."""
+def _is_uneven(inside: _Ints) -> bool:
+    """Return True if one event has far more tokens than drafts of the mean of the others."""
     events, top = len(inside), int(inside.max())
     rest = int(inside.sum()) - top
     accepted = (rest + 1) / (rest + events)
-    per_event = 1 + rest / (events - 1) * (tokens - events) / (rest + top)
-    if events * accepted**top * _usual(per_event) < _HELD:
-        return True
-    others, mean = inside[1:], float(inside[1:].mean())
-    moved = abs(sizes[0] - tokens / events) > TOLERANCE * (tokens - sizes[0])
-    return bool(moved and inside[0] < mean - _FIRST * max(float(others.std()), sqrt(mean)))
+    return bool(events * accepted**top < _HELD)
 
 
 def _tail(tokens: int, drawn: int, begins: int, met: int, more: bool) -> float:
@@ -179,14 +177,14 @@ def _look(text: str, lengths: _Ints) -> _Look:
     starts = ends - lengths
     counted = np.concatenate([[0], np.cumsum(begins)])
     inside = counted[ends] - counted[np.minimum(starts + 1, ends)]
-    letters = np.concatenate([[0], np.cumsum(np.where(wide, _CJK, 1) * (kinds > _OTHER))])
     met = int(begins[starts[1:]].sum())
+    sizes = np.add.reduceat(_sizes(codes, kinds, wide), starts)
     return _Look(
         begins=met + int(inside.sum()),
         met=met,
-        inside=inside + (letters[ends] - letters[starts]) // _LETTERS,
+        inside=inside,
+        sizes=sizes,
         spaced=2 * int((codes[ends - 1] == ord(" ")).sum()) > len(lengths),
-        plausible=_plausible(codes, kinds, wide),
         possible=len(codes) + 2 * int((codes >= 0x80).sum()),
     )
 
@@ -202,11 +200,19 @@ def _kinds(codes: npt.NDArray[np.uint32]) -> tuple[Any, Any]:
     return kinds, wide
 
 
-def _plausible(codes: npt.NDArray[np.uint32], kinds: Any, wide: Any) -> float:
-    """Return the greatest plausible number of tokens of a text, which 19 of 20 texts of any tokenizer do not exceed."""
-    is_letter = kinds == _LETTER
-    words = int(is_letter[0]) + int((is_letter[1:] & ~is_letter[:-1]).sum())
-    repeats = np.concatenate([[False], (codes[1:] == codes[:-1]) & ~wide[1:]])
-    marks = (kinds == _OTHER) & (codes != ord(" ")) & ~repeats
-    alphabet = max(words, int(is_letter.sum()) / 3) + int((kinds == _DIGIT).sum()) + int((marks & ~wide).sum())
-    return max(1.0, alphabet + 1.5 * int((kinds == _IDEOGRAPH).sum()) + 3 * int((wide & (kinds != _IDEOGRAPH)).sum()))
+def _sizes(codes: npt.NDArray[np.uint32], kinds: Any, wide: Any) -> _Floats:
+    """Return the plausible number of tokens of each character; a word has one, and more if it is long."""
+    in_word = np.concatenate([[False], kinds[1:] == kinds[:-1]]) & (kinds == _LETTER)
+    repeats = np.concatenate([[False], (codes[1:] == codes[:-1]) & ~wide[1:] & (kinds[1:] == _OTHER)])
+    sizes: _Floats = np.select(
+        [
+            (codes == ord(" ")) | repeats,
+            in_word & (codes < 128),
+            in_word,
+            kinds == _IDEOGRAPH,
+            wide & (kinds == _OTHER),
+        ],
+        [0, 0.2, 0.6, 1.5, 2.0],
+        1.0,
+    )
+    return sizes

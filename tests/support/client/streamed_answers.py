@@ -44,12 +44,13 @@ def chunk(delta: Json | None = None, finish: str | None = None, **more: Any) -> 
     return {"id": "x", "choices": [choice], **more}
 
 
-def text_event(endpoint: EndpointName, text: str) -> Json:
+def text_event(endpoint: EndpointName, text: str, *, thought: bool = False) -> Json:
+    kind = "thinking" if thought else "text"
     return {
-        "chat": chunk({"content": text}),
-        "completions": {"choices": [{"text": text}]},
-        "responses": {"type": "response.output_text.delta", "delta": text},
-        "messages": {"type": "content_block_delta", "delta": {"type": "text_delta", "text": text}},
+        "chat": chunk({"reasoning_content" if thought else "content": text}),
+        "completions": {"choices": [{"delta": {"reasoning": text}} if thought else {"text": text}]},
+        "responses": {"type": f"response.{'reasoning' if thought else 'output'}_text.delta", "delta": text},
+        "messages": {"type": "content_block_delta", "delta": {"type": f"{kind}_delta", kind: text}},
     }[endpoint]
 
 
