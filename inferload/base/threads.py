@@ -1,19 +1,24 @@
-"""Calls in gevent's pool of native threads, since a slow disk must not hold up the event loop; memory of all threads."""
+"""Calls in gevent's pool of native threads, since a slow disk must not hold up the event loop; their memory and processes."""
 
 import ctypes
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import gevent
 import gevent.lock
+import gevent.os
+from gevent.monkey import get_original
 
 T = TypeVar("T")
 
 _ARENA_MAX = -8  # M_ARENA_MAX of malloc.h
 _C = ctypes.CDLL(None)
+_native_lock: Callable[[], Any] = get_original("_thread", "allocate_lock")
 
 
 def share_heap() -> None:
@@ -47,6 +52,42 @@ def _outcome_of(call: Callable[..., T], *arguments: object) -> tuple[list[T], Ex
         return [call(*arguments)], None
     except Exception as error:  # noqa: BLE001  raised again in the greenlet
         return [], error
+
+
+def let_threads_start_processes() -> None:
+    """Let native threads use `subprocess`, which gevent has for the main thread only. Call it there, once or more often."""
+    from gevent import subprocess  # loaded where gevent has replaced the standard one
+
+    subprocess.fork_and_watch = partial(_fork_and_watch, gevent.get_hub().loop)
+
+
+def _fork_and_watch(main: Any, callback: Callable[[Any], None], loop: Any, ref: bool, fork: Callable[[], int]) -> int:
+    """Do what gevent's function does: fork, and call back in `loop` when the child has ended. `main`: loop of the main thread.
+
+    Only that loop hears of children, of all at once. It rests while another thread forks, so that no end is missed.
+    """
+    if loop is main:
+        pid: int = gevent.os.fork_and_watch(callback, loop, ref, fork)
+        return pid
+    rests, goes_on = _native_lock(), _native_lock()
+    end, ended = SimpleNamespace(rstatus=0), loop.async_()
+
+    def rest() -> None:
+        rests.release()
+        goes_on.acquire()
+
+    def hear(watcher: Any) -> None:
+        end.rstatus = watcher.rstatus
+        ended.send()
+
+    end.stop = ended.close
+    with rests, goes_on:
+        main.run_callback_threadsafe(rest)
+        rests.acquire()
+        pid = gevent.os.fork_and_watch(hear, main, False, fork)
+        if pid:
+            ended.start(callback, end)
+    return pid
 
 
 class AppendedFile:

@@ -87,3 +87,28 @@ def test_threads_share_one_heap_whose_free_memory_can_be_given_back(tmp_path: Pa
     given_back = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert (tmp_path / "heaps").read_text().count("<heap nr") == 1
     assert int(given_back) > 30_000_000
+
+
+PROCESSES = """
+from gevent import monkey; monkey.patch_all()
+import subprocess
+import gevent
+from gevent.threadpool import ThreadPool
+from inferload.base.threads import let_threads_start_processes
+def code(number):
+    assert subprocess.run(["cat"], input=b"a" * 100_000, capture_output=True).stdout == b"a" * 100_000
+    try:
+        subprocess.run(["/no/such/program"])
+    except FileNotFoundError:
+        return subprocess.run(["sh", "-c", f"exit {number}"]).returncode
+for _ in range(2):
+    let_threads_start_processes()
+own = [gevent.spawn(code, number) for number in range(20)]
+assert ThreadPool(8).map(code, range(40)) == [*range(40)]
+gevent.joinall(own)
+assert [each.value for each in own] == [*range(20)]
+"""
+
+
+def test_threads_and_greenlets_start_processes_and_get_their_exit_codes() -> None:
+    subprocess.run([sys.executable, "-c", PROCESSES], check=True, timeout=120)
