@@ -9,7 +9,7 @@ import streamed_answers
 from scripted_server import HEAD, NOT_FOUND, body_of, chunk, page, sse
 
 PIECES = 5
-PROMPT, TOTAL = 20, 8  # tokens
+PROMPT, TOTAL = 20, 12  # tokens
 
 
 def _piece(text: Any = " some text", **more: Any) -> dict[str, Any]:
@@ -28,11 +28,11 @@ def _usage(output: int) -> dict[str, Any]:
 ANSWERS: dict[str, list[Any]] = {
     "zeros": [*[_piece(**_usage(0))] * PIECES, _finish("stop", **_usage(TOTAL))],
     "totals": [*[_piece(**_usage(TOTAL))] * PIECES, _finish("length", **_usage(TOTAL))],
-    "running": [*[_piece(**_usage(at + 4)) for at in range(PIECES)], _finish("eos_token", **_usage(TOTAL))],
+    "running": [*[_piece(**_usage(2 * at + 4)) for at in range(PIECES)], _finish("eos_token", **_usage(TOTAL))],
     "odd": [
         *(_piece([{"type": "text", "text": " some text"}], error=False), b"data: null"),
         *(_piece(error={}), _piece("\ud83d"), _piece(usage="none"), _piece(id=5), _finish("content_filter")),
-        *({"choices": None}, {"choices": [], **_usage(TOTAL)}),
+        *({"choices": None}, {"choices": [], **_usage(9)}),
     ],
     "of each piece": [*[_piece(**_usage(1))] * PIECES, _finish("stop")],
     "no usage": [*[_piece()] * PIECES, _finish("stop")],
