@@ -356,6 +356,7 @@ BLANK = {"type": "content_block_start", "index": 1, "content_block": {"type": "t
 USE = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
 HIDDEN = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"}
 SUMMARY = {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "hm"}]}
+ODD = {"type": "tool_use", "call_id": [1]}
 TEXT = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "a"}]}
 
 
@@ -385,6 +386,7 @@ def completed(store: bool) -> list[Json]:
         ("messages", [BEGUN, SAID], [{"type": "text", "text": "..."}]),
         ("messages", [UNSIGNED, SAID], [thought("hm"), {"type": "text", "text": "..."}]),
         ("messages", [BLANK, BLANK | {"index": 2, "content_block": USE}], [USE]),
+        ("responses", item_events([ODD]), [ODD]),
         ("responses", completed(store=False), [TEXT]),
         ("responses", completed(store=True), [SUMMARY, TEXT]),
         ("responses", [event | {"output_index": 0} for event in item_events([HIDDEN, TEXT])], [HIDDEN, TEXT]),
