@@ -25,12 +25,8 @@ _TEXTS = ("content", "reasoning", "reasoning_content", "thinking", "reasoning_de
 _OF_REPLIES = frozenset(
     {"role", "finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "token_id", "index", "executed_tools"}
 )
-_WHOLE = (
-    b"output_item.done",
-    b"response.created",
-    b"response.completed",
-    b"response.incomplete",
-)  # events that are kept
+# Events that are kept.
+_WHOLE = (b"output_item.done", b"response.created", b"response.completed", b"response.incomplete")
 _APPENDED = frozenset({"signature"})  # by deltas of Anthropic's API
 _OF_CALLS = frozenset({"index", "id", "function"})
 
