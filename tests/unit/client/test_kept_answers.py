@@ -89,7 +89,8 @@ def content_of(message: Message) -> list[Json]:
 
 
 functions = objects(name=some_text, arguments=some_text)
-calls = objects("function", id=some_text.filter(lambda mark: mark.lower() not in _NO_WORD), function=functions)
+call_ids = some_text.filter(lambda mark: mark.lower() not in _NO_WORD)
+calls = objects("function", id=call_ids, function=functions)
 parts = st.lists(objects("text", text=some_text), min_size=1, max_size=3).map(numbered)
 messages = st.builds(
     lambda own, thoughts, called: own | thoughts | ({"tool_calls": called} if called else {}),
@@ -152,7 +153,7 @@ items = st.lists(
     st.one_of(
         objects("message", **of_message),
         objects("reasoning", id=some_text, summary=st.just([]), encrypted_content=some_text),
-        objects("function_call", call_id=some_text, name=st.just("f"), arguments=st.just("{}")),
+        objects("function_call", call_id=call_ids, name=st.just("f"), arguments=st.just("{}")),
         objects("web_search_call", id=st.just("w")),
     ),
     min_size=1,
@@ -412,6 +413,11 @@ def test_a_call_without_an_id_gets_one_that_the_strictest_server_takes(null: str
     reply = answered("chat", [chunk({"tool_calls": [call, call | {"index": 1}]})])
     ids = [each["id"] for each in sent("chat", reply.message())["tool_calls"]]
     assert ids == [each.call_id for each in reply.tool_calls] == [made_call_id("s1.0/0"), made_call_id("s1.0/1")]
+    block = {"type": "tool_use", "id": null, "name": "f", "input": {}}
+    assert [each["id"] for each in content_of(answered("messages", block_events([block] * 2, int)).message())] == ids
+    item = {"type": "function_call", "call_id": null, "name": "f", "arguments": "{}"}
+    back = sent("responses", answered("responses", item_events([item] * 2)).message())
+    assert [each["call_id"] for each in back] == ids
     assert all(len(each) == 9 and each.isalnum() and each.isascii() for each in ids)
     assert len({made_call_id(f"{at}") for at in range(10_000)}) == 10_000
 
