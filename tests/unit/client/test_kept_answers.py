@@ -123,7 +123,7 @@ blocks = st.lists(
         st.fixed_dictionaries({"type": st.just("thinking"), "thinking": texts, "signature": some_text}),
         st.fixed_dictionaries({"type": st.just("redacted_thinking"), "data": some_text}),
         *(
-            st.fixed_dictionaries({"type": st.just(kind), "id": some_text, "name": st.just(name), "input": unknown})
+            st.fixed_dictionaries({"type": st.just(kind), "id": call_ids, "name": st.just(name), "input": unknown})
             for kind, name in (("tool_use", "f"), ("server_tool_use", "s"))
         ),
         st.fixed_dictionaries({"type": st.just("web_search_tool_result"), "content": st.lists(unknown)}),
