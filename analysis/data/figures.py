@@ -67,12 +67,8 @@ TAILS = (
 )
 ALL = (*TABLE, *TAILS)
 OF_TEXTS = Term(TEXTS)  # compared too if requests are of texts
-GOALS = (
-    Term(TTFT, "mean"),
-    Term(TPOT, "mean"),
-    Term(OUTPUT),
-    Term(GOODPUT),
-)  # of which a comparison names the best side
+# A comparison names the best side of each.
+GOALS = (Term(TTFT, "mean"), Term(TPOT, "mean"), Term(OUTPUT), Term(GOODPUT))
 # Figures that depend on the SLO.
 SLO_FIGURES = tuple(figure.key for figure in RATE_FIGURES if figure.needs == "slo")
 DEFAULT_PRIMARY = Term(TTFT, "mean").name

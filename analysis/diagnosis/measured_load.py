@@ -83,9 +83,8 @@ class MeasuredLoad:
             blocks = self.sent[seconds]
             count = max(1, len(blocks) // _RATE_S)
             values, unit = np.array([block.mean() for block in np.array_split(blocks, count) if len(block)]), "turns/s"
-        known = (
-            values[values > 0] if self.users is not None else values[~np.isnan(values)]
-        )  # Locust reports the first users late
+        # Locust reports the first users late.
+        known = values[values > 0] if self.users is not None else values[~np.isnan(values)]
         if not len(known):
             return None
         low, high = (number(float(end)) for end in (known.min(), known.max()))

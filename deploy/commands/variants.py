@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from inferload.deploy.variants.variant import changed
-
 from inferload.base.errors import UsageError
 
 from ..servers import sizing
 from ..servers.engines import LINES, CommandLine, ServerSpec, is_generated, line_of
-from ..variants.variant import Variant, base_of, bundled, document, named, stand_in
+from ..variants.variant import Variant, base_of, bundled, changed, document, named, stand_in
 from ..vllm.arguments import refuse_removed
 from ..vllm_cpu.install import VLLM
 

@@ -104,9 +104,8 @@ def connect_forked_workers(options: Any) -> socket.socket | None:
     reserved = None
     if free_port:
         reserved = socket.socket()
-        reserved.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as ZeroMQ sets, so that the master can listen too
+        # As ZeroMQ sets, so that the master can listen too.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind((_LOOPBACK, 0))
         options.master_bind_port = reserved.getsockname()[1]
     options.master_port = options.master_bind_port

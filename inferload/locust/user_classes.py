@@ -98,9 +98,8 @@ def check(
 def _is_chosen(task: Any, tags: Collection[str] | None, excluded: Collection[str]) -> bool:
     """Return True if Locust's filter by tags keeps a task; a set of tasks is kept if one of them is."""
     if hasattr(task, "tasks"):
-        return not task.tasks or any(
-            _is_chosen(each, tags, excluded) for each in task.tasks
-        )  # of a Markov chain: no list
+        # Of a Markov chain they are no list.
+        return not task.tasks or any(_is_chosen(each, tags, excluded) for each in task.tasks)
     own: Collection[str] = getattr(task, "locust_tag_set", frozenset())
     return (tags is None or any(tag in own for tag in tags)) and not any(tag in own for tag in excluded)
 

@@ -65,9 +65,8 @@ class ServerSeries:
     restarted: Bools
     engine: str | None = None
     replicas: int = 1
-    _grown: _Growths = field(
-        default_factory=_no_growths, init=False, repr=False, compare=False
-    )  # latest results of `grown`
+    # Latest results of `grown`.
+    _grown: _Growths = field(default_factory=_no_growths, init=False, repr=False, compare=False)
 
     def series(self, metric: str, **labels: str) -> tuple[MetricSeries, ...]:
         """Return the series of a metric with these labels; empty if the server does not publish it."""

@@ -103,9 +103,8 @@ class Tally:
     by_status: dict[int, int] = field(default_factory=dict)
     by_finish_reason: dict[str, int] = field(default_factory=dict)  # of the ok ones
     by_remark: dict[str, int] = field(default_factory=dict)
-    slo_missed: dict[str, int] = field(
-        default_factory=dict
-    )  # turns by limit that they missed, or `failed`, `unfinished`
+    # Turns by limit that they missed, or `failed`, `unfinished`.
+    slo_missed: dict[str, int] = field(default_factory=dict)
     sketches: dict[str, Sketch] = field(default_factory=dict)
 
     @property

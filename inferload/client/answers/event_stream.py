@@ -32,9 +32,8 @@ _MISMATCHES = 3  # consecutive events without a match after which another frame 
 _SLICE, _FIRST_SLICE, _QUICK_SLICE = 64, 160, 1_000
 _ALL = 1 << 30
 _EVENT_STREAM = "text/event-stream"
-_USUAL_START = re.compile(
-    rb"(?:[0-9A-Fa-f]{1,8}\r\n)?(?:data|event|id|retry)?:"
-)  # of nearly every body, with its chunk framing
+# Starts nearly every body, with its chunk framing.
+_USUAL_START = re.compile(rb"(?:[0-9A-Fa-f]{1,8}\r\n)?(?:data|event|id|retry)?:")
 _LAST_CHUNK = b"0\r\n\r\n"
 
 

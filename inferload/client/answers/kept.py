@@ -25,12 +25,8 @@ _TEXTS = ("content", "reasoning", "reasoning_content", "thinking", "reasoning_de
 _OF_REPLIES = frozenset(
     {"role", "finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "token_id", "index", "executed_tools"}
 )
-_WHOLE = (
-    b"output_item.done",
-    b"response.created",
-    b"response.completed",
-    b"response.incomplete",
-)  # events that are kept
+# Events that are kept.
+_WHOLE = (b"output_item.done", b"response.created", b"response.completed", b"response.incomplete")
 _APPENDED = frozenset({"signature"})  # by deltas of Anthropic's API
 _OF_CALLS = frozenset({"index", "id", "function"})
 
@@ -206,7 +202,7 @@ class MessagesKept(Kept):
                 if not left:
                     return None
                 call = left.pop(0)
-                block |= {"id": block.get("id") or call.call_id, "name": call.name, "input": object_of(call.arguments)}
+                block |= {"id": call.call_id, "name": call.name, "input": object_of(call.arguments)}
             elif isinstance(arguments, str) and arguments:
                 block["input"] = object_of(arguments)
             # An API with signatures has one from the start; without it, the thinking was cut.
@@ -246,15 +242,16 @@ class ResponsesKept(Kept):
         found = listed if len(listed) > len(found) else found  # of servers that give all items one index
         if not found or not all(isinstance(each, dict) for each in found):
             return None
-        items, left = [], list(calls)
+        items, left, known = [], list(calls), [call.call_id for call in calls]
         for each in found:
             item = whole(_without_null(each) if type_of(each) in ITEM_TYPES else each)
             kind = item.get("type")
             if kind in ("function_call", "custom_tool_call"):
                 if not left:
                     return None
-                item["call_id"] = item.get("call_id") or left[0].call_id
-                left.pop(0)
+                call = left.pop(0)
+                if item.get("call_id") not in known:
+                    item["call_id"] = call.call_id
             if kind == "reasoning" and (
                 item.get("status") == "incomplete"
                 or (self._response.get("store") is False and not (item.get("content") or item.get("encrypted_content")))

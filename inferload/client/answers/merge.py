@@ -41,7 +41,7 @@ def grow(into: dict[str, Any], delta: dict[str, Any], *, append: frozenset[str] 
             if key in _REPEATED and key not in append:
                 into[key] = value or known or ""  # a blank replaces nothing
             elif isinstance(known, _Text):
-                is_whole = len(value) >= _LEAST and key.endswith(_PERHAPS_REPEATED)
+                is_whole = len(value) >= _LEAST and key.endswith(_PERHAPS_REPEATED) and value.endswith(known.pieces[-1])
                 if not is_whole or value != "".join(known.pieces):
                     known.pieces.append(value)
             else:

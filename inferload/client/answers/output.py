@@ -16,15 +16,10 @@ _PARSED = 2  # tokens around the reasoning that a parser takes away
 _PARTS = 8  # tokens of an event that are parts of characters, or a draft of them
 # Texts that begin and end the thoughts of models.
 _TAGS = (
-    *(("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>")),
-    *(("<reasoning>", "</reasoning>"), ("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷")),
-    *(
-        ("<seed:think>", "</seed:think>"),
-        ("<|START_THINKING|>", "<|END_THINKING|>"),
-        ("<|channel>thought", "<channel|>"),
-    ),
-    ("<|channel|>analysis", "<|channel|>final<|message|>"),
-)
+    ("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>"), ("<seed:think>", "</seed:think>"),
+    ("<reasoning>", "</reasoning>"), ("[THINK]", "[/THINK]"), ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel>thought", "<channel|>"), ("<|channel|>analysis", "<|channel|>final<|message|>"), ("◁think▷", "◁/think▷"),
+)  # fmt: skip
 _START = 64  # characters, with blanks in front, in which a text begins with a tag
 Answer = Any  # of the module answer, which imports this one for the answers that need it
 

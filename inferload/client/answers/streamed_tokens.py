@@ -32,11 +32,8 @@ _SINGLE = 0.97  # of the known begins: events that begin there have one token
 _ENOUGH = 50  # known begins of other streams
 _DRAFTED = 0.9  # of the known begins: events that begin there, of drafts
 _LEAST_DRAFTS = 3  # events with several tokens that show drafts, of an answer alone
-_MOST, _SPREAD, _LEAST = (
-    log(0.75),
-    0.2,
-    0.01,
-)  # tokens / greatest plausible number: a log-normal distribution, and its floor
+# Tokens / greatest plausible number: a log-normal distribution, and its floor.
+_MOST, _SPREAD, _LEAST = log(0.75), 0.2, 0.01
 _LONG = 3.1  # plausible tokens of few single ones
 _UNSURE = 0.3  # error of an estimated number of tokens, as a share of those after the first
 _LONGEST = 20.0  # tokens of a draft, as estimated

@@ -60,9 +60,8 @@ def how_to_build() -> str:
     root = repository()
     if root is None:
         return _COMPILER + _BY_PIP
-    by_make = Path(sys.prefix).is_relative_to(
-        root
-    )  # -B: it was set up without the extension, and is up to date for make
+    # With -B: it was set up without the extension, and is up to date for make.
+    by_make = Path(sys.prefix).is_relative_to(root)
     return _COMPILER + ("make -B setup in the clone" if by_make else "pip install --no-deps -e . in the clone")
 
 

@@ -38,30 +38,24 @@ def _input_items(message: Message, text: bytes) -> bytes:
     if types <= THOUGHT_TYPES and not (message.tool_calls and text == b'""'):
         begin = b'{"type":"message","role":"' + message.role.encode() + b'","content":'
         items.append(begin + _input_content(message, text) + b"}")
-    sent = {item.get("call_id") for item in native or () if type_of(item) in CALL_TYPES}
-    for call in [each for each in message.tool_calls if each.call_id not in sent]:
+    sent = [item.get("call_id") for item in native or () if type_of(item) in CALL_TYPES]
+    for call in message.tool_calls:
         item = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments}
-        items.append(to_json(item))
+        items += [] if call.call_id in sent else [to_json(item)]
     return b",".join(items)
 
 
 def _input(encoded: Encoded) -> bytes:
     """Return all items; the result of a custom tool has a type of its own."""
-    custom = {
+    custom = [
         item.get("call_id")
         for message, _body in encoded
         if b'"custom_tool_call"' in message.native
         for item in native_list(message) or ()
         if type_of(item) == "custom_tool_call"
-    }
-    if custom:
-        encoded = [
-            (
-                message,
-                body.replace(b"function_call", b"custom_tool_call", 1) if message.tool_call_id in custom else body,
-            )
-            for message, body in encoded
-        ]
+    ]
+    of_custom = (b"function_call", b"custom_tool_call", 1)
+    encoded = [(each, body.replace(*of_custom) if each.tool_call_id in custom else body) for each, body in encoded]
     return b'"input":[' + joined(encoded) + b"]"
 
 

@@ -65,9 +65,8 @@ def fork_apart(name: str, work: Callable[[], object], stdin: int, stdout: int, e
 def _plain_fork() -> int:
     """Fork without gevent's set-up of the child, in which the greenlets of this process would go on."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of Python 3.12 on, for threads, of which the child uses none
+        # Of Python 3.12 on, for threads, of which the child uses none.
+        warnings.simplefilter("ignore", DeprecationWarning)
         return int(gevent.monkey.get_original("os", "fork")())
 
 

@@ -31,9 +31,8 @@ class QueuePhases(Struct):
     """Phases up to the newest scrape."""
 
     count: int = 0
-    _paths: list[tuple[float, Phase]] = field(
-        default_factory=list
-    )  # for each level of the newest scrape, the best path to it
+    # For each level of the newest scrape, the best path to it.
+    _paths: list[tuple[float, Phase]] = field(default_factory=list)
 
     def add(self, at_s: float, waits: bool) -> None:
         """Add the next scrape."""

@@ -30,8 +30,10 @@ def edited(native: bytes, *, reasoning: bool, calls: bool) -> bytes:
     else:
         names = (() if reasoning else _THOUGHTS) + (() if calls else ("tool_calls",))
         left = {name: field for name, field in value.items() if name not in names}
-        if isinstance(parts := left.pop("content", None), list) and (parts := _without(parts, drop)):
-            left["content"] = parts
+        if isinstance(parts := left.get("content"), list):
+            left["content"] = _without(parts, drop)  # in its place: `has_reasoning` compares
+        if not left.get("content", True):
+            del left["content"]
     return msgspec.json.encode(left) if left or isinstance(value, list) else b""
 
 

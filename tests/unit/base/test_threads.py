@@ -91,7 +91,7 @@ def test_threads_share_one_heap_whose_free_memory_can_be_given_back(tmp_path: Pa
 
 PROCESSES = """
 from gevent import monkey; monkey.patch_all()
-import subprocess
+import asyncio, subprocess
 import gevent
 from gevent.threadpool import ThreadPool
 from inferload.base.threads import let_threads_start_processes
@@ -107,8 +107,25 @@ own = [gevent.spawn(code, number) for number in range(20)]
 assert ThreadPool(8).map(code, range(40)) == [*range(40)]
 gevent.joinall(own)
 assert [each.value for each in own] == [*range(20)]
+def start(text):
+    return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=text)
+def talk(process, line):
+    process.stdin.write(line)
+    process.stdin.flush()
+    return process.stdout.readline()
+def end(process):
+    process.stdin.close()
+    return process.stdout.read(), process.wait()
+async def awaited():
+    return await (await asyncio.create_subprocess_exec("sleep", "0.1")).wait()
+for line in ("a\\n", b"a\\n"):
+    for pools in ([ThreadPool(1) for _ in range(4)], [ThreadPool(1)] * 4):
+        process = pools[0].apply(start, (isinstance(line, str),))
+        assert [pools[each].apply(talk, (process, line)) for each in (1, 2)] == [line] * 2
+        assert pools[3].apply(end, (process,)) == (line[:0], 0)
+    assert pools[0].apply(asyncio.run, (awaited(),)) == 0
 """
 
 
-def test_threads_and_greenlets_start_processes_and_get_their_exit_codes() -> None:
+def test_threads_and_greenlets_start_processes_use_those_of_other_threads_and_get_their_exit_codes() -> None:
     subprocess.run([sys.executable, "-c", PROCESSES], check=True, timeout=120)

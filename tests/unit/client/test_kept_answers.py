@@ -15,7 +15,7 @@ from scripted_server import sse
 from streamed_answers import WAYS, Cut, Json, block_events, chat_events, chunk, deltas_of, item_events
 
 from inferload.client.answers import kept
-from inferload.client.answers.answer import Frames
+from inferload.client.answers.answer import _NO_WORD, Frames
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream, scanner
 from inferload.client.answers.merge import grow, whole
@@ -89,7 +89,8 @@ def content_of(message: Message) -> list[Json]:
 
 
 functions = objects(name=some_text, arguments=some_text)
-calls = objects("function", id=some_text, function=functions)
+call_ids = some_text.filter(lambda mark: mark.lower() not in _NO_WORD)
+calls = objects("function", id=call_ids, function=functions)
 parts = st.lists(objects("text", text=some_text), min_size=1, max_size=3).map(numbered)
 messages = st.builds(
     lambda own, thoughts, called: own | thoughts | ({"tool_calls": called} if called else {}),
@@ -100,6 +101,11 @@ messages = st.builds(
 )
 
 
+@example(
+    {"content": [{"index": 0, "type": "text", "text": "a"}]}
+    | {"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+    int,
+)
 @given(messages, cuts)
 def test_a_chat_message_goes_back_as_it_came(message: Json, cut: Cut) -> None:
     reply = answered("chat", chat_events(message, cut))
@@ -117,7 +123,7 @@ blocks = st.lists(
         st.fixed_dictionaries({"type": st.just("thinking"), "thinking": texts, "signature": some_text}),
         st.fixed_dictionaries({"type": st.just("redacted_thinking"), "data": some_text}),
         *(
-            st.fixed_dictionaries({"type": st.just(kind), "id": some_text, "name": st.just(name), "input": unknown})
+            st.fixed_dictionaries({"type": st.just(kind), "id": call_ids, "name": st.just(name), "input": unknown})
             for kind, name in (("tool_use", "f"), ("server_tool_use", "s"))
         ),
         st.fixed_dictionaries({"type": st.just("web_search_tool_result"), "content": st.lists(unknown)}),
@@ -147,7 +153,7 @@ items = st.lists(
     st.one_of(
         objects("message", **of_message),
         objects("reasoning", id=some_text, summary=st.just([]), encrypted_content=some_text),
-        objects("function_call", call_id=some_text, name=st.just("f"), arguments=st.just("{}")),
+        objects("function_call", call_id=call_ids, name=st.just("f"), arguments=st.just("{}")),
         objects("web_search_call", id=st.just("w")),
     ),
     min_size=1,
@@ -356,6 +362,7 @@ BLANK = {"type": "content_block_start", "index": 1, "content_block": {"type": "t
 USE = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
 HIDDEN = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"}
 SUMMARY = {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "hm"}]}
+ODD = {"type": "tool_use", "call_id": [1]}
 TEXT = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "a"}]}
 
 
@@ -385,6 +392,7 @@ def completed(store: bool) -> list[Json]:
         ("messages", [BEGUN, SAID], [{"type": "text", "text": "..."}]),
         ("messages", [UNSIGNED, SAID], [thought("hm"), {"type": "text", "text": "..."}]),
         ("messages", [BLANK, BLANK | {"index": 2, "content_block": USE}], [USE]),
+        ("responses", item_events([ODD]), [ODD]),
         ("responses", completed(store=False), [TEXT]),
         ("responses", completed(store=True), [SUMMARY, TEXT]),
         ("responses", [event | {"output_index": 0} for event in item_events([HIDDEN, TEXT])], [HIDDEN, TEXT]),
@@ -405,6 +413,11 @@ def test_a_call_without_an_id_gets_one_that_the_strictest_server_takes(null: str
     reply = answered("chat", [chunk({"tool_calls": [call, call | {"index": 1}]})])
     ids = [each["id"] for each in sent("chat", reply.message())["tool_calls"]]
     assert ids == [each.call_id for each in reply.tool_calls] == [made_call_id("s1.0/0"), made_call_id("s1.0/1")]
+    block = {"type": "tool_use", "id": null, "name": "f", "input": {}}
+    assert [each["id"] for each in content_of(answered("messages", block_events([block] * 2, int)).message())] == ids
+    item = {"type": "function_call", "call_id": null, "name": "f", "arguments": "{}"}
+    back = sent("responses", answered("responses", item_events([item] * 2)).message())
+    assert [each["call_id"] for each in back] == ids
     assert all(len(each) == 9 and each.isalnum() and each.isascii() for each in ids)
     assert len({made_call_id(f"{at}") for at in range(10_000)}) == 10_000
 
