@@ -106,10 +106,6 @@ def _state_set(names: Sequence[str], current: str | None) -> Values:
     return {(name,): float(name == current) for name in names}
 
 
-def _turns(tally: Tally) -> Values:
-    return {(state.key,): getattr(tally, state.key) for state in ENDS}
-
-
 def _failures(tally: Tally) -> Values:
     classes = [kind.value for kind in Failure if kind is not Failure.UNFINISHED]
     return {(name,): tally.by_failure.get(name, 0) for name in classes}
@@ -127,7 +123,7 @@ METRICS: tuple[MetricSpec, ...] = (
     _counter(
         "inferload_turns_total",
         "Turns that ended: ok, failed, or unfinished at the end of the drain.",
-        _turns,
+        lambda tally: {(state.key,): getattr(tally, state.key) for state in ENDS},
         "state",
     ),
     _counter(
