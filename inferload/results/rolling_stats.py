@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from inferload.figures.rate_figures import ACHIEVED
 from inferload.figures.rate_figures import rates as rates_of
 from inferload.figures.turn_figures import HEADLINES
-from inferload.turns.tally import Tally, TallySet
+from inferload.turns.tally import Tally, TallySet, summed
 
 SPAN_S = 10
 STATISTICS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -54,13 +54,8 @@ class Recent:
     def total(self, at_s: float) -> Tally | None:
         """Return the sum of the complete seconds of the span before `at_s`; None without reports in it."""
         end = int(at_s)
-        behind = [second for second in self._seconds if end - self._span_s <= second.number < end]
-        if not behind:
-            return None
-        total = Tally()
-        for second in behind:
-            total.absorb(second.tally)
-        return total
+        behind = [second.tally for second in self._seconds if end - self._span_s <= second.number < end]
+        return summed(behind) if behind else None
 
     def figures(self, at_s: float) -> RecentFigures:
         """Return the figures of the complete seconds of the span before `at_s`.

@@ -240,19 +240,19 @@ class TallySet:
 
     def total(self, phase: Phase | None = None) -> Tally:
         """Return a new tally of all classes and steps of one phase, or of all phases."""
-        return _sum(tally for key, tally in self.items() if phase is None or key[0] == phase)
+        return summed(tally for key, tally in self.items() if phase is None or key[0] == phase)
 
     def by_class(self, phase: Phase | None = None) -> dict[str, Tally]:
         """Return a new tally for each class."""
         of_phase = [(key, tally) for key, tally in self.items() if phase is None or key[0] == phase]
         names = dict.fromkeys(key[1] for key, _ in of_phase)
-        return {name: _sum(tally for key, tally in of_phase if key[1] == name) for name in names}
+        return {name: summed(tally for key, tally in of_phase if key[1] == name) for name in names}
 
     def by_step(self, phase: Phase = "measure") -> dict[int, Tally]:
         """Return a new tally for each step; empty for a load without steps."""
         of_phase = [(key[2], tally) for key, tally in self.items() if key[0] == phase and key[2] is not None]
         steps = dict.fromkeys(step for step, _ in of_phase)
-        return {step: _sum(tally for at, tally in of_phase if at == step) for step in sorted(steps)}
+        return {step: summed(tally for at, tally in of_phase if at == step) for step in sorted(steps)}
 
     def absorb(self, other: TallySet) -> None:
         """Add another set, which stays unchanged."""
@@ -317,7 +317,8 @@ def count_faults(tallies: TallySet) -> list[str]:
     return faults
 
 
-def _sum(tallies: Iterable[Tally]) -> Tally:
+def summed(tallies: Iterable[Tally]) -> Tally:
+    """Return a new tally with the counts of all."""
     total = Tally()
     for tally in tallies:
         total.absorb(tally)

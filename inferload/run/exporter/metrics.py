@@ -17,7 +17,7 @@ from inferload.turns.client_health import ClientHealth, HealthSet
 from inferload.turns.record import PHASES, Failure, Phase
 from inferload.turns.sketch import Sketch
 from inferload.turns.states import ENDS
-from inferload.turns.tally import Tally, TallySet
+from inferload.turns.tally import Tally, TallySet, summed
 
 CLIENT_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _MS_PER_S = 1000
@@ -234,14 +234,7 @@ def _by_class(run: RunState) -> dict[tuple[Phase, str], Tally]:
     parts: dict[tuple[Phase, str], list[Tally]] = {key: [] for key in run.started}
     for (phase, name, _step), tally in run.tallies.items():
         parts.setdefault((phase, name), []).append(tally)
-    return {key: tallies[0] if len(tallies) == 1 else _sum(tallies) for key, tallies in parts.items()}
-
-
-def _sum(tallies: Sequence[Tally]) -> Tally:
-    total = Tally()
-    for tally in tallies:
-        total.absorb(tally)
-    return total
+    return {key: tallies[0] if len(tallies) == 1 else summed(tallies) for key, tallies in parts.items()}
 
 
 def _samples(metric: MetricSpec, labels: str, values: Values, redact: Callable[[str], str]) -> list[str]:
