@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped_lines
 from inferload.scenario.files import catalog, data_files
@@ -145,11 +146,11 @@ def init(arguments: argparse.Namespace) -> int:
     text = catalog.read(catalog.bundled(arguments.source))
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "scenario"
     text = re.sub(r"(?m)^name: \S+", f"name: {name[:64]}", text, count=1)
-    if not write_new(file, text):
+    if not rundir.write_new(file, text):
         raise UsageError(f"{file}: exists already; name another file, or remove it")
     print(f"{file}: written; change it, then: inferload validate {shlex.quote(str(file))}")
     locustfile = file.with_name("locustfile.py")
-    if write_new(locustfile, LOCUSTFILE.replace("SCENARIO", json.dumps(file.name))):
+    if rundir.write_new(locustfile, LOCUSTFILE.replace("SCENARIO", json.dumps(file.name))):
         print(
             f"{locustfile}: written; it runs {file.name}: locust -f {shlex.quote(str(locustfile))} --host http://server:8000"
         )
@@ -158,18 +159,6 @@ def init(arguments: argparse.Namespace) -> int:
             f"{locustfile}: exists already and is unchanged; run the new file with locust --scenario {shlex.quote(str(file))}"
         )
     return 0
-
-
-def write_new(file: Path, text: str) -> bool:
-    """Write a new file; False if the file exists, UsageError if it cannot be written."""
-    try:
-        with file.open("x", encoding="utf-8") as out:
-            out.write(text)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}; name a file that can be written") from error
-    return True
 
 
 LOCUSTFILE = '''\
