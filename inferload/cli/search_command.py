@@ -36,7 +36,6 @@ def register(commands: Any) -> None:
         "search",
         description="Find the highest load that holds an SLO, within a time budget. Arguments after -- are passed to Locust.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--scenario", metavar="NAME-OR-PATH", help="scenario; its rate or users are the first guess")
