@@ -93,7 +93,7 @@ def result_of(summary: Summary, late_ms: Mapping[str, Any]) -> RunFigures:
     tail = next((name for name in _TAILS if lag.statistic(name) is not None and not lag.is_marked(name)), None)
     return RunFigures(
         measurement=verdict.measurement,
-        reasons=tuple(_finding(reason.text) for reason in verdict.deciding),
+        reasons=tuple(reason.finding for reason in verdict.deciding),  # the remedy is to run fewer streams
         failed_turns=summary.turns.failed,
         output_tok_per_s=summary.rates.get(OUTPUT.key),
         ttft_mean_ms=summary.latency_of(TTFT.key).mean,
@@ -110,11 +110,6 @@ def result_of(summary: Summary, late_ms: Mapping[str, Any]) -> RunFigures:
 def _steady_p99(block: Distribution) -> float | None:
     """Return the p99 of a block; None if fewer than 10 samples are beyond it."""
     return None if block.is_marked("p99") else block.p99
-
-
-def _finding(text: str) -> str:
-    """Return a reason without its remedy, which for a calibration is to run fewer streams."""
-    return text.partition("; ")[0]
 
 
 def options(streams: int, pace: ReferencePace, limit_s: float) -> list[str]:
