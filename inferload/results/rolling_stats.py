@@ -46,10 +46,7 @@ class Recent:
             self._seconds.append(_Second(number))
         second = self._seconds[-1]
         self.failed += tally.failed
-        second.tally.absorb_counts(tally)
-        for name in self._sketches:
-            if name in tally.sketches:
-                second.tally.sketch(name).absorb(tally.sketches[name])
+        second.tally.absorb_counts(tally, self._sketches)
 
     def total(self, at_s: float) -> Tally | None:
         """Return the sum of the complete seconds of the span before `at_s`; None without reports in it."""

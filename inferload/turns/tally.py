@@ -6,7 +6,7 @@ started sessions) have names that begin with `window_` and belong to the phase w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, TypedDict, TypeVar
 
@@ -122,18 +122,19 @@ class Tally:
 
     def absorb(self, other: Tally) -> None:
         """Add another tally, which stays unchanged."""
-        self.absorb_counts(other)
+        self.absorb_counts(other, [*other.sketches])
         self.stalled(other.longest_stall_ms)
         for counted in _COUNTED_BY:
             add_counts(getattr(self, counted), getattr(other, counted))
-        for name, sketch in other.sketches.items():
-            self.sketch(name).absorb(sketch)
 
-    def absorb_counts(self, other: Tally) -> None:
-        """Add the counters of another tally, without its sketches."""
+    def absorb_counts(self, other: Tally, sketches: Sequence[str] = ()) -> None:
+        """Add the counters of another tally, and only the named ones of its sketches."""
         for name in _COUNTS:
             if count := getattr(other, name):
                 setattr(self, name, getattr(self, name) + count)
+        for name in sketches:
+            if name in other.sketches:
+                self.sketch(name).absorb(other.sketches[name])
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain values, without counters at 0."""
