@@ -2,8 +2,6 @@
 
 from collections import deque
 
-from msgspec import Struct, field
-
 from inferload.figures.rate_figures import ACHIEVED
 from inferload.figures.rate_figures import rates as rates_of
 from inferload.figures.turn_figures import HEADLINES
@@ -17,11 +15,6 @@ _MEASURES = tuple(figure.key for figure in HEADLINES)
 RecentFigures = dict[str, float | None]
 
 
-class _Second(Struct):
-    number: int
-    tally: Tally = field(default_factory=Tally)  # all counters, and the displayed sketches
-
-
 class Recent:
     """Rolling window over the deltas of reports. `failed`: failed turns since the run began.
 
@@ -32,7 +25,8 @@ class Recent:
         self.failed = 0
         self._span_s = span_s
         self._sketches = sketches
-        self._seconds: deque[_Second] = deque(maxlen=span_s + 1)  # with the current second
+        # By number, with the current second: all counters, and the displayed sketches.
+        self._seconds: deque[tuple[int, Tally]] = deque(maxlen=span_s + 1)
 
     def add(self, at_s: float, delta: TallySet) -> None:
         """Add a report `at_s` seconds after the load began; earlier ones count for the first second."""
@@ -42,16 +36,15 @@ class Recent:
     def add_tally(self, at_s: float, tally: Tally) -> None:
         """Add the part of a report that belongs to one key."""
         number = max(0, int(at_s))
-        if not self._seconds or self._seconds[-1].number != number:
-            self._seconds.append(_Second(number))
-        second = self._seconds[-1]
+        if not self._seconds or self._seconds[-1][0] != number:
+            self._seconds.append((number, Tally()))
         self.failed += tally.failed
-        second.tally.absorb_counts(tally, self._sketches)
+        self._seconds[-1][1].absorb_counts(tally, self._sketches)
 
     def total(self, at_s: float) -> Tally | None:
         """Return the sum of the complete seconds of the span before `at_s`; None without reports in it."""
         end = int(at_s)
-        behind = [second.tally for second in self._seconds if end - self._span_s <= second.number < end]
+        behind = [tally for number, tally in self._seconds if end - self._span_s <= number < end]
         return summed(behind) if behind else None
 
     def figures(self, at_s: float) -> RecentFigures:

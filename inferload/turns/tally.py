@@ -239,9 +239,9 @@ class TallySet:
         order = sorted(self._tallies, key=lambda key: (PHASES.index(key[0]), key[1], -1 if key[2] is None else key[2]))
         return [(key, self._tallies[key]) for key in order]
 
-    def total(self, phase: Phase | None = None) -> Tally:
-        """Return a new tally of all classes and steps of one phase, or of all phases."""
-        return summed(tally for key, tally in self.items() if phase is None or key[0] == phase)
+    def total(self, phase: Phase | None = None, class_name: str | None = None) -> Tally:
+        """Return a new tally of all steps of one phase and class; None: of all phases, of all classes."""
+        return summed(tally for key, tally in self.items() if phase in (None, key[0]) and class_name in (None, key[1]))
 
     def by_class(self, phase: Phase | None = None) -> dict[str, Tally]:
         """Return a new tally for each class."""
