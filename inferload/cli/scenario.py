@@ -31,17 +31,11 @@ def register(commands: Any) -> None:
     _register_init(commands)
 
 
-def _add(commands: Any, name: str, text: str, epilog: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, description=text, epilog=epilog)
-    return parser
-
-
 def _register_validate(commands: Any) -> None:
-    parser = _add(
-        commands,
+    parser = commands.add_parser(
         "validate",
-        "Check scenario files and report every error with its line.",
-        "Exit code: 0 all are valid, 2 one is not. Sends nothing. Example: inferload validate scenarios/*.yaml",
+        description="Check scenario files and report every error with its line.",
+        epilog="Exit code: 0 all are valid, 2 one is not. Sends nothing. Example: inferload validate scenarios/*.yaml",
     )
     parser.add_argument("scenarios", metavar="SCENARIO", nargs="+", help=_SCENARIO_HELP)
     parser.add_argument("--resolved", action="store_true", help="print each as YAML with all defaults written out")
@@ -49,11 +43,10 @@ def _register_validate(commands: Any) -> None:
 
 
 def _register_plan(commands: Any) -> None:
-    parser = _add(
-        commands,
+    parser = commands.add_parser(
         "plan",
-        "Explain a scenario: sessions, turns, tokens, load, duration.",
-        "Sends nothing. The figures are computed from sessions drawn with the seed. Example: inferload plan chat-open",
+        description="Explain a scenario: sessions, turns, tokens, load, duration.",
+        epilog="Sends nothing. The figures are computed from sessions drawn with the seed. Example: inferload plan chat-open",
     )
     parser.add_argument("scenario", metavar="SCENARIO", help=_SCENARIO_HELP)
     parser.add_argument("--seed", type=int, help="seed (default: the scenario's)")
@@ -61,22 +54,20 @@ def _register_plan(commands: Any) -> None:
 
 
 def _register_schema(commands: Any) -> None:
-    parser = _add(
-        commands,
+    parser = commands.add_parser(
         "schema",
-        "Print the JSON Schema of scenario files, for editors.",
-        "Example: inferload schema > scenario.schema.json, and as a scenario's first line: "
+        description="Print the JSON Schema of scenario files, for editors.",
+        epilog="Example: inferload schema > scenario.schema.json, and as a scenario's first line: "
         "# yaml-language-server: $schema=scenario.schema.json",
     )
     parser.set_defaults(run=schema)
 
 
 def _register_init(commands: Any) -> None:
-    parser = _add(
-        commands,
+    parser = commands.add_parser(
         "init",
-        "Write a commented scenario file, and a locustfile.py beside it that runs it.",
-        "Never overwrites. Example: inferload init mine.yaml --from chat-open, then: locust --host http://server:8000",
+        description="Write a commented scenario file, and a locustfile.py beside it that runs it.",
+        epilog="Never overwrites. Example: inferload init mine.yaml --from chat-open, then: locust --host http://server:8000",
     )
     parser.add_argument("path", metavar="FILE", nargs="?", default="scenario.yaml", help="default: %(default)s")
     parser.add_argument(
