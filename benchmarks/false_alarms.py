@@ -23,6 +23,7 @@ from inferload.analysis.comparison.sides import Run, Side
 from inferload.analysis.data.figures import ALL, DEFAULT_PRIMARY, figure
 
 from benchmarks.machine import load_average, machine
+from inferload.campaign.calibrate import serving
 from inferload.figures.rate_figures import TURNS
 from inferload.results.open_run import OpenRun
 
@@ -147,17 +148,9 @@ def _record(run_dir: Path, seed: int, slower: float) -> None:
     run_dir.parent.mkdir(parents=True, exist_ok=True)
     file = run_dir.parent / "scenario.yaml"
     file.write_text(json.dumps(_SCENARIO), encoding="utf-8")
-    command = [sys.executable, "-m", "inferload.deploy.simulator", "--port", "0", *_SERVER]
-    command += ["--ttft-ms", str(_TTFT_MS * slower), "--itl-ms", str(_ITL_MS * slower)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert server.stdout is not None
-    try:
-        url = server.stdout.readline().split()[-1]
+    pace = ["--ttft-ms", str(_TTFT_MS * slower), "--itl-ms", str(_ITL_MS * slower)]
+    with serving([*_SERVER, *pace]) as url:
         run = [sys.executable, "-m", "inferload", "run", str(file), "--host", url, "--seed", str(seed)]
         run += ["--run-dir", str(run_dir), "--no-report", "--on-invalid", "warn"]
         subprocess.run(run, check=True, capture_output=True)
-    finally:
-        server.terminate()
-        server.wait()
-        server.stdout.close()
     print(f"  {run_dir}", flush=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks.machine import load_average, machine
 from benchmarks.server import ROOT
 from benchmarks.watched import on_cores
+from inferload.campaign.calibrate import serving
 
 LOAD_S = 5
 _RUN = f"run --input-len 100 --output-len 20 --users 10 --duration {LOAD_S}s"
@@ -48,21 +49,11 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     checkouts = [ROOT, *([arguments.against.resolve()] if arguments.against else [])]
     print(f"{machine()}; load average of others {load_average():.2f}")
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, on_cores(arguments.server_core):
-        command = [str(ROOT / ".venv" / "bin" / "inferload"), "simulator", "--port", "0"]
-        simulator = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            assert simulator.stdout is not None
-            url = next(word for word in simulator.stdout.readline().split() if word.startswith("http"))
-            for name, measured in _kinds(url, Path(folder)).items():
-                for checkout in checkouts:
-                    measured(checkout)  # writes bytecode
-                _print(
-                    name, checkouts, [[measured(checkout) for checkout in checkouts] for _ in range(arguments.rounds)]
-                )
-        finally:
-            simulator.terminate()
-            simulator.wait()
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, on_cores(arguments.server_core), serving(()) as url:
+        for name, measured in _kinds(url, Path(folder)).items():
+            for checkout in checkouts:
+                measured(checkout)  # writes bytecode
+            _print(name, checkouts, [[measured(checkout) for checkout in checkouts] for _ in range(arguments.rounds)])
     return 0
 
 

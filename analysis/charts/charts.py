@@ -1,11 +1,9 @@
 """Charts of a run, in the order of the page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from inferload.results.documents.manifest_document import Manifest
-from inferload.results.documents.verdict_document import GateResult
-from inferload.results.latency_limits import LatencyLimit, latency_limits
+from inferload.results.latency_limits import latency_limits
 
 from ..data.frame import Frame
 from ..data.frames import RunFrames
@@ -32,7 +30,12 @@ def pictures(run: RunFrames, timeline: Frame, parts: Frame, notes: Notes, minute
     """Return the charts for which the run has data. `parts`: from `breakdown.parts`; `notes`: collects unreadable data."""
     slo = notes.unless_damaged("the SLO", lambda: slo_of(run.manifest)) or {}
     gates = [] if run.summary is None else run.summary.verdict.gates
-    limits = notes.unless_damaged("the limits of SLO and gates", lambda: _limits(run.manifest, gates)) or []
+    limits = (
+        notes.unless_damaged(
+            "the limits of SLO and gates", lambda: latency_limits(slos_of(run.manifest), [gate.gate for gate in gates])
+        )
+        or []
+    )
     minutes = notes.unless_damaged("the turns of one minute", lambda: lanes.lanes(run, minute))
     steps = [] if run.summary is None else run.summary.steps
     latencies = f"{run.marked}Counts and rates are of all turns. " if run.marked else ""
@@ -51,10 +54,6 @@ def pictures(run: RunFrames, timeline: Frame, parts: Frame, notes: Notes, minute
     )
     drawn = [_marked(notes.unless_damaged(name, make), mark) for name, mark, make in makers]
     return Pictures(tuple(picture for picture in drawn if picture is not None), minutes)
-
-
-def _limits(manifest: Manifest, gates: Sequence[GateResult]) -> list[LatencyLimit]:
-    return latency_limits(slos_of(manifest), [gate.gate for gate in gates])
 
 
 def _marked(picture: Picture | None, mark: str) -> Picture | None:

@@ -12,11 +12,7 @@ days and restarts."""
 
 def register(subparsers: Any) -> None:
     """Add the sub-command."""
-    parser = subparsers.add_parser(
-        "baseline",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = subparsers.add_parser("baseline", description=_DESCRIPTION)
     actions = parser.add_subparsers(dest="action", required=True, metavar="add | show")
     adds = actions.add_parser("add", help="add an occasion for each run", description="Add an occasion for each run.")
     adds.add_argument("file", type=Path, metavar="FILE", help="baseline file; created if missing")

@@ -35,9 +35,7 @@ load; with --strict also no verdict, or one that holds for these server starts o
 
 def register(subparsers: Any) -> None:
     """Add the sub-command."""
-    parser = subparsers.add_parser(
-        "compare", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = subparsers.add_parser("compare", description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add("sides", nargs="+", metavar="SIDE", help="[NAME=]PATH: BASE (unless --baseline names it), then CAND...")
     add("--baseline", metavar="FILE", help="baseline file of earlier occasions, or [NAME=]PATH of a side")

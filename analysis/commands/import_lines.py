@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from inferload.base import rundir
 from inferload.base.errors import UsageError, explained
 from inferload.base.redaction import without_userinfo
 from inferload.scenario.files.data_sets import DATA_SETS
@@ -50,9 +51,7 @@ class Translated:
 
 def register(subparsers: Any) -> None:
     """Add the sub-command."""
-    parser = subparsers.add_parser(
-        "import", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = subparsers.add_parser("import", description=_DESCRIPTION, epilog=_EPILOG)
     what = "a command line in quotes, a file of command lines, or - for stdin"
     parser.add_argument("lines", metavar="LINE-OR-FILE", nargs="+", help=what)
     parser.add_argument(
@@ -171,19 +170,11 @@ def _write(results: Sequence[Translated], into: str | None) -> None:
             file = Path(name)
         else:
             file = Path(into) if single else Path(into) / name
-            _write_file(file, result.text.replace(f"inferload run {result.name}", f"inferload run {file}"))
+            with explained(file, "name a file that can be written"):
+                file.parent.mkdir(parents=True, exist_ok=True)
+            if not rundir.write_new(file, result.text.replace(f"inferload run {result.name}", f"inferload run {file}")):
+                raise UsageError(f"{file}: exists already; name another file, or remove it")
         for line in result.lines:
             print(f"inferload: {line}", file=sys.stderr)
         written = "" if into is None else f"{file}: written; "
         print(f"{written}next: {result.then.replace('{file}', str(file))}", file=sys.stderr)
-
-
-def _write_file(file: Path, text: str) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("x", encoding="utf-8") as out:
-            out.write(text)
-    except FileExistsError as error:
-        raise UsageError(f"{file}: exists already; name another file, or remove it") from error
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}; name a file that can be written") from error

@@ -63,27 +63,33 @@ def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: s
     middles = [_or(three[0], 0.0) for _, three in values]
     lows = [middle - _or(three[1], middle) for (_, three), middle in zip(values, middles, strict=True)]
     highs = [_or(three[2], middle) - middle for (_, three), middle in zip(values, middles, strict=True)]
+    bars = {
+        "type": "data",
+        "symmetric": False,
+        "array": [_tidy(max(0.0, high)) for high in highs],
+        "arrayminus": [_tidy(max(0.0, low)) for low in lows],
+        "color": colour,
+        "thickness": 1.2,
+        "width": 4,
+    }
+    points = [(level, middle) for (level, _), middle in zip(values, middles, strict=True)]
+    return _line(points, label, colour, axis) | {"error_y": bars, "hovertemplate": "%{y:.4g} %"}
+
+
+def _line(points: list[tuple[float, float]], name: str, colour: str, axis: str) -> PlotlyDict:
+    """Return a trace of points (load, value)."""
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": label,
-        "x": [level for level, _ in values],
-        "y": [_tidy(middle) for middle in middles],
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [_tidy(max(0.0, high)) for high in highs],
-            "arrayminus": [_tidy(max(0.0, low)) for low in lows],
-            "color": colour,
-            "thickness": 1.2,
-            "width": 4,
-        },
+        "name": name,
+        "x": [level for level, _ in points],
+        "y": [_tidy(value) for _, value in points],
         "line": {"color": colour, "width": 1.4},
         "marker": {"color": colour, "size": 7},
         "xaxis": "x",
         "yaxis": f"y{axis}",
         "legend": f"legend{axis}",
-        "hovertemplate": "%{y:.4g} %",
+        "hovertemplate": "%{y:.4g}",
     }
 
 
@@ -95,21 +101,7 @@ def _throughput(points: list[Point]) -> list[PlotlyDict]:
     ):
         known = [(point.level, rate) for point, rate in zip(points, rates, strict=True) if rate is not None]
         if known:
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": name,
-                    "x": [level for level, _ in known],
-                    "y": [_tidy(rate) for _, rate in known],
-                    "line": {"color": colour, "width": 1.4},
-                    "marker": {"color": colour, "size": 7},
-                    "xaxis": "x",
-                    "yaxis": "y3",
-                    "legend": "legend3",
-                    "hovertemplate": "%{y:.4g}",
-                }
-            )
+            traces.append(_line(known, name, colour, _RATES))
     return traces
 
 

@@ -93,14 +93,7 @@ def _over_load(table: StudyTable, name: str, rows: Sequence[MeasuredRow]) -> Pic
         for index, ((variant, scenario), points) in enumerate(lines.items())
     ]
     plan = layout(320, {"title": title("load")}, {"title": title(term.head.text), "rangemode": "tozero"})
-    plan |= {"showlegend": len(data) > 1}
-    return Picture(
-        f"{anchor(table, name)}-chart",
-        f"{table.title}: {term.head.text}",
-        "",
-        {"data": data, "layout": plan},
-        (term.figure.key,),
-    )
+    return _of_figure(table, name, data, plan | {"showlegend": len(data) > 1})
 
 
 def _heat(table: StudyTable, name: str, grid: Grid) -> Picture:
@@ -121,10 +114,9 @@ def _heat(table: StudyTable, name: str, grid: Grid) -> Picture:
     ]
     axis = {"type": "category"}
     plan = layout(130 + 34 * len(grid.downs), {"title": title(grid.across)} | axis, {"title": title(grid.down)} | axis)
-    return Picture(
-        f"{anchor(table, name)}-chart",
-        f"{table.title}: {term.head.text}",
-        "",
-        {"data": data, "layout": plan},
-        (term.figure.key,),
-    )
+    return _of_figure(table, name, data, plan)
+
+
+def _of_figure(table: StudyTable, name: str, data: list[PlotlyDict], plan: PlotlyDict) -> Picture:
+    term, chart = term_of(name), {"data": data, "layout": plan}
+    return Picture(f"{anchor(table, name)}-chart", f"{table.title}: {term.head.text}", "", chart, (term.figure.key,))

@@ -37,10 +37,7 @@ Arguments after -- are passed to the engine, after the launcher's own flags."""
 def register(subparsers: Any) -> None:
     """Add the sub-command."""
     parser = subparsers.add_parser(
-        "deploy",
-        description="Start a server, list the servers, show a log, stop a server.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "deploy", description="Start a server, list the servers, show a log, stop a server.", epilog=EPILOG
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=PassingParser)
     add_list(actions)

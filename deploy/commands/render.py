@@ -24,7 +24,6 @@ def add_render(actions: Any) -> None:
         "render",
         help="write a variant as a shell script, or a variant and a run as Docker Compose or Kubernetes files",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_variant(parser)
     add = parser.add_argument

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inferload.base import clock
+from inferload.base import clock, rundir
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 
@@ -77,9 +77,7 @@ def remember(server: LocalServer) -> None:
     path = state_file(server.port)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part_file = path.with_name(f"{path.name}.part")
-        part_file.write_text(json.dumps(to_document(server), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        part_file.replace(path)
+        rundir.write_json(path, to_document(server))
     except OSError as error:
         raise not_written(path.parent, error) from error
 

@@ -36,12 +36,7 @@ def register(subparsers: Any) -> None:
     """Add the sub-command."""
     plans = (chaos.__doc__ or "").partition("\n\n")[2]
     parser = subparsers.add_parser(
-        "simulator",
-        usage="%(prog)s [MODEL] [options]",
-        description=_DESCRIPTION,
-        epilog=_EPILOG + plans,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "simulator", usage="%(prog)s [MODEL] [options]", description=_DESCRIPTION, epilog=_EPILOG + plans
     )
     flags.add_options(parser)
     parser.set_defaults(run=run)

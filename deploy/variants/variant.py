@@ -108,20 +108,12 @@ class Variant:
 
     def difference(self, base: "Variant") -> list[str]:
         """Return the differences from another variant, one line each."""
-        lines = [
-            f"{name}: {_formatted(base.args.get(name))} -> {_formatted(self.args.get(name))}"
-            for name in dict.fromkeys((*base.args, *self.args))
-            if base.args.get(name) != self.args.get(name)
-        ]
+        lines = _changes(base.args, self.args)
         if self.model != base.model:
             lines.insert(0, f"model: {base.model} -> {self.model}")
         if self.hardware != base.hardware:
             lines.append(f"hardware: {base.hardware} -> {self.hardware}")
-        lines += [
-            f"{name}: {_formatted(base.environment.get(name))} -> {_formatted(self.environment.get(name))}"
-            for name in dict.fromkeys((*base.environment, *self.environment))
-            if base.environment.get(name) != self.environment.get(name)
-        ]
+        lines += _changes(base.environment, self.environment)
         if self.simulated_as != base.simulated_as:
             lines.append(f"simulated_as: {base.simulated_as} -> {self.simulated_as}")
         return lines
@@ -151,6 +143,14 @@ def _check_words(variant: Variant) -> None:
             raise UsageError(f"{variant.name}: environment: {name!r}: invalid name; use letters, digits and '_' only")
         if not isinstance(value, str | int | float) or isinstance(value, bool) or "\0" in str(value):
             raise UsageError(f"{variant.name}: environment: {name} {value!r}: not a string or a number; quote it")
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name}: {_formatted(before.get(name))} -> {_formatted(after.get(name))}"
+        for name in dict.fromkeys((*before, *after))
+        if before.get(name) != after.get(name)
+    ]
 
 
 def _formatted(value: Any) -> str:

@@ -40,11 +40,13 @@ def is_key(word: str) -> bool:
 class PassingParser(argparse.ArgumentParser):
     """Parser that collects the words after `--` in `extra`, if it has a default (a tuple) for that name.
 
-    argparse takes these words as positional arguments.
+    argparse takes these words as positional arguments. An epilog of several lines is printed as it is, with the description.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **{"allow_abbrev": False, **options})
+        is_laid_out = "\n" in (options.get("epilog") or "")
+        formatter = argparse.RawDescriptionHelpFormatter if is_laid_out else argparse.HelpFormatter
+        super().__init__(*arguments, **{"allow_abbrev": False, "formatter_class": formatter, **options})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does, without the words after `--`. An unknown option is an error."""

@@ -283,6 +283,18 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
     write_text(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def write_new(file: Path, text: str) -> bool:
+    """Write a new file; False if the file exists, UsageError if it cannot be written."""
+    try:
+        with file.open("x", encoding="utf-8") as out:
+            out.write(text)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}; name a file that can be written") from error
+    return True
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON document of a run, with values of any type. Raise UsageError if it is missing or no JSON object."""
     try:

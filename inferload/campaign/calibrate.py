@@ -47,7 +47,8 @@ class Bench:
         """Make one run. If it failed, its cause is the only reason."""
         scenario = self._work / f"{streams}.yaml"
         scenario.write_text(scenario_text(streams, self._pace, self._seconds), encoding="utf-8")
-        with serving(streams, self._pace, self._seconds + _PATIENCE_S + 60, self._server_cores) as port:
+        with serving(options(streams, self._pace, self._seconds + _PATIENCE_S + 60), self._server_cores) as url:
+            port = int(url.rpartition(":")[2])
             call(port, "POST", "/simulator/stats/reset")
             entry = self._run(str(streams), scenario, port)
             late = call(port, "GET", "/simulator/stats").get("lateness_ms", {})
@@ -92,7 +93,7 @@ def result_of(summary: Summary, late_ms: Mapping[str, Any]) -> RunFigures:
     tail = next((name for name in _TAILS if lag.statistic(name) is not None and not lag.is_marked(name)), None)
     return RunFigures(
         measurement=verdict.measurement,
-        reasons=tuple(_finding(reason.text) for reason in verdict.deciding),
+        reasons=tuple(reason.finding for reason in verdict.deciding),  # the remedy is to run fewer streams
         failed_turns=summary.turns.failed,
         output_tok_per_s=summary.rates.get(OUTPUT.key),
         ttft_mean_ms=summary.latency_of(TTFT.key).mean,
@@ -111,17 +112,17 @@ def _steady_p99(block: Distribution) -> float | None:
     return None if block.is_marked("p99") else block.p99
 
 
-def _finding(text: str) -> str:
-    """Return a reason without its remedy, which for a calibration is to run fewer streams."""
-    return text.partition("; ")[0]
+def options(streams: int, pace: ReferencePace, limit_s: float) -> list[str]:
+    """Return the options of a simulator for streams. It ends after `limit_s`."""
+    words = ["--ttft-ms", str(pace.ttft_ms), "--itl-ms", str(pace.gap_ms), "--max-num-seqs", str(streams + 16)]
+    words += ["--num-gpu-blocks", str(max(8192, _BLOCKS_PER_STREAM * streams)), "--no-enable-prefix-caching"]
+    return [*words, "--exit-after-s", f"{limit_s:.0f}"]
 
 
 @contextlib.contextmanager
-def serving(streams: int, pace: ReferencePace, limit_s: float, cores: Sequence[int] | None) -> Iterator[int]:
-    """Run the simulator on a free loopback port. It ends with the block, or after `limit_s`."""
-    command = [sys.executable, "-m", "inferload", "simulator", "--port", "0", "--exit-after-s", f"{limit_s:.0f}"]
-    command += ["--ttft-ms", str(pace.ttft_ms), "--itl-ms", str(pace.gap_ms), "--max-num-seqs", str(streams + 16)]
-    command += ["--num-gpu-blocks", str(max(8192, _BLOCKS_PER_STREAM * streams)), "--no-enable-prefix-caching"]
+def serving(words: Sequence[str], cores: Sequence[int] | None = None) -> Iterator[str]:
+    """Run the simulator with options on a free loopback port during the block; yield its URL."""
+    command = [sys.executable, "-m", "inferload", "simulator", "--port", "0", *words]
     with launch.on_cores(cores):
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -133,7 +134,7 @@ def serving(streams: int, pace: ReferencePace, limit_s: float, cores: Sequence[i
             raise UsageError(
                 f"the simulator did not start (exit code {process.wait()}); try: inferload simulator --port 0"
             )
-        yield int(line.split()[-1].rpartition(":")[2])
+        yield line.split()[-1]
     finally:
         process.terminate()
         try:

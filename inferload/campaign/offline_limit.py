@@ -96,7 +96,7 @@ def benched(spec: ServerSpec, command: Command, load: OfflineLoad, progress: Pro
         argv = [*program, "bench", "throughput", "--model", model, *arguments, "--dataset-name", "random"]
         argv += ["--random-input-len", str(load.input_tokens), "--random-output-len", str(load.output_tokens)]
         argv += ["--num-prompts", str(load.prompts), "--output-json", str(out)]
-        log = paths.state_dir() / f"throughput-{_label(spec)}.log"
+        log = paths.state_dir() / f"throughput-{spec.model if spec.variant is None else spec.variant.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         _run(replace(command, argv=tuple(argv)), log, progress)
         return read(spec.engine, load, json.loads(out.read_text(encoding="utf-8")), tail(log), left_out)
@@ -169,7 +169,3 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
         return process.wait(_WAIT_S)
     except subprocess.TimeoutExpired:
         return None
-
-
-def _label(spec: ServerSpec) -> str:
-    return spec.model if spec.variant is None else spec.variant.name

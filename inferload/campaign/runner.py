@@ -13,6 +13,7 @@ from inferload.base import clock, run_options, rundir
 from inferload.base.errors import UsageError
 from inferload.campaign import process
 from inferload.campaign.journal import Journal, RunBegun, RunEnded, RunStopped
+from inferload.deploy.launcher.launch import tail
 from inferload.results.documents import typed_documents
 from inferload.results.documents.summary_document import Summary
 
@@ -161,13 +162,7 @@ def report(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def last_line(log: Path) -> str:
     """Last line of inferload, or the last error, in a log; without its prefix."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(max(0, log.stat().st_size - _LOG_BYTES))
-            text = stream.read().decode(errors="replace")
-    except OSError:
-        text = ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in tail(log, _LOG_BYTES).splitlines() if line.strip()]
     own = [line for line in lines if "inferload" in line or "ERROR" in line]
     return _PREFIX.sub("", (own or lines or ["no reason given"])[-1])
 

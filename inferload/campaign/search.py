@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from inferload.campaign.attainment.window import Window
 from inferload.campaign.journal import Journal, RunEnded, RunRetried
 from inferload.campaign.runner import Runner, RunTimeLimits
 from inferload.campaign.search_plan import SearchPlan, at, cache_text
+from inferload.deploy.launcher.launch import tail
 from inferload.results.documents import typed_documents
 from inferload.results.documents.manifest_document import Manifest
 from inferload.results.documents.search_document import SearchDocument, SearchedScenario
@@ -237,10 +237,8 @@ def remarks_of(summary: Summary, conditions: Sequence[Condition] = ()) -> tuple[
 
 def latest(progress: Path) -> dict[str, Any] | None:
     """Last whole line of a progress file; None before the first."""
-    with contextlib.suppress(OSError), progress.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        for line in reversed(file.read().splitlines()):
-            with contextlib.suppress(ValueError):
-                entry: dict[str, Any] = json.loads(line)
-                return entry
+    for line in reversed(tail(progress, _TAIL_BYTES).splitlines()):
+        with contextlib.suppress(ValueError):
+            entry: dict[str, Any] = json.loads(line)
+            return entry
     return None

@@ -43,7 +43,6 @@ def register(commands: Any) -> None:
         "ab",
         description="Compare running servers by interleaved pairs of runs under the same schedule; the first one is the baseline.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add(

@@ -31,13 +31,7 @@ Exit codes: 0 the file is there with the right checksum; 2 it is not; 130 interr
 def register(commands: Any) -> None:
     """Add the sub-command."""
     sets = "; ".join(f"{name}: {data.content}, {megabytes(data.size_bytes)}" for name, data in DATA_SETS.items())
-    parser = commands.add_parser(
-        "fetch",
-        description=f"Download a data set ({sets}).",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = commands.add_parser("fetch", description=f"Download a data set ({sets}).", epilog=_EPILOG)
     parser.add_argument("name", choices=list(DATA_SETS), help="the data set")
     parser.add_argument(
         "--into",

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from inferload.base import rundir
 from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped_lines
 from inferload.scenario.files import catalog, data_files
@@ -30,17 +31,11 @@ def register(commands: Any) -> None:
     _register_init(commands)
 
 
-def _add(commands: Any, name: str, text: str, epilog: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, description=text, epilog=epilog)
-    return parser
-
-
 def _register_validate(commands: Any) -> None:
-    parser = _add(
-        commands,
+    parser = commands.add_parser(
         "validate",
-        "Check scenario files and report every error with its line.",
-        "Exit code: 0 all are valid, 2 one is not. Sends nothing. Example: inferload validate scenarios/*.yaml",
+        description="Check scenario files and report every error with its line.",
+        epilog="Exit code: 0 all are valid, 2 one is not. Sends nothing. Example: inferload validate scenarios/*.yaml",
     )
     parser.add_argument("scenarios", metavar="SCENARIO", nargs="+", help=_SCENARIO_HELP)
     parser.add_argument("--resolved", action="store_true", help="print each as YAML with all defaults written out")
@@ -48,11 +43,10 @@ def _register_validate(commands: Any) -> None:
 
 
 def _register_plan(commands: Any) -> None:
-    parser = _add(
-        commands,
+    parser = commands.add_parser(
         "plan",
-        "Explain a scenario: sessions, turns, tokens, load, duration.",
-        "Sends nothing. The figures are computed from sessions drawn with the seed. Example: inferload plan chat-open",
+        description="Explain a scenario: sessions, turns, tokens, load, duration.",
+        epilog="Sends nothing. The figures are computed from sessions drawn with the seed. Example: inferload plan chat-open",
     )
     parser.add_argument("scenario", metavar="SCENARIO", help=_SCENARIO_HELP)
     parser.add_argument("--seed", type=int, help="seed (default: the scenario's)")
@@ -60,22 +54,20 @@ def _register_plan(commands: Any) -> None:
 
 
 def _register_schema(commands: Any) -> None:
-    parser = _add(
-        commands,
+    parser = commands.add_parser(
         "schema",
-        "Print the JSON Schema of scenario files, for editors.",
-        "Example: inferload schema > scenario.schema.json, and as a scenario's first line: "
+        description="Print the JSON Schema of scenario files, for editors.",
+        epilog="Example: inferload schema > scenario.schema.json, and as a scenario's first line: "
         "# yaml-language-server: $schema=scenario.schema.json",
     )
     parser.set_defaults(run=schema)
 
 
 def _register_init(commands: Any) -> None:
-    parser = _add(
-        commands,
+    parser = commands.add_parser(
         "init",
-        "Write a commented scenario file, and a locustfile.py beside it that runs it.",
-        "Never overwrites. Example: inferload init mine.yaml --from chat-open, then: locust --host http://server:8000",
+        description="Write a commented scenario file, and a locustfile.py beside it that runs it.",
+        epilog="Never overwrites. Example: inferload init mine.yaml --from chat-open, then: locust --host http://server:8000",
     )
     parser.add_argument("path", metavar="FILE", nargs="?", default="scenario.yaml", help="default: %(default)s")
     parser.add_argument(
@@ -145,11 +137,11 @@ def init(arguments: argparse.Namespace) -> int:
     text = catalog.read(catalog.bundled(arguments.source))
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "scenario"
     text = re.sub(r"(?m)^name: \S+", f"name: {name[:64]}", text, count=1)
-    if not write_new(file, text):
+    if not rundir.write_new(file, text):
         raise UsageError(f"{file}: exists already; name another file, or remove it")
     print(f"{file}: written; change it, then: inferload validate {shlex.quote(str(file))}")
     locustfile = file.with_name("locustfile.py")
-    if write_new(locustfile, LOCUSTFILE.replace("SCENARIO", json.dumps(file.name))):
+    if rundir.write_new(locustfile, LOCUSTFILE.replace("SCENARIO", json.dumps(file.name))):
         print(
             f"{locustfile}: written; it runs {file.name}: locust -f {shlex.quote(str(locustfile))} --host http://server:8000"
         )
@@ -158,18 +150,6 @@ def init(arguments: argparse.Namespace) -> int:
             f"{locustfile}: exists already and is unchanged; run the new file with locust --scenario {shlex.quote(str(file))}"
         )
     return 0
-
-
-def write_new(file: Path, text: str) -> bool:
-    """Write a new file; False if the file exists, UsageError if it cannot be written."""
-    try:
-        with file.open("x", encoding="utf-8") as out:
-            out.write(text)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}; name a file that can be written") from error
-    return True
 
 
 LOCUSTFILE = '''\

@@ -33,7 +33,6 @@ def register(commands: Any) -> None:
         "scrape",
         description="Read the metrics pages of servers at fixed intervals and write them as Parquet.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add(

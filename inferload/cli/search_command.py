@@ -36,7 +36,6 @@ def register(commands: Any) -> None:
         "search",
         description="Find the highest load that holds an SLO, within a time budget. Arguments after -- are passed to Locust.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--scenario", metavar="NAME-OR-PATH", help="scenario; its rate or users are the first guess")
@@ -104,7 +103,7 @@ class _Campaign:
         self._settings = settings
         self._unit = scenario.arrivals.unit
         self._status = StatusLines(sys.stderr)
-        show = self._show if self._status.enabled else None
+        show = (lambda text: self._status.draw([text])) if self._status.enabled else None
         self._performer = PointRunner(folder, plan, scenario, settings, journal, show)
         self.looks: list[Look] = []
         for look in self._performer.earlier():
@@ -118,9 +117,6 @@ class _Campaign:
             self._status.clear()
         self._add(look)
         return look
-
-    def _show(self, text: str) -> None:
-        self._status.draw([text])
 
     def _add(self, look: Look) -> None:
         """Print a line about the load of a run, from all runs at it."""

@@ -1,5 +1,6 @@
 """One adaptation of Locust: its check, its consequence, and the parts of Locust that it needs."""
 
+import functools
 import inspect
 import logging
 from collections.abc import Callable
@@ -47,6 +48,18 @@ class Adaptation(Struct, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """The entry in run.json."""
         return {"name": self.name, "consequence": self.consequence}
+
+
+def replacing(owner: Any, name: str) -> Callable[[Any], None]:
+    """Return a decorator that puts a function in the place of one of Locust, unless one has taken it already."""
+    original = getattr(owner, name)
+
+    def put(replacement: Any) -> None:
+        if not hasattr(original, "is_replacement"):
+            replacement.is_replacement = True
+            setattr(owner, name, functools.wraps(original)(replacement))
+
+    return put
 
 
 def parameters(function: Any) -> list[str]:

@@ -55,9 +55,8 @@ def authenticate() -> None:
     from locust.rpc.zmqrpc import BaseSocket
 
     original = BaseSocket.__init__
-    if hasattr(original, "authenticates"):
-        return
 
+    @compat.replacing(BaseSocket, "__init__")
     def create(self: Any, sock_type: int, ipv4_only: bool) -> None:
         original(self, sock_type, ipv4_only)
         if _token is not None:
@@ -69,9 +68,6 @@ def authenticate() -> None:
                 self.socket.curve_publickey, self.socket.curve_secretkey = zmq.curve_keypair()
         if sock_type == zmq.DEALER:
             _log_refusal(self.socket)
-
-    create.authenticates = True  # type: ignore[attr-defined]
-    BaseSocket.__init__ = create
 
 
 def _master_keys(token: str) -> tuple[bytes, bytes]:

@@ -1,6 +1,5 @@
 """Locust's messages between master and workers."""
 
-import functools
 import logging
 from collections import Counter
 from typing import Any
@@ -63,13 +62,9 @@ def survive_malformed_packets() -> None:
     from locust.exception import RPCError
     from locust.rpc.zmqrpc import Server
 
-    original = Server.recv_from_client
-    if hasattr(original, "skips_malformed"):
-        return
+    original, switched_ns = Server.recv_from_client, 0
 
-    switched_ns = 0
-
-    @functools.wraps(original)
+    @compat.replacing(Server, "recv_from_client")
     def recv_from_client(self: Any) -> tuple[str, Any]:
         nonlocal switched_ns
         while True:
@@ -91,9 +86,6 @@ def survive_malformed_packets() -> None:
             ignored_messages.add("message under another sender's name", f"{message.node_id} from {client_id}")
             gevent.sleep(0)
 
-    recv_from_client.skips_malformed = True  # type: ignore[attr-defined]
-    Server.recv_from_client = recv_from_client
-
 
 def handles_messages() -> bool:
     """Return True if the master handles each message by `handle_message`, and knows its workers by ID."""
@@ -108,10 +100,8 @@ def check_senders() -> None:
     greenlet that receives from all workers.
     """
     original = locust.runners.MasterRunner.handle_message
-    if hasattr(original, "checks_sender"):
-        return
 
-    @functools.wraps(original)
+    @compat.replacing(locust.runners.MasterRunner, "handle_message")
     def handle_message(self: Any, client_id: str, message: Any) -> None:
         if message.type not in _FIRST_MESSAGES and client_id not in self.worker_indexes:
             ignored_messages.add("message of an unknown sender", f"{message.type} from {client_id}")
@@ -120,9 +110,6 @@ def check_senders() -> None:
             original(self, client_id, message)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             ignored_messages.add("message that cannot be handled", f"{message.type} from {client_id}: {error!r}")
-
-    handle_message.checks_sender = True  # type: ignore[attr-defined]
-    locust.runners.MasterRunner.handle_message = handle_message
 
 
 def flush_messages(runner: Any) -> None:

@@ -1,6 +1,5 @@
 """Locust's runner: start and stop, and the distribution of users among workers."""
 
-import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -86,18 +85,13 @@ def ignore_missing_workers() -> None:
     the web UI's page has no start form. A worker that reports again gets the message to stop, which is queued.
     """
     original = locust.runners.MasterRunner.check_stopped
-    if hasattr(original, "ignores_missing"):
-        return
 
-    @functools.wraps(original)
+    @compat.replacing(locust.runners.MasterRunner, "check_stopped")
     def check_stopped(self: Any) -> None:
         original(self)
         left = {locust.runners.STATE_INIT, locust.runners.STATE_MISSING}
         if self.state == locust.runners.STATE_STOPPING and left.issuperset(client.state for client in self.clients.all):
             self.update_state(locust.runners.STATE_STOPPED)
-
-    check_stopped.ignores_missing = True  # type: ignore[attr-defined]
-    locust.runners.MasterRunner.check_stopped = check_stopped
 
 
 def end_shape(runner: Any) -> None:

@@ -1,7 +1,6 @@
 """Locust's tables of requests: buckets, bounds, batches, final tables."""
 
 import contextlib
-import functools
 import logging
 import math
 import os
@@ -71,18 +70,13 @@ def has_whole_milliseconds() -> bool:
 def keep_fractions() -> None:
     """Keep fractions of minimum and maximum: Locust's page and console would show 8.37 ms as 8."""
     original = locust.stats.StatsEntry.to_dict
-    if getattr(original, "keeps_fractions", False):
-        return
 
-    @functools.wraps(original)
+    @compat.replacing(locust.stats.StatsEntry, "to_dict")
     def to_dict(self: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
         row: dict[str, Any] = original(self, *arguments, **options)
         row["min_response_time"] = round(self.min_response_time or 0, 2)
         row["max_response_time"] = round(self.max_response_time, 2)
         return row
-
-    to_dict.keeps_fractions = True  # type: ignore[attr-defined]
-    locust.stats.StatsEntry.to_dict = to_dict
 
 
 def keeps_entries() -> bool:
@@ -104,11 +98,9 @@ def bound_names() -> None:
     locust.stats.EntriesDict = _bounded_entries(locust.stats.EntriesDict)
     log_error = locust.stats.RequestStats.log_error
 
-    @functools.wraps(log_error)
+    @compat.replacing(locust.stats.RequestStats, "log_error")
     def log_bounded(self: Any, method: str, name: str, error: Any) -> None:
         log_error(self, method, self.entries[name, method].name, error)
-
-    locust.stats.RequestStats.log_error = log_bounded
 
 
 def _bounded_entries(base: Any) -> Any:

@@ -1,10 +1,9 @@
 """Locust's tasks: name of the running task, delay of wake-ups."""
 
-import functools
 from typing import Any
 
 from inferload.base.clock import NS_PER_S, now_ns
-from inferload.locust_adapters.compat import names_in, parameters
+from inferload.locust_adapters.compat import names_in, parameters, replacing
 
 
 def executes_tasks() -> bool:
@@ -22,13 +21,13 @@ def note_task_names() -> None:
     from locust.user.task import DefaultTaskSet, TaskSet
 
     for kind in (TaskSet, DefaultTaskSet):
-        original = kind.__dict__["execute_task"]
-        if not hasattr(original, "notes_name"):
-            kind.execute_task = _noting_name(original)
+        _note_task_names_of(kind)
 
 
-def _noting_name(original: Any) -> Any:
-    @functools.wraps(original)
+def _note_task_names_of(kind: Any) -> None:
+    original = kind.execute_task
+
+    @replacing(kind, "execute_task")
     def execute_task(self: Any, task: Any) -> None:
         user = self.user
         before = task_name(user)
@@ -37,9 +36,6 @@ def _noting_name(original: Any) -> Any:
             original(self, task)
         finally:
             user.inferload_task_name = before
-
-    execute_task.notes_name = True  # type: ignore[attr-defined]
-    return execute_task
 
 
 def task_name(user: Any) -> str | None:
@@ -63,10 +59,8 @@ def note_late_wakes() -> None:
     from locust.user.task import TaskSet
 
     original = TaskSet._sleep
-    if hasattr(original, "notes_lateness"):
-        return
 
-    @functools.wraps(original)
+    @replacing(TaskSet, "_sleep")
     def _sleep(self: Any, seconds: float) -> None:
         if not seconds and vars(self.user).pop("inferload_waited", False):
             self.user.inferload_late_ns = 0
@@ -74,6 +68,3 @@ def note_late_wakes() -> None:
         due_ns = now_ns() + round(seconds * NS_PER_S)
         original(self, seconds)
         self.user.inferload_late_ns = max(0, now_ns() - due_ns)
-
-    _sleep.notes_lateness = True  # type: ignore[attr-defined]
-    TaskSet._sleep = _sleep

@@ -13,7 +13,7 @@ from inferload.results.summary import figures_of, sketch_quantile
 from inferload.results.verdict import gates
 from inferload.results.verdict.outcome import ABORTED
 from inferload.turns.client_health import ClientHealth
-from inferload.turns.tally import Tally, TallySet
+from inferload.turns.tally import Tally, TallySet, summed
 
 LEAST_ENDED = 10  # turns: a share of fewer is not evaluated
 _SHARES = (FAILED_RATIO.key, ATTAINMENT.key)  # of the ended turns
@@ -62,10 +62,7 @@ class AbortWatch:
         for condition in self._conditions:
             if now_s < condition.span_s:
                 continue
-            total = Tally()
-            for number, tally in self._seconds:
-                if now_s - condition.span_s <= number < now_s:
-                    total.absorb(tally)
+            total = summed(tally for number, tally in self._seconds if now_s - condition.span_s <= number < now_s)
             if condition.gate.name in _SHARES and total.ended < LEAST_ENDED:
                 continue
             result = gates.evaluate(

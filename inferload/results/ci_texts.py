@@ -84,10 +84,7 @@ def _add_suite(root: ElementTree.Element, name: str, summary: Summary) -> None:
         ElementTree.SubElement(properties, "property", name=key, value=escaped(value))
     case = ElementTree.SubElement(suite, "testcase", classname=escaped(of), name="run", time=time)
     text = "\n".join(escaped(line) for line in (judged.headline, *details))
-    if failed:
-        ElementTree.SubElement(case, "failure", type=judged.state, message=escaped(judged.headline)).text = text
-    else:
-        ElementTree.SubElement(case, "system-out").text = text
+    _add_text(case, text, judged.state if failed else "", judged.headline)
     for gate in gates:
         _add_gate(suite, escaped(of), gate)
 
@@ -95,10 +92,14 @@ def _add_suite(root: ElementTree.Element, name: str, summary: Summary) -> None:
 def _add_gate(suite: ElementTree.Element, of: str, gate: GateResult) -> None:
     case = ElementTree.SubElement(suite, "testcase", classname=of, name=escaped(gate.gate), time="0")
     text = escaped(f"{gate_mark(gate)}: {gate_line(gate)}")
-    if not gate.passed:
-        ElementTree.SubElement(case, "failure", type="gate", message=escaped(gate_line(gate))).text = text
-    else:
-        ElementTree.SubElement(case, "system-out").text = text
+    _add_text(case, text, "" if gate.passed else "gate", gate_line(gate))
+
+
+def _add_text(case: ElementTree.Element, text: str, failure: str, message: str) -> None:
+    """Add the text of a case. `failure`: its type; empty: the case passed."""
+    stated = {"type": failure, "message": escaped(message)}
+    part = ElementTree.SubElement(case, "failure", stated) if failure else ElementTree.SubElement(case, "system-out")
+    part.text = text
 
 
 def _properties(summary: Summary) -> dict[str, str]:

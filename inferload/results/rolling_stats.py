@@ -2,12 +2,10 @@
 
 from collections import deque
 
-from msgspec import Struct, field
-
 from inferload.figures.rate_figures import ACHIEVED
 from inferload.figures.rate_figures import rates as rates_of
 from inferload.figures.turn_figures import HEADLINES
-from inferload.turns.tally import Tally, TallySet
+from inferload.turns.tally import Tally, TallySet, summed
 
 SPAN_S = 10
 STATISTICS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -15,11 +13,6 @@ _MEASURES = tuple(figure.key for figure in HEADLINES)
 
 # Rates by key, and percentiles of the headline measures by column, such as `ttft_ms_p95`; None without reports in the span.
 RecentFigures = dict[str, float | None]
-
-
-class _Second(Struct):
-    number: int
-    tally: Tally = field(default_factory=Tally)  # all counters, and the displayed sketches
 
 
 class Recent:
@@ -32,7 +25,8 @@ class Recent:
         self.failed = 0
         self._span_s = span_s
         self._sketches = sketches
-        self._seconds: deque[_Second] = deque(maxlen=span_s + 1)  # with the current second
+        # By number, with the current second: all counters, and the displayed sketches.
+        self._seconds: deque[tuple[int, Tally]] = deque(maxlen=span_s + 1)
 
     def add(self, at_s: float, delta: TallySet) -> None:
         """Add a report `at_s` seconds after the load began; earlier ones count for the first second."""
@@ -42,25 +36,16 @@ class Recent:
     def add_tally(self, at_s: float, tally: Tally) -> None:
         """Add the part of a report that belongs to one key."""
         number = max(0, int(at_s))
-        if not self._seconds or self._seconds[-1].number != number:
-            self._seconds.append(_Second(number))
-        second = self._seconds[-1]
+        if not self._seconds or self._seconds[-1][0] != number:
+            self._seconds.append((number, Tally()))
         self.failed += tally.failed
-        second.tally.absorb_counts(tally)
-        for name in self._sketches:
-            if name in tally.sketches:
-                second.tally.sketch(name).absorb(tally.sketches[name])
+        self._seconds[-1][1].absorb_counts(tally, self._sketches)
 
     def total(self, at_s: float) -> Tally | None:
         """Return the sum of the complete seconds of the span before `at_s`; None without reports in it."""
         end = int(at_s)
-        behind = [second for second in self._seconds if end - self._span_s <= second.number < end]
-        if not behind:
-            return None
-        total = Tally()
-        for second in behind:
-            total.absorb(second.tally)
-        return total
+        behind = [tally for number, tally in self._seconds if end - self._span_s <= number < end]
+        return summed(behind) if behind else None
 
     def figures(self, at_s: float) -> RecentFigures:
         """Return the figures of the complete seconds of the span before `at_s`.

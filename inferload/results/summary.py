@@ -312,9 +312,7 @@ def _evaluated(text: str, data: SummaryInput, results: Results, exact: Mapping[s
     """Result of a gate, from the turns of its class. `exact`: exact latencies by class."""
     gate = gate_grammar.parse(text)
     name, counted, known, all_values = gate.class_name, data.counted, data.values, data.values.exact
-    measured = counted.tallies.total("measure")
-    if name is not None:
-        measured = counted.tallies.by_class("measure").get(name, Tally())
+    measured = counted.tallies.total("measure", name)
     values = None if name not in exact or all_values is None else (lambda measure: all_values(measure, name))
     quantile = sketch_quantile(measured, counted.health.total("measure"), values)
     intervals = None if known.batches is None else _intervals(known.batches, name)

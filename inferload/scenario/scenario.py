@@ -6,15 +6,15 @@ The models hold all defaults; `resolved_text()` writes them out, and its text lo
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from inferload.figures.limits import abort_condition, gate_grammar
 from inferload.figures.limits.gate import Gate
-from inferload.scenario.files import catalog
-from inferload.scenario.files.yaml_text import Parsed, ScenarioError, as_yaml, parse
+from inferload.scenario.files import catalog, typed_yaml
+from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import ADDED_LATER, Override, apply
 from inferload.scenario.schema.agent import BUNDLED_AGENT, LiveAgentWorkload
 from inferload.scenario.schema.arrivals import Arrivals
@@ -342,21 +342,5 @@ def from_data(data: Mapping[str, Any], origin: str) -> Scenario:
     return _validated(Parsed(dict(data)), origin)
 
 
-@cache
-def _schema() -> dict[str, Any]:
-    return Scenario.model_json_schema()
-
-
 def _validated(parsed: Parsed, origin: str) -> Scenario:
-    faults = list(parsed.faults)
-    if parsed.data is not None:
-        try:
-            scenario = Scenario.model_validate(parsed.data, context={"origin": origin})
-        except ValidationError as error:
-            from inferload.scenario.files.mistakes import faults_of  # of a scenario with mistakes only
-
-            faults += faults_of(error, parsed, _schema())
-        else:
-            if not faults:
-                return scenario
-    raise ScenarioError(origin, faults)
+    return typed_yaml.document_of(parsed, origin, Scenario, {"origin": origin})

@@ -111,21 +111,18 @@ _CACHE_SIZES = ("kv_cache_size_tokens", "kv_cache_max_concurrency", "block_size"
 
 def line_of(scrape: Scrape) -> str:
     """Return the line for the parent process; values that JSON cannot represent (NaN) are omitted."""
+    gauges = {} if scrape.replicas > 1 else readings(scrape.samples)
     document: dict[str, object] = {
         "wall_ns": scrape.wall_ns,
         "target": scrape.target,
         "up": scrape.error is None,
         "skipped": scrape.skipped,
         "replicas": scrape.replicas,
-        "gauges": {name: value for name, value in _gauges(scrape).items() if abs(value) < float("inf")},
+        "gauges": {name: value for name, value in gauges.items() if abs(value) < float("inf")},
     }
     if scrape.error is not None:
         document["error"] = scrape.error
     return json.dumps(document, ensure_ascii=False)
-
-
-def _gauges(scrape: Scrape) -> dict[str, float]:
-    return {} if scrape.replicas > 1 else readings(scrape.samples)
 
 
 def _directly(call: Callable[..., object], *arguments: object) -> object:

@@ -6,7 +6,7 @@ started sessions) have names that begin with `window_` and belong to the phase w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, TypedDict, TypeVar
 
@@ -121,18 +121,19 @@ class Tally:
 
     def absorb(self, other: Tally) -> None:
         """Add another tally, which stays unchanged."""
-        self.absorb_counts(other)
+        self.absorb_counts(other, [*other.sketches])
         self.stalled(other.longest_stall_ms)
         for counted in _COUNTED_BY:
             add_counts(getattr(self, counted), getattr(other, counted))
-        for name, sketch in other.sketches.items():
-            self.sketch(name).absorb(sketch)
 
-    def absorb_counts(self, other: Tally) -> None:
-        """Add the counters of another tally, without its sketches."""
+    def absorb_counts(self, other: Tally, sketches: Sequence[str] = ()) -> None:
+        """Add the counters of another tally, and only the named ones of its sketches."""
         for name in _COUNTS:
             if count := getattr(other, name):
                 setattr(self, name, getattr(self, name) + count)
+        for name in sketches:
+            if name in other.sketches:
+                self.sketch(name).absorb(other.sketches[name])
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain values, without counters at 0."""
@@ -237,21 +238,21 @@ class TallySet:
         order = sorted(self._tallies, key=lambda key: (PHASES.index(key[0]), key[1], -1 if key[2] is None else key[2]))
         return [(key, self._tallies[key]) for key in order]
 
-    def total(self, phase: Phase | None = None) -> Tally:
-        """Return a new tally of all classes and steps of one phase, or of all phases."""
-        return _sum(tally for key, tally in self.items() if phase is None or key[0] == phase)
+    def total(self, phase: Phase | None = None, class_name: str | None = None) -> Tally:
+        """Return a new tally of all steps of one phase and class; None: of all phases, of all classes."""
+        return summed(tally for key, tally in self.items() if phase in (None, key[0]) and class_name in (None, key[1]))
 
     def by_class(self, phase: Phase | None = None) -> dict[str, Tally]:
         """Return a new tally for each class."""
         of_phase = [(key, tally) for key, tally in self.items() if phase is None or key[0] == phase]
         names = dict.fromkeys(key[1] for key, _ in of_phase)
-        return {name: _sum(tally for key, tally in of_phase if key[1] == name) for name in names}
+        return {name: summed(tally for key, tally in of_phase if key[1] == name) for name in names}
 
     def by_step(self, phase: Phase = "measure") -> dict[int, Tally]:
         """Return a new tally for each step; empty for a load without steps."""
         of_phase = [(key[2], tally) for key, tally in self.items() if key[0] == phase and key[2] is not None]
         steps = dict.fromkeys(step for step, _ in of_phase)
-        return {step: _sum(tally for at, tally in of_phase if at == step) for step in sorted(steps)}
+        return {step: summed(tally for at, tally in of_phase if at == step) for step in sorted(steps)}
 
     def absorb(self, other: TallySet) -> None:
         """Add another set, which stays unchanged."""
@@ -316,7 +317,8 @@ def count_faults(tallies: TallySet) -> list[str]:
     return faults
 
 
-def _sum(tallies: Iterable[Tally]) -> Tally:
+def summed(tallies: Iterable[Tally]) -> Tally:
+    """Return a new tally with the counts of all."""
     total = Tally()
     for tally in tallies:
         total.absorb(tally)

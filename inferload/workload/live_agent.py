@@ -148,7 +148,7 @@ class _Next(Struct, frozen=True):
 
 
 def _script(workload: LiveAgentWorkload, make: "partial[LiveAgent]", rng: Random, notes: Notes) -> Script:
-    created = yield Work(make, undo=_close)
+    created = yield Work(make, undo=lambda agent: agent.close())
     assert isinstance(created, Worked)
     agent: LiveAgent = created.value
     context: tuple[Message, ...] = ()
@@ -185,10 +185,6 @@ def _is_object(arguments: str) -> bool:
     except msgspec.MsgspecError:
         return False
     return True
-
-
-def _close(agent: LiveAgent) -> None:
-    agent.close()
 
 
 def _ask(context: tuple[Message, ...], following: _Next, drawn: int, pause: Literal["think", "tool"]) -> Ask:

@@ -1,4 +1,4 @@
-"""Histogram bounds of vLLM 0.32 in seconds by family (`v1/metrics/buckets.py`), and `--custom-histogram-buckets`."""
+"""Histogram bounds by family, and `--custom-histogram-buckets`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,20 +6,11 @@ from itertools import pairwise
 from typing import Any
 
 from inferload.base.errors import UsageError
+from inferload.servers.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
 
 Bounds = Mapping[str, Sequence[float]]
 
-DEFAULTS: Bounds = {
-    "request_latency": (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680),
-    "time_to_first_token": (
-        *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
-        *(1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560),
-    ),
-    "inter_token_latency": (
-        *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
-        *(1, 2.5, 5, 7.5, 10, 20, 40, 80),
-    ),
-}
+DEFAULTS: Bounds = {"request_latency": REQUEST_S, "time_to_first_token": TTFT_S, "inter_token_latency": ITL_S}
 
 
 def check(custom: Mapping[str, Any]) -> Bounds:

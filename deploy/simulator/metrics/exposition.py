@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from inferload.servers.text_format import header, number, pairs
+
 from .engine_metrics import Gauges, Histogram, Metrics
 from .lateness import Lateness
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _Labels = tuple[tuple[str, str], ...]
 
@@ -74,35 +74,31 @@ class _MetricsPage:
         self.lines: list[str] = []
 
     def rows(self, name: str, kind: str, text: str, rows: Iterable[tuple[Mapping[str, str], float]]) -> None:
-        self.lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-        self.lines += [f"{name}{_braces(tuple(labels.items()))} {float(value)!r}" for labels, value in rows]
+        self.lines += header(name, kind, text)
+        self.lines += [f"{name}{_braces(tuple(labels.items()))} {number(value)}" for labels, value in rows]
 
     def histogram(self, name: str, text: str, histogram: Histogram, base: Mapping[str, str]) -> None:
         self.rows(name, "histogram", text, ())
         labels, total = tuple(base.items()), 0
         for series, count in zip(_buckets(name, histogram.bounds, labels), histogram.counts, strict=True):
             total += count
-            self.lines.append(f"{series} {float(total)!r}")
-        self.lines.append(f"{name}_count{_braces(labels)} {float(total)!r}")
-        self.lines.append(f"{name}_sum{_braces(labels)} {histogram.sum!r}")
+            self.lines.append(f"{series} {number(total)}")
+        self.lines.append(f"{name}_count{_braces(labels)} {number(total)}")
+        self.lines.append(f"{name}_sum{_braces(labels)} {number(histogram.sum)}")
 
 
 # Cached, since a page has hundreds of series that do not change.
 @cache
 def _buckets(name: str, bounds: tuple[float, ...], labels: _Labels) -> tuple[str, ...]:
     """Series of the buckets."""
-    texts = (*(repr(float(bound)) for bound in bounds), "+Inf")
+    texts = (*map(number, bounds), "+Inf")
     return tuple(f"{name}_bucket{_braces((*labels, ('le', text)))}" for text in texts)
 
 
 @cache
 def _braces(labels: _Labels) -> str:
     """Labels in braces, sorted by name; empty without labels."""
-    return "{" + ",".join(f'{name}="{_escaped(text)}"' for name, text in sorted(labels)) + "}" if labels else ""
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f"{{{pairs(dict(sorted(labels)))}}}" if labels else ""
 
 
 def _gauges(page: _MetricsPage, gauges: Gauges, base: Mapping[str, str]) -> None:

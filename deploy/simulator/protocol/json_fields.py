@@ -2,10 +2,12 @@
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from .errors import invalid
+
+_T = TypeVar("_T")
 
 MAX_NESTED = 100  # levels of lists and objects
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -46,41 +48,26 @@ def _check_pairs(document: Mapping[str, Any]) -> None:
         raise invalid("", "contains half a surrogate pair") from None
 
 
-def integer(document: Mapping[str, Any], key: str) -> int | None:
-    """Integer, or None if absent."""
-    value = document.get(key)
-    if value is None or type(value) is int:
+def _typed(kind: type[_T], expected: str) -> Callable[[Mapping[str, Any], str], _T | None]:
+    """Return a reader of fields of a type: None if absent or null. It raises ApiError for a value of another type."""
+
+    def read(document: Mapping[str, Any], key: str) -> _T | None:
+        value = document.get(key)
+        if value is not None and type(value) is not kind:
+            raise invalid(key, f"needs {expected}")
         return value
-    raise invalid(key, "needs an integer")
+
+    return read
+
+
+integer = _typed(int, "an integer")
+text = _typed(str, "a string")
+items = _typed(list, "a list")
+mapping = _typed(dict, "an object")
+_boolean = _typed(bool, "true or false")
 
 
 def flag(document: Mapping[str, Any], key: str, default: bool = False) -> bool:
     """Boolean; the default if absent or null."""
-    value = document.get(key)
-    if value is None or isinstance(value, bool):
-        return default if value is None else value
-    raise invalid(key, "needs true or false")
-
-
-def text(document: Mapping[str, Any], key: str) -> str | None:
-    """String, or None if absent."""
-    value = document.get(key)
-    if value is None or isinstance(value, str):
-        return value
-    raise invalid(key, "needs a string")
-
-
-def mapping(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Object; empty if absent."""
-    value = document.get(key)
-    if value is None or isinstance(value, dict):
-        return value or {}
-    raise invalid(key, "needs an object")
-
-
-def items(document: Mapping[str, Any], key: str) -> list[Any] | None:
-    """List, or None if absent."""
-    value = document.get(key)
-    if value is None or isinstance(value, list):
-        return value
-    raise invalid(key, "needs a list")
+    value = _boolean(document, key)
+    return default if value is None else value

@@ -31,7 +31,7 @@ class SamplingParams:
 
 def parse_sampling_params(document: Mapping[str, Any], chat: bool, model: Model) -> SamplingParams:
     """Parse a request except its prompt. Raise ApiError for the first invalid field."""
-    stream, options = json_fields.flag(document, "stream"), json_fields.mapping(document, "stream_options")
+    stream, options = json_fields.flag(document, "stream"), json_fields.mapping(document, "stream_options") or {}
     if options and not stream:
         raise ApiError("stream_options: only with stream", param="stream_options")
     if json_fields.integer(document, "n") not in (None, 1):
@@ -66,7 +66,7 @@ def _token_limit(document: Mapping[str, Any], chat: bool, model: Model) -> tuple
 
 
 def _reasons(document: Mapping[str, Any], model: Model) -> bool:
-    thinking = json_fields.mapping(document, "chat_template_kwargs").get("enable_thinking")
+    thinking = (json_fields.mapping(document, "chat_template_kwargs") or {}).get("enable_thinking")
     if isinstance(thinking, bool):
         return model.reasoning and thinking
     effort = document.get("reasoning_effort")

@@ -8,13 +8,14 @@ from http import HTTPStatus
 from pathlib import Path
 
 from inferload.base import clock
+from inferload.servers.text_format import CONTENT_TYPE
 
 from ..answers.completion_events import CompletionEvents
 from ..core.request import Request
 from ..engine.chaos import Chaos, ChaosError, Faults, parse_plan
 from ..engine.engine import Engine
 from ..engine.stream import Stream
-from ..metrics.exposition import CONTENT_TYPE, render
+from ..metrics.exposition import render
 from ..protocol.completion_request import CompletionRequest, parse_completion
 from ..protocol.errors import ApiError, NoRoute
 from ..protocol.http import HttpRequest, HttpResponse, head_bytes, json_reply, reply_bytes

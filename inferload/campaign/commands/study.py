@@ -38,7 +38,6 @@ def register(subparsers: Any) -> None:
         "study",
         description="Repeat the experiment of a published text, and show its figures beside the measured ones.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("name", nargs="?", metavar="NAME", help="a bundled study, a study file, or list")

@@ -45,7 +45,6 @@ def register(subparsers: Any) -> None:
         "sweep",
         description="Run variants x scenarios x pairs, and compare the variants with a baseline.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "file", nargs="?", type=Path, metavar="FILE", help="a sweep file, or the name of a bundled sweep"

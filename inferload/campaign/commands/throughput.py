@@ -57,12 +57,7 @@ class RunRates:
 
 def register(subparsers: Any) -> None:
     """Add the sub-command."""
-    parser = subparsers.add_parser(
-        "throughput",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = subparsers.add_parser("throughput", description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add("what", metavar="VARIANT", help="a variant (inferload deploy list), FILE.yaml:NAME, or the bare model tiny")
     add("--engine", choices=list(ENGINES), default="simulator", help="engine (%(default)s)")

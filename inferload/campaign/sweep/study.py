@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from inferload.base.numbers import listed
 from inferload.campaign.sweep import definition
@@ -17,7 +17,7 @@ from inferload.deploy.variants.variant import label
 from inferload.figures.limits import gate_grammar
 from inferload.scenario.files import catalog, typed_yaml
 from inferload.scenario.schema.base import Flag, ScenarioPart, distinct
-from inferload.scenario.schema.fields import Name
+from inferload.scenario.schema.fields import Gate, Name, parsed_by
 
 STUDY = "study.yaml"  # in the folder of a study
 RESULTS = "results.json"  # figures of all its runs
@@ -25,18 +25,7 @@ Hosts = Mapping[str, str]  # URLs of running servers by variant, for the engine 
 _NO_HOSTS: Hosts = MappingProxyType({})
 
 
-def _term(text: str) -> str:
-    """Return a figure as in a gate; ValueError if it is none."""
-    gate_grammar.parse(f"{text} < 0")
-    return text
-
-
-def _condition(text: str) -> str:
-    gate_grammar.parse(text)
-    return text
-
-
-Term = Annotated[str, AfterValidator(_term)]
+Term = Annotated[str, parsed_by(lambda text: gate_grammar.parse(f"{text} < 0"))]  # a figure as in a gate
 
 
 class Source(ScenarioPart):
@@ -75,7 +64,7 @@ class StudyTable(ScenarioPart):
         description="true: changes refer to the row of the baseline on the same scenario and step, not to base",
     )
     grid: Flag = Field(default=False, description="true: matrices over the grid of the part, and its Pareto front")
-    highest: Annotated[str, AfterValidator(_condition)] | None = Field(
+    highest: Gate | None = Field(
         default=None, description="condition, as a gate; the highest step of each variant up to which it holds is named"
     )
     note: str = Field(default="", description="remark under the heading")
@@ -121,9 +110,7 @@ class Claim(ScenarioPart):
     expect: Literal["lower", "higher", "no change"] | None = Field(
         default=None, description="claimed direction of the change against the base; null: `holds` is the claim"
     )
-    holds: Annotated[str, AfterValidator(_condition)] | None = Field(
-        default=None, description="claimed condition on the mean of the row, as a gate"
-    )
+    holds: Gate | None = Field(default=None, description="claimed condition on the mean of the row, as a gate")
     least: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="smallest change that supports the claim: 0.5 is 50 %; null: any"
     )

@@ -33,6 +33,11 @@ class Reason(Struct, frozen=True, kw_only=True):
     text: Annotated[str, means("description and remedy")]
 
     @property
+    def finding(self) -> str:
+        """Text without the remedy."""
+        return self.text.partition("; ")[0]
+
+    @property
     def decides(self) -> bool:
         """True if the verdict depends on it: only reasons of the measure phase do."""
         return self.phase == "measure"

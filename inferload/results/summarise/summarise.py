@@ -35,7 +35,7 @@ from inferload.results.summary_input import (
     TurnValues,
 )
 from inferload.results.verdict import outcome, phase_evidence, validity
-from inferload.results.verdict.evidence import ScrapeGap
+from inferload.results.verdict.evidence import RunFacts, ScrapeGap
 from inferload.results.verdict.failures import TurnEnds, stopped_by_target
 from inferload.servers import window_figures
 from inferload.servers.series import ServerSeries
@@ -185,7 +185,7 @@ def _windows(run: Counts, servers: Mapping[str, ServerSeries]) -> list[window_fi
     return window_figures.windows_of(servers, start_ns, end_ns, list(run.servers.metrics_targets), interval_s)
 
 
-def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: CacheFigures) -> phase_evidence.RunFacts:
+def _facts(run: Counts, turns: Turns | None, entries: list[Server], cache: CacheFigures) -> RunFacts:
     counted = (server_figures.RESTARTS.of(entry, None) for entry in entries)
     restarts = [count for count in counted if count is not None]
     known = phase_evidence.client_facts(

@@ -26,11 +26,31 @@ class ScrapeGap(Struct, frozen=True):
     limit_s: float
 
 
-class Evidence(Struct, frozen=True):
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """Facts besides tallies and health: of the measure phase, whenever they happened. None: not known."""
+
+    stamps: Stamps | None = None
+    workers: int = 1
+    lost_workers: int | None = None
+    report_gaps: int | None = None  # missing reports of workers
+    clock_uncertainty_ms: float | None = None  # of the worst worker's offset
+    server_restarts: int | None = None
+    scrape_gap: ScrapeGap | None = None  # of the worst server; servers that never answered excluded
+    warm_cache_share: float | None = None  # of prompt tokens of first turns: cached, and not by this run
+    server_itl_ms: float | None = None  # mean of all servers, by request
+    server_in_flight_mean: float | None = None  # running + waiting of all targets, over the measure window
+    lost_records: int = 0  # turns that were counted and whose records are missing
+    lost_records_why: str = ""  # the worker, the path and the error of the first loss
+    write_errors: tuple[str, ...] = ()  # of the run's other files: path and error
+    adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
+    reader: str = ""  # the readers of the sockets, in words
+    growth: Growth | None = None  # of the turns in flight in an open loop of constant rate; of steps the worst one
+
+
+class Evidence(RunFacts, frozen=True):
     """Evidence of one phase. None: not known; no reason results from it."""
 
     phase: Phase
-    workers: int = 1
     turns_begun: int = 0
     turns_finished: int = 0  # ok or failed
     turns_unfinished: int = 0
@@ -45,7 +65,6 @@ class Evidence(Struct, frozen=True):
     delay_p99_ms: float | None = None  # of the client; lower end of its interval with few samples, as for the loop lag
     itl_ms: float | None = None  # median gap; the mean, where most events arrive together
     events_per_arrival: float | None = None
-    server_itl_ms: float | None = None  # mean gap of the servers, by their metrics
     ttft_ms: float | None = None  # median
     loop_lag_p99_ms: float | None = None  # of the worst worker, as the next five
     pause_max_ms: float | None = None  # longest time without a read
@@ -53,16 +72,9 @@ class Evidence(Struct, frozen=True):
     steal_share: float | None = None
     gc_pause_max_ms: float | None = None
     stamped_share: float | None = None  # of all reads of all workers
-    stamps: Stamps | None = None
-    lost_workers: int | None = None
-    report_gaps: int | None = None
-    clock_uncertainty_ms: float | None = None  # of the worst worker's offset
     clock_steps: int = 0  # of a worker's wall clock
     clock_stepped_s: float = 0.0  # sum of the steps
     count_faults: tuple[str, ...] = ()  # a sentence for each inconsistent count
-    server_restarts: int | None = None
-    scrape_gap: ScrapeGap | None = None  # of the worst server; servers that never answered excluded
-    warm_cache_share: float | None = None  # of prompt tokens of first turns: cached, and not by this run
     window_s: float | None = None
     lag_mean_ms: float | None = None  # sent - planned, turns that ended well
     turn_mean_s: float | None = None  # sent to closed, turns of every end
@@ -72,14 +84,6 @@ class Evidence(Struct, frozen=True):
     tokens_per_turn: float | None = None  # of the turns that ended well in it
     edge_tokens: int = 0  # greatest possible difference of these tokens and those that streamed in the window
     turns_per_s: float | None = None  # that ended well in the window
-    server_in_flight_mean: float | None = None  # running + waiting, by the servers' metrics
-    lost_records: int = 0  # turns that were counted and whose records are missing
-    lost_records_why: str = ""  # the worker, the path and the error of the first loss
-    write_errors: tuple[str, ...] = ()  # of the run's other files: path and error
-    adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
-    reader: str = ""  # the readers of the sockets, in words
-    # Of the turns in flight; None in a closed loop, or if the planned rate is not constant.
-    growth: Growth | None = None
 
 
 _IDLE_SHARE = 0.5

@@ -118,7 +118,7 @@ def _overload(results: Results) -> list[str]:
     """Return the finding of an overload that the records prove; empty without one, and if its time is too short (`unsettled`)."""
     if results.growth is not None and results.growth.state == "unsettled":
         return []
-    return [_finding(reason) for reason in results.verdict.deciding if reason.code == "overload"]
+    return [reason.finding for reason in results.verdict.deciding if reason.code == "overload"]
 
 
 def _is_of_overload(results: Results) -> bool:
@@ -162,12 +162,7 @@ def _findings(verdict: Verdict, level: str) -> str:
     if not reasons:
         return f"measurement {verdict.measurement}"
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return _finding(reasons[0]) + more
-
-
-def _finding(reason: Reason) -> str:
-    """Text of a reason without its remedy."""
-    return reason.text.partition("; ")[0]
+    return reasons[0].finding + more
 
 
 def _gates_passed(verdict: Verdict) -> str:

@@ -1,9 +1,8 @@
 """Evidence of each phase for the verdict, from tallies and health."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 from msgspec.structs import replace
 
 from inferload.base.clock import NS_PER_MS, NS_PER_S
@@ -12,8 +11,7 @@ from inferload.figures.turn_figures import CONNECT, ITL, LAG, TTFT, UPLOAD
 from inferload.results.documents.figures_document import steady
 from inferload.results.readers import text, uses_of
 from inferload.results.statistics.intervals import order_interval
-from inferload.results.statistics.overload import Growth
-from inferload.results.verdict.evidence import Evidence, ScrapeGap, Stamps
+from inferload.results.verdict.evidence import Evidence, RunFacts, Stamps
 from inferload.results.verdict.validity import SoFar, judge_so_far
 from inferload.turns.client_health import ClientHealth, HealthSet
 from inferload.turns.record import PHASES, Phase
@@ -24,32 +22,6 @@ from inferload.turns.tally import Tally, TallySet, count_faults
 SKETCHES = (ITL.key, TTFT.key, LAG.key, CONNECT.key, UPLOAD.key)  # of tallies, from which evidence follows
 _CONNECT_TURNS = 2  # iterations of the event loop per connection: start of connecting, and notification of its greenlet
 _UPLOAD_MS = 5.0  # a longer upload waited for the socket, and so for the event loop
-
-
-class RunFacts(Struct, frozen=True):
-    """Facts besides tallies and health: fields of `Evidence`, of the measure phase, whenever they happened. None: not known."""
-
-    stamps: Stamps | None
-    workers: int = 1
-    lost_workers: int = 0
-    report_gaps: int = 0  # missing reports of workers
-    clock_uncertainty_ms: float | None = None  # of the worst worker
-    server_restarts: int | None = None
-    scrape_gap: ScrapeGap | None = None  # of the worst server; servers that never answered excluded
-    warm_cache_share: float | None = None
-    server_itl_ms: float | None = None  # mean of all servers, by request
-    server_in_flight_mean: float | None = None  # running + waiting of all targets, over the measure window
-    lost_records: int = 0  # turns that were counted and whose records are missing
-    lost_records_why: str = ""  # the worker, the path and the error of the first loss
-    write_errors: tuple[str, ...] = ()  # of the run's other files
-    adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
-    reader: str = ""  # the readers of the sockets, in words
-    growth: Growth | None = None  # of the turns in flight in an open loop of constant rate; of steps the worst one
-
-    @property
-    def known(self) -> dict[str, Any]:
-        """Fields of `Evidence`."""
-        return structs.asdict(self)
 
 
 def client_facts(
@@ -98,7 +70,7 @@ def evidence_by_phase(
             delay_ms = health.total(phase).delay_ms
             evidence = evidence_of(phase, tallies.total(phase), workers, delay_ms, window_s)
             if phase == "measure":
-                evidence = replace(evidence, count_faults=tuple(count_faults(tallies)), **facts.known)
+                evidence = replace(evidence, count_faults=tuple(count_faults(tallies)), **structs.asdict(facts))
             phases.append(evidence)
     return phases
 
@@ -197,10 +169,7 @@ class MeasureSoFar:
         """Add a report."""
         for (phase, _, _), tally in delta.items():
             if phase == "measure":
-                self._tally.absorb_counts(tally)
-                for name in SKETCHES:
-                    if name in tally.sketches:
-                        self._tally.sketch(name).absorb(tally.sketches[name])
+                self._tally.absorb_counts(tally, SKETCHES)
         for (_, phase), part in health.items():
             if phase == "measure":
                 self._delay_ms.absorb(part.delay_ms)
@@ -209,4 +178,4 @@ class MeasureSoFar:
         """Return what the verdict would be now. `health`: sum of all reports; `window_s`: length of the phase so far."""
         workers = [part for (_, phase), part in health.items() if phase == "measure"]
         evidence = evidence_of("measure", self._tally, workers, self._delay_ms, window_s)
-        return judge_so_far(replace(evidence, **facts.known))
+        return judge_so_far(replace(evidence, **structs.asdict(facts)))

@@ -30,7 +30,7 @@ class SoFar(Struct, frozen=True):
     @property
     def findings(self) -> tuple[str, ...]:
         """Code and finding of each reason, without the remedy."""
-        return tuple(f"{reason.code}: {reason.text.partition('; ')[0]}" for reason in self.reasons)
+        return tuple(f"{reason.code}: {reason.finding}" for reason in self.reasons)
 
     @property
     def text(self) -> str:

@@ -17,7 +17,7 @@ from inferload.turns.client_health import ClientHealth, HealthSet
 from inferload.turns.record import PHASES, Failure, Phase
 from inferload.turns.sketch import Sketch
 from inferload.turns.states import ENDS
-from inferload.turns.tally import Tally, TallySet
+from inferload.turns.tally import Tally, TallySet, summed
 
 CLIENT_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _MS_PER_S = 1000
@@ -106,10 +106,6 @@ def _state_set(names: Sequence[str], current: str | None) -> Values:
     return {(name,): float(name == current) for name in names}
 
 
-def _turns(tally: Tally) -> Values:
-    return {(state.key,): getattr(tally, state.key) for state in ENDS}
-
-
 def _failures(tally: Tally) -> Values:
     classes = [kind.value for kind in Failure if kind is not Failure.UNFINISHED]
     return {(name,): tally.by_failure.get(name, 0) for name in classes}
@@ -127,7 +123,7 @@ METRICS: tuple[MetricSpec, ...] = (
     _counter(
         "inferload_turns_total",
         "Turns that ended: ok, failed, or unfinished at the end of the drain.",
-        _turns,
+        lambda tally: {(state.key,): getattr(tally, state.key) for state in ENDS},
         "state",
     ),
     _counter(
@@ -238,14 +234,7 @@ def _by_class(run: RunState) -> dict[tuple[Phase, str], Tally]:
     parts: dict[tuple[Phase, str], list[Tally]] = {key: [] for key in run.started}
     for (phase, name, _step), tally in run.tallies.items():
         parts.setdefault((phase, name), []).append(tally)
-    return {key: tallies[0] if len(tallies) == 1 else _sum(tallies) for key, tallies in parts.items()}
-
-
-def _sum(tallies: Sequence[Tally]) -> Tally:
-    total = Tally()
-    for tally in tallies:
-        total.absorb(tally)
-    return total
+    return {key: tallies[0] if len(tallies) == 1 else summed(tallies) for key, tallies in parts.items()}
 
 
 def _samples(metric: MetricSpec, labels: str, values: Values, redact: Callable[[str], str]) -> list[str]:

@@ -12,18 +12,17 @@ from inferload.base.escaping import escaped
 from inferload.figures import server_figures
 from inferload.figures.client_figures import DELAY
 from inferload.figures.limits import gate_grammar
-from inferload.figures.limits.gate import Gate
 from inferload.results import ci, summary
 from inferload.results.documents.figures_document import Figures
 from inferload.results.documents.summary_document import Client, RequestName, Results, Summary
 from inferload.results.documents.verdict_document import GateResult
 from inferload.results.verdict import gates as gating
 from inferload.results.verdict import validity
-from inferload.results.verdict.failures import count_text
+from inferload.results.verdict.failures import count_text, counts_by_name
 from inferload.run.live.panels import class_row
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import Phase
-from inferload.turns.tally import Tally, TallySet
+from inferload.turns.tally import TallySet
 
 MOST_ROWS = 40  # classes, and names of other requests
 MOST_REASONS = 8
@@ -76,31 +75,19 @@ def gates_so_far(counts: SoFar, results: Results) -> list[dict[str, Any]]:
 def _gate(text: str, counts: SoFar, results: Results) -> dict[str, Any]:
     gate = gate_grammar.parse(text)
     if counts.phase != "measure" or gate.name in server_figures.BY_KEY or gate.of_request:
-        return {
-            "gate": gate.text,
-            "value": None,
-            "passed": None,
-            "note": _LATER if counts.phase == "measure" else _NOT_YET,
-        }
-    result = gating.evaluate(gate, results, _quantile(gate, counts))
-    passed = None if result.value is None else result.passed
-    return {"gate": gate.text, "value": result.value, "passed": passed, "note": _clipped(result.note)}
-
-
-def _quantile(gate: Gate, counts: SoFar) -> gating.Quantile:
-    tally = (
-        counts.tallies.total(counts.phase)
-        if gate.class_name is None
-        else counts.tallies.by_class(counts.phase).get(gate.class_name, Tally())
-    )
-    return summary.sketch_quantile(tally, counts.health.total(counts.phase))
+        return _gate_row(gate.text, None, None, _LATER if counts.phase == "measure" else _NOT_YET)
+    measured, health = counts.tallies.total(counts.phase, gate.class_name), counts.health.total(counts.phase)
+    result = gating.evaluate(gate, results, summary.sketch_quantile(measured, health))
+    return _gate_row(gate.text, result.value, None if result.value is None else result.passed, result.note)
 
 
 def gates_of(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
     """Return the gates of a run that has ended."""
-    return [
-        {"gate": gate.gate, "value": gate.value, "passed": gate.passed, "note": _clipped(gate.note)} for gate in gates
-    ]
+    return [_gate_row(gate.gate, gate.value, gate.passed, gate.note) for gate in gates]
+
+
+def _gate_row(text: str, value: float | None, passed: bool | None, note: str | None) -> dict[str, Any]:
+    return {"gate": text, "value": value, "passed": passed, "note": _clipped(note)}
 
 
 def badge_so_far(
@@ -119,10 +106,9 @@ def badge_so_far(
     """
     total = counts.tallies.total()
     broken = [gate["gate"] for gate in gates if gate["passed"] is False]
-    kinds = ", ".join(f"{name} {count}" for name, count in sorted(total.by_failure.items(), key=lambda item: -item[1]))
     failing = [f"gate fails so far: {text}" for text in broken]
     if total.failed:
-        text = f"{count_text(total.failed, total.ok)}: {kinds}"
+        text = f"{count_text(total.failed, total.ok)}: {counts_by_name(total.by_failure)}"
         failing = [text, *failing] if not gates else [*failing, text]
     failing += [*messages, *others]
     doubts = [f"worker {name} lost: its part of the load is missing" for name in lost]

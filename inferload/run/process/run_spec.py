@@ -87,6 +87,11 @@ class RunSpec(Struct, frozen=True):
         return self.targets[0]
 
     @property
+    def models(self) -> list[str]:
+        """Names of the models that the run names; empty: that of the server."""
+        return [model.name for model in self.scenario.request.models] or ([] if self.model is None else [self.model])
+
+    @property
     def rate(self) -> float | None:
         """Arrival rate of all workers together: sessions/s, or the factor of a trace's rate; None in a closed loop."""
         return self.scenario.arrivals.rate

@@ -1,31 +1,42 @@
 """YAML files with a schema: pydantic models from text, with all mistakes and their lines, and back."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from inferload.base.errors import UsageError
-from inferload.scenario.files.mistakes import faults_of
-from inferload.scenario.files.yaml_text import ScenarioError, parse
+from inferload.scenario.files.yaml_text import Parsed, ScenarioError, parse
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def from_text(text: str, origin: str, kind: type[Model]) -> Model:
     """Parse a document of `kind`. Raise ScenarioError with the mistakes and their lines."""
-    parsed = parse(text)
+    return document_of(parse(text), origin, kind)
+
+
+def document_of(parsed: Parsed, origin: str, kind: type[Model], context: Mapping[str, Any] | None = None) -> Model:
+    """Validate what was parsed. Raise ScenarioError with the mistakes and their lines. `context`: for the validators."""
     faults = list(parsed.faults)
     if parsed.data is not None:
         try:
-            document = kind.model_validate(parsed.data)
+            document = kind.model_validate(parsed.data, context=context)
         except ValidationError as error:
-            faults += faults_of(error, parsed, kind.model_json_schema())
+            from inferload.scenario.files.mistakes import faults_of  # of a document with mistakes only
+
+            faults += faults_of(error, parsed, _schema(kind))
         else:
             if not faults:
                 return document
     raise ScenarioError(origin, faults)
+
+
+@cache
+def _schema(kind: type[BaseModel]) -> dict[str, Any]:
+    return kind.model_json_schema()
 
 
 def validated(data: Mapping[str, Any], origin: str, kind: type[Model]) -> Model:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, JsonValue, PlainSerializer
@@ -74,37 +74,29 @@ def secret_header(name: str) -> bool:
 OWN_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "connection", "accept", "expect"}
 
 
-def _name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
-        raise ValueError("must be letters, digits, '.', '_' or '-', at most 64: it is part of the run directory's name")
-    return value
+def parsed_by(parse: Callable[[str], object]) -> AfterValidator:
+    """Refuse a text that `parse` refuses; another one stays a text."""
+
+    def checked(value: str) -> str:
+        parse(value)
+        return value
+
+    return AfterValidator(checked)
+
+
+def matching(pattern: str, problem: str) -> AfterValidator:
+    """Refuse a text that does not match as a whole; `problem` says so."""
+
+    def check(value: str) -> None:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(problem)
+
+    return parsed_by(check)
 
 
 def _version(value: int) -> int:
     if value != 1:
         raise ValueError(f"is {value}; this version of inferload reads schema 1")
-    return value
-
-
-def _gate(value: str) -> str:
-    gate_grammar.parse(value)
-    return value
-
-
-def _abort_condition(value: str) -> str:
-    abort_condition.parse(value)
-    return value
-
-
-def _header(value: str) -> str:
-    if not re.fullmatch(r"[\x20-\x7e]*", value):
-        raise ValueError("must be printable ASCII")
-    return value
-
-
-def _salt(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
-        raise ValueError("must be letters, digits, '.', '_' or '-', at most 100")
     return value
 
 
@@ -158,15 +150,24 @@ Json = Annotated[
     dict[str, JsonValue], AfterValidator(_extra_body), AfterValidator(freeze), PlainSerializer(thaw, dict[str, Any])
 ]
 Headers = Annotated[
-    dict[str, Annotated[str, AfterValidator(_header)]],
+    dict[str, Annotated[str, matching(r"[\x20-\x7e]*", "must be printable ASCII")]],
     AfterValidator(checked_headers),
     AfterValidator(freeze),
     PlainSerializer(thaw, dict[str, str]),
 ]
 HeaderName = Annotated[str, AfterValidator(_affinity_header)]
 TokenHeader = Annotated[str, AfterValidator(_token_header)]
-Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+        "must be letters, digits, '.', '_' or '-', at most 64: it is part of the run directory's name",
+    ),
+]
 Version = Annotated[int, AfterValidator(_version)]
-Salt = Annotated[str, AfterValidator(_salt)]
-AbortConditions = Annotated[tuple[Annotated[str, AfterValidator(_abort_condition)], ...], Field(strict=False)]
-Gates = Annotated[tuple[Annotated[str, AfterValidator(_gate)], ...], Field(strict=False)]
+Salt = Annotated[
+    str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "must be letters, digits, '.', '_' or '-', at most 100")
+]
+AbortConditions = Annotated[tuple[Annotated[str, parsed_by(abort_condition.parse)], ...], Field(strict=False)]
+Gate = Annotated[str, parsed_by(gate_grammar.parse)]
+Gates = Annotated[tuple[Gate, ...], Field(strict=False)]

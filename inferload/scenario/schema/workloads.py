@@ -1,13 +1,13 @@
 """Schema of `workload`: the union of its kinds, and mixes of them."""
 
-import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
 from inferload.scenario.schema.base import ScenarioPart, Share, SloLimits, add_up, distinct
 from inferload.scenario.schema.chat import Chat, Texts
+from inferload.scenario.schema.fields import matching
 from inferload.scenario.schema.replay import Replay
 from inferload.scenario.schema.tasks import Tasks
 
@@ -16,18 +16,19 @@ _OneKind = Chat | Agent | LiveAgentWorkload | Replay | Texts
 Single = Annotated[_OneKind, Field(discriminator="kind")]
 
 
-def _class_name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", value):
-        raise ValueError("must be letters, digits, '.', '_' or '-', at most 32: tables, files and gates use the name")
-    return value
+_ClassName = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}",
+        "must be letters, digits, '.', '_' or '-', at most 32: tables, files and gates use the name",
+    ),
+]
 
 
 class MixClass(ScenarioPart):
     """Class of a mix."""
 
-    name: Annotated[str, AfterValidator(_class_name)] = Field(
-        description="name in tables, files and gates: at most 32 letters, digits, '.', '_' or '-'"
-    )
+    name: _ClassName = Field(description="name in tables, files and gates: at most 32 letters, digits, '.', '_' or '-'")
     share: Share = Field(description="fraction of the sessions; the shares of all classes sum to 1")
     workload: Single = Field(description="workload of its sessions: {kind: chat, ...}")
     slo: SloLimits | None = Field(default=None, description="SLO of its turns; null: the scenario's slo")

@@ -88,7 +88,7 @@ def plan_of(scenario: Scenario, data: DataContext | None = None, *, hits: bool =
         "scenario": [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"],
         **dict(fixed_load_rows(scenario)),
         "slo": _slo(scenario),
-        "gates": _gates(scenario),
+        "gates": list(scenario.gates) or ["none: the run passes if no turn fails"],
         "abort on": list(scenario.abort_on),
     }
     return Plan(tuple((title, (drawn | known).get(title, [])) for title in _TITLES), sample)
@@ -316,10 +316,6 @@ def _numbers(scenario: Scenario, load: loads.PlannedLoad) -> list[str]:
 
 _WHEN_PRINTED = "a percentile is marked while fewer than 10 turns lie beyond it: p50 below 20 turns, p99 below 1,000"
 _REQUIRED_TURNS = {"p50": 20, "p90": 100, "p95": 200, "p99": 1_000, "p99.9": 10_000}
-
-
-def _gates(scenario: Scenario) -> list[str]:
-    return list(scenario.gates) or ["none: the run passes if no turn fails"]
 
 
 def _slo(scenario: Scenario) -> list[str]:

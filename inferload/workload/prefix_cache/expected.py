@@ -123,7 +123,8 @@ class Layout:
 
     def prompt(self, ask: Ask, partition: Hashable = None) -> list[Span]:
         """Return the row of a turn's prompt, up to the start of its answer. Different partitions share nothing."""
-        row = [Span(("apart", partition, self._isolated.kind, _salt(self._isolated)), 0)]
+        salt = self._isolated.value if self._isolated.kind == "salt" else ""
+        row = [Span(("apart", partition, self._isolated.kind, salt), 0)]
         if ask.tools:  # first, as in known templates; a template with tools elsewhere shares less
             row.append(Span(("tools", ask.tools), json_tokens(ask.tools)))
         behind: Ids = ()
@@ -150,10 +151,6 @@ class Layout:
 
 def _spelled(ids: Ids) -> list[Span]:
     return [ids_span(ids)] if ids else []
-
-
-def _salt(isolated: Isolation) -> str:
-    return isolated.value if isolated.kind == "salt" else ""
 
 
 def _first_line(isolated: Isolation) -> list[Span]:

@@ -78,7 +78,9 @@ class RecordedSource:
         self._without_length = np.flatnonzero(missing) if not planned else np.zeros(0, np.int64)
         self._turns_lost = int(missing[self._without_length].sum())
         self._unknown = 0 if planned else int(missing[self._sessions].sum())
-        self._order = _shuffled(self._sessions, f"{data.seed}/{class_name}") if source.shuffle else self._sessions
+        self._order = self._sessions
+        if source.shuffle:
+            self._order = self._sessions[_ranks(len(self._sessions), f"{data.seed}/{class_name}")]
         self._lengths_planned = planned
 
     # -- sessions
@@ -272,10 +274,6 @@ def _ranks(count: int, seed: str) -> Ints:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.argsort(x ^ (x >> np.uint64(31)), kind="stable")
-
-
-def _shuffled(sessions: Ints, seed: str) -> Ints:
-    return sessions[_ranks(len(sessions), seed)]
 
 
 def local_tokenizer(path: Path) -> Tokenize:

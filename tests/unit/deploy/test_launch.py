@@ -545,7 +545,7 @@ def test_an_unwritable_state_folder_is_refused_without_a_server(state: Path, mon
     with pytest.raises(UsageError, match=rf"^{state}: not writable \(.*\); free disk space"):
         local.start(spec, sleeper)
     state.unlink()
-    (state / f"{spec.port}.json.part").mkdir(parents=True)  # not writable for any user
+    (state / f"{spec.port}.json.tmp").mkdir(parents=True)  # not writable for any user
     spawn = launch._spawn
     monkeypatch.setattr(launch, "_spawn", lambda *given: spawned.append(spawn(*given)) or spawned[-1])
     with pytest.raises(UsageError, match=rf"^{state}: not writable \(Is a directory\)"):

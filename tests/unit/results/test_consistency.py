@@ -17,7 +17,7 @@ from inferload.campaign.attainment.window import of_turns
 from inferload.figures.counting import count_turns, keyed
 from inferload.results import summary
 from inferload.results.verdict import phase_evidence
-from inferload.results.verdict.evidence import token_balance
+from inferload.results.verdict.evidence import RunFacts, token_balance
 from inferload.results.verdict.validity import judge
 from inferload.turns.client_health import HealthSet
 from inferload.turns.record import Failure, Phase, PhaseWindow, TurnRecord
@@ -112,9 +112,7 @@ def queued() -> list[list[TurnRecord]]:
 
 
 def codes(tallies: TallySet) -> set[str]:
-    judged = judge(
-        phase_evidence.evidence_by_phase(tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None))
-    )
+    judged = judge(phase_evidence.evidence_by_phase(tallies, HealthSet(), SECONDS, RunFacts(stamps=None)))
     return {reason.code for reason in judged.reasons if reason.phase == "measure"}
 
 
@@ -136,9 +134,7 @@ def test_rates_of_random_runs_are_consistent(runs: list[list[TurnRecord]]) -> No
     searched = of_turns(table, {"w1": -10 * S}, SECONDS["measure"], slo.parse("p95(ttft_ms) < 800"))
     assert searched.turns_per_s == pytest.approx(document["rates"]["turns_per_s"])
     assert count_faults(tallies) == []
-    for phase_entry in phase_evidence.evidence_by_phase(
-        tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None)
-    ):
+    for phase_entry in phase_evidence.evidence_by_phase(tallies, HealthSet(), SECONDS, RunFacts(stamps=None)):
         assert (token_balance(phase_entry) or 0.0) < 1e-9
         window = next(window for window in WINDOWS if window.phase == phase_entry.phase)
         assert abs(

@@ -35,6 +35,7 @@ from inferload.results.verdict.gate_decision import ABOVE, BELOW
 from inferload.results.verdict.gate_text import interval_and_note
 from inferload.run.process import run_spec
 from inferload.scenario import scenario as scenarios
+from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.schema import tasks
 from inferload.turns.remarks import MEANINGS, Remark
 from inferload.turns.tally import Tally
@@ -343,7 +344,7 @@ def test_an_unknown_class_is_named() -> None:
     assert scenarios.from_text(text, "x").class_names is None, "tasks name their classes during the run"
     with pytest.raises(GateError, match=r"character 14: unknown class agnt; did you mean agent\?"):
         check_class(parse("p95(ttft_ms){agnt} < 1"), ("chat", "agent"))
-    with pytest.raises(scenarios.ScenarioError, match=r": gate .*: unknown class x; the scenario has chat"):
+    with pytest.raises(ScenarioError, match=r": gate .*: unknown class x; the scenario has chat"):
         scenarios.load("smoke").changed({"gates": ["failed_ratio{x} < 1"]})
 
 
@@ -367,7 +368,7 @@ def test_a_gate_of_other_answers_is_refused_before_the_run(name: str, text: str)
     with pytest.raises(UsageError, match=r"^--gate: .* is of [a-z ]+, and endpoint \w+ has none; use "):
         run_spec.more_gates(scenario, [text])
     for change in ({"gates": [text]}, {"abort_on": [f"{text} for 5s"]}):
-        with pytest.raises(scenarios.ScenarioError, match=" has none; use "):
+        with pytest.raises(ScenarioError, match=" has none; use "):
             scenario.changed(change)
     own = scenarios.from_text(tasks.SCENARIO, "x").changed({"gates": ["texts_per_s > 1"]})
     assert own.gates == ("texts_per_s > 1",), "tasks may send requests of texts"

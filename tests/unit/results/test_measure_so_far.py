@@ -13,8 +13,8 @@ from inferload.figures.counting import count_delays, count_turns, keyed
 from inferload.results.live_display import Course, frame
 from inferload.results.progress_lines import Snapshot, lines
 from inferload.results.rolling_stats import Recent
-from inferload.results.verdict.evidence import Evidence
-from inferload.results.verdict.phase_evidence import MeasureSoFar, RunFacts, evidence_by_phase
+from inferload.results.verdict.evidence import Evidence, RunFacts
+from inferload.results.verdict.phase_evidence import MeasureSoFar, evidence_by_phase
 from inferload.results.verdict.reasons import RULES
 from inferload.results.verdict.validity import SoFar, judge, judge_so_far
 from inferload.run.live.tables import SoFar as CountsSoFar

@@ -162,7 +162,7 @@ def test_the_number_under_a_word_is_the_count_of_that_state_in_outcome_tile_gate
     total = tallies_of(counts).total()
     (exported,) = [metric for metric in metrics.METRICS if metric.name == "inferload_turns_total"]
     assert exported.labels[-1] == "state"
-    assert metrics._turns(total) == {(state.key,): counts.of(state.key) for state in states.ENDS}
+    assert exported.read(total) == {(state.key,): counts.of(state.key) for state in states.ENDS}
 
 
 @given(COUNTS)

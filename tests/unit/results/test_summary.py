@@ -42,7 +42,8 @@ from inferload.results.summary_input import (
     Values,
 )
 from inferload.results.tables import run_tables as of_run
-from inferload.results.verdict.phase_evidence import RunFacts, evidence_by_phase
+from inferload.results.verdict.evidence import RunFacts
+from inferload.results.verdict.phase_evidence import evidence_by_phase
 from inferload.results.verdict.validity import judge
 from inferload.turns.client_health import Beat, HealthSet
 from inferload.turns.record import Failure, PhaseWindow, TurnRecord, stepped
@@ -449,7 +450,7 @@ def test_steps_have_the_keys_of_the_document() -> None:
 
 
 def test_an_empty_run_has_no_figures() -> None:
-    verdict = judge(evidence_by_phase(TallySet(), HealthSet(), {}, RunFacts("kernel")))
+    verdict = judge(evidence_by_phase(TallySet(), HealthSet(), {}, RunFacts(stamps="kernel")))
     summary = build(replace(EMPTY, verdict=verdict))
     assert summary["verdict"]["measurement"] == "invalid"
     assert set(summary["rates"].values()) == {None}
@@ -687,7 +688,7 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
     counted.health.at("w1", "measure").beat(Beat([80.0] * 60, [12.0], 59.5, 60.0, None))
     counted.health.at("w1", "warmup").beat(Beat([20.0] * 60, [], 1.0, 10.0, None))
     evidence = evidence_by_phase(
-        counted.tallies, counted.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1)
+        counted.tallies, counted.health, SECONDS, RunFacts(stamps="kernel", workers=2, lost_workers=1)
     )
     summary = build(replace(document, verdict=judge(evidence)))
     text = details(summary)

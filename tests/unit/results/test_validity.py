@@ -13,8 +13,8 @@ from turn_reference import count_turn
 
 from inferload.results.statistics.overload import Growth
 from inferload.results.verdict import validity
-from inferload.results.verdict.evidence import Evidence, ScrapeGap
-from inferload.results.verdict.phase_evidence import RunFacts, evidence_by_phase
+from inferload.results.verdict.evidence import Evidence, RunFacts, ScrapeGap
+from inferload.results.verdict.phase_evidence import evidence_by_phase
 from inferload.results.verdict.reasons import RULES
 from inferload.results.verdict.validity import judge
 from inferload.turns.client_health import Beat, HealthSet
@@ -262,7 +262,7 @@ def test_evidence_is_from_tallies_and_client_health() -> None:
     health.at("w1", "measure").beat(Beat([1.0, 2.0] * 50, [0.5], 0.5, 1.0, 0.02), processors=2)
     health.at("w2", "measure").beat(Beat([9.0] * 50, [], 0.9, 1.0, 0.2), processors=2)
     tallies.turn_begun("drain", "chat")
-    facts = RunFacts("kernel", workers=2, lost_workers=1, clock_uncertainty_ms=0.4)
+    facts = RunFacts(stamps="kernel", workers=2, lost_workers=1, clock_uncertainty_ms=0.4)
     evidence = {
         entry.phase: entry for entry in evidence_by_phase(tallies, health, {"measure": 60.0, "drain": 5.0}, facts)
     }
@@ -295,7 +295,7 @@ def test_slow_connects_are_not_client_delay(loop_lag_ms: float, blamed: bool) ->
         late = turn(turn_id=f"t{number}", planned_ns=sent_ns - 102 * MS, connect_ns=100 * MS)
         count_turn(tallies, late, (), None)
     health.at("w1", "measure").beat(Beat([loop_lag_ms] * 50, [], 0.1, 1.0, None, read_pauses_ms=[]))
-    (measured,) = evidence_by_phase(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
+    (measured,) = evidence_by_phase(tallies, health, {"measure": 60.0}, RunFacts(stamps="kernel"))
     assert ("client_lag" in {reason.code for reason in judge([measured]).reasons}) == blamed
 
 
@@ -306,7 +306,7 @@ def test_event_loop_lag_counts_only_if_it_delays_turns(upload_ms: int, lag_ms: f
     assert sent_ns is not None
     count_turn(tallies, turn(written_ns=sent_ns + upload_ms * MS), (), None)
     health.at("w1", "measure").beat(Beat([40.0] * 50, [], 0.5, 1.0, None, read_pauses_ms=[300.0]))
-    (measured,) = evidence_by_phase(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
+    (measured,) = evidence_by_phase(tallies, health, {"measure": 60.0}, RunFacts(stamps="kernel"))
     assert (measured.loop_lag_p99_ms, measured.pause_max_ms) == (lag_ms, 300.0)
 
 
@@ -332,7 +332,7 @@ def test_a_few_late_samples_prove_no_late_p99(late: int, count: int, blamed: boo
     client.beat(Beat(values, [], 0.1, 1.0, None))
     client.delay_ms.add_many(np.array(values))
     client.reads_stamped = count
-    (measured,) = evidence_by_phase(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
+    (measured,) = evidence_by_phase(tallies, health, {"measure": 60.0}, RunFacts(stamps="kernel"))
     codes = {reason.code for reason in judge([measured]).reasons}
     assert codes == ({"client_delay", "loop_lag"} if blamed else set())
 

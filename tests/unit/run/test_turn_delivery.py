@@ -219,7 +219,7 @@ def test_the_master_waits_for_records_while_they_arrive(
         channel.write(range(10))
         gevent.sleep(0.3)
         member.records.held_back = channel.finish()
-        member.records.delivered = True
+        member.delivered = True
 
     gevent.spawn(work)
     delivery.finish(roster, channel.receiver, folders[0], marks, lambda: False)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def finish(roster: Roster, receiver: TurnReceiver, folder: Path, marks: Marks, h
     for member in roster.members:
         if member.delivers and member.records.held_back is None:
             member.records.held_back = receiver.stopped(member.name)
-            if member.drained and not member.records.delivered:
+            if member.drained and not member.delivered:
                 member.records.held_back = member.records.held_back or "the worker stopped sending them"
         with logged_wait(logger, partial("joining the turn records of worker {} in {}".format, member.name, folder)):
             _count(member, folder, received=member.name in receiver.names)

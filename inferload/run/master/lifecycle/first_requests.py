@@ -72,12 +72,13 @@ def prove_all(spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts
     """
     requests = _FirstRequests(spec, own, prompts, all(facts.salts for facts in servers))
     targets = [facts.target for facts in servers]
-    models = [model.name for model in spec.scenario.request.models] or ([] if spec.model is None else [spec.model])
-    firsts = sorted(first_asks(spec.scenario, prompts.sessions), key=_planned_tokens, reverse=True)
+    firsts = sorted(
+        first_asks(spec.scenario, prompts.sessions), key=lambda first: first.planned_tokens or 0, reverse=True
+    )
     jobs = [
         _Job(number, model, first)
         for number, facts in enumerate(servers)
-        for model in models or [facts.model]
+        for model in spec.models or [facts.model]
         for first in firsts
     ]
     request, again = spec.scenario.request, 0
@@ -248,10 +249,6 @@ class _FirstRequests(Struct):
         hint = f"the server lists {listed(facts.models)}: name another model with --model or request.models"
         hint = "" if job.model in facts.models else hint
         return FirstTurn.of(body, request, (*affinity, *ask.headers), hint, job.first.live)
-
-
-def _planned_tokens(first: FirstAsk) -> int:
-    return first.planned_tokens or 0
 
 
 def _print_cost(proof: Proof, first: FirstAsk) -> None:

@@ -185,7 +185,7 @@ class Inbox:
 
     def on_delivered(self, member: Member, data: dict[str, Any]) -> None:
         """Handle the end of a worker's delivery."""
-        member.records.delivered, member.records.held_back = True, data.get("error")
+        member.delivered, member.records.held_back = True, data.get("error")
 
     def on_spent(self, member: Member, data: dict[str, Any]) -> None:
         """Handle the end of a worker's part of a load that ends by count or with a trace."""

@@ -198,14 +198,9 @@ def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None
     return DataContext(spec.origin, by_class)
 
 
-def _models(spec: RunSpec) -> list[str]:
-    """Return the models that the run names."""
-    return [model.name for model in spec.scenario.request.models] or ([spec.model] if spec.model is not None else [])
-
-
 def _servers(spec: RunSpec, own: ProcessSettings) -> tuple[ServerFacts, ...]:
     """Read the list of models, version and tokenizer of each target. UsageError if it is unknown which model to request."""
-    names, servers = _models(spec), []
+    names, servers = spec.models, []
     for target in spec.targets:
         settings = client_settings(spec.scenario, target, "", own, "preflight")
         models = model_list(settings)

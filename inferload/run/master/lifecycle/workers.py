@@ -55,7 +55,6 @@ class DeliveredRecords(Struct):
 
     written: int | None = None  # on the worker's disk at its end; None if unknown
     at_hand: int | None = None  # in the master's run directory; None until they are counted
-    delivered: bool = False  # the worker has sent its last record
     held_back: str | None = None  # reason why it did not send all of its records
     write_error: str | None = None  # of the first failed write
 
@@ -87,6 +86,7 @@ class Member(Struct):
     ready: bool = False
     began: bool = False  # it has reported since the load began
     drained: bool = False  # its turn records are written; those that it delivers may still come
+    delivered: bool = False  # it has sent its last record
     writes: int | None = None  # of its turn records, once all of its turns have ended
     advanced_ns: int = 0  # instant of the last of them that it reported
     lost: bool = False
@@ -142,7 +142,7 @@ class Member(Struct):
     @property
     def records_over(self) -> bool:
         """True if all of its turn records are written and delivered."""
-        return self.drained and (self.records.delivered or not self.delivers)
+        return self.drained and (self.delivered or not self.delivers)
 
     @property
     def delivers(self) -> bool:
@@ -166,10 +166,7 @@ class Member(Struct):
             "left": self.left,
             "missing_reports": self.missing_reports,
             "turns": self.turns,
-            "written": self.records.written,
-            "at_hand": self.records.at_hand,
-            "held_back": self.records.held_back,
-            "write_error": self.records.write_error,
+            **msgspec.structs.asdict(self.records),
         }
 
     def ended(self) -> EndedWorker:
