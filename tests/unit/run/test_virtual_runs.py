@@ -466,7 +466,7 @@ def test_equal_runs_of_agents_whose_tools_sleep_and_draw(tmp_path: Path) -> None
     (tmp_path / "agents.py").write_text(AGENTS)
     load = {
         "schema": 1, "name": "agents", "workload": {"kind": "live_agent", "agent": f"{tmp_path}/agents.py:Agent"},
-        "arrivals": {"kind": "closed", "users": 6, "spawn_per_s": 6}, "phases": {"measure_s": 4, "drain_s": 30},
+        "arrivals": {"kind": "closed", "users": 6, "spawn_per_s": 6}, "phases": {"measure_s": 12, "drain_s": 30},
     }  # fmt: skip
     runs = [virtual.run(tmp_path / name, load, env={"PYTHONHASHSEED": seed}) for name, seed in (("a", "1"), ("b", "2"))]
     assert [run.code for run in runs] == [0, 0], runs[0].text
