@@ -35,6 +35,17 @@ def chat_answer(number: int, called: bool) -> Json:
     return answer | ({"tool_calls": [signed, call]} if called else {})
 
 
+def gateway_answer(number: int, called: bool) -> Json:
+    """Return an answer of parts, with the parts of its reasoning."""
+    answer = chat_answer(number, called)
+    del answer["reasoning_content"], answer["annotations"]
+    details = [
+        {"index": 0, "type": "reasoning.text", "text": f"thought {number}", "signature": f"s{number}", "format": "f-1"},
+        {"index": 1, "type": "reasoning.encrypted", "data": "QUJD" * 9},
+    ]
+    return answer | {"content": [{"type": "text", "text": f"text {number}"}], "reasoning_details": details}
+
+
 def huge_answer(number: int, called: bool) -> Json:
     """Return an answer; the second one is too large to be sent back."""
     return chat_answer(number, called) | ({"blob": "x" * 1_500_000} if number else {})
@@ -121,10 +132,10 @@ def serve(
     sock.sendall(streamed(*events_of(answer)))
 
 
-# Chat completions with unknown fields, and with a huge answer; Anthropic's API; responses.
-fields, huge = (
+# Chat completions with unknown fields, with parts, and with a huge answer; Anthropic's API; responses.
+fields, gateway, huge = (
     one_model(partial(serve, answer, said_in_chat, partial(chat_events, cut=CUT)), name="scripted")
-    for answer in (chat_answer, huge_answer)
+    for answer in (chat_answer, gateway_answer, huge_answer)
 )
 signatures = one_model(partial(serve, blocks, said_in_blocks, partial(block_events, cut=CUT)), "/v1/messages")
 encrypted = one_model(partial(serve, items, said_in_items, item_events), "/v1/responses")

@@ -8,7 +8,7 @@ import pytest
 import virtual
 from e2e_runs import scenario
 
-SERVERS = {"fields": "chat", "signatures": "messages", "encrypted": "responses"}
+SERVERS = {"fields": "chat", "gateway": "chat", "signatures": "messages", "encrypted": "responses"}
 CHAT = {"kind": "chat", "turns": 4, "prompt_tokens": 9, "output_tokens": 9}
 LIVE = {"kind": "live_agent", "agent": "inferload.locustfiles.toolagent:ToolAgent"}
 TOOL = {"name": "look", "time_s": 0.2, "result_tokens": 9}
