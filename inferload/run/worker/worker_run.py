@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from inferload.base.clock import NS_PER_S, Anchor, is_virtual, now_ns
-from inferload.base.threads import give_back_memory, let_threads_start_processes
+from inferload.base.threads import give_back_memory
 from inferload.locust_adapters.statistics import LocustStats
 from inferload.run.process import protocol
 from inferload.run.process.protocol import Assignment, WorkerReport
@@ -134,7 +134,10 @@ class WorkerRun:
         self.turns = TurnDispatcher(clients, tallies, self.windows, self.counter)
         # Threads start on demand; on a virtual clock the pool of the hub has none.
         self._threads = type(gevent.get_hub().threadpool)(WORK_THREADS)
-        let_threads_start_processes()
+        if self.part.scenario.agents:
+            from inferload.run.worker.step_processes import let_threads_start_processes  # only agents have steps
+
+            let_threads_start_processes()
         self.context = SessionContext(
             self.part, self.windows, self.turns, tallies, self._threads.apply, self.check_spent
         )
