@@ -31,7 +31,7 @@ def pushed(parser: Any, pieces: Pieces) -> list[int]:
     return news
 
 
-MOST_MEASURED = 65_535  # bytes of a body: its reader is told of more before the end
+MOST_MEASURED = 65_535  # bytes of a body: before the end of a longer one, the parser already reports bytes to read
 
 
 def framing_of(parser: Any, head: bytes) -> tuple[int, int]:
