@@ -14,7 +14,7 @@ from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import SentTurns
 from inferload.client.probe import ServerFacts, facts_of, model_list, model_of
 from inferload.client.tokenizer import Tokenizer, chat_tokenizer
-from inferload.figures import metric_names
+from inferload.figures.page_names import kind_of
 from inferload.run.master.lifecycle.first_requests import Prompts, prove_all
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
@@ -256,4 +256,5 @@ def _metrics_page(url: str, spec: RunSpec, own: ProcessSettings) -> _Page:
         return _Page(NO_PROMETHEUS_PAGE)
     words = [line.split() for line in fetched.body.decode(errors="replace").splitlines() if line.startswith("# TYPE ")]
     types = [line[2] for line in words if len(line) > 2]
-    return _Page(None, metric_names.engine_of(types))
+    kind = kind_of(types)
+    return _Page(None, kind.key if kind is not None and kind.kind in ("engine", "front end") else None)
