@@ -51,8 +51,12 @@ USED = (
     names.WAITING_BY_REASON,
     names.CACHE_CONFIG,
     names.KV_CACHE_TOKENS,
+    names.KV_BLOCK_TOKENS,
+    names.SLOTS,
     names.SPEC_ACCEPTED_PER_POS,
 )
+
+_REASONS = ("reason", "err")  # labels
 
 # Longest time without a scrape in a window whose figures are complete: the greater of both.
 _GAP_S = 5.0
@@ -188,6 +192,11 @@ class ServerWindow(Struct, frozen=True):
         inside = np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)
         return float(np.max(np.diff(np.r_[self.start_wall_ns, inside, self.end_wall_ns]))) / NS_PER_S
 
+    @property
+    def in_front(self) -> bool:
+        """True for a page of what stands before engines."""
+        return self.server.page is not None and self.server.page.in_front
+
     def publishes(self, metric: str) -> bool:
         """Return True if the page has the metric."""
         return metric in self.server.metrics
@@ -241,12 +250,17 @@ def _entry(window: ServerWindow) -> Server:
     }
     return Server(
         target=server.target,
+        page=None if server.page is None else server.page.key,
+        unknown_series=server.unknown_series,
         replicas=server.replicas,
         scrapes=len(window.scrapes),
         window_s=window.window_s,
         longest_gap_s=window.longest_gap_s,
         gap_limit_s=window.gap_limit_s,
         samples_unusable=server.samples_unusable,
+        slots=_lowest(server, names.SLOTS),
+        kv_block_tokens=_lowest(server, names.KV_BLOCK_TOKENS),
+        failures_by_reason=_failures(window),
         kv_cache_size_tokens=_cache_size(server),
         engines=_engines(window),
         **_prefix_cache(window),
@@ -295,6 +309,20 @@ def _cache_size(server: ServerSeries) -> int | None:
     gauges = [series.values[~np.isnan(series.values)] for series in server.series(names.KV_CACHE_TOKENS)]
     found += [round(float(values[-1])) for values in gauges if len(values)]
     return min(found, default=None)
+
+
+def _lowest(server: ServerSeries, metric: str) -> int | None:
+    """Return the newest value of a gauge, the lowest over its series; None: not reported."""
+    gauges = [series.values[~np.isnan(series.values)] for series in server.series(metric)]
+    return min((round(float(values[-1])) for values in gauges if len(values)), default=None)
+
+
+def _failures(window: ServerWindow) -> dict[str, int]:
+    """Return the failed requests by reason, those without any left out."""
+    series = window.server.series(names.FAILED)
+    texts = sorted({(name, entry.labels[name]) for entry in series for name in _REASONS if name in entry.labels})
+    counts = {text: known(window.delta(Reading(names.FAILED, label=(name, text)))) for name, text in texts}
+    return {text: round(count) for text, count in counts.items() if count}
 
 
 def _by_position(window: ServerWindow) -> list[float | None]:
