@@ -363,3 +363,6 @@ def test_a_metrics_page_without_required_metrics_is_a_warning() -> None:
     assert found("vllm") == ("ok", "u: 26 of 26 names")
     assert found("sglang") == ("ok", "u, names of sglang: 12 of 12")
     assert found("vllm", NEEDED_METRICS[0]) == ("warn", "u: 25 of 26 names; missing: num_requests_running")
+    (remarked,) = results(METRICS, MetricsPage("u", "vllm", frozenset(known), remarks=("2 lines are no samples",)))
+    assert (remarked.status, remarked.found) == ("warn", "u: 26 of 26 names; 2 lines are no samples")
+    assert "the server's own page" in remarked.remedy
