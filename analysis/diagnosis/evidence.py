@@ -66,7 +66,7 @@ def _setup(run: RunFrames, server: ServerSeries) -> facts.Setup:
         kv=facts.KvBlocks.of(
             *(_number(config.get(name)) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks"))
         ),
-        server=server.engine,
+        server=None if server.page is None else server.page.key,
         servers=len(run.inference_servers),
         gpus=deployed.gpus,
         command=deployed.command,

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import PEERS
 from inferload.figures.limits.slo import FROM_PLAN
-from inferload.figures.metric_names import OTHERS, EngineNames, split_suffix
+from inferload.figures.metric_names import split_suffix
+from inferload.figures.page_kinds import KINDS, VLLM, PageKind
 from inferload.figures.rate_figures import RATE_FIGURES
 from inferload.figures.server_figures import SERVER_FIGURES
 from inferload.figures.server_formulas import Formula, HitRate
@@ -80,23 +81,25 @@ def document() -> str:
 
 def _engines() -> list[list[str]]:
     """Return the names of the metrics of each server figure that is read from an engine's page."""
-    rows = [["figure", "vLLM", *(other.title for other in OTHERS)], ["---"] * (2 + len(OTHERS))]
+    others = [kind for kind in KINDS if kind.has_own_names and kind.meaning]
+    rows = [["figure", VLLM.title, *(kind.title for kind in others)], ["---"] * (2 + len(others))]
     for row in SERVER_FIGURES:
         metrics = dict.fromkeys(split_suffix(reading.metric)[0] for reading in row.formula.readings)
         names = [metric.removeprefix("vllm:") for metric in metrics if metric.startswith("vllm:")]
         if names:
-            rows.append([f"`{row.key}`", _listed(names), *(_in_engine(row.formula, other) for other in OTHERS)])
+            rows.append([f"`{row.key}`", _listed(names), *(_on_page(row.formula, kind) for kind in others)])
     return rows
 
 
-def _in_engine(formula: Formula, engine: EngineNames) -> str:
-    """Return the names of an engine for the metrics of a formula, or that it does not publish all of one source."""
-    published = set(engine.meaning.values())
+def _on_page(formula: Formula, kind: PageKind) -> str:
+    """Return the names of a kind of page for the metrics of a formula, or that it does not publish all of one source."""
     sources = formula.alternatives if isinstance(formula, HitRate) else (formula.readings,)
-    of_sources = [{split_suffix(reading.metric)[0] for reading in source} for source in sources]
-    metrics = set().union(*(source for source in of_sources if source <= published))
-    names = [name.removeprefix(engine.prefix) for name, now in engine.meaning.items() if now in metrics]
-    return _listed(names) if names else f"not published by {engine.title}"
+    of_sources = [[kind.names_of(reading.metric) for reading in source] for source in sources]
+    names = dict.fromkeys(name for source in of_sources if all(source) for found in source for name in found)
+    short = dict.fromkeys(
+        name.removeprefix(prefix) for name in names for prefix in kind.prefixes if name.startswith(prefix)
+    )
+    return _listed(list(short)) if short else f"not published by {kind.title}"
 
 
 def _listed(names: Sequence[str]) -> str:

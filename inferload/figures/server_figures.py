@@ -1,7 +1,7 @@
 """Figures of a server, from its metrics page. A row of a field of `Server` or its blocks is in each place that lists them.
 
 These are summary.json (`servers`), gates, the tables of terminal and report, the timeline and its chart, the live view, the
-scraper, the glossary and the reference pages. Names of other engines' metrics are translated before (see `metric_names`).
+scraper, the glossary and the reference pages. Names of other engines' metrics are translated before (see `page_kinds`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
 from inferload.figures import metric_names as names
+from inferload.figures.page_kinds import PREFIXES
 from inferload.figures.server_blocks import Gpu, Speculation, WaitingByReason
 from inferload.figures.server_entry import Histogram, MeanAndMax, ServerFacts
 from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure
@@ -362,9 +363,9 @@ READINGS = tuple(dict.fromkeys(reading for row in SERVER_FIGURES for reading in 
 READ = tuple(dict.fromkeys(reading.metric for reading in READINGS))
 # Prefixes of the metrics that a scraper stores.
 KEPT_PREFIXES = (
-    *names.PREFIXES,
+    *PREFIXES,
     names.PROCESS_START,
-    *(metric for metric in READ if not metric.startswith(names.PREFIXES)),
+    *(metric for metric in READ if not metric.startswith(PREFIXES)),
 )
 
 

@@ -19,7 +19,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from inferload.base.redaction import Redaction
 from inferload.base.rundir import reason
 from inferload.base.tls import TlsSettings
 from inferload.figures import metric_names as names
+from inferload.figures.page_names import names_on_pages, page_meanings
 from inferload.figures.server_figures import KEPT_PREFIXES, READINGS
 from inferload.figures.server_formulas import Reading
 from inferload.servers import parts, scrapes_file
@@ -64,11 +65,20 @@ class Scrape(Struct, frozen=True):
 def identifying(samples: Sequence[Sample]) -> list[tuple[str, Labels, float]]:
     """Return the values that distinguish servers, with vLLM's names."""
     found = [sample for sample in samples if sample.metric in _IDENTIFYING and abs(sample.value) < TOO_LARGE]
-    meaning = names.current_names(sample.metric for sample in found)
-    return [(metric, sample.labels, sample.value) for sample in found if (metric := meaning[sample.metric])]
+    return [(sample.metric, sample.labels, sample.value) for sample in _translated(found)]
 
 
-_IDENTIFYING = names.names_on_pages(READ)
+_IDENTIFYING = names_on_pages(READ)
+
+
+def _translated(samples: Sequence[Sample]) -> Iterator[Sample]:
+    """Yield each sample of a page under vLLM's names for it."""
+    meanings = page_meanings({sample.metric for sample in samples})
+    for sample in samples:
+        for meaning in meanings[sample.metric]:
+            labels = meaning.labels(sample.labels)
+            if labels is not None:
+                yield sample._replace(metric=meaning.metric, labels=labels)
 
 
 def readings(samples: Sequence[Sample]) -> dict[str, float]:
@@ -76,13 +86,11 @@ def readings(samples: Sequence[Sample]) -> dict[str, float]:
 
     Besides: the number of engines, and the sizes of the smallest KV cache.
     """
-    meaning = names.current_names({sample.metric for sample in samples})
     found: dict[str, list[Sample]] = {}
     sizes: dict[str, list[float]] = {}
-    for sample in samples:
-        metric = meaning[sample.metric] or ""
-        found.setdefault(metric, []).append(sample)
-        if metric == names.CACHE_CONFIG:
+    for sample in _translated(samples):
+        found.setdefault(sample.metric, []).append(sample)
+        if sample.metric == names.CACHE_CONFIG:
             for name, text in sample.labels:
                 if name in _CACHE_SIZES and _NUMBER.fullmatch(text):
                     sizes.setdefault(name, []).append(float(text))

@@ -11,6 +11,8 @@ from msgspec import Struct
 from inferload.base.arrow import pa
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
+from inferload.figures.page_kinds import Meaning, PageKind
+from inferload.figures.page_names import kind_of, names_on_pages, page_meanings
 from inferload.figures.server_formulas import Floats, Reading
 from inferload.servers import parts, replicas
 from inferload.servers.exposition import Labels
@@ -23,7 +25,8 @@ _PER_ENGINE = (
 )  # fmt: skip
 
 
-_Series = Recent[tuple[str, str], tuple["MetricSeries", ...]]  # by target and name on its page
+_Series = Recent[tuple[str, str], tuple["MetricSeries", ...]]  # by target and metric
+_OnPage = Sequence[tuple[str, Meaning]]  # a page's names of a metric
 _Growths = Recent[tuple[str, Labels], Floats | None]  # by metric and labels
 
 
@@ -55,7 +58,7 @@ class MetricSeries(Struct, frozen=True):
 class ServerSeries:
     """Scrapes of one target. Metrics have vLLM 0.32's names; `restarted[i]`: it restarted since scrape i - 1.
 
-    `engine`: by the names on its page; None: unknown. `replicas`: servers behind the address; with several there are no metrics,
+    `page`: kind of its page; None: unknown. `replicas`: servers behind the address; with several there are no metrics,
     since successive scrapes are of different servers.
     """
 
@@ -63,7 +66,7 @@ class ServerSeries:
     wall_ns: Instants
     metrics: Mapping[str, tuple[MetricSeries, ...]]
     restarted: Bools
-    engine: str | None = None
+    page: PageKind | None = None
     replicas: int = 1
     # Latest results of `grown`.
     _grown: _Growths = field(default_factory=_no_growths, init=False, repr=False, compare=False)
@@ -210,7 +213,7 @@ def by_target(
     `metrics`: names to read, besides those that show restarts and replicas; None: all. `without`: suffixes of names to skip
     (buckets of histograms are most of a page). The instants of all scrapes are included. ValueError for malformed labels.
     """
-    read = None if metrics is None else names.names_on_pages([*metrics, *replicas.READ])
+    read = None if metrics is None else names_on_pages([*metrics, *replicas.READ])
     store = ScrapeStore(lambda metric: (read is None or metric in read) and not metric.endswith(without))
     for table in tables:
         store.add(table)
@@ -220,14 +223,14 @@ def by_target(
 
 
 class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):
-    """Metrics of one target, which are read when they are used. `on_page`: the page's name of each."""
+    """Metrics of one target, which are read when they are used. `on_page`: the page's names of each."""
 
-    def __init__(self, store: ScrapeStore, target: str, on_page: Mapping[str, str], recent: _Series) -> None:
+    def __init__(self, store: ScrapeStore, target: str, on_page: Mapping[str, _OnPage], recent: _Series) -> None:
         self._store, self._target, self._on_page, self._recent = store, target, on_page, recent
 
     def __getitem__(self, metric: str) -> tuple[MetricSeries, ...]:
-        name = self._on_page[metric]
-        return self._recent.get((self._target, name), lambda: self._read(name))
+        names_of = self._on_page[metric]
+        return self._recent.get((self._target, metric), lambda: tuple(self._read(names_of)))
 
     def __contains__(self, metric: object) -> bool:
         return metric in self._on_page
@@ -238,20 +241,26 @@ class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):
     def __len__(self) -> int:
         return len(self._on_page)
 
-    def _read(self, name: str) -> tuple[MetricSeries, ...]:
-        grids = self._store.grids(self._target, name)
-        return tuple(MetricSeries(labels, values, unusable) for labels, (values, unusable) in grids)
+    def _read(self, names_of: _OnPage) -> Iterator[MetricSeries]:
+        for name, meaning in names_of:
+            for labels, (values, unusable) in self._store.grids(self._target, name):
+                meant = meaning.labels(tuple(labels.items()))
+                if meant is not None:
+                    yield MetricSeries(dict(meant), values, unusable)
 
 
 def _server(store: ScrapeStore, target: str, recent: _Series) -> ServerSeries:
     on_page, instants = store.metrics(target), store.instants(target)
-    meaning = {now: was for was, now in names.current_names(on_page).items() if now is not None}
-    metrics = _StoredMetrics(store, target, meaning, recent)
-    engine, restarted = names.engine_of(on_page), _restarts(len(instants), metrics)
+    named: dict[str, list[tuple[str, Meaning]]] = {}
+    for name, meanings in page_meanings(on_page).items():
+        for meaning in meanings:
+            named.setdefault(meaning.metric, []).append((name, meaning))
+    metrics = _StoredMetrics(store, target, named, recent)
+    page, restarted = kind_of(on_page), _restarts(len(instants), metrics)
     count = _replicas(instants, metrics, restarted)
     if count > 1:
-        return ServerSeries(target, instants, {}, np.zeros_like(restarted), engine, count)
-    return ServerSeries(target, instants, metrics, restarted, engine)
+        return ServerSeries(target, instants, {}, np.zeros_like(restarted), page, count)
+    return ServerSeries(target, instants, metrics, restarted, page)
 
 
 def _replicas(instants: Instants, metrics: Mapping[str, tuple[MetricSeries, ...]], restarted: Bools) -> int:

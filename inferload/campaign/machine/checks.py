@@ -325,7 +325,8 @@ def _metrics(page: MetricsPage) -> str:
     others = [name for name in short if not name.startswith("spec_decode_")]
     listed = ", ".join([*others, "spec_decode_*"] if len(others) < len(short) else others)
     count = f"{len(page.known) - len(short)} of {len(page.known)}"
-    head = f"{page.url}, names of {page.engine}: {count}" if page.has_own_names else f"{page.url}: {count} names"
+    named = None if page.kind is None or not page.has_own_names else page.kind.title
+    head = f"{page.url}: {count} names" if named is None else f"{page.url}, names of {named}: {count}"
     return "; ".join([head, *([f"missing: {listed}"] if listed else []), *page.remarks])
 
 

@@ -18,6 +18,8 @@ from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list,
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.figures import metric_names
+from inferload.figures.page_kinds import PageKind
+from inferload.figures.page_names import kind_of, meanings_of
 from inferload.figures.rate_figures import HELD_EVENTS, events_per_arrival
 from inferload.figures.turn_figures import ITL
 from inferload.scenario.schema.endpoints import OF_TEXTS, EndpointName
@@ -174,27 +176,27 @@ def _turn(settings: ClientSettings, key: str, least: int, more: Mapping[str, Any
 
 @dataclass(frozen=True, slots=True)
 class MetricsPage:
-    """Metrics page: its engine (None if unknown) and its metric families under their current vLLM names.
+    """Metrics page: its kind (None if unknown) and its metric families under their current vLLM names.
 
     `problem`: why the page cannot be read, "" if it can. `remarks`: what is wrong with a page that can.
     """
 
     url: str
-    engine: str | None = None
+    kind: PageKind | None = None
     names: frozenset[str] = frozenset()
     problem: str = ""
     remarks: tuple[str, ...] = ()
 
     @property
     def has_own_names(self) -> bool:
-        """True if the engine publishes a part of vLLM's metrics, under names of its own."""
-        return bool(metric_names.published_by(self.engine))
+        """True if the page has a part of vLLM's metrics, under names of its own."""
+        return self.kind is not None and self.kind.has_own_names
 
     @property
     def known(self) -> list[str]:
-        """The vLLM names of `metric_names` that this engine publishes."""
+        """The vLLM names of `metric_names` that a page of this kind has."""
         names = {name for name in vars(metric_names).values() if isinstance(name, str) and name.startswith("vllm:")}
-        return sorted(names & metric_names.published_by(self.engine) if self.has_own_names else names)
+        return sorted(names if self.kind is None or not self.kind.has_own_names else names & self.kind.metrics)
 
     @property
     def missing(self) -> list[str]:
@@ -214,10 +216,7 @@ def metrics_page(url: str, settings: ClientSettings) -> MetricsPage:
         return MetricsPage(url, problem=str(error))
     if not samples:
         return MetricsPage(url, problem="not a Prometheus page" if fetched.status == 200 else fetched.status_text)
-    families = {metric_names.split_suffix(sample.metric)[0] for sample in samples}
-    return MetricsPage(
-        url,
-        metric_names.engine_of(families),
-        frozenset(map(metric_names.normalise, families)),
-        remarks=parser.remarks(samples, wall_ns()),
-    )
+    metrics = {sample.metric for sample in samples}
+    meant = (meaning.metric for metric in metrics for meaning in meanings_of(metric))
+    families = frozenset(metric_names.split_suffix(metric)[0] for metric in meant)
+    return MetricsPage(url, kind_of(metrics), families, remarks=parser.remarks(samples, wall_ns()))

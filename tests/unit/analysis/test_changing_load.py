@@ -20,6 +20,7 @@ from inferload.analysis.diagnosis.measured_load import MeasuredLoad, Unmet
 from inferload.base.numbers import time_of_day
 from inferload.base.rundir import Mark
 from inferload.figures import metric_names as names
+from inferload.figures.page_kinds import VLLM
 from inferload.results.open_run import OpenRun
 from inferload.servers.bottleneck.evidence import Scrapes, WindowEvidence
 from inferload.servers.series import MetricSeries, ServerSeries
@@ -78,7 +79,7 @@ def server_of(start_wall_ns: int, users: np.ndarray) -> ServerSeries:
     }
     metrics = {name: (MetricSeries({"engine": "0"}, values.astype(float)),) for name, values in gauges.items()}
     wall_ns = start_wall_ns + np.arange(len(users), dtype=np.int64) * synthetic_run.NS
-    return ServerSeries(synthetic_run.TARGET, wall_ns, metrics, np.zeros(len(users), dtype=bool), "vllm")
+    return ServerSeries(synthetic_run.TARGET, wall_ns, metrics, np.zeros(len(users), dtype=bool), VLLM)
 
 
 def first_queue(users: np.ndarray) -> int:

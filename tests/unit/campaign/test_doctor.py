@@ -24,6 +24,7 @@ from inferload.campaign.machine.checks import MACHINE, METRICS, NEEDED_METRICS, 
 from inferload.campaign.machine.machine_evidence import MachineEvidence, Stamps
 from inferload.campaign.machine.server_evidence import MetricsPage
 from inferload.cli.doctor import text_of
+from inferload.figures.page_kinds import SGLANG, VLLM, PageKind
 
 # -- assessment of readings
 
@@ -356,13 +357,13 @@ def test_a_metrics_page_without_required_metrics_is_a_warning() -> None:
     known = MetricsPage("u").known
     assert set(NEEDED_METRICS) <= set(known)
 
-    def found(engine: str, *missing: str) -> tuple[str, str]:
+    def found(engine: PageKind, *missing: str) -> tuple[str, str]:
         (result,) = results(METRICS, MetricsPage("u", engine, frozenset(known) - set(missing)))
         return result.status, result.found
 
-    assert found("vllm") == ("ok", "u: 26 of 26 names")
-    assert found("sglang") == ("ok", "u, names of sglang: 12 of 12")
-    assert found("vllm", NEEDED_METRICS[0]) == ("warn", "u: 25 of 26 names; missing: num_requests_running")
-    (remarked,) = results(METRICS, MetricsPage("u", "vllm", frozenset(known), remarks=("2 lines are no samples",)))
+    assert found(VLLM) == ("ok", "u: 26 of 26 names")
+    assert found(SGLANG) == ("ok", "u, names of SGLang: 12 of 12")
+    assert found(VLLM, NEEDED_METRICS[0]) == ("warn", "u: 25 of 26 names; missing: num_requests_running")
+    (remarked,) = results(METRICS, MetricsPage("u", VLLM, frozenset(known), remarks=("2 lines are no samples",)))
     assert (remarked.status, remarked.found) == ("warn", "u: 26 of 26 names; 2 lines are no samples")
     assert "the server's own page" in remarked.remedy

@@ -12,6 +12,7 @@ from paths import ROOT
 from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
 from inferload.figures import measures_page, metric_names, rate_figures
+from inferload.figures.page_kinds import KINDS
 from inferload.figures.server_entry import Histogram, MeanAndMax
 from inferload.figures.server_figures import BLOCKS, ENGINE_GAUGES, SERVER_FIGURES, Engine, Server
 from inferload.figures.server_formulas import HistogramMean
@@ -94,8 +95,7 @@ def test_figures_of_servers_and_measures_of_turns_have_different_names() -> None
 
 def test_other_engines_have_names_for_metrics_that_figures_read() -> None:
     read = {metric_names.split_suffix(reading.metric)[0] for row in SERVER_FIGURES for reading in row.formula.readings}
-    meant = {now for other in metric_names.OTHERS for now in other.meaning.values()}
-    assert meant - read == {metric_names.KV_CACHE_TOKENS}
+    assert set().union(*(kind.metrics for kind in KINDS)) - read == {metric_names.KV_CACHE_TOKENS}
 
 
 def test_the_summary_page_is_generated() -> None:

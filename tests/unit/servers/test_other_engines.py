@@ -15,6 +15,8 @@ from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
 from inferload.figures import metric_names as names
+from inferload.figures.page_kinds import KINDS, Meaning
+from inferload.figures.page_names import kind_of, meanings_of, page_meanings
 from inferload.figures.server_figures import KEPT_PREFIXES
 from inferload.run.master.lifecycle import preflight
 from inferload.run.process.run_spec import RunSpec
@@ -75,30 +77,33 @@ def test_the_timeline_has_the_hit_rate() -> None:
     assert rates[~np.isnan(rates)].tolist() == [0.2, 0.4]
 
 
+def key_of(metrics: set[str]) -> str | None:
+    kind = kind_of(metrics)
+    return None if kind is None else kind.key
+
+
 def test_an_engine_is_identified_by_its_page() -> None:
     for engine in ENGINES:
         metrics = {sample.metric for sample in PromParser().parse((PAGES / f"{engine}-1.prom").read_text())}
-        assert names.engine_of(metrics) == engine
-    assert names.engine_of({"trtllm:request_success_total"}) == "tensorrt-llm"
-    assert names.engine_of({"vllm:num_requests_running", "sglang:num_running_reqs"}) == "vllm"
-    assert names.engine_of({"process_cpu_seconds_total"}) is None
+        assert key_of(metrics) == engine
+    assert key_of({"trtllm:request_success_total"}) == "tensorrt-llm"
+    assert key_of({"vllm:num_requests_running", "sglang:num_running_reqs"}) == "vllm"
+    assert kind_of({"process_cpu_seconds_total"}) is None
 
 
 def test_of_two_names_of_one_metric_one_counts() -> None:
     both = {"trtllm_num_requests_running", "trtllm_num_active_requests"}
-    assert names.current_names(both) == {
-        "trtllm_num_requests_running": names.RUNNING,
-        "trtllm_num_active_requests": None,
-    }
-    assert names.current_names({"trtllm_num_active_requests"}) == {"trtllm_num_active_requests": names.RUNNING}
-    assert names.normalise("trtllm:time_to_first_token_seconds_bucket") == names.TTFT + "_bucket"
+    running = (Meaning(names.RUNNING),)
+    assert page_meanings(both) == {"trtllm_num_requests_running": running, "trtllm_num_active_requests": ()}
+    assert page_meanings({"trtllm_num_active_requests"}) == {"trtllm_num_active_requests": running}
+    assert meanings_of("trtllm:time_to_first_token_seconds_bucket") == (Meaning(names.TTFT + "_bucket"),)
 
 
 def test_every_name_maps_to_a_known_metric() -> None:
     ours = {value for value in vars(names).values() if isinstance(value, str)}
-    for other in names.OTHERS:
-        assert set(other.meaning.values()) <= ours
-        assert all(name.startswith(other.prefix) for name in other.meaning)
+    for kind in KINDS:
+        assert kind.metrics <= ours
+        assert all(name.startswith(kind.prefixes) for name in (*kind.meaning, *kind.marks))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from summaries import server_documents as servers_block
 from summaries import server_entries as servers_entries
 
 from inferload.figures import metric_names as names
-from inferload.figures.metric_names import names_on_pages
+from inferload.figures.page_names import names_on_pages
 from inferload.figures.server_figure import GPU
 from inferload.figures.server_figures import BY_KEY, SERVER_FIGURES
 from inferload.servers.prefix_counts import prefix_cache

@@ -15,7 +15,7 @@ from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import SentTurns
 from inferload.client.probe import ServerFacts, facts_of, model_list, model_of
 from inferload.client.tokenizer import Tokenizer, chat_tokenizer
-from inferload.figures import metric_names
+from inferload.figures.page_names import kind_of
 from inferload.run.master.lifecycle.first_requests import Prompts, prove_all
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
@@ -266,4 +266,5 @@ def _metrics_page(url: str, spec: RunSpec, own: ProcessSettings) -> _Page:
     types = [line[2] for line in words if len(line) > 2]  # of metrics that may have no samples yet
     if not types and not samples:
         return _Page(NO_PROMETHEUS_PAGE)
-    return _Page(None, metric_names.engine_of([*types, *(sample.metric for sample in samples)]))
+    kind = kind_of([*types, *(sample.metric for sample in samples)])
+    return _Page(None, kind.key if kind is not None and kind.kind in ("engine", "front end") else None)

@@ -1,0 +1,58 @@
+"""Translation of the names on metrics pages to vLLM 0.32's, by the rows of `page_kinds`. Pure functions."""
+
+from collections.abc import Iterable
+
+from inferload.figures.metric_names import split_suffix
+from inferload.figures.page_kinds import KINDS, Labels, Meaning, PageKind
+
+# Meanings of the names of all kinds. The order decides if a page has several names for one metric.
+_MEANINGS = {name: kind.meanings(name) for kind in KINDS for name in kind.meaning}
+_RANK = {name: rank for rank, name in enumerate(_MEANINGS)}
+
+
+def kind_of(metrics: Iterable[str]) -> PageKind | None:
+    """Return the kind of a page with these metrics; None if it is not known."""
+    page = tuple(metrics)
+    return next((kind for kind in KINDS if any(name.startswith(kind.prefixes) for name in page)), None)
+
+
+def meanings_of(metric: str) -> tuple[Meaning, ...]:
+    """Return what a metric is; an unknown name is its own."""
+    if metric in _MEANINGS:
+        return _MEANINGS[metric]
+    family, suffix = split_suffix(metric)
+    found = _MEANINGS.get(family, (Meaning(family),))
+    return tuple(Meaning(meaning.metric + suffix, meaning.only, meaning.added) for meaning in found)
+
+
+def page_meanings(metrics: Iterable[str]) -> dict[str, tuple[Meaning, ...]]:
+    """Return what each metric of a page is; without meanings that an earlier name of the page has."""
+    page = set(metrics)
+    meanings: dict[str, tuple[Meaning, ...]] = {}
+    taken: set[tuple[str, Labels]] = set()
+    for metric in sorted(page, key=lambda metric: (_rank(metric), metric)):
+        found = [
+            meaning
+            for meaning in meanings_of(metric)
+            if (meaning.metric, meaning.added) not in taken and (meaning.metric == metric or meaning.metric not in page)
+        ]
+        meanings[metric] = tuple(found)
+        taken.update((meaning.metric, meaning.added) for meaning in found)
+    return meanings
+
+
+def _rank(metric: str) -> int:
+    return _RANK.get(metric, _RANK.get(split_suffix(metric)[0], -1))
+
+
+def names_on_pages(metrics: Iterable[str]) -> frozenset[str]:
+    """Return all names on pages of metrics with vLLM 0.32's names, and those that show the kind of a page."""
+    wanted = set(metrics)
+    families = {split_suffix(metric) for metric in wanted}
+    found = {mark for kind in KINDS for mark in kind.marks}
+    for name, meanings in _MEANINGS.items():
+        of = {meaning.metric for meaning in meanings}
+        if of & wanted:
+            found.add(name)
+        found |= {name + suffix for family, suffix in families if family in of}
+    return frozenset(wanted | found)
