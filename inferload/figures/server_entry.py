@@ -55,7 +55,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     ] = None
     samples_unusable: Annotated[Count, Meta(description="samples that are no usable number")] = 0
     kv_cache_size_tokens: Annotated[
-        Count | None, Meta(description="tokens that fit into the KV cache of one engine")
+        Count | None, Meta(description="tokens that fit into the KV caches of all engines")
     ] = None
     prefix_cache_hit_rate_from: Annotated[str | None, Meta(description="`queries`, `prompt tokens` or `gauge`")] = None
     prefix_cache_queries_before: Annotated[Count | None, Meta(description="tokens looked up before the window")] = None
