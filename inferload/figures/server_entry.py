@@ -70,7 +70,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
         dict[str, Count], Meta(description="failed requests by the reason that the server gives")
     ] = {}
     kv_cache_size_tokens: Annotated[
-        Count | None, Meta(description="tokens that fit into the KV cache of one engine")
+        Count | None, Meta(description="tokens that fit into the KV caches of all engines")
     ] = None
     prefix_cache_hit_rate_from: Annotated[str | None, Meta(description="`queries`, `prompt tokens` or `gauge`")] = None
     prefix_cache_queries_before: Annotated[Count | None, Meta(description="tokens looked up before the window")] = None

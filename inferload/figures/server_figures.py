@@ -27,7 +27,8 @@ _KV, _OUTPUT, _PROMPT, _REQUESTS = ("KV cache and cache hits, %", "output, tok/s
 class Engine(Struct, frozen=True, kw_only=True):
     """Gauges of one engine of a server."""
 
-    engine: Annotated[str | None, Meta(description="label of the engine")] = None
+    engine: Annotated[str | None, Meta(description="label of the engine, or labels")] = None
+    kv_cache_size_tokens: Annotated[CountOf | None, Meta(description="tokens that fit into its KV cache")] = None
     kv_cache_usage: Annotated[
         MeanAndMax,
         Meta(

@@ -101,7 +101,7 @@ def readings(samples: Sequence[Sample]) -> dict[str, float]:
         if of:
             values[reading.name] = _read(reading, of)
     if usage := found.get(names.KV_CACHE_USAGE):
-        values["engines"] = sum(len(whole.parts) for whole in parts.wholes(tuple(sample.labels for sample in usage)))
+        values["engines"] = len(parts.engines(names.KV_CACHE_USAGE, [sample.labels for sample in usage]))
     kind = kind_of({sample.metric for sample in samples})
     if kind is not None and kind.in_front:
         values[names.IN_FRONT] = 1.0
@@ -113,7 +113,8 @@ def _read(reading: Reading, samples: Sequence[Sample]) -> float:
     if len(values) == 1:
         return values[0]
     if reading.over == "sum":
-        return float(parts.summed([sample.labels for sample in samples], [np.array([value]) for value in values])[0])
+        every = [sample.labels for sample in samples]
+        return float(parts.summed(reading.metric, every, [np.array([value]) for value in values])[0])
     return max(values) if reading.over == "highest" else min(values)
 
 

@@ -84,7 +84,9 @@ class ServerSeries:
         every = self.series(metric, **labels)
         if not every:
             return None
-        return _usable(parts.summed([series.key for series in every], [series.values for series in every]), every)
+        return _usable(
+            parts.summed(metric, [series.key for series in every], [series.values for series in every]), every
+        )
 
     def highest(self, metric: str, **labels: str) -> Floats | None:
         """Return the maximum over all series, per scrape, NaN as in `summed`; None without a series."""
@@ -102,14 +104,9 @@ class ServerSeries:
         return of(reading.metric, **labels, **dict([reading.label] if reading.label else ()))
 
     def engines(self, *metrics: str) -> tuple[dict[str, str], ...]:
-        """Return the label of each engine that these metrics name, as a selector; one without labels if they name none."""
-        found: set[tuple[str, str]] = set()
-        for series in (series for metric in metrics for series in self.series(metric)):
-            name = next((name for name in parts.ENGINE_LABELS if not parts.is_total(series.labels.get(name, ""))), None)
-            if name is not None:
-                found.add((name, series.labels[name]))
-        ordered = sorted(found, key=lambda label: (label[0], len(label[1]), label[1]))
-        return tuple({name: value} for name, value in ordered) or ({},)
+        """Return selectors of the engines of the first of these gauges that is published; one without labels without any."""
+        metric = next((metric for metric in metrics if metric in self.metrics), "")
+        return parts.engines(metric, [series.key for series in self.series(metric)])
 
     @property
     def interval_s(self) -> float:
@@ -148,7 +145,7 @@ class ServerSeries:
 
     def _parts(self, metric: str) -> int:
         every = {tuple(label for label in series.key if label[0] != PART) for series in self.series(metric)}
-        return sum(len(whole.parts) for whole in parts.wholes(tuple(sorted(every))))
+        return sum(len(whole.parts) for whole in parts.wholes(metric, tuple(sorted(every))))
 
     def grown(self, metric: str, **labels: str) -> Floats | None:
         """Return the growth of a counter since the first scrape, over all parts, with restarts of each series bridged.
@@ -161,7 +158,7 @@ class ServerSeries:
     def _growths(self, metric: str, labels: Mapping[str, str]) -> Floats | None:
         every = self.series(metric, **labels)
         keys = [series.key for series in every]
-        return parts.grown(keys, lambda part: self._growth([every[n] for n in part])) if every else None
+        return parts.grown(metric, keys, lambda part: self._growth([every[n] for n in part])) if every else None
 
 
 def _usable(values: Floats, of: Iterable[MetricSeries]) -> Floats:

@@ -7,7 +7,7 @@ over engines, since the fullest one preempts, queues are sums, and `engines` has
 work on the same requests are one value (see `parts`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from inferload.figures.server_formulas import (
 from inferload.servers.exposition import TOO_LARGE
 from inferload.servers.prefix_counts import whole_number
 from inferload.servers.scrape_store import Instants
-from inferload.servers.series import ServerSeries
+from inferload.servers.series import MetricSeries, ServerSeries
 from inferload.servers.servers_window import ServersWindow
 
 # Metrics to read for an entry.
@@ -261,7 +261,7 @@ def _entry(window: ServerWindow) -> Server:
         slots=_lowest(server, names.SLOTS),
         kv_block_tokens=_lowest(server, names.KV_BLOCK_TOKENS),
         failures_by_reason=_failures(window),
-        kv_cache_size_tokens=_cache_size(server),
+        kv_cache_size_tokens=_cache_size(window),
         engines=_engines(window),
         **_prefix_cache(window),
         **blocks,
@@ -302,13 +302,23 @@ def _prefix_cache(window: ServerWindow) -> dict[str, Any]:
     }
 
 
-def _cache_size(server: ServerSeries) -> int | None:
-    """Size of the KV cache of one engine in tokens, from a label or a gauge; None: not reported."""
-    sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
-    found = [number for size in sizes if (number := whole_number(size)) is not None]
-    gauges = [series.values[~np.isnan(series.values)] for series in server.series(names.KV_CACHE_TOKENS)]
-    found += [round(float(values[-1])) for values in gauges if len(values)]
-    return min(found, default=None)
+def _cache_size(window: ServerWindow) -> int | None:
+    """Size of the KV caches of all engines in tokens; None: one is not reported."""
+    sizes = [_cache_size_of(engine) for engine in window.by_engine()]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _cache_size_of(engine: ServerWindow) -> int | None:
+    """Size of the KV cache of one engine in tokens, from a label or a gauge, also of all engines alike; None: not reported."""
+
+    def of(metric: str) -> Iterator[MetricSeries]:
+        for series in engine.server.series(metric):
+            if series.fits({name: value for name, value in engine.labels.items() if name in series.labels}):
+                yield series
+
+    found = [whole_number(series.labels.get("kv_cache_size_tokens", "")) for series in of(names.CACHE_CONFIG)]
+    found += [_at(series.values[~np.isnan(series.values)], -1) for series in of(names.KV_CACHE_TOKENS)]
+    return min((size for size in found if size is not None), default=None)
 
 
 def _lowest(server: ServerSeries, metric: str) -> int | None:
@@ -369,7 +379,8 @@ def _engines(window: ServerWindow) -> list[Engine]:
     published = any(window.publishes(reading.metric) for row in ENGINE_GAUGES for reading in row.formula.readings)
     return [
         Engine(
-            engine=next(iter(engine.labels.values()), None),
+            engine=" ".join(engine.labels.values()) or None,
+            kv_cache_size_tokens=_cache_size_of(engine),
             **{row.key: _mean_and_max(row, engine) for row in ENGINE_GAUGES},
         )
         for engine in window.by_engine()

@@ -84,7 +84,7 @@ def test_each_figure_of_an_engine_names_its_metrics_on_each_kind_of_page() -> No
 
 
 def test_each_gauge_without_a_block_is_a_field_of_engines() -> None:
-    assert Engine.__struct_fields__ == ("engine", *(row.key for row in ENGINE_GAUGES))
+    assert Engine.__struct_fields__ == ("engine", "kv_cache_size_tokens", *(row.key for row in ENGINE_GAUGES))
 
 
 def test_figures_of_servers_and_measures_of_turns_have_different_names() -> None:
