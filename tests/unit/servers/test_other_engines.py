@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from inferload.analysis.data import timeline
 from paths import DATA
 from summaries import server_documents as servers_block
@@ -15,15 +17,20 @@ from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
 from inferload.figures import metric_names as names
+from inferload.figures.limits import gate_grammar
 from inferload.figures.page_kinds import KINDS, Meaning
-from inferload.figures.page_names import kind_of, meanings_of, page_meanings
-from inferload.figures.server_figures import KEPT_PREFIXES
+from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, page_meanings
+from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES
+from inferload.results.tables.server_tables import servers_tables
+from inferload.results.verdict import gates
+from inferload.run.live.scrape_window import LiveWindow
 from inferload.run.master.lifecycle import preflight
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
 from inferload.servers import window_figures
-from inferload.servers.exposition import PromParser
+from inferload.servers.exposition import PromParser, Sample
+from inferload.servers.scraper import readings
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target
 
@@ -139,14 +146,20 @@ OF_PAGES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def scrapes_of(page: str) -> tuple[list[Sample], list[Sample]]:
+    """Return a page at 0 and 10 s, its counters 0 in the first."""
+    last = PromParser(KEPT_PREFIXES).parse((PAGES / f"{page}.prom").read_text())
+    counted = ("_total", "_sum", "_count", "_bucket")
+    return [each._replace(value=0.0) if each.metric.endswith(counted) else each for each in last], last
+
+
 def grown_page(page: str, target: str = "http://server", without: tuple[str, ...] = ()) -> Any:
-    """Return a page as a table of two scrapes 10 s apart, its counters 0 in the first. `without`: metrics to leave out."""
+    """Return these scrapes as a table. `without`: metrics to leave out."""
     columns = ScrapeColumns()
-    for sample in PromParser(KEPT_PREFIXES).parse((PAGES / f"{page}.prom").read_text()):
-        if sample.metric not in without:
-            counter = sample.metric.endswith(("_total", "_sum", "_count", "_bucket"))
-            columns.append(0, target, sample.metric, sample.labels, 0.0 if counter else sample.value)
-            columns.append(10 * S, target, sample.metric, sample.labels, sample.value)
+    for at_s, samples in zip((0, 10), scrapes_of(page), strict=True):
+        for sample in samples:
+            if sample.metric not in without:
+                columns.append(at_s * S, target, sample.metric, sample.labels, sample.value)
     return columns.to_table()
 
 
@@ -160,6 +173,30 @@ def test_a_real_page_gives_its_figures(page: str) -> None:
             assert (entry[key]["count"], entry[key]["mean"]) == (value[0], pytest.approx(value[1])), key
         else:
             assert entry[key] == (pytest.approx(value) if isinstance(value, float) else value), key
+    live = LiveWindow([(at_s, readings(samples)) for at_s, samples in zip((0.0, 10.0), scrapes_of(page), strict=True)])
+    assert live.in_front == (kind == "dynamo")
+    for row in SERVER_FIGURES:
+        if isinstance(expected.get(row.entry_key), int | float):
+            assert row.number(live) == pytest.approx(expected[row.entry_key]), row.key
+
+
+NAMES = sorted(
+    {name + suffix for kind in KINDS for name in kind.meaning for suffix in ("", "_sum")} | {names.RUNNING, "go_gc"}
+)
+
+
+@given(st.sets(st.sampled_from(NAMES)))
+def test_each_part_of_a_metric_has_one_name_of_a_page(page: set[str]) -> None:
+    meanings = page_meanings(page)
+    assert meanings.keys() == page
+    parts = [(each.metric, each.added) for found in meanings.values() for each in found]
+    assert len(parts) == len(set(parts))
+    for name, found in meanings.items():
+        assert set(found) <= set(meanings_of(name))
+        assert all(page.issuperset(each.beside) for each in found)
+        assert name in names_on_pages(each.metric for each in meanings_of(name))
+        others = {part[0] for part in parts}
+        assert found or all(each.metric in others or each.beside for each in meanings_of(name))
 
 
 def test_computed_tokens_are_not_taken_for_all_prompt_tokens() -> None:
@@ -193,6 +230,58 @@ def test_a_front_end_and_its_workers_count_each_request_once() -> None:
         assert together[key] == expected[key]
     assert together["engine_e2e_ms"] == pytest.approx(expected["e2e_ms"][1])
     assert together["kv_cache_usage"] == 0  # of the worker
+
+
+@pytest.mark.parametrize(
+    ("pages", "gate", "value", "note"),
+    [
+        (["llamacpp"], "max(kv_cache_usage) < 1", None, "http://llamacpp: llama.cpp does not publish it"),
+        (["llamacpp"], "generation_tokens > 1", 5930, None),
+        # A worker lacks what its front end has, and the other way round.
+        (["frontend", "decode"], "generation_tokens > 1", 673, None),
+        (["frontend", "decode"], "max(kv_cache_usage) < 1", 0, None),
+        (
+            ["decode"],
+            "generation_tokens > 1",
+            None,
+            "http://decode: its metrics page has no value of it for the window",
+        ),
+        (
+            ["frontend"],
+            "cached_tokens > 1",
+            None,
+            "http://frontend: Dynamo's frontend does not publish it: its cached_tokens is 0",
+        ),
+    ],
+)
+def test_a_gate_is_on_the_servers_that_can_have_the_figure(
+    pages: list[str], gate: str, value: float | None, note: str | None
+) -> None:
+    tables = [grown_page(page, f"http://{name}") for name in pages for page in OF_PAGES if name in page]
+    servers = window_figures.entries(window_figures.windows_of(by_target(tables), 0, 10 * S))
+    found, why = gates._server_value(gate_grammar.parse(gate), servers)
+    assert found == value
+    assert why is None if note is None else note in str(why)
+
+
+@given(
+    st.lists(st.sampled_from(["node_cpu_seconds_total", "http_requests", "go_gc"]), min_size=1, max_size=30),
+    st.booleans(),
+)
+def test_a_page_of_no_known_engine_is_named_with_its_series(metrics: list[str], known: bool) -> None:
+    columns = ScrapeColumns()
+    for at_s in (0, 10):
+        for number, metric in enumerate(metrics):
+            columns.append(at_s * S, "http://server", metric, (("n", str(number)),), 1.0)
+        columns.append(at_s * S, "http://server", names.PROCESS_START, (), 1.0)
+        if known:
+            columns.append(at_s * S, "http://server", names.GPU_USE, (("gpu", "0"),), 50.0)
+    entries = window_figures.entries(
+        window_figures.windows_of(by_target([columns.to_table()], window_figures.USED), 0, 10 * S)
+    )
+    assert [entry.unknown_series for entry in entries] == [None if known else len(metrics) + 1]
+    note = servers_tables(entries, {})[0].note
+    assert (f"http://server: {len(metrics) + 1} series of no known engine." in note) != known
 
 
 def test_the_timeline_has_the_hit_rate() -> None:
