@@ -207,7 +207,7 @@ def _compared(counted: Counted, span: IdleSpan) -> tuple[Outcome, str]:
 
 
 _ROWS = {
-    "requests": server_figures.BY_KEY["engine_e2e_ms"],
+    "requests": server_figures.E2E,
     "prompt tokens": server_figures.PROMPT_TOKENS,
     "output tokens": server_figures.GENERATION_TOKENS,
 }
