@@ -332,13 +332,18 @@ def _metrics(page: MetricsPage) -> str:
     listed = ", ".join([*others, "spec_decode_*"] if len(others) < len(short) else others)
     count = f"{len(page.known) - len(short)} of {len(page.known)}"
     head = f"{page.url}, names of {page.kind.title}: {count}" if page.has_own_names else f"{page.url}: {count} names"
-    lacks = ", ".join(name.removeprefix("vllm:") for name in NEEDED_METRICS if name not in page.known)
+    lacks = ", ".join(name.removeprefix("vllm:") for name in NEEDED_METRICS if name not in {*page.known, *page.names})
     marked = [f"missing: {listed}" if listed else "", f"{page.kind.title} does not publish {lacks}" if lacks else ""]
     return "; ".join(filter(None, [head, *marked, *page.remarks]))
 
 
 def _lacks(page: MetricsPage) -> bool:
     return page.kind is None or not set(page.missing).isdisjoint(NEEDED_METRICS)
+
+
+def _remedy(page: MetricsPage) -> str:
+    why = {} if page.kind is None else page.kind.why
+    return next((why[name] for name in page.missing if name in why), _OTHER_ENGINE)
 
 
 _NO_PAGE = "name the page with --metrics-url; without it no server figures"
@@ -349,7 +354,7 @@ METRICS: tuple[Check[MetricsPage], ...] = (
     Check(
         "metrics",
         _metrics,
-        lambda page: _NO_PAGE if page.problem else _OTHER_ENGINE if _lacks(page) else _PAGE_REMARKS,
+        lambda page: _NO_PAGE if page.problem else _remedy(page) if _lacks(page) else _PAGE_REMARKS,
         lambda page: _lacks(page) or bool(page.remarks),
     ),
 )
