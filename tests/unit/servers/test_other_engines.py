@@ -23,6 +23,8 @@ from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, p
 from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES
 from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict import gates
+from inferload.run.live.bottleneck import LiveDiagnosis
+from inferload.run.live.live_recorder import _Target
 from inferload.run.live.scrape_window import LiveWindow
 from inferload.run.master.lifecycle import preflight
 from inferload.run.process.run_spec import RunSpec
@@ -100,6 +102,9 @@ def test_a_page_gives_its_figures(page: str) -> None:
             if row.entry_key == key and not row.statistics and page not in ENGINES:
                 assert row.number(live) == pytest.approx(value), key
     assert live.in_front == (page == "dynamo-1.6.1-disaggregated-frontend")
+    target = _Target(LiveDiagnosis(None, {}))
+    target.note({"up": True, "wall_ns": 10 * S, "gauges": live.scrapes[-1][1]})
+    assert (target.peer(page, 11 * S) is None) == (live.in_front or not live.publishes(names.RUNNING))
 
 
 NAMES = sorted(
