@@ -29,7 +29,7 @@ class Meaning(Struct, frozen=True):
 
     def labels(self, of: Labels) -> Labels | None:
         """Return the labels of a series with those added; None if the series does not have this meaning."""
-        return (*of, *self.added) if set(self.only) <= set(of) else None
+        return of + self.added if all(label in of for label in self.only) else None
 
 
 class PageKind(Struct, frozen=True, kw_only=True):
