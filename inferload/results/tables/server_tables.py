@@ -36,6 +36,9 @@ def servers_tables(
         note += f" Not published: {'; '.join(missing)}."
     note += of_kinds
     note += "".join(f" {server.target}: {text}." for server in servers if (text := unknown_page(server)))
+    for server in servers:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in server.failures_by_reason.items())
+        note += f" {server.target}, failed requests by reason: {reasons}." if reasons else ""
     note += "".join(f" {text}." for text in several)
     unusable = sum(server.samples_unusable for server in servers)
     if unusable:

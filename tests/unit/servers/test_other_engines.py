@@ -20,7 +20,9 @@ from inferload.figures import metric_names as names
 from inferload.figures.limits import gate_grammar
 from inferload.figures.page_kinds import KINDS, Meaning
 from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, page_meanings
-from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES
+from inferload.figures.server_entry import MeanAndMax
+from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES, Server
+from inferload.results.summarise import summarise
 from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict import gates
 from inferload.run.live.bottleneck import LiveDiagnosis
@@ -30,7 +32,7 @@ from inferload.run.master.lifecycle import preflight
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
-from inferload.servers import window_figures
+from inferload.servers import prefix_counts, window_figures
 from inferload.servers.exposition import PromParser, Sample
 from inferload.servers.scraper import readings
 from inferload.servers.scrapes_file import ScrapeColumns
@@ -155,6 +157,24 @@ def test_a_front_end_and_its_workers_count_each_request_once() -> None:
     assert [together[key] for key in ("prompt_tokens", "generation_tokens", "requests_finished")] == [4929, 673, 30]
     assert together["engine_e2e_ms"] == pytest.approx(8060.817762 / 30)
     assert together["kv_cache_usage"] == 0  # of the worker
+    assert prefix_counts.prefix_cache([*servers.values()]).block_size == 16
+    note = servers_tables(window_figures.entries(window_figures.windows_of(servers, 0, 10 * S)), together)[0].note
+    assert "frontend, failed requests by reason: 2 request.not_found." in note
+    assert "Dynamo's frontend does not publish: KV cache usage; " in note
+
+
+@pytest.mark.parametrize(("pages", "in_flight"), [(["frontend", "decode"], 5), (["decode"], 4), (["llamacpp"], 4)])
+def test_requests_in_a_front_end_are_not_counted_again_at_its_workers(pages: list[str], in_flight: float) -> None:
+    entries = [
+        Server(target=name, page=kind, requests_running=MeanAndMax(mean=running), requests_waiting=MeanAndMax(mean=1))
+        for name, kind, running in (
+            ("frontend", "dynamo", 5),
+            ("decode", "dynamo-worker", 3),
+            ("llamacpp", "llama.cpp", 3),
+        )
+        if name in pages
+    ]
+    assert summarise._in_flight(entries, 1) == in_flight
 
 
 @pytest.mark.parametrize(
