@@ -56,7 +56,7 @@ USED = (
     names.SPEC_ACCEPTED_PER_POS,
 )
 
-_REASONS = ("reason", "err")  # labels
+_REASONS, _MOST_REASONS = ("reason", "err"), 20  # labels
 
 # Longest time without a scrape in a window whose figures are complete: the greater of both.
 _GAP_S = 5.0
@@ -328,11 +328,12 @@ def _lowest(server: ServerSeries, metric: str) -> int | None:
 
 
 def _failures(window: ServerWindow) -> dict[str, int]:
-    """Return the failed requests by reason, those without any left out."""
-    series = window.server.series(names.FAILED)
-    texts = sorted({(name, entry.labels[name]) for entry in series for name in _REASONS if name in entry.labels})
+    """Return the failed requests by reason, of the most frequent reasons."""
+    labels = [entry.labels for entry in window.server.series(names.FAILED)]
+    texts = {(name, each[name]) for each in labels if (name := next((n for n in _REASONS if n in each), ""))}
     counts = {text: known(window.delta(Reading(names.FAILED, label=(name, text)))) for name, text in texts}
-    return {text: round(count) for text, count in counts.items() if count}
+    ordered = sorted((-count, text) for text, count in counts.items() if count)
+    return {text: round(-count) for count, text in ordered[:_MOST_REASONS]}
 
 
 def _by_position(window: ServerWindow) -> list[float | None]:
