@@ -18,10 +18,11 @@ from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
 from inferload.figures import metric_names as names
 from inferload.figures.limits import gate_grammar
-from inferload.figures.page_kinds import KINDS, Meaning
+from inferload.figures.page_kinds import KINDS, Meaning, PageKind
 from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, page_meanings
 from inferload.figures.server_entry import MeanAndMax
 from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES, Server
+from inferload.figures.server_formulas import HistogramMean
 from inferload.results.summarise import summarise
 from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict import gates
@@ -109,6 +110,25 @@ def test_a_page_gives_its_figures(page: str) -> None:
     assert (target.peer(page, 11 * S) is None) == (live.in_front or not live.publishes(names.RUNNING))
 
 
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.meaning and kind.has_own_names], ids=lambda kind: kind.key
+)
+def test_each_figure_that_a_kind_of_page_has_names_for_is_read_from_it(kind: PageKind) -> None:
+    columns = ScrapeColumns()
+    for at_s in (0, 10):
+        for name in kind.meaning:
+            suffixes = ("_sum", "_count") if {each.metric for each in kind.meanings(name)} & FAMILIES else ("",)
+            labels = tuple(label for each in kind.meanings(name) for label in each.only)
+            for suffix in suffixes:
+                columns.append(at_s * S, "http://server", name + suffix, labels, float(1 + at_s))
+    (series,) = by_target([columns.to_table()], window_figures.USED).values()
+    window = window_figures.ServerWindow.of(series, 0, 10 * S)
+    named = {row.key for row in SERVER_FIGURES if row.of_engines and row.names_on(kind)}
+    assert {row.key for row in SERVER_FIGURES if row.number(window) is not None and row.of_engines} == named
+    assert all(row.lacking(kind) for row in SERVER_FIGURES if row.of_engines and row.key not in named)
+
+
+FAMILIES = {row.formula.family for row in SERVER_FIGURES if isinstance(row.formula, HistogramMean)}
 NAMES = sorted(
     {name + suffix for kind in KINDS for name in kind.meaning for suffix in ("", "_sum")} | {names.RUNNING, "go_gc"}
 )
