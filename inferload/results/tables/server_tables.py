@@ -1,6 +1,6 @@
 """Tables of the scraped servers: engines and their machines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from inferload.base.numbers import NOT_KNOWN, percent, short
 from inferload.figures.figure import Layer
@@ -10,6 +10,7 @@ from inferload.figures.server_figure import SPEC_DECODE, ServerFigure
 from inferload.figures.server_figures import OF_STREAMS, SERVER_FIGURES, Server
 from inferload.figures.table import Cell, Detailed, Table
 from inferload.results.tables.cells import bounds_text
+from inferload.servers.exposition import OLD_S
 from inferload.servers.replicas import left_out
 
 OBSERVED = "observed, s"
@@ -35,6 +36,7 @@ def servers_tables(
     unusable = sum(server.samples_unusable for server in servers)
     if unusable:
         note += f" {unusable} samples were not numbers and are left out."
+    note += "".join(f" {remark}." for server in servers for remark in _remarks(server))
     positions = ("accepted by position", *map(by_position, servers), *([""] if together else []))
     columns = ("", *(server.target for server in servers), *(["all servers"] if together else []))
     shown = ([*(cells for _, cells in engines), positions, observed], [cells for _, cells in machines])
@@ -43,6 +45,17 @@ def servers_tables(
         Table("servers", "Engine", columns, of_engines, note),
         Table("machines", "Machines of the servers", columns, of_machines),
     ]
+
+
+def _remarks(server: Server) -> Iterator[str]:
+    """Yield what is wrong with the pages of a server."""
+    if server.lines_unread:
+        yield f"{server.target}: {server.lines_unread:,} lines are no samples and are left out"
+    if server.samples_age_s is not None and server.samples_age_s > OLD_S:
+        age = f"{server.target}: samples are up to {server.samples_age_s:,.0f} s old by their own times"
+        yield f"{age}; figures are of these times, and may end as much before the window does"
+    if server.series_unknown:
+        yield f"{server.target}: {server.series_unknown:,} series of no known engine, stored without figures"
 
 
 def _server_rows(
