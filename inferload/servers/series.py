@@ -71,11 +71,11 @@ class ServerSeries:
     # Latest results of `grown`.
     _grown: _Growths = field(default_factory=_no_growths, init=False, repr=False, compare=False)
 
-    def series(self, metric: str, **labels: str) -> tuple[MetricSeries, ...]:
+    def series(self, metric: str, /, **labels: str) -> tuple[MetricSeries, ...]:
         """Return the series of a metric with these labels; empty if the server does not publish it."""
         return tuple(series for series in self.metrics.get(metric, ()) if series.fits(labels))
 
-    def summed(self, metric: str, **labels: str) -> Floats | None:
+    def summed(self, metric: str, /, **labels: str) -> Floats | None:
         """Return the sum over all parts, per scrape; None without a series. Copies and totals are not added (see `parts`).
 
         NaN if a scrape has no series, or an unusable value.
@@ -87,17 +87,17 @@ class ServerSeries:
             parts.summed(metric, [series.key for series in every], [series.values for series in every]), every
         )
 
-    def highest(self, metric: str, **labels: str) -> Floats | None:
+    def highest(self, metric: str, /, **labels: str) -> Floats | None:
         """Return the maximum over all series, per scrape, NaN as in `summed`; None without a series."""
         every = self.series(metric, **labels)
         return _usable(np.fmax.reduce([series.values for series in every]), every) if every else None
 
-    def lowest(self, metric: str, **labels: str) -> Floats | None:
+    def lowest(self, metric: str, /, **labels: str) -> Floats | None:
         """Return the minimum over all series, per scrape, NaN as in `summed`; None without a series."""
         every = self.series(metric, **labels)
         return _usable(np.fmin.reduce([series.values for series in every]), every) if every else None
 
-    def read(self, reading: Reading, **labels: str) -> Floats | None:
+    def read(self, reading: Reading, /, **labels: str) -> Floats | None:
         """Return a reading per scrape, of the series with these labels; None without a series."""
         of = {"sum": self.summed, "highest": self.highest, "lowest": self.lowest}[reading.over]
         return of(reading.metric, **labels, **dict([reading.label] if reading.label else ()))
@@ -159,7 +159,7 @@ class ServerSeries:
         wholes = parts.wholes(metric, tuple(series.key for series in self.series(metric)))
         return sum(len(whole.parts) for whole in wholes)
 
-    def grown(self, metric: str, **labels: str) -> Floats | None:
+    def grown(self, metric: str, /, **labels: str) -> Floats | None:
         """Return the growth of a counter since the first scrape, over all parts, with restarts of each series bridged.
 
         None if not published, or if a part has no usable value. Counts between a server's last scrape and its restart are

@@ -189,6 +189,7 @@ ENGINES: dict[str, tuple[list[Labels], list[str | None], int, int]] = {
         16,
         40,
     ),
+    "a label like a parameter": (ranks(engine=[0, 0], metric=[5, 6]), ["0 5", "0 6"], 8, 20),
     "workers of Dynamo": (ranks(dp_rank=[0, 0], worker_id=[5, 6]), ["0 5", "0 6"], 8, 20),
 }
 
