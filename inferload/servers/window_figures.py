@@ -135,8 +135,8 @@ class ServerWindow(Struct, frozen=True):
 
     @property
     def scraping_interval_s(self) -> float:
-        """Configured interval of the scrapes, or their median interval."""
-        return self.server.interval_s if self.interval_s is None else self.interval_s
+        """Configured interval of the scrapes, or their median interval; that of the samples if these are rarer, or older."""
+        return max(self.server.interval_s if self.interval_s is None else self.interval_s, self.server.lag_s)
 
     @property
     def gap_limit_s(self) -> float:
@@ -251,13 +251,15 @@ def _entry(window: ServerWindow) -> Server:
     return Server(
         target=server.target,
         page=None if server.page is None else server.page.key,
-        unknown_series=server.unknown_series,
         replicas=server.replicas,
         scrapes=len(window.scrapes),
         window_s=window.window_s,
         longest_gap_s=window.longest_gap_s,
         gap_limit_s=window.gap_limit_s,
         samples_unusable=server.samples_unusable,
+        lines_unread=round(np.nansum(server.of_scrapes(names.SCRAPE_UNREAD))),
+        samples_age_s=max(server.of_scrapes(names.SAMPLE_AGE), default=None),
+        series_unknown=round(max(server.of_scrapes(names.UNKNOWN_SERIES), default=0)) if server.page is None else 0,
         slots=_lowest(server, names.SLOTS),
         kv_block_tokens=_lowest(server, names.KV_BLOCK_TOKENS),
         failures_by_reason=_failures(window),
