@@ -48,17 +48,25 @@ GPU_POWER = "DCGM_FI_DEV_POWER_USAGE"  # W
 GPU_SM_CLOCK = "DCGM_FI_DEV_SM_CLOCK"  # MHz
 GPU_METRICS = (GPU_USE, GPU_MEMORY, GPU_POWER, GPU_SM_CLOCK)
 
-# Written by the scraper: duration of the scrape, age of the page's oldest sample that has its own time, lines that are no samples,
-# and series of a page of no known kind.
+# Written by the scraper: duration of the scrape, age of the page's oldest sample that has its own time, lines that are no samples.
 SCRAPE_DURATION = "inferload_scrape_duration_seconds"
-SAMPLE_AGE = "inferload_sample_age_seconds"
-SCRAPE_UNREAD = "inferload_unread_lines"
-UNKNOWN_SERIES = "inferload_unknown_series"
-OF_SCRAPES = (SCRAPE_DURATION, SAMPLE_AGE, SCRAPE_UNREAD, UNKNOWN_SERIES)
+SAMPLE_AGE = "inferload_scrape_sample_age_seconds"
+SCRAPE_UNREAD = "inferload_scrape_unread_lines"
+OF_SCRAPES = (SCRAPE_DURATION, SAMPLE_AGE, SCRAPE_UNREAD)
+IN_FRONT = "inferload_in_front"  # in its lines only: a page of what stands before engines
 
 # Gauges without a name in vLLM, which counts hits and has the cache size in a label.
 HIT_RATE = "inferload_prefix_cache_hit_rate"  # 0..1, over a recent interval that the server chooses
 KV_CACHE_TOKENS = "inferload_kv_cache_size_tokens"
+KV_BLOCK_TOKENS = "inferload_kv_block_tokens"
+SLOTS = "inferload_slots"  # requests that run at once at most
+BEFORE_FIRST_TOKEN = "inferload_requests_before_first_token"  # waiting or in prefill
+
+# Counters without a name in vLLM.
+FAILED = "inferload_requests_failed_total"  # label reason
+MIGRATIONS = "inferload_migrations_total"
+PREFILL_SECONDS = "inferload_prefill_seconds_total"  # sum over requests, counted with the computed prompt tokens
+DECODE_SECONDS = "inferload_decode_seconds_total"  # the same, with the output tokens
 
 HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 

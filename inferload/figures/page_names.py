@@ -1,6 +1,10 @@
 """Translation of the names on metrics pages to vLLM 0.32's, by the rows of `page_kinds`. Pure functions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from inferload.figures import metric_names
 from inferload.figures.metric_names import split_suffix
@@ -29,29 +33,40 @@ def with_colon(metric: str) -> str:
     return _COLONS.get(metric) or _COLONS.get(family, family) + suffix
 
 
+def no_known_engine(series: int) -> str:
+    """Return the text for a page of an unknown kind."""
+    return f"{series:,} series of no known engine"
+
+
 def meanings_of(metric: str) -> tuple[Meaning, ...]:
     """Return what a metric is; an unknown name is its own."""
     if metric in _MEANINGS:
         return _MEANINGS[metric]
     family, suffix = split_suffix(metric)
     found = _MEANINGS.get(family, (Meaning(family),))
-    return tuple(Meaning(meaning.metric + suffix, meaning.only, meaning.added) for meaning in found)
+    return tuple(replace(meaning, metric=meaning.metric + suffix) for meaning in found)
 
 
-def page_meanings(metrics: Iterable[str]) -> dict[str, tuple[Meaning, ...]]:
+def page_meanings(metrics: Iterable[str]) -> Mapping[str, tuple[Meaning, ...]]:
     """Return what each metric of a page is; without meanings that an earlier name of the page has."""
-    page = set(metrics)
+    return _page_meanings(frozenset(metrics))
+
+
+@lru_cache(maxsize=256)  # pages, each scraped again and again
+def _page_meanings(page: frozenset[str]) -> Mapping[str, tuple[Meaning, ...]]:
     meanings: dict[str, tuple[Meaning, ...]] = {}
     taken: set[tuple[str, Labels]] = set()
     for metric in sorted(page, key=lambda metric: (_rank(metric), metric)):
         found = [
             meaning
             for meaning in meanings_of(metric)
-            if (meaning.metric, meaning.added) not in taken and (meaning.metric == metric or meaning.metric not in page)
+            if (meaning.metric, meaning.added) not in taken
+            and (meaning.metric == metric or meaning.metric not in page)
+            and page.issuperset(meaning.beside)
         ]
         meanings[metric] = tuple(found)
         taken.update((meaning.metric, meaning.added) for meaning in found)
-    return meanings
+    return MappingProxyType(meanings)
 
 
 def _rank(metric: str) -> int:
@@ -59,10 +74,10 @@ def _rank(metric: str) -> int:
 
 
 def names_on_pages(metrics: Iterable[str]) -> frozenset[str]:
-    """Return all names on pages of metrics with vLLM 0.32's names, and those that show the kind of a page."""
+    """Return all names on pages of metrics with vLLM 0.32's names."""
     wanted = set(metrics)
     families = {split_suffix(metric) for metric in wanted}
-    found = {mark for kind in KINDS for mark in kind.marks}
+    found: set[str] = set()
     for name, meanings in _MEANINGS.items():
         of = {meaning.metric for meaning in meanings}
         if of & wanted:

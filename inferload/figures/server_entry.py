@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from inferload.base.json_text import Count, Number
+from inferload.figures.page_kinds import KIND_OF, PageKind
 
 
 class MeanAndMax(Struct, frozen=True, kw_only=True):
@@ -38,6 +39,13 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     """
 
     target: Annotated[str, Meta(description="URL of the target")]
+    page: Annotated[
+        str | None, Meta(description="kind of the page, as in measures.md; null: no known engine, or never scraped")
+    ] = None
+    unknown_series: Annotated[
+        Count | None,
+        Meta(description="stored series of a page of no known engine, of which no figure is read; null: of others"),
+    ] = None
     replicas: Annotated[
         Count,
         Meta(
@@ -63,7 +71,13 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
             description="greatest age of samples that carry their own time; null: samples are of the time of their scrape"
         ),
     ] = None
-    series_unknown: Annotated[Count, Meta(description="series of a page of no known kind, stored without figures")] = 0
+    slots: Annotated[
+        Count | None, Meta(description="requests that one engine runs at once at most, of a front end's page")
+    ] = None
+    kv_block_tokens: Annotated[Count | None, Meta(description="tokens of a block of the KV cache, of the same")] = None
+    failures_by_reason: Annotated[
+        dict[str, Count], Meta(description="failed requests by the reason that the server gives, the 20 most frequent")
+    ] = {}
     kv_cache_size_tokens: Annotated[
         Count | None, Meta(description="tokens that fit into the KV caches of all engines")
     ] = None
@@ -73,6 +87,11 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
         Count | None, Meta(description="tokens looked up before the run")
     ] = None
     engines: Annotated[list[Any], Meta(description="gauges of each engine")] = []
+
+    @property
+    def kind(self) -> PageKind | None:
+        """Kind of the page; None: not known."""
+        return KIND_OF.get(self.page or "")
 
     @property
     def too_long_gap_s(self) -> float | None:

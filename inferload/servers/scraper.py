@@ -32,7 +32,7 @@ from inferload.base.redaction import Redaction
 from inferload.base.rundir import reason
 from inferload.base.tls import TlsSettings
 from inferload.figures import metric_names as names
-from inferload.figures.page_names import names_on_pages, page_meanings
+from inferload.figures.page_names import kind_of, names_on_pages, page_meanings
 from inferload.figures.server_figures import READINGS
 from inferload.figures.server_formulas import Reading
 from inferload.servers import parts, scrapes_file
@@ -83,15 +83,17 @@ def _translated(samples: Sequence[Sample]) -> Iterator[Sample]:
     meanings = page_meanings({sample.metric for sample in samples})
     for sample in samples:
         for meaning in meanings[sample.metric]:
-            labels = meaning.labels(sample.labels)
-            if labels is not None:
+            if meaning.metric == sample.metric:
+                yield sample
+            elif (labels := meaning.labels(sample.labels)) is not None:
                 yield sample._replace(metric=meaning.metric, labels=labels)
 
 
 def readings(samples: Sequence[Sample]) -> dict[str, float]:
     """Return the readings of all server figures, by name, for the live view. What the server does not publish is absent.
 
-    Besides: the number of engines, and the sizes of the smallest KV cache.
+    Besides: the number of engines, the sizes of the smallest KV cache, and whether it is a page of what stands before
+    engines.
     """
     found: dict[str, list[Sample]] = {}
     sizes: dict[str, list[float]] = {}
@@ -108,6 +110,9 @@ def readings(samples: Sequence[Sample]) -> dict[str, float]:
             values[reading.name] = _read(reading, of)
     if usage := found.get(names.KV_CACHE_USAGE):
         values["engines"] = len(parts.engines(names.KV_CACHE_USAGE, [sample.labels for sample in usage]))
+    kind = kind_of({sample.metric for sample in samples})
+    if kind is not None and kind.in_front:
+        values[names.IN_FRONT] = 1.0
     return values
 
 

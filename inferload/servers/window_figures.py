@@ -51,8 +51,12 @@ USED = (
     names.WAITING_BY_REASON,
     names.CACHE_CONFIG,
     names.KV_CACHE_TOKENS,
+    names.KV_BLOCK_TOKENS,
+    names.SLOTS,
     names.SPEC_ACCEPTED_PER_POS,
 )
+
+_REASONS, _MOST_REASONS = ("reason", "err"), 20  # labels
 
 # Longest time without a scrape in a window whose figures are complete: the greater of both.
 _GAP_S = 5.0
@@ -188,6 +192,11 @@ class ServerWindow(Struct, frozen=True):
         inside = np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)
         return float(np.max(np.diff(np.r_[self.start_wall_ns, inside, self.end_wall_ns]))) / NS_PER_S
 
+    @property
+    def in_front(self) -> bool:
+        """True for a page of what stands before engines."""
+        return self.server.in_front
+
     def publishes(self, metric: str) -> bool:
         """Return True if the page has the metric."""
         return metric in self.server.metrics
@@ -241,6 +250,8 @@ def _entry(window: ServerWindow) -> Server:
     }
     return Server(
         target=server.target,
+        page=None if server.page is None else server.page.key,
+        unknown_series=server.unknown_series,
         replicas=server.replicas,
         scrapes=len(window.scrapes),
         window_s=window.window_s,
@@ -249,7 +260,9 @@ def _entry(window: ServerWindow) -> Server:
         samples_unusable=server.samples_unusable,
         lines_unread=round(np.nansum(server.of_scrapes(names.SCRAPE_UNREAD))),
         samples_age_s=max(server.of_scrapes(names.SAMPLE_AGE), default=None),
-        series_unknown=round(max(server.of_scrapes(names.UNKNOWN_SERIES), default=0)) if server.page is None else 0,
+        slots=_lowest(server, names.SLOTS),
+        kv_block_tokens=_lowest(server, names.KV_BLOCK_TOKENS),
+        failures_by_reason=_failures(window),
         kv_cache_size_tokens=_cache_size(window),
         engines=_engines(window),
         **_prefix_cache(window),
@@ -308,6 +321,21 @@ def _cache_size_of(engine: ServerWindow) -> int | None:
     found = [whole_number(series.labels.get("kv_cache_size_tokens", "")) for series in of(names.CACHE_CONFIG)]
     found += [_at(series.values[~np.isnan(series.values)], -1) for series in of(names.KV_CACHE_TOKENS)]
     return min((size for size in found if size is not None), default=None)
+
+
+def _lowest(server: ServerSeries, metric: str) -> int | None:
+    """Return the newest value of a gauge, the lowest over its series; None: not reported."""
+    gauges = [series.values[~np.isnan(series.values)] for series in server.series(metric)]
+    return min((round(float(values[-1])) for values in gauges if len(values)), default=None)
+
+
+def _failures(window: ServerWindow) -> dict[str, int]:
+    """Return the failed requests by reason, of the most frequent reasons."""
+    labels = [entry.labels for entry in window.server.series(names.FAILED)]
+    texts = {(name, each[name]) for each in labels if (name := next((n for n in _REASONS if n in each), ""))}
+    counts = {text: known(window.delta(Reading(names.FAILED, label=(name, text)))) for name, text in texts}
+    ordered = sorted((-count, text) for text, count in counts.items() if count)
+    return {text: round(-count) for count, text in ordered[:_MOST_REASONS]}
 
 
 def _by_position(window: ServerWindow) -> list[float | None]:

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from inferload.base.numbers import NOT_KNOWN, percent, short
 from inferload.figures.figure import Layer
+from inferload.figures.page_kinds import VLLM
+from inferload.figures.page_names import no_known_engine
 from inferload.figures.server_blocks import Speculation
-from inferload.figures.server_entry import Histogram, MeanAndMax
+from inferload.figures.server_entry import Histogram, MeanAndMax, ServerFacts
 from inferload.figures.server_figure import SPEC_DECODE, ServerFigure
 from inferload.figures.server_figures import OF_STREAMS, SERVER_FIGURES, Server
 from inferload.figures.table import Cell, Detailed, Table
@@ -14,6 +16,7 @@ from inferload.servers.exposition import OLD_S
 from inferload.servers.replicas import left_out
 
 OBSERVED = "observed, s"
+_NO_SERVERS = ("router", "exporter")  # kinds of pages
 
 
 def servers_tables(
@@ -26,12 +29,17 @@ def servers_tables(
     note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
     engines, machines = (_server_rows(layer, servers, together) for layer in ("engine", "system"))
     unknown = [row for row, cells in (*engines, *machines) if row.block is None and _unknown(cells)]
-    missing = [row.heading for row in unknown if streamed or row not in OF_STREAMS]
+    missing, of_kinds = _absent(servers, [row for row in unknown if streamed or row not in OF_STREAMS])
     observed = (OBSERVED, *(server.window_s for server in servers), *([""] if together else []))
     missing += [OBSERVED] if _unknown(observed) else []
     several = [left_out(server.target, server.replicas) for server in servers if server.replicas > 1]
     if missing and len(several) < len(servers):
         note += f" Not published: {'; '.join(missing)}."
+    note += of_kinds
+    note += "".join(f" {server.target}: {text}." for server in servers if (text := unknown_page(server)))
+    for server in servers:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in server.failures_by_reason.items())
+        note += f" {server.target}, failed requests by reason: {reasons}." if reasons else ""
     note += "".join(f" {text}." for text in several)
     unusable = sum(server.samples_unusable for server in servers)
     if unusable:
@@ -39,8 +47,8 @@ def servers_tables(
     note += "".join(f" {remark}." for server in servers for remark in _remarks(server))
     positions = ("accepted by position", *map(by_position, servers), *([""] if together else []))
     columns = ("", *(server.target for server in servers), *(["all servers"] if together else []))
-    shown = ([*(cells for _, cells in engines), positions, observed], [cells for _, cells in machines])
-    of_engines, of_machines = ([cells for cells in rows if not _unknown(cells)] for rows in shown)
+    tables = ([*(cells for _, cells in engines), positions, observed], [cells for _, cells in machines])
+    of_engines, of_machines = ([cells for cells in rows if not _unknown(cells)] for rows in tables)
     return [
         Table("servers", "Engine", columns, of_engines, note),
         Table("machines", "Machines of the servers", columns, of_machines),
@@ -54,8 +62,28 @@ def _remarks(server: Server) -> Iterator[str]:
     if server.samples_age_s is not None and server.samples_age_s > OLD_S:
         age = f"{server.target}: samples are up to {server.samples_age_s:,.0f} s old by their own times"
         yield f"{age}; figures are of these times, and may end as much before the window does"
-    if server.series_unknown:
-        yield f"{server.target}: {server.series_unknown:,} series of no known engine, stored without figures"
+
+
+def _absent(servers: Sequence[Server], unknown: Sequence[ServerFigure]) -> tuple[list[str], str]:
+    """Return the headings of figures that no server has, and the text on what the kinds of their pages do not publish.
+
+    `unknown`: figures without a value. Those that vLLM lacks are left out: few pages have them.
+    """
+    kinds = {kind.key: kind for server in servers if (kind := server.kind) is not None and kind.kind not in _NO_SERVERS}
+    rows = [row for row in unknown if not row.lacking(VLLM)]
+    absent = [row for row in rows if not kinds or not all(map(row.lacking, kinds.values()))]
+    text = ""
+    for kind in kinds.values():
+        of_kind = [server for server in servers if server.kind is kind]
+        lacking = [row for row in SERVER_FIGURES if row.block is None and row.lacking(kind) and not row.lacking(VLLM)]
+        lacks = [row for row in lacking if row not in absent and not any(_server_cell(row, each) for each in of_kind)]
+        text += f" {kind.title} does not publish: {'; '.join(row.heading for row in lacks)}." if lacks else ""
+    return [row.heading for row in absent], text
+
+
+def unknown_page(server: ServerFacts) -> str | None:
+    """Return that a page is of no known engine; None for other pages."""
+    return None if server.unknown_series is None else no_known_engine(server.unknown_series)
 
 
 def _server_rows(

@@ -1,4 +1,4 @@
-"""Metrics pages of SGLang and TensorRT-LLM, written from their documentation, read like vLLM's."""
+"""Metrics pages of engines other than vLLM and of front ends, read like vLLM's. Their sources: tests/data/pages/README.md."""
 
 import http.server
 import threading
@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from inferload.analysis.data import timeline
 from paths import DATA
 from summaries import server_documents as servers_block
@@ -15,14 +17,24 @@ from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
 from inferload.figures import metric_names as names
+from inferload.figures.limits import gate_grammar
 from inferload.figures.page_kinds import KINDS, Meaning
-from inferload.figures.page_names import kind_of, meanings_of, page_meanings
-from inferload.figures.server_figures import KEPT_PREFIXES
+from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, page_meanings
+from inferload.figures.server_entry import MeanAndMax
+from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES, Server
+from inferload.results.summarise import summarise
+from inferload.results.tables.server_tables import servers_tables
+from inferload.results.verdict import gates
+from inferload.run.live.bottleneck import LiveDiagnosis
+from inferload.run.live.live_recorder import _Target
+from inferload.run.live.scrape_window import LiveWindow
 from inferload.run.master.lifecycle import preflight
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
-from inferload.servers.exposition import PromParser
+from inferload.servers import prefix_counts, window_figures
+from inferload.servers.exposition import PromParser, Sample
+from inferload.servers.scraper import readings
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target
 
@@ -31,41 +43,190 @@ S = 1_000_000_000
 ENGINES = ("sglang", "tensorrt-llm")
 
 
-def scraped(engine: str) -> Any:
-    """Return two scrapes of an engine's pages, 10 s apart, as a table."""
-    columns, parser = ScrapeColumns(), PromParser(KEPT_PREFIXES)
-    for number in (1, 2):
-        for sample in parser.parse((PAGES / f"{engine}-{number}.prom").read_text()):
-            columns.append((number - 1) * 10 * S, "http://server", sample.metric, sample.labels, sample.value)
+# Figures of pages over 10 s, computed by hand from the pages; empty: not known. The counters of a single page grew from 0.
+OF_PAGES = {
+    "sglang": """page=sglang requests_running.mean=3 requests_running.max=6 requests_waiting.mean=1.5 kv_cache_usage.max=0.25
+        requests_finished=50 ttft_ms.count=50 ttft_ms.mean=160 queue_ms.mean=150 itl_ms.mean=15 e2e_ms.count=50
+        generation_tok_per_s=50 prompt_tok_per_s=500 cached_tokens=2000 prefix_cache_hit_rate=0.4
+        prefix_cache_hit_rate_from=prompt_tokens prefix_cache_queries= preemptions=2 kv_cache_size_tokens=4800""",
+    "tensorrt-llm": """page=tensorrt-llm requests_running.mean=3 requests_running.max=6 requests_waiting.mean=1.5
+        kv_cache_usage.max=0.25 requests_finished=50 ttft_ms.count=50 ttft_ms.mean=160 queue_ms.mean=150 e2e_ms.count=50
+        prefix_cache_hit_rate=0.3 prefix_cache_hit_rate_from=gauge itl_ms= generation_tok_per_s= preemptions=""",
+    "llamacpp-xllamacpp-2026.10.11549": """page=llama.cpp requests_running.max=0 requests_waiting.max=0 prompt_tokens=9624
+        prompt_tok_per_s=962.4 prompt_tok_computed_per_s=525.7 cached_tokens=4367 prefix_cache_hit_rate=4367/9624
+        prefix_cache_hit_rate_from=prompt_tokens generation_tokens=5930 generation_tok_per_s=593
+        prefill_tok_per_s=5257/2.16141 decode_tok_per_s=5930/20.4969 spec_decode= kv_cache_usage.max= requests_finished=
+        preemptions= ttft_ms= e2e_ms=""",
+    "dynamo-1.6.1-disaggregated-frontend": """page=dynamo requests_running.max=0 requests_waiting.max=0
+        requests_before_first_token.max=0 prompt_tokens=4929 generation_tokens=673 requests_finished=30 requests_failed=2
+        failures_by_reason.request.not_found=2 rejections=0 slots=8 kv_block_tokens=16 ttft_ms.count=30
+        ttft_ms.mean=2689.538612/30 itl_ms.count=643 itl_ms.mean=5348.043776/643 e2e_ms.count=30 e2e_ms.mean=8060.817762/30
+        cached_tokens= prefix_cache_hit_rate= kv_cache_usage.max= migrations=""",
+    "dynamo-1.6.1-decode-mocker": """page=dynamo-worker requests_running.max=0 kv_cache_usage.max=0 preemptions=0
+        ttft_ms.count=30 ttft_ms.mean=2347.292543/30 itl_ms.count=643 itl_ms.mean=5363.430509/643 e2e_ms.count=30
+        e2e_ms.mean=7710.85707/30 prompt_tokens= generation_tokens= requests_finished=""",
+    "dynamo-1.6.1-prefill-mocker": """page=dynamo-worker requests_running.max= ttft_ms= prompt_tokens= requests_finished=""",
+}
+
+
+def scrapes_of(page: str) -> list[list[Sample]]:
+    """Return the samples of a page at 0 and 10 s."""
+    files = [PAGES / f"{page}-{number}.prom" for number in (1, 2)] if page in ENGINES else [PAGES / f"{page}.prom"]
+    scrapes = [PromParser(KEPT_PREFIXES).parse(file.read_text()) for file in files]
+    counted = ("_total", "_sum", "_count", "_bucket")
+    begin = [each._replace(value=0.0) if each.metric.endswith(counted) else each for each in scrapes[-1]]
+    return scrapes if len(scrapes) == 2 else [begin, *scrapes]
+
+
+def scraped(page: str, target: str = "http://server", without: tuple[str, ...] = ()) -> Any:
+    """Return these scrapes as a table. `without`: metrics to leave out."""
+    columns = ScrapeColumns()
+    for at_s, samples in zip((0, 10), scrapes_of(page), strict=True):
+        for sample in samples:
+            if sample.metric not in without:
+                columns.append(at_s * S, target, sample.metric, sample.labels, sample.value)
     return columns.to_table()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_page_of_another_engine_gives_the_same_figures(engine: str) -> None:
-    (entry,) = servers_block(scraped(engine), 0, 10 * S)
-    assert entry["requests_running"] == {"mean": 3, "max": 6}
-    assert entry["requests_waiting"] == {"mean": 1.5, "max": 3}
-    assert entry["kv_cache_usage"] == {"mean": 0.125, "max": 0.25}
-    assert entry["requests_finished"] == 50
-    assert entry["ttft_ms"]["count"] == entry["e2e_ms"]["count"] == entry["queue_ms"]["count"] == 50
-    assert entry["ttft_ms"]["mean"] == pytest.approx(160)
-    assert entry["queue_ms"]["mean"] == pytest.approx(150)
+@pytest.mark.parametrize("page", OF_PAGES)
+def test_a_page_gives_its_figures(page: str) -> None:
+    (entry,) = servers_block(scraped(page), 0, 10 * S)
+    live = LiveWindow([(at_s, readings(samples)) for at_s, samples in zip((0.0, 10.0), scrapes_of(page), strict=True)])
+    for key, text in (each.split("=") for each in OF_PAGES[page].split()):
+        name, _, part = key.partition(".")
+        value = entry[name][part] if part and entry[name] is not None else entry[name]
+        if not text[:1].isdigit():
+            assert value == (text.replace("_", " ") if name.endswith("_from") else text or None), key
+            continue
+        number, _, of = text.partition("/")
+        assert value == pytest.approx(float(number) / float(of or 1)), key
+        for row in SERVER_FIGURES:
+            if row.entry_key == key and not row.statistics and page not in ENGINES:
+                assert row.number(live) == pytest.approx(value), key
+    assert live.in_front == (page == "dynamo-1.6.1-disaggregated-frontend")
+    target = _Target(LiveDiagnosis(None, {}))
+    target.note({"up": True, "wall_ns": 10 * S, "gauges": live.scrapes[-1][1]})
+    assert (target.peer(page, 11 * S) is None) == (live.in_front or not live.publishes(names.RUNNING))
 
 
-def test_figures_that_only_one_engine_publishes() -> None:
-    (sglang,) = servers_block(scraped("sglang"), 0, 10 * S)
-    assert sglang["generation_tok_per_s"] == 50
-    assert sglang["prompt_tok_per_s"] == 500
-    assert sglang["cached_tokens"] == 2000
-    assert (sglang["prefix_cache_hit_rate"], sglang["prefix_cache_hit_rate_from"]) == (0.4, "prompt tokens")
-    assert sglang["prefix_cache_queries"] is None
-    assert sglang["preemptions"] == 2
-    assert sglang["kv_cache_size_tokens"] == 4800
-    assert sglang["itl_ms"]["mean"] == pytest.approx(15)
-    (trtllm,) = servers_block(scraped("tensorrt-llm"), 0, 10 * S)
-    assert trtllm["prefix_cache_hit_rate"] == pytest.approx(0.3)
-    assert trtllm["prefix_cache_hit_rate_from"] == "gauge"
-    assert trtllm["itl_ms"] is trtllm["generation_tok_per_s"] is trtllm["preemptions"] is None
+NAMES = sorted(
+    {name + suffix for kind in KINDS for name in kind.meaning for suffix in ("", "_sum")} | {names.RUNNING, "go_gc"}
+)
+
+
+@given(st.sets(st.sampled_from(NAMES)))
+def test_each_part_of_a_metric_has_one_name_of_a_page(page: set[str]) -> None:
+    meanings = page_meanings(page)
+    assert meanings.keys() == page
+    parts = [(each.metric, each.added) for found in meanings.values() for each in found]
+    assert len(parts) == len(set(parts))
+    for name, found in meanings.items():
+        assert set(found) <= set(meanings_of(name))
+        assert all(page.issuperset(each.beside) for each in found)
+        assert name in names_on_pages(each.metric for each in meanings_of(name))
+        others = {part[0] for part in parts}
+        assert found or all(each.metric in others or each.beside for each in meanings_of(name))
+
+
+def test_computed_tokens_are_not_taken_for_all_prompt_tokens() -> None:
+    """Versions of llama.cpp without a counter of cached tokens do not tell how many the prompts had."""
+    page, cached = "llamacpp-xllamacpp-2026.10.11549", "llamacpp:prompt_tokens_cached_total"
+    (entry,) = servers_block(scraped(page, without=(cached,)), 0, 10 * S)
+    assert entry["prompt_tok_computed_per_s"] == pytest.approx(525.7)
+    assert entry["prompt_tokens"] is entry["prompt_tok_per_s"] is entry["prefix_cache_hit_rate"] is None
+
+
+def test_names_of_parts_are_of_one_engine() -> None:
+    """So a restart that one counter shows is one of all: the others may have passed their old values since."""
+    columns = ScrapeColumns()
+    for at_s, cached, predicted in ((0, 50.0, 100.0), (5, 80.0, 20.0), (10, 90.0, 30.0)):
+        for metric, value in (
+            ("prompt_tokens", cached),
+            ("prompt_tokens_cached", cached),
+            ("tokens_predicted", predicted),
+        ):
+            columns.append(at_s * S, "http://server", f"llamacpp:{metric}_total", (), value)
+    (entry,) = servers_block(columns.to_table(), 0, 10 * S)
+    assert (entry["restarts"], entry["generation_tokens"], entry["prompt_tokens"]) == (1, 30, 2 * 90)
+
+
+def test_a_front_end_and_its_workers_count_each_request_once() -> None:
+    pages = [page for page in OF_PAGES if page.startswith("dynamo")]
+    servers = by_target([scraped(page, f"http://{page}") for page in pages])
+    together = window_figures.together(window_figures.windows_of(servers, 0, 10 * S))
+    assert [together[key] for key in ("prompt_tokens", "generation_tokens", "requests_finished")] == [4929, 673, 30]
+    assert together["engine_e2e_ms"] == pytest.approx(8060.817762 / 30)
+    assert together["kv_cache_usage"] == 0  # of the worker
+    assert prefix_counts.prefix_cache([*servers.values()]).block_size == 16
+    note = servers_tables(window_figures.entries(window_figures.windows_of(servers, 0, 10 * S)), together)[0].note
+    assert "frontend, failed requests by reason: 2 request.not_found." in note
+    assert "Dynamo's frontend does not publish: KV cache usage; " in note
+
+
+@pytest.mark.parametrize(("pages", "in_flight"), [(["frontend", "decode"], 5), (["decode"], 4), (["llamacpp"], 4)])
+def test_requests_in_a_front_end_are_not_counted_again_at_its_workers(pages: list[str], in_flight: float) -> None:
+    entries = [
+        Server(target=name, page=kind, requests_running=MeanAndMax(mean=running), requests_waiting=MeanAndMax(mean=1))
+        for name, kind, running in (
+            ("frontend", "dynamo", 5),
+            ("decode", "dynamo-worker", 3),
+            ("llamacpp", "llama.cpp", 3),
+        )
+        if name in pages
+    ]
+    assert summarise._in_flight(entries, 1) == in_flight
+
+
+@pytest.mark.parametrize(
+    ("pages", "gate", "value", "note"),
+    [
+        (["llamacpp"], "max(kv_cache_usage) < 1", None, "http://llamacpp: llama.cpp does not publish it"),
+        (["llamacpp"], "generation_tokens > 1", 5930, None),
+        # A worker lacks what its front end has, and the other way round.
+        (["frontend", "decode"], "generation_tokens > 1", 673, None),
+        (["frontend", "decode"], "max(kv_cache_usage) < 1", 0, None),
+        (
+            ["decode"],
+            "generation_tokens > 1",
+            None,
+            "http://decode: its metrics page has no value of it for the window",
+        ),
+        (
+            ["frontend"],
+            "cached_tokens > 1",
+            None,
+            "http://frontend: Dynamo's frontend does not publish it: its cached_tokens is 0",
+        ),
+    ],
+)
+def test_a_gate_is_on_the_servers_that_can_have_the_figure(
+    pages: list[str], gate: str, value: float | None, note: str | None
+) -> None:
+    tables = [scraped(page, f"http://{name}") for name in pages for page in OF_PAGES if name in page]
+    servers = window_figures.entries(window_figures.windows_of(by_target(tables), 0, 10 * S))
+    found, why = gates._server_value(gate_grammar.parse(gate), servers)
+    assert found == value
+    assert why is None if note is None else note in str(why)
+
+
+@given(
+    st.lists(st.sampled_from(["node_cpu_seconds_total", "http_requests", "go_gc"]), min_size=1, max_size=30),
+    st.booleans(),
+)
+def test_a_page_of_no_known_engine_is_named_with_its_series(metrics: list[str], known: bool) -> None:
+    columns = ScrapeColumns()
+    for at_s in (0, 10):
+        for number, metric in enumerate(metrics):
+            columns.append(at_s * S, "http://server", metric, (("n", str(number)),), 1.0)
+        columns.append(at_s * S, "http://server", names.PROCESS_START, (), 1.0)
+        if known:
+            columns.append(at_s * S, "http://server", names.GPU_USE, (("gpu", "0"),), 50.0)
+    entries = window_figures.entries(
+        window_figures.windows_of(by_target([columns.to_table()], window_figures.USED), 0, 10 * S)
+    )
+    assert [entry.unknown_series for entry in entries] == [None if known else len(metrics) + 1]
+    note = servers_tables(entries, {})[0].note
+    assert (f"http://server: {len(metrics) + 1} series of no known engine." in note) != known
 
 
 def test_the_timeline_has_the_hit_rate() -> None:
@@ -103,7 +264,7 @@ def test_every_name_maps_to_a_known_metric() -> None:
     ours = {value for value in vars(names).values() if isinstance(value, str)}
     for kind in KINDS:
         assert kind.metrics <= ours
-        assert all(name.startswith(kind.prefixes) for name in (*kind.meaning, *kind.marks))
+        assert all(name.startswith(kind.prefixes) for name in kind.meaning)
 
 
 @pytest.fixture
