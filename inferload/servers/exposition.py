@@ -76,12 +76,12 @@ class PromParser:
             known.clear()
         samples: list[Sample] = []
         for line in page.split("\n"):
-            if not line.startswith(begins):
-                continue
             series, _, value = line.rpartition(" ")
             try:
                 if series in known:
                     samples.append(Sample(*known[series], _value(value)))
+                elif not line.startswith(begins):
+                    continue
                 elif (timed := series.rpartition(" "))[0] in known:
                     samples.append(Sample(*known[timed[0]], _value(timed[2]), _at_ns(value)))
                     self.timed = True

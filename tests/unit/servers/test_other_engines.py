@@ -229,6 +229,26 @@ def test_a_gate_is_on_the_servers_that_can_have_the_figure(
     assert why is None if note is None else note in str(why)
 
 
+@given(
+    st.lists(st.sampled_from(["node_cpu_seconds_total", "http_requests", "go_gc"]), min_size=1, max_size=30),
+    st.booleans(),
+)
+def test_a_page_of_no_known_engine_is_named_with_its_series(metrics: list[str], known: bool) -> None:
+    columns = ScrapeColumns()
+    for at_s in (0, 10):
+        for number, metric in enumerate(metrics):
+            columns.append(at_s * S, "http://server", metric, (("n", str(number)),), 1.0)
+        columns.append(at_s * S, "http://server", names.PROCESS_START, (), 1.0)
+        if known:
+            columns.append(at_s * S, "http://server", names.GPU_USE, (("gpu", "0"),), 50.0)
+    entries = window_figures.entries(
+        window_figures.windows_of(by_target([columns.to_table()], window_figures.USED), 0, 10 * S)
+    )
+    assert [entry.unknown_series for entry in entries] == [None if known else len(metrics) + 1]
+    note = servers_tables(entries, {})[0].note
+    assert (f"http://server: {len(metrics) + 1} series of no known engine." in note) != known
+
+
 def test_the_timeline_has_the_hit_rate() -> None:
     sglang, trtllm = (by_target([scraped(engine)])["http://server"] for engine in ENGINES)
     at_s = np.array([0.0, 10.0])
