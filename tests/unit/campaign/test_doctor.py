@@ -10,7 +10,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain, count, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from packaging.requirements import Requirement
@@ -258,13 +258,14 @@ class Bare(BaseHTTPRequestHandler):
 
     streams = True
     limit = ("max_tokens", 1)  # key of the limit that it takes, and its smallest value
+    pages: ClassVar[dict[str, str]] = {"/v1/models": '{"data": [{"id": "m"}]}'}
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
 
     def do_GET(self) -> None:
-        if self.path == "/v1/models":
-            self._answer(200, "application/json", b'{"data": [{"id": "m"}]}')
+        if self.path in self.pages:
+            self._answer(200, "application/json", self.pages[self.path].encode())
         else:
             self._answer(404, "text/plain", b"no")
 
@@ -342,6 +343,35 @@ def test_a_stream_is_held_if_it_is_held_each_time(
     monkeypatch.setattr(Bare, "stream", stream)
     _, lines, _ = doctor(capsys, "--host", bare)
     assert lines["streaming"]["status"] == status
+
+
+SLOTS = '{"build_info": "b9", "default_generation_settings": {"n_ctx": 512}}'
+
+
+@pytest.mark.parametrize(
+    ("owner", "pages", "engine", "model"),
+    [
+        ("vllm", {"/version": '{"version": "0.32.0"}'}, "vllm 0.32.0", "m"),
+        ("vllm", {}, "unknown", "m"),
+        ("sglang", {}, "sglang", "m"),
+        ("llamacpp", {"/props": SLOTS}, "llamacpp b9", "m, 512 tokens at most"),
+        ("llamacpp", {"/props": "[]"}, "llamacpp", "m"),
+        ("openai", {"/version": '{"version": "2.1"}'}, "unknown; version 2.1", "m"),
+    ],
+)
+def test_the_engine_is_known_by_the_owner_of_its_models(
+    bare: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    owner: str,
+    pages: dict[str, str],
+    engine: str,
+    model: str,
+) -> None:
+    models = json.dumps({"data": [{"id": "m", "owned_by": owner}]})
+    monkeypatch.setattr(Bare, "pages", {"/v1/models": models, **pages})
+    _, lines, _ = doctor(capsys, "--host", bare)
+    assert (lines["engine"]["found"], lines["model"]["found"]) == (engine, model)
 
 
 def test_a_server_that_does_not_stream_fails(
