@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 _OTHER_PATH = "give the address of an OpenAI-compatible API with --host"
 _BEHIND = "start the server behind the gateway, or correct its address there"
-# Engines by the owner of their models: kinds of metrics pages.
-_ENGINES = ("vllm", "sglang", "llamacpp")
+# Engines by the owner of their models. The names are those of metrics pages.
+_ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt_llm": "tensorrt-llm", "llamacpp": "llama.cpp"}
 # Failures of the first page after which no request can be sent.
 _UNREACHABLE = (Failure.CONNECT, Failure.TLS, Failure.TIMEOUT_CONNECT)
 
@@ -65,7 +65,7 @@ class ModelList:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Properties that a server reports. `engine`: "simulator", "vllm 0.32.0", "llamacpp b9000", or "unknown"."""
+    """Properties that a server reports. `engine`: "simulator", "vllm 0.32.0", "llama.cpp b9000", or "unknown"."""
 
     target: Target
     model: str
@@ -204,8 +204,8 @@ class _Engine(NamedTuple):
 
 def _engine(fetcher: Fetcher, settings: ClientSettings, models: Sequence[ListedModel]) -> _Engine:
     """Return the engine, by the owner of its models and its own page. The simulator adds fields to vLLM's."""
-    name = next((model.owner for model in models if model.owner in _ENGINES), "unknown")
-    key, path = ("build_info", "/props") if name == "llamacpp" else ("version", "/version")
+    name = next((_ENGINES[model.owner] for model in models if model.owner in _ENGINES), "unknown")
+    key, path = ("build_info", "/props") if name == "llama.cpp" else ("version", "/version")
     found = _page(fetcher, settings.target.page_path(path))
     document: dict[str, Any] = found if isinstance(found, dict) else {}
     version, stands_for, slots = (document.get(key) for key in (key, "stands_for", "default_generation_settings"))

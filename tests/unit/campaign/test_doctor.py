@@ -349,13 +349,13 @@ SLOTS = '{"build_info": "b9", "default_generation_settings": {"n_ctx": 512}}'
 
 
 @pytest.mark.parametrize(
-    ("owner", "pages", "engine", "model"),
+    "case",
     [
         ("vllm", {"/version": '{"version": "0.32.0"}'}, "vllm 0.32.0", "m"),
         ("vllm", {}, "unknown", "m"),
         ("sglang", {}, "sglang", "m"),
-        ("llamacpp", {"/props": SLOTS}, "llamacpp b9", "m, 512 tokens at most"),
-        ("llamacpp", {"/props": "[]"}, "llamacpp", "m"),
+        ("llamacpp", {"/props": SLOTS}, "llama.cpp b9", "m, 512 tokens at most"),
+        ("llamacpp", {"/props": "[]"}, "llama.cpp", "m"),
         ("openai", {"/version": '{"version": "2.1"}'}, "unknown; version 2.1", "m"),
     ],
 )
@@ -363,11 +363,9 @@ def test_the_engine_is_known_by_the_owner_of_its_models(
     bare: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    owner: str,
-    pages: dict[str, str],
-    engine: str,
-    model: str,
+    case: tuple[str, dict[str, str], str, str],
 ) -> None:
+    owner, pages, engine, model = case
     models = json.dumps({"data": [{"id": "m", "owned_by": owner}]})
     monkeypatch.setattr(Bare, "pages", {"/v1/models": models, **pages})
     _, lines, _ = doctor(capsys, "--host", bare)
