@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferload.base.numbers import number, time_of_day
+from inferload.figures.page_kinds import KINDS
 from inferload.figures.server_figures import is_gpu_page
 from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.bottleneck.history import WINDOW_S
@@ -267,6 +268,7 @@ def json_text(diagnoses: Diagnoses) -> str:
 
 def table() -> str:
     """Format rules and advice as the tables of docs/reference/report.md."""
+    engines = {kind.key: kind.title for kind in KINDS}
     lines = ["| finding on the whole run | condition |", "|---|---|"]
     lines += [f"| `{rule.code}` {rule.title} | {rule.holds} |" for rule in RUN_RULES]
     lines += ["", "| cause | evidence | limits |", "|---|---|---|"]
@@ -275,7 +277,8 @@ def table() -> str:
     for rule in RULES:
         for entry in ADVICE[rule.code]:
             only_if = "; ".join(precondition.text for precondition in entry.when)
-            lines.append(f"| `{rule.code}` | `{entry.do}` | {only_if} | {entry.why} | {entry.effects} |")
+            do = "; ".join((f"`{entry.do}`", *(f"{engines.get(key, key)}: `{text}`" for key, text in entry.elsewhere)))
+            lines.append(f"| `{rule.code}` | {do} | {only_if} | {entry.why} | {entry.effects} |")
     return (
         "\n".join(lines).replace(" | awq", " \\| awq").replace(" | gptq", " \\| gptq").replace(" | fp8", " \\| fp8")
         + "\n"
