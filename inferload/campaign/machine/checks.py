@@ -236,7 +236,7 @@ def _engine(e: ServerEvidence) -> str:
 
 def _stream(e: ServerEvidence) -> str:
     if e.texts:
-        return f"none; {', '.join(e.texts)} answer: runs have E2E and input tokens"
+        return f"none, a pooling server: {', '.join(e.texts)} answer; runs have E2E and input tokens"
     if e.refused is not None:
         return e.refused[0]
     together, events = e.stream.events_per_arrival, plural(e.stream.events, "event")

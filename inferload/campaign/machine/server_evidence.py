@@ -13,24 +13,19 @@ from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.reader_choice import reader_of
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
-from inferload.client.first_turn import FirstTurn, SentTurns, prove
+from inferload.client.first_turn import FirstTurn, NoStreamsError, SentTurns, prove
 from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list, model_of
-from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.figures import metric_names
 from inferload.figures.page_kinds import PageKind
 from inferload.figures.page_names import kind_of, meanings_of
 from inferload.figures.rate_figures import HELD_EVENTS, events_per_arrival
 from inferload.figures.turn_figures import ITL
-from inferload.scenario.schema.endpoints import OF_TEXTS, EndpointName
 from inferload.scenario.schema.request import RequestOptions
 from inferload.servers import exposition
 from inferload.turns.record import Failure, TurnRecord
 from inferload.turns.sketch import Sketch
 from inferload.turns.socket_reader import SocketReader
-from inferload.workload.content.prompts import approximate
-from inferload.workload.isolation import Isolation
-from inferload.workload.plan.first_asks import PLAIN
 
 _STREAMED_TOKENS = 32  # that show how a stream arrives
 _STREAMS = 3  # a proxy holds each of them, a busy machine only some
@@ -98,23 +93,10 @@ def gather(settings: ClientSettings, model: str | None) -> ServerEvidence:
     try:
         proof = prove(settings, first, sent)
     except UsageError as error:
-        texts = tuple(name for name in OF_TEXTS if _takes_texts(settings, name, sent))
+        texts = error.endpoints if isinstance(error, NoStreamsError) else ()
         return replace(evidence, refused=parted(error), texts=texts)
     evidence = replace(evidence, settings=replace(settings, target=proof.target), limit_key=proof.key)
     return _with_turns(evidence, proof.limit or _ENOUGH_TOKENS)
-
-
-def _takes_texts(settings: ClientSettings, endpoint: EndpointName, sent: SentTurns) -> bool:
-    """Return True if a server answers a request of texts."""
-    request = RequestOptions.model_validate({"endpoint": endpoint})
-    writer = BodyWriter(Texts(approximate(), 0), BodySettings(settings.model, request), Isolation())
-    try:
-        return (
-            prove(replace(settings, endpoint=endpoint), FirstTurn.of(writer.body(PLAIN), request), sent).answer
-            is not None
-        )
-    except UsageError:
-        return False
 
 
 def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:

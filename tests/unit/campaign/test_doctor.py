@@ -19,12 +19,17 @@ from simulator_process import Simulator
 
 from inferload import cli
 from inferload.base import clock
+from inferload.base.errors import UsageError
 from inferload.campaign.machine import machine_evidence
 from inferload.campaign.machine.checks import MACHINE, METRICS, NEEDED_METRICS, CheckResult, results
 from inferload.campaign.machine.machine_evidence import MachineEvidence, Stamps
 from inferload.campaign.machine.server_evidence import MetricsPage
 from inferload.cli.doctor import text_of
+from inferload.client.client import ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.first_turn import FirstTurn, SentTurns, prove
 from inferload.figures.page_kinds import SGLANG, VLLM, PageKind
+from inferload.scenario.schema.request import RequestOptions
 
 # -- assessment of readings
 
@@ -343,6 +348,25 @@ def test_a_stream_is_held_if_it_is_held_each_time(
     monkeypatch.setattr(Bare, "stream", stream)
     _, lines, _ = doctor(capsys, "--host", bare)
     assert lines["streaming"]["status"] == status
+
+
+def test_a_pooling_server_is_named(
+    bare: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def post(self: Bare) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        status = 200 if self.path == "/v1/embeddings" else 404
+        self._answer(status, "application/json", b'{"data": [{"embedding": [0.5]}], "usage": {"prompt_tokens": 3}}')
+
+    monkeypatch.setattr(Bare, "do_POST", post)
+    code, lines, _ = doctor(capsys, "--host", bare)
+    assert (code, lines["streaming"]["status"]) == (0, "ok")
+    assert "a pooling server: embeddings answer" in lines["streaming"]["found"]
+    target = Target.parse(bare)
+    document = {"model": "m", "messages": [], "max_tokens": 1, "stream": True}
+    settings = ClientSettings(target, "m")
+    with pytest.raises(UsageError, match=r"a pooling server: embeddings answer.*HTTP 404.*a scenario of texts"):
+        prove(settings, FirstTurn(document, RequestOptions()), SentTurns())
 
 
 SLOTS = '{"build_info": "b9", "default_generation_settings": {"n_ctx": 512}}'
