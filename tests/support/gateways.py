@@ -1,4 +1,4 @@
-"""Real software between client and server: proxies, load balancers and routers on free loopback ports.
+"""Real software between client and server (proxies, load balancers, routers) and other servers than vLLM, on free loopback ports.
 
 Each starts without privileges, from a configuration in a given folder, and ends with its context. `make gateways` installs them
 (tests/support/install_gateways.sh); one on PATH is used if it is not there. `servers`: loopback ports behind it.
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from e2e_runs import wait_until
+from inferload.deploy.servers import engines
 from paths import ROOT
 from ports import unused_port
 
@@ -25,6 +26,7 @@ _INSTALLED = ROOT / ".cache" / "gateways"
 _DEBIAN = _INSTALLED / "root" / "usr"
 _PYTHON = _INSTALLED / "venv" / "bin" / "python"
 _LITELLM = _INSTALLED / "litellm" / "bin" / "litellm"
+_ENGINES = _INSTALLED / "engines" / "bin" / "python"
 _START_S = 60.0
 RouterPolicy = Literal["round_robin", "cache_aware"]
 
@@ -226,6 +228,47 @@ def litellm(folder: Path, servers: Sequence[int]) -> Iterator[Gateway]:
     words = [str(_LITELLM), "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
     env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # else it downloads a list of prices
     with _running(words, port, folder / "litellm.log", health="/health/readiness", env=env) as gateway:
+        yield gateway
+
+
+def _tiny_model() -> Path:
+    """Return the folder of a model with a tokenizer and random weights, generated if missing."""
+    assert _ENGINES.exists(), "llama.cpp and Dynamo are not installed: make gateways-engines"
+    return engines.tiny_model(_ENGINES, "tiny")
+
+
+@contextmanager
+def llamacpp(folder: Path, *options: str) -> Iterator[Gateway]:
+    """Run llama.cpp's server. `options`: see llamacpp_server.py."""
+    port = unused_port()
+    script = Path(__file__).with_name("llamacpp_server.py")
+    words = [str(_ENGINES), str(script), str(_tiny_model()), str(port), *options]
+    with _running(words, port, folder / "llamacpp.log", health="/health") as gateway:
+        yield gateway
+
+
+@contextmanager
+def dynamo(folder: Path) -> Iterator[Gateway]:
+    """Run Dynamo's front end and a mocker behind it, with a folder in place of services of their discovery."""
+    port, system_port = unused_port(), unused_port()  # above 32767 it stops
+    (folder / "kv").mkdir(parents=True)
+    planes = {"DYN_DISCOVERY_BACKEND": "file", "DYN_REQUEST_PLANE": "tcp", "DYN_EVENT_PLANE": "zmq"}
+    env = {"DYN_FILE_KV": str(folder / "kv"), "HF_HUB_OFFLINE": "1", **planes}
+    same = ["--discovery-backend", "file", "--request-plane", "tcp"]
+    front = [str(_ENGINES), "-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(port)]
+    mocker = [str(_ENGINES), "-m", "dynamo.mocker", "--model-path", str(_tiny_model()), "--model-name", "tiny"]
+    mocker += ["--block-size", "16"]
+    env_of_mocker = env | {"DYN_SYSTEM_PORT": str(system_port)}
+    with (
+        _running([*front, *same, "--router-mode", "kv"], port, folder / "front.log", env=env) as gateway,
+        _running([*mocker, *same], system_port, folder / "mocker.log", env=env_of_mocker),
+    ):
+
+        def lists() -> bool:
+            with urllib.request.urlopen(f"{gateway.url}/v1/models", timeout=5) as answer:
+                return bool(json.load(answer)["data"])
+
+        wait_until(lists, "the model of the mocker", _START_S)
         yield gateway
 
 
