@@ -228,6 +228,11 @@ class SecondsWindow:
     at_s: Floats
     seconds: int
 
+    @property
+    def in_front(self) -> bool:
+        """True for a page of what stands before engines."""
+        return self.server.page is not None and self.server.page.in_front
+
     def publishes(self, metric: str) -> bool:
         """Return True if the page has the metric."""
         return metric in self.server.metrics

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from inferload.figures.client_figures import CLIENT_FIGURES
 from inferload.figures.figure import PEERS
 from inferload.figures.limits.slo import FROM_PLAN
-from inferload.figures.metric_names import split_suffix
-from inferload.figures.page_kinds import KINDS, VLLM, PageKind
+from inferload.figures.page_kinds import KINDS, VLLM
 from inferload.figures.rate_figures import RATE_FIGURES
 from inferload.figures.server_figures import SERVER_FIGURES
-from inferload.figures.server_formulas import Formula, HitRate
 from inferload.figures.turn_figures import STALL_MS, TURN_FIGURES
 from inferload.turns.states import NOT_SERVED_TEXT, NOT_SERVED_WORD, STATES
 
@@ -54,9 +52,13 @@ misses the SLO whatever its latencies, and is counted by its own word, not as a 
 _ENGINES = """
 ## Figures of servers, and their metrics in each engine
 
-Figures of [servers](summary.md#server) and the metrics that they are read from, without the engine's prefix. Of several
-names for one metric, a page has one. The names of SGLang and TensorRT-LLM are from their documentation and sources. GPU
-exporters and the metrics of processes are the same with each engine.
+Figures of [servers](summary.md#server) are read from their metrics pages, which are recognised by the prefixes of their names.
+`untested` names are from documentation and sources. A figure that a page does not publish is null. Dynamo's workers publish
+vLLM's metrics, or a part of them. GPU exporters and the metrics of processes are the same with each engine.
+
+"""
+_NAMES = """
+Of several names for one metric, a page has one; the names of its parts add up.
 
 """
 _FIGURES = """
@@ -76,30 +78,35 @@ def document() -> str:
         *([f"`{state.key}`", state.of, state.text] for state in STATES),
     ]
     words.append([NOT_SERVED_WORD, "turns, sessions", NOT_SERVED_TEXT])
-    return _HEAD + _lines(words) + _FIGURES + _lines(rows) + _ENGINES + _lines(_engines())
+    return _HEAD + _lines(words) + _FIGURES + _lines(rows) + _ENGINES + _lines(_pages()) + _NAMES + _lines(_names())
 
 
-def _engines() -> list[list[str]]:
-    """Return the names of the metrics of each server figure that is read from an engine's page."""
-    others = [kind for kind in KINDS if kind.has_own_names and kind.meaning]
-    rows = [["figure", VLLM.title, *(kind.title for kind in others)], ["---"] * (2 + len(others))]
-    for row in SERVER_FIGURES:
-        metrics = dict.fromkeys(split_suffix(reading.metric)[0] for reading in row.formula.readings)
-        names = [metric.removeprefix("vllm:") for metric in metrics if metric.startswith("vllm:")]
-        if names:
-            rows.append([f"`{row.key}`", _listed(names), *(_on_page(row.formula, kind) for kind in others)])
+_SHOWN = [kind for kind in KINDS if kind.kind != "exporter"]
+
+
+def _pages() -> list[list[str]]:
+    """Return the kinds of pages."""
+    rows = [["page", "kind", "prefix", "tested", "not read, and why"], ["---"] * 5]
+    for kind in _SHOWN:
+        why = "; ".join(f"`{metric.removeprefix('vllm:')}`: {text}" for metric, text in kind.why.items())
+        rows.append([kind.title, kind.kind, f"`{kind.prefixes[0]}`", kind.tested or "untested", why or "-"])
     return rows
 
 
-def _on_page(formula: Formula, kind: PageKind) -> str:
-    """Return the names of a kind of page for the metrics of a formula, or that it does not publish all of one source."""
-    sources = formula.alternatives if isinstance(formula, HitRate) else (formula.readings,)
-    of_sources = [[kind.names_of(reading.metric) for reading in source] for source in sources]
-    names = dict.fromkeys(name for source in of_sources if all(source) for found in source for name in found)
-    short = dict.fromkeys(
-        name.removeprefix(prefix) for name in names for prefix in kind.prefixes if name.startswith(prefix)
-    )
-    return _listed(list(short)) if short else f"not published by {kind.title}"
+def _names() -> list[list[str]]:
+    """Return the names of the metrics of each server figure that is read from an engine's page."""
+    rows = [["figure", f"{VLLM.title}, without the prefix", "other pages"], ["---"] * 3]
+    for row in (row for row in SERVER_FIGURES if row.of_engines):
+        of_vllm = [name.removeprefix("vllm:") for name in row.names_on(VLLM)]
+        others = [
+            name
+            for kind in _SHOWN
+            if kind.has_own_names
+            for name in row.names_on(kind)
+            if name.startswith(kind.prefixes[0])
+        ]
+        rows.append([f"`{row.key}`", _listed(of_vllm) or "-", _listed(others) or "-"])
+    return rows
 
 
 def _listed(names: Sequence[str]) -> str:

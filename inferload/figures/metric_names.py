@@ -46,13 +46,24 @@ GPU_USE = "DCGM_FI_DEV_GPU_UTIL"  # per cent
 GPU_MEMORY = "DCGM_FI_DEV_FB_USED"  # MiB
 GPU_POWER = "DCGM_FI_DEV_POWER_USAGE"  # W
 GPU_SM_CLOCK = "DCGM_FI_DEV_SM_CLOCK"  # MHz
+GPU_METRICS = (GPU_USE, GPU_MEMORY, GPU_POWER, GPU_SM_CLOCK)
 
 # Written by the scraper: duration of the scrape.
 SCRAPE_DURATION = "inferload_scrape_duration_seconds"
+IN_FRONT = "inferload_in_front"  # in its lines only: a page of what stands before engines
 
 # Gauges without a name in vLLM, which counts hits and has the cache size in a label.
 HIT_RATE = "inferload_prefix_cache_hit_rate"  # 0..1, over a recent interval that the server chooses
 KV_CACHE_TOKENS = "inferload_kv_cache_size_tokens"
+KV_BLOCK_TOKENS = "inferload_kv_block_tokens"
+SLOTS = "inferload_slots"  # requests that run at once at most
+BEFORE_FIRST_TOKEN = "inferload_requests_before_first_token"  # waiting or in prefill
+
+# Counters without a name in vLLM.
+FAILED = "inferload_requests_failed_total"  # label reason
+MIGRATIONS = "inferload_migrations_total"
+PREFILL_SECONDS = "inferload_prefill_seconds_total"  # sum over requests, counted with the computed prompt tokens
+DECODE_SECONDS = "inferload_decode_seconds_total"  # the same, with the output tokens
 
 HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 

@@ -11,18 +11,21 @@ from msgspec import Struct
 from inferload.figures import metric_names as names
 
 Labels = tuple[tuple[str, str], ...]  # names and values
+PART = "inferload_part"  # label of the parts of a metric that a page has under several names
 
 
 class Meaning(Struct, frozen=True):
     """What the series of a page's metric are.
 
     `metric`: vLLM's name. `only`: labels of the series that have this meaning. `added`: labels that they get; metrics of a page
-    with different ones are parts of one metric, which add up.
+    with different ones are parts of one metric, which add up. `beside`: names that the page must have, since without them the
+    parts are not the whole.
     """
 
     metric: str
     only: Labels = ()
     added: Labels = ()
+    beside: tuple[str, ...] = ()
 
     def labels(self, of: Labels) -> Labels | None:
         """Return the labels of a series with those added; None if the series does not have this meaning."""
@@ -32,17 +35,16 @@ class Meaning(Struct, frozen=True):
 class PageKind(Struct, frozen=True, kw_only=True):
     """A kind of page.
 
-    `prefixes`: of its metrics; those of engines, front ends and routers are stored. `marks`: metrics that are read only to
-    recognise the page. `meaning`: vLLM's name for each name of the page, or several meanings. Of several names for one metric,
-    the first on a page is used. `tested`: version of which a page is tested; None: names are of documentation and sources.
-    `why`: by vLLM's name, why a figure that the page seems to have is not read.
+    `prefixes`: of its metrics; those of engines, front ends and routers are stored. `meaning`: vLLM's name for each name of the
+    page, or several meanings. Of several names for one metric, the first on a page is used. `tested`: version of which a page is
+    tested; None: names are of documentation and sources. `why`: by vLLM's name, why a figure that the page seems to have is not
+    read.
     """
 
     key: str
     title: str
     kind: Literal["engine", "front end", "router", "exporter"]
     prefixes: tuple[str, ...]
-    marks: tuple[str, ...] = ()
     meaning: Mapping[str, str | tuple[Meaning, ...]] = {}
     tested: str | None = None
     why: Mapping[str, str] = {}
@@ -55,7 +57,7 @@ class PageKind(Struct, frozen=True, kw_only=True):
     @property
     def has_own_names(self) -> bool:
         """True unless all metrics have vLLM's names, so that the row does not tell what the page publishes."""
-        return self.key not in (VLLM.key, DYNAMO_WORKER.key)
+        return self not in (VLLM, DYNAMO_WORKER)
 
     def meanings(self, metric: str) -> tuple[Meaning, ...]:
         """Return the meanings of a name of the page; empty without any."""
@@ -68,7 +70,9 @@ class PageKind(Struct, frozen=True, kw_only=True):
         return frozenset(names.split_suffix(each.metric)[0] for name in self.meaning for each in self.meanings(name))
 
     def names_of(self, metric: str) -> tuple[str, ...]:
-        """Return the page's names for a metric or the family of a histogram."""
+        """Return the page's names for a metric or the family of a histogram; of vLLM's the newest."""
+        if not self.has_own_names:
+            return (names.split_suffix(metric)[0],) if metric.startswith("vllm:") else ()
         wanted = {metric, names.split_suffix(metric)[0]}
         return tuple(name for name in self.meaning if any(each.metric in wanted for each in self.meanings(name)))
 
@@ -152,18 +156,126 @@ TENSORRT_LLM = PageKind(
     why={names.ITL: "time_per_output_token is a mean for each request"},
 )
 
+_COMPUTED = (("source", names.LOCAL_COMPUTE),)
+_PROMPT_PARTS = ("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total")
+# tools/server of llama.cpp. Tokens and seconds are counted when a prompt is done and when a request ends. The prompt counter
+# leaves cached tokens out; versions without the counter of these do not tell how many the prompts had. Older versions publish the
+# usage of the cache, and some other names of drafts.
+LLAMA_CPP = PageKind(
+    key="llama.cpp",
+    title="llama.cpp",
+    kind="engine",
+    prefixes=("llamacpp:",),
+    tested="xllamacpp 2026.10.11549",
+    meaning={
+        "llamacpp:requests_processing": names.RUNNING,
+        "llamacpp:requests_deferred": names.WAITING,
+        "llamacpp:kv_cache_usage_ratio": names.KV_CACHE_USAGE,
+        "llamacpp:prompt_tokens_total": (
+            Meaning(names.PROMPT_TOKENS_BY_SOURCE, added=_COMPUTED),
+            Meaning(names.PROMPT_TOKENS, added=((PART, "computed"),), beside=_PROMPT_PARTS),
+        ),
+        "llamacpp:prompt_tokens_cached_total": (
+            Meaning(names.PROMPT_TOKENS_CACHED),
+            Meaning(names.PROMPT_TOKENS, added=((PART, "cached"),), beside=_PROMPT_PARTS),
+        ),
+        "llamacpp:prompt_seconds_total": names.PREFILL_SECONDS,
+        "llamacpp:tokens_predicted_total": names.GENERATION_TOKENS,
+        "llamacpp:tokens_predicted_seconds_total": names.DECODE_SECONDS,
+        "llamacpp:spec_decode_num_drafts_total": names.SPEC_DRAFTS,
+        "llamacpp:spec_decode_num_draft_tokens_total": names.SPEC_DRAFT_TOKENS,
+        "llamacpp:spec_decode_num_accepted_tokens_total": names.SPEC_ACCEPTED,
+        "llamacpp:tokens_drafted_total": names.SPEC_DRAFT_TOKENS,
+        "llamacpp:tokens_drafted_accepted_total": names.SPEC_ACCEPTED,
+    },
+)
+
+# docs.nvidia.com/dynamo, Metrics Catalog of 1.6. In flight is from arrival to the end of the answer. `queued_requests` are those of
+# them without a first token: waiting or in prefill, so no queue.
+DYNAMO = PageKind(
+    key="dynamo",
+    title="Dynamo's frontend",
+    kind="front end",
+    prefixes=("dynamo_frontend_",),
+    tested="1.6.1",
+    meaning={
+        "dynamo_frontend_inflight_requests": names.RUNNING,
+        "dynamo_frontend_router_queue_pending_requests": names.WAITING,
+        "dynamo_frontend_queued_requests": names.BEFORE_FIRST_TOKEN,
+        "dynamo_frontend_input_sequence_tokens_sum": names.PROMPT_TOKENS,
+        "dynamo_frontend_output_tokens_total": names.GENERATION_TOKENS,
+        "dynamo_frontend_output_sequence_tokens_sum": names.GENERATION_TOKENS,
+        "dynamo_frontend_requests_total": (Meaning(names.FINISHED, only=(("status", "success"),)),),
+        "dynamo_frontend_failures_total": names.FAILED,
+        "dynamo_frontend_router_queue_backpressure_total": names.REJECTIONS,
+        "dynamo_frontend_model_migration_total": names.MIGRATIONS,
+        "dynamo_frontend_model_max_num_seqs": names.SLOTS,
+        "dynamo_frontend_model_kv_cache_block_size": names.KV_BLOCK_TOKENS,
+        "dynamo_frontend_time_to_first_token_seconds": names.TTFT,
+        "dynamo_frontend_inter_token_latency_seconds": names.ITL,
+        "dynamo_frontend_request_duration_seconds": names.E2E,
+    },
+    why={names.PROMPT_TOKENS_CACHED: "its cached_tokens is 0 for a full hit"},
+)
+# A worker publishes vLLM's metrics under their own names: a part of them, without the counters of tokens, in its mocker.
 DYNAMO_WORKER = PageKind(
     key="dynamo-worker",
     title="Dynamo's worker",
     kind="engine",
     prefixes=("dynamo_component_",),
-    marks=("dynamo_component_uptime_seconds",),
-    tested="1.6.1",
+    tested="1.6.1, mocker",
+)
+
+# huggingface.co/docs/text-generation-inference, Metrics, and router/src/server.rs of 3.x.
+TGI = PageKind(
+    key="tgi",
+    title="TGI",
+    kind="engine",
+    prefixes=("tgi_",),
+    meaning={
+        "tgi_batch_current_size": names.RUNNING,
+        "tgi_queue_size": names.WAITING,
+        "tgi_request_input_length_sum": names.PROMPT_TOKENS,
+        "tgi_request_generated_tokens_sum": names.GENERATION_TOKENS,
+        "tgi_request_success": names.FINISHED,
+        "tgi_request_failure": names.FAILED,
+        "tgi_request_queue_duration": names.QUEUE,
+        "tgi_request_duration": names.E2E,
+    },
+    why={names.ITL: "mean_time_per_token_duration is a mean for each request"},
+)
+
+# lmdeploy/metrics/loggers.py of 2026 (GitHub, InternLM/lmdeploy). Requests wait for a handle of the API server, then in the engine.
+LMDEPLOY = PageKind(
+    key="lmdeploy",
+    title="LMDeploy",
+    kind="engine",
+    prefixes=("lmdeploy:",),
+    meaning={
+        "lmdeploy:num_requests_running": names.RUNNING,
+        "lmdeploy:num_requests_waiting": (Meaning(names.WAITING, added=((PART, "engine"),)),),
+        "lmdeploy:num_api_requests_waiting": (Meaning(names.WAITING, added=((PART, "api"),)),),
+        "lmdeploy:gpu_cache_usage_perc": names.KV_CACHE_USAGE,
+        "lmdeploy:prompt_tokens_total": names.PROMPT_TOKENS,
+        "lmdeploy:generation_tokens_total": names.GENERATION_TOKENS,
+        "lmdeploy:request_success_total": names.FINISHED,
+        "lmdeploy:spec_decode_num_drafts_total": names.SPEC_DRAFTS,
+        "lmdeploy:spec_decode_num_draft_tokens_total": names.SPEC_DRAFT_TOKENS,
+        "lmdeploy:spec_decode_num_accepted_tokens_total": names.SPEC_ACCEPTED,
+        "lmdeploy:spec_decode_num_accepted_tokens_per_pos_total": names.SPEC_ACCEPTED_PER_POS,
+        "lmdeploy:time_to_first_token_seconds": names.TTFT,
+        "lmdeploy:iter_token_latency": names.ITL,
+        "lmdeploy:request_queue_time_seconds": names.QUEUE,
+        "lmdeploy:request_prefill_time_seconds": names.PREFILL,
+        "lmdeploy:request_decode_time_seconds": names.DECODE,
+        "lmdeploy:e2e_request_latency_seconds": names.E2E,
+    },
 )
 
 DCGM = PageKind(key="dcgm", title="DCGM exporter", kind="exporter", prefixes=("DCGM_FI_",))
 
 # A page is of the first kind with one of its prefixes.
-KINDS = (DYNAMO_WORKER, VLLM, SGLANG, TENSORRT_LLM, DCGM)
+KINDS = (DYNAMO, DYNAMO_WORKER, VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, LMDEPLOY, DCGM)
+KIND_OF = {kind.key: kind for kind in KINDS}
 # Prefixes of the metrics that are stored.
 PREFIXES = tuple(prefix for kind in KINDS if kind.kind != "exporter" for prefix in kind.prefixes)

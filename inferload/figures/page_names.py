@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from inferload.figures.metric_names import split_suffix
 from inferload.figures.page_kinds import KINDS, Labels, Meaning, PageKind
 
@@ -16,13 +18,18 @@ def kind_of(metrics: Iterable[str]) -> PageKind | None:
     return next((kind for kind in KINDS if any(name.startswith(kind.prefixes) for name in page)), None)
 
 
+def no_known_engine(series: int) -> str:
+    """Return the text for a page of an unknown kind."""
+    return f"{series:,} series of no known engine"
+
+
 def meanings_of(metric: str) -> tuple[Meaning, ...]:
     """Return what a metric is; an unknown name is its own."""
     if metric in _MEANINGS:
         return _MEANINGS[metric]
     family, suffix = split_suffix(metric)
     found = _MEANINGS.get(family, (Meaning(family),))
-    return tuple(Meaning(meaning.metric + suffix, meaning.only, meaning.added) for meaning in found)
+    return tuple(replace(meaning, metric=meaning.metric + suffix) for meaning in found)
 
 
 def page_meanings(metrics: Iterable[str]) -> dict[str, tuple[Meaning, ...]]:
@@ -34,7 +41,9 @@ def page_meanings(metrics: Iterable[str]) -> dict[str, tuple[Meaning, ...]]:
         found = [
             meaning
             for meaning in meanings_of(metric)
-            if (meaning.metric, meaning.added) not in taken and (meaning.metric == metric or meaning.metric not in page)
+            if (meaning.metric, meaning.added) not in taken
+            and (meaning.metric == metric or meaning.metric not in page)
+            and page.issuperset(meaning.beside)
         ]
         meanings[metric] = tuple(found)
         taken.update((meaning.metric, meaning.added) for meaning in found)
@@ -46,10 +55,10 @@ def _rank(metric: str) -> int:
 
 
 def names_on_pages(metrics: Iterable[str]) -> frozenset[str]:
-    """Return all names on pages of metrics with vLLM 0.32's names, and those that show the kind of a page."""
+    """Return all names on pages of metrics with vLLM 0.32's names."""
     wanted = set(metrics)
     families = {split_suffix(metric) for metric in wanted}
-    found = {mark for kind in KINDS for mark in kind.marks}
+    found: set[str] = set()
     for name, meanings in _MEANINGS.items():
         of = {meaning.metric for meaning in meanings}
         if of & wanted:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from inferload.base.json_text import Count, Number
+from inferload.figures.page_kinds import KIND_OF, PageKind
 
 
 class MeanAndMax(Struct, frozen=True, kw_only=True):
@@ -38,6 +39,13 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     """
 
     target: Annotated[str, Meta(description="URL of the target")]
+    page: Annotated[
+        str | None, Meta(description="kind of the page, as in measures.md; null: no known engine, or never scraped")
+    ] = None
+    unknown_series: Annotated[
+        Count | None,
+        Meta(description="stored series of a page of no known engine, of which no figure is read; null: of others"),
+    ] = None
     replicas: Annotated[
         Count,
         Meta(
@@ -54,8 +62,15 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
         Meta(description="longest such time that leaves the figures complete: 5 s, or 2.5 scrape intervals if longer"),
     ] = None
     samples_unusable: Annotated[Count, Meta(description="samples that are no usable number")] = 0
+    slots: Annotated[
+        Count | None, Meta(description="requests that one engine runs at once at most, of a front end's page")
+    ] = None
+    kv_block_tokens: Annotated[Count | None, Meta(description="tokens of a block of the KV cache, of the same")] = None
+    failures_by_reason: Annotated[
+        dict[str, Count], Meta(description="failed requests by the reason that the server gives")
+    ] = {}
     kv_cache_size_tokens: Annotated[
-        Count | None, Meta(description="tokens that fit into the KV cache of one engine")
+        Count | None, Meta(description="tokens that fit into the KV caches of all engines")
     ] = None
     prefix_cache_hit_rate_from: Annotated[str | None, Meta(description="`queries`, `prompt tokens` or `gauge`")] = None
     prefix_cache_queries_before: Annotated[Count | None, Meta(description="tokens looked up before the window")] = None
@@ -63,6 +78,11 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
         Count | None, Meta(description="tokens looked up before the run")
     ] = None
     engines: Annotated[list[Any], Meta(description="gauges of each engine")] = []
+
+    @property
+    def kind(self) -> PageKind | None:
+        """Kind of the page; None: not known."""
+        return KIND_OF.get(self.page or "")
 
     @property
     def too_long_gap_s(self) -> float | None:

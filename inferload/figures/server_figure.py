@@ -1,8 +1,12 @@
 """A figure of a server. The rows are the fields of `server_figures.Server` and of its blocks."""
 
+from itertools import chain
+
 from msgspec import structs
 
 from inferload.figures.figure import Figure, Layer
+from inferload.figures.metric_names import split_suffix
+from inferload.figures.page_kinds import PageKind
 from inferload.figures.server_entry import FigureValue, ServerFacts
 from inferload.figures.server_formulas import GAUGE, Formula, Gauge, HitRate, Statistic, Window, known
 
@@ -50,6 +54,25 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
         return isinstance(self.formula, Gauge) or (
             isinstance(self.formula, HitRate) and entry.prefix_cache_hit_rate_from == GAUGE
         )
+
+    @property
+    def of_engines(self) -> bool:
+        """True if its metrics are of engines and what is before them, not of processes or GPUs."""
+        return any(reading.metric.startswith(("vllm:", "inferload_")) for reading in self.formula.readings)
+
+    def names_on(self, kind: PageKind) -> tuple[str, ...]:
+        """Return a page's names for the metrics of one source of the figure; empty if it has not all of a source."""
+        sources = self.formula.alternatives if isinstance(self.formula, HitRate) else (self.formula.readings,)
+        of_sources = ([kind.names_of(reading.metric) for reading in source] for source in sources)
+        return tuple(dict.fromkeys(chain.from_iterable(chain.from_iterable(each for each in of_sources if all(each)))))
+
+    def lacking(self, kind: PageKind | None) -> str | None:
+        """Return that no page of this kind publishes the figure, and why; None if some do, or the kind is not known."""
+        if kind is None or not self.of_engines or self.names_on(kind):
+            return None
+        families = (split_suffix(reading.metric)[0] for reading in self.formula.readings)
+        why = next((f": {kind.why[family]}" for family in families if family in kind.why), "")
+        return f"{kind.title} does not publish it{why}"
 
     def expected_of(self, entry: ServerFacts) -> bool:
         """Return True if the server's kind of page has the metric."""

@@ -20,13 +20,15 @@ from inferload.figures.server_entry import Histogram, MeanAndMax, ServerFacts
 from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure
 from inferload.figures.server_formulas import Count, Gauge, HistogramMean, HitRate, Rate, Ratio, Reading, Restarts
 
+_COMPUTED = Reading(names.PROMPT_TOKENS_BY_SOURCE, label=("source", names.LOCAL_COMPUTE))
 _KV, _OUTPUT, _PROMPT, _REQUESTS = ("KV cache and cache hits, %", "output, tok/s", "prompt, tok/s", "requests")
 
 
 class Engine(Struct, frozen=True, kw_only=True):
     """Gauges of one engine of a server."""
 
-    engine: Annotated[str | None, Meta(description="label of the engine")] = None
+    engine: Annotated[str | None, Meta(description="label of the engine, or labels")] = None
+    kv_cache_size_tokens: Annotated[CountOf | None, Meta(description="tokens that fit into its KV cache")] = None
     kv_cache_usage: Annotated[
         MeanAndMax,
         Meta(
@@ -74,6 +76,15 @@ class Server(ServerFacts, frozen=True, kw_only=True):
             formula=Gauge(Reading(names.WAITING)),
             headline=True,
             panel=_REQUESTS,
+        ),
+    ] = None
+    requests_before_first_token: Annotated[
+        MeanAndMax | None,
+        ServerFigure(
+            title="requests before their first token",
+            text="requests in a front end without a first token: waiting or in prefill",
+            better="lower",
+            formula=Gauge(Reading(names.BEFORE_FIRST_TOKEN)),
         ),
     ] = None
     waiting_by_reason: Annotated[
@@ -157,6 +168,26 @@ class Server(ServerFacts, frozen=True, kw_only=True):
             formula=Count(Reading(names.FINISHED)),
         ),
     ] = None
+    requests_failed: Annotated[
+        CountOf | None,
+        ServerFigure(
+            title="requests failed at the server",
+            form="count",
+            text="requests that the server counts as failed",
+            better="lower",
+            formula=Count(Reading(names.FAILED)),
+        ),
+    ] = None
+    migrations: Annotated[
+        CountOf | None,
+        ServerFigure(
+            title="migrations",
+            form="count",
+            text="requests that a front end moved to another worker",
+            better="lower",
+            formula=Count(Reading(names.MIGRATIONS)),
+        ),
+    ] = None
     rejections: Annotated[
         CountOf | None,
         ServerFigure(
@@ -205,7 +236,7 @@ class Server(ServerFacts, frozen=True, kw_only=True):
             unit="tok/s",
             label="computed tok/s",
             text="prompt tokens per second that were computed (source local_compute)",
-            formula=Rate(Reading(names.PROMPT_TOKENS_BY_SOURCE, label=("source", names.LOCAL_COMPUTE))),
+            formula=Rate(_COMPUTED),
             panel=_PROMPT,
         ),
     ] = None
@@ -220,6 +251,26 @@ class Server(ServerFacts, frozen=True, kw_only=True):
             formula=Rate(Reading(names.GENERATION_TOKENS)),
             headline=True,
             panel=_OUTPUT,
+        ),
+    ] = None
+    prefill_tok_per_s: Annotated[
+        Number | None,
+        ServerFigure(
+            title="prefill of a request",
+            unit="tok/s",
+            text="computed prompt tokens / seconds of prefill, summed over requests: the speed of one request",
+            better="higher",
+            formula=Ratio(_COMPUTED, Reading(names.PREFILL_SECONDS)),
+        ),
+    ] = None
+    decode_tok_per_s: Annotated[
+        Number | None,
+        ServerFigure(
+            title="decode of a request",
+            unit="tok/s",
+            text="output tokens / seconds of decode, summed over requests: the speed of one request",
+            better="higher",
+            formula=Ratio(Reading(names.GENERATION_TOKENS), Reading(names.DECODE_SECONDS)),
         ),
     ] = None
     spec_decode: Annotated[Speculation | None, Meta(description="speculative decoding; null without drafts")] = None
@@ -357,7 +408,7 @@ OF_STREAMS = (TTFT, ITL, DECODE, GENERATION_TOKENS, GENERATION_RATE)  # which sa
 PROCESS_CPU = BY_KEY["process_cpu_share"]
 RESTARTS = BY_KEY["restarts"]
 # What each engine of a page has.
-ENGINE_GAUGES = tuple(row for row in SERVER_FIGURES if isinstance(row.formula, Gauge) and row.block is None)
+ENGINE_GAUGES = tuple(row for row in SERVER_FIGURES if row.key in Engine.__struct_fields__)
 # What the figures are made of.
 READINGS = tuple(dict.fromkeys(reading for row in SERVER_FIGURES for reading in row.formula.readings))
 READ = tuple(dict.fromkeys(reading.metric for reading in READINGS))
@@ -376,9 +427,19 @@ def is_gpu_page(metrics: Mapping[str, object]) -> bool:
 
 
 def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> dict[str, float | None]:
-    """Return the figure of each server that should report it, by target; None if not measured."""
+    """Return the figure of each server that should report it, by target; None if not measured.
+
+    A server whose kind of page lacks it should not, if that of another has it; nor should one behind a front end that has it.
+    """
     row = BY_KEY[key]
-    return {entry.target: row.of(entry, statistic) for entry in servers if row.expected_of(entry)}
+    expected = [entry for entry in servers if row.expected_of(entry)]
+    found = {entry.target: row.of(entry, statistic) for entry in expected}
+    front = {entry.target for entry in expected if entry.kind is not None and entry.kind.in_front}
+    excused = {entry.target for entry in expected if row.lacking(entry.kind) is not None}
+    if any(found[target] is not None for target in front):
+        excused |= found.keys() - front
+    able = {target: value for target, value in found.items() if value is not None or target not in excused}
+    return able or found
 
 
 def block_of(block: str, values: Mapping[str, Any]) -> Any:

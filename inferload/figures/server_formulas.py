@@ -38,6 +38,10 @@ class Reading(Struct, frozen=True):
 class Window(Protocol):
     """A server, or several together, between two instants or in each of several spans."""
 
+    @property
+    def in_front(self) -> bool:
+        """True for a page of what stands before engines and counts their requests once more."""
+
     def publishes(self, metric: str) -> bool:
         """Return True if the page has the metric."""
 
@@ -170,9 +174,9 @@ class HitRate(Struct, frozen=True):
         """Return what the page has: `queries`, `prompt tokens` or `gauge`; None without any."""
         if window.publishes(names.PREFIX_QUERIES):
             return "queries"
-        if not window.publishes(names.HIT_RATE):
-            return None
-        return "prompt tokens" if all(window.publishes(reading.metric) for reading in self.cached.readings) else GAUGE
+        if all(window.publishes(reading.metric) for reading in self.cached.readings):
+            return "prompt tokens"
+        return GAUGE if window.publishes(names.HIT_RATE) else None
 
 
 GAUGE = "gauge"  # source of a hit rate that the server computed

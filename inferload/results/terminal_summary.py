@@ -18,7 +18,7 @@ from inferload.results.documents.figures_document import EarlierRun, Slo
 from inferload.results.documents.verdict_document import GateResult
 from inferload.results.tables.cells import statistic, statistic_head
 from inferload.results.tables.rate_tables import not_served
-from inferload.results.tables.server_tables import by_position
+from inferload.results.tables.server_tables import by_position, unknown_page
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import interval_and_note
 from inferload.servers.replicas import left_out
@@ -246,7 +246,7 @@ def _server(server: Server) -> str:
         if len(line) + len(text) > _SERVER_WIDTH:
             break
         line += f", {text}" if line else text
-    return f"{line} (gauges: mean/max)" if line else "no figures are known"
+    return f"{line} (gauges: mean/max)" if line else unknown_page(server) or "no figures are known"
 
 
 def _drafts(server: Server) -> str:

@@ -1,66 +1,115 @@
-"""Parser of the Prometheus text format.
+"""Parser of metrics pages in the Prometheus text format and in OpenMetrics, whose samples may be followed by an exemplar.
 
 A page has thousands of lines, several times a second, but its series hardly change. The parser caches the text of each
-series, so that it only converts the value.
+series, so that it only converts the value. A line that is no sample costs that line.
 """
 
+import math
 import re
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-# label="value", where a value escapes backslash, quote and newline; a comma may trail.
-_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.DOTALL)
-_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+# A vLLM page with all histograms has about 150 KB; a page far above this limit is no metrics page.
+MAX_PAGE_BYTES = 32 * 1024 * 1024
+
+# name="value", where a value escapes backslash, quote and newline; a comma may trail. A quoted name may have any characters;
+# without a value it is that of the metric.
+_TEXT = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
+_LABEL = re.compile(rf"\s*(?:([a-zA-Z_][a-zA-Z0-9_]*)|{_TEXT})\s*(?:=\s*{_TEXT})?\s*(?:,|$)", re.DOTALL)
+_LINE = re.compile(
+    r"\s*(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)?"
+    r'(?:[ \t]*\{(?P<labels>[^"}]*(?:"[^"\\]*(?:\\.[^"\\]*)*"[^"}]*)*)\}[ \t]*|[ \t]+)'
+    r"(?P<value>[^\s#]+)(?:[ \t]+(?P<time>[^\s#]+))?\s*(?:(?<=\s)#.*)?",
+    re.DOTALL,
+)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _UNESCAPED = {"n": "\n", '"': '"', "\\": "\\"}
 
 Labels = tuple[tuple[str, str], ...]
 
 # Greatest number of cached series: a page with ever new labels must not exhaust the memory.
-_REMEMBERED = 50_000
+REMEMBERED = 50_000
 
 TOO_LARGE = 1e18  # above all plausible counters and gauges; sums of smaller values over scrapes and series are finite
+OLD_S = 5.0  # samples that are older than this are named
+_MOST_SECONDS = 1e11  # a greater time is in ms, as in the Prometheus text format; OpenMetrics has seconds
+_GZIP = b"\x1f\x8b"
 
 
 class Sample(NamedTuple):
-    """One line of a page: name of the series, labels sorted by name, and value (may be NaN or infinite)."""
+    """One line of a page: name of the series, labels sorted by name, and value (may be NaN or infinite).
+
+    `at_ns`: the sample's own time, since 1970; None: that of the scrape.
+    """
 
     metric: str
     labels: Labels
     value: float
+    at_ns: int | None = None
 
 
 class PromParser:
-    """Parser of the pages of one server. `prefixes`: of the lines to keep; empty: all."""
+    """Parser of the pages of one server. `prefixes`: of the metrics to keep; empty: all.
+
+    `unread`: lines of the newest page that are no samples; `example`: the first of them.
+    """
 
     def __init__(self, prefixes: tuple[str, ...] = (), redact: Callable[[str], str] = str) -> None:
-        self._prefixes = prefixes
+        self._prefixes = prefixes or ("",)
+        self._begins = (*self._prefixes, " ", "\t", "{")  # of lines that may be of such a metric
         self._redact = redact  # applied to each label's value, once per series
         self._known: dict[str, tuple[str, Labels]] = {}
+        self.unread, self.example = 0, ""
 
     def parse(self, page: str) -> list[Sample]:
-        """Return the samples in the page's order. ValueError names the number of a malformed line."""
-        prefixes, known = self._prefixes, self._known
-        if len(known) > _REMEMBERED:
+        """Return the samples in the page's order. ValueError names the kind of a page without any."""
+        begins, known = self._begins, self._known
+        self.unread, self.example = 0, ""
+        if len(known) > REMEMBERED:
             known.clear()
         samples: list[Sample] = []
-        for number, line in enumerate(page.split("\n"), 1):
-            if prefixes and not line.startswith(prefixes):
+        for line in page.split("\n"):
+            if not line.startswith(begins):
                 continue
             series, _, value = line.rpartition(" ")
             try:
-                if series not in known:
-                    stripped = line.strip()
-                    if not stripped or stripped[0] == "#":
-                        continue
-                    series, value = _cut(stripped)
-                if series not in known:
-                    metric, labels = _series(series)
-                    known[series] = metric, tuple((name, self._redact(text)) for name, text in labels)
-                samples.append(Sample(*known[series], _value(value)))
-            except (ValueError, IndexError):
-                raise ValueError(f"line {number}: not a sample of the Prometheus text format: {line[:80]!r}") from None
+                if series in known:
+                    samples.append(Sample(*known[series], _value(value)))
+                elif (timed := series.rpartition(" "))[0] in known:
+                    samples.append(Sample(*known[timed[0]], _value(timed[2]), _at_ns(value)))
+                elif sample := self._parsed(line):
+                    samples.append(sample)
+            except (ValueError, OverflowError):
+                self.unread += 1
+                self.example = self.example or repr(self._redact(line)[:80])
+        if self.unread and not samples:
+            kind = {"<": "HTML", "[": "JSON", "{": "JSON"}.get(page.lstrip()[:1], f"text such as {self.example}")
+            raise ValueError(f"{kind}, not a metrics page")
         return samples
+
+    def remarks(self, samples: Iterable[Sample], wall_ns: int) -> tuple[str, ...]:
+        """Describe what is wrong with the newest page, read at `wall_ns`: lines that are no samples, and old samples."""
+        unread = f"{self.unread} lines are no samples, such as {self.example}" if self.unread else ""
+        old_s = age_s(samples, wall_ns) or 0.0
+        old = f"its samples are up to {old_s:,.0f} s old by their own times" if old_s > OLD_S else ""
+        return tuple(filter(None, (unread, old)))
+
+    def _parsed(self, line: str) -> Sample | None:
+        """Return the sample of a line whose series is not known; None for a comment or another metric."""
+        found = _LINE.fullmatch(line)
+        if found is None:
+            if not line.strip() or line.lstrip()[0] == "#":
+                return None
+            raise ValueError("not a sample")
+        series = line[: found.start("value")].rstrip()
+        if series not in self._known:
+            metric, labels = _series(found["name"], found["labels"] or "")
+            if not metric.startswith(self._prefixes):
+                return None
+            self._known[series] = metric, tuple((name, self._redact(text)) for name, text in labels)
+        time = found["time"]
+        return Sample(*self._known[series], _value(found["value"]), None if time is None else _at_ns(time))
 
 
 def parse(page: str, prefixes: tuple[str, ...] = ()) -> list[Sample]:
@@ -68,19 +117,38 @@ def parse(page: str, prefixes: tuple[str, ...] = ()) -> list[Sample]:
     return PromParser(prefixes).parse(page)
 
 
-def _cut(line: str) -> tuple[str, str]:
-    """Split a line into the texts of its series and of its value. A label's value may contain `}` and blanks."""
-    end = line.rfind("}") + 1
-    if end:
-        fields = line[end:].split()
-        series = line[:end]
-    else:
-        series, *fields = line.split()
-    if not 1 <= len(fields) <= 2:
-        raise ValueError("expected a value and an optional timestamp")
-    if len(fields) == 2:
-        int(fields[1])  # the format's timestamp, in ms; not used, because the scraper records its own
-    return series, fields[0]
+def page_text(body: bytes, charset: str | None = None, encoding: str = "") -> str:
+    """Return the text of a body, which may be compressed with gzip. ValueError if it is longer than MAX_PAGE_BYTES, or cut."""
+    parts, size = [body], len(body)
+    if body.startswith(_GZIP):
+        parts, size = [], 0
+        while body and size <= MAX_PAGE_BYTES:
+            inflating = zlib.decompressobj(wbits=31)
+            try:
+                parts.append(inflating.decompress(body, MAX_PAGE_BYTES + 1 - size))
+            except zlib.error as error:
+                raise ValueError(f"the page is no gzip ({error})") from error
+            size += len(parts[-1])
+            if not inflating.eof and size <= MAX_PAGE_BYTES:
+                raise ValueError("the page was cut off")
+            body = inflating.unused_data
+    elif encoding.strip().lower() not in ("", "identity", "gzip", "x-gzip"):
+        raise ValueError(
+            f"the page is compressed as {encoding}, which was not asked for; let the server or proxy send it as it is"
+        )
+    if size > MAX_PAGE_BYTES:
+        raise ValueError(f"the page is longer than {MAX_PAGE_BYTES:,} bytes")
+    whole = b"".join(parts)
+    try:
+        return whole.decode(charset or "utf-8-sig", "replace")
+    except LookupError:  # an unknown charset
+        return whole.decode("utf-8-sig", "replace")
+
+
+def age_s(samples: Iterable[Sample], wall_ns: int) -> float | None:
+    """Return the age in s of the oldest sample with its own time; None without one. A time in the future is that of the scrape."""
+    times = [sample.at_ns for sample in samples if sample.at_ns is not None]
+    return max(0, wall_ns - min(times)) / 1e9 if times else None
 
 
 def _value(text: str) -> float:
@@ -89,24 +157,32 @@ def _value(text: str) -> float:
     return float(text)
 
 
-def _series(text: str) -> tuple[str, Labels]:
-    name, brace, inside = text.partition("{")
-    name = name.strip()
-    if not _NAME.fullmatch(name):
-        raise ValueError("not a metric name")
-    return name, _labels(inside[:-1]) if brace else ()
+def _at_ns(text: str) -> int:
+    at = _value(text)
+    if not math.isfinite(at):
+        raise ValueError("not a time")
+    return round(at * (1e9 if abs(at) < _MOST_SECONDS else 1e6))
 
 
-def _labels(text: str) -> Labels:
+def _series(name: str | None, text: str) -> tuple[str, Labels]:
     labels: list[tuple[str, str]] = []
     at, end = 0, len(text.rstrip())
     while at < end:
         match = _LABEL.match(text, at)
         if match is None:
             raise ValueError("not a label")
-        value = match[2]
-        if "\\" in value:
-            value = _ESCAPE.sub(lambda escape: _UNESCAPED.get(escape[1], escape[0]), value)
-        labels.append((match[1], value))
+        plain, quoted, value = match.groups()
+        if value is not None:
+            labels.append((plain or _unescaped(quoted), _unescaped(value)))
+        elif name is None and quoted:
+            name = _unescaped(quoted)
+        else:
+            raise ValueError("not a label")
         at = match.end()
-    return tuple(sorted(labels))
+    if not name or len(dict(labels)) < len(labels):
+        raise ValueError("not a series")
+    return name, tuple(sorted(labels))
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda escape: _UNESCAPED.get(escape[1], escape[0]), text) if "\\" in text else text

@@ -4,6 +4,10 @@ Tensor-, pipeline-, expert- and context-parallel ranks work on the same requests
 Data-parallel ranks, engines, models and all other labels are parts, which add up. A series that lacks a label of others, or has
 "all", "total" or an empty text in its place, is their total. The whole is the greater of the total and the sum of the parts: each
 may lack what the other has, such as a part that did not begin yet.
+
+API processes of one engine each repeat its gauges, and each count their own requests. A device is what its own labels say, by
+UUID or by host and number: an exporter repeats it for each pod and container that shares it. Its instances (MIG, partitions) are
+parts of its use and memory, and repeat its power.
 """
 
 import re
@@ -14,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from inferload.figures import metric_names as names
 from inferload.servers.exposition import Labels
 
 Floats = npt.NDArray[np.float64]
@@ -23,8 +28,18 @@ ENGINE_LABELS = ("engine", "engine_id", "dp_rank")
 
 _KIND = "tp|pp|ep|cp|dcp|pcp|sp|tensor|pipeline|expert|context|sequence"
 _COPY = re.compile(rf"([a-z]+_)*({_KIND})(_parallel)?_rank")
-# of the process of a rank: like the rank. Without ranks, processes are parts, such as engines of workers
-_PROCESS = "pid"
+# of the process of a rank: like the rank; of a gauge beside the label of its engine: like the API processes of that. Others are
+# parts, such as engines of workers. (Dynamo's worker_id beside dp_rank is of an engine.)
+_PROCESS = re.compile(r"pid|(api_|uvicorn_)?(process|worker|server)_(id|pid|index|rank)|api_(process|server)")
+_NUMBERED = ("engine", "engine_id")  # engines by their number in one server
+_COUNTERS = ("_total", "_count", "_sum", "_bucket")
+
+# Labels of a device in lower case, of NVIDIA's and AMD's exporters and such as Prometheus adds. The first one that is there counts.
+_DEVICE = ("uuid", "gpu_uuid", "device_uuid", "serial_number")
+_HOST = ("hostname", "host", "node", "nodename", "kubernetes_node", "instance")
+_NUMBER = ("gpu", "gpu_id", "gpu_index", "index", "minor_number", "device", "card", "pci_bus_id")
+_INSTANCE = ("gpu_i_id", "gpu_instance_id", "gpu_partition_id", "partition_id")  # of its number in the device
+
 _TOTAL = ("", "all", "total")
 
 Members = tuple[int, ...]  # positions of series that repeat one value
@@ -43,11 +58,12 @@ def is_total(value: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def wholes(series: tuple[Labels, ...]) -> tuple[Whole, ...]:
-    """Return the wholes of the series of one metric, by their labels. They add up."""
+def wholes(metric: str, series: tuple[Labels, ...]) -> tuple[Whole, ...]:
+    """Return the wholes of the series of a metric, by their labels. They add up."""
     members: dict[frozenset[tuple[str, str]], list[int]] = {}
     for position, labels in enumerate(series):
-        members.setdefault(_part_of(labels), []).append(position)
+        part = _device_of(metric, labels) if metric in names.GPU_METRICS else _part_of(metric, labels)
+        members.setdefault(part, []).append(position)
     found = []
     alike = len({len(part) for part in members}) == 1  # none contains another
     for related in [[part] for part in members] if alike else _related(list(members)):
@@ -58,12 +74,43 @@ def wholes(series: tuple[Labels, ...]) -> tuple[Whole, ...]:
     return tuple(found)
 
 
-def _part_of(labels: Labels) -> frozenset[tuple[str, str]]:
+def _part_of(metric: str, labels: Labels) -> frozenset[tuple[str, str]]:
     """Return the labels that distinguish parts."""
     known = [(name, value) for name, value in labels if not is_total(value)]
-    ranks = {name for name, _value in known if _COPY.fullmatch(name)}
-    copies = ranks | {_PROCESS} if ranks else ranks
+    copies = {name for name, _value in known if _COPY.fullmatch(name)}
+    of_engine = not metric.endswith(_COUNTERS) and any(name in _NUMBERED for name, _value in known)
+    if copies or of_engine:
+        copies |= {name for name, _value in known if _PROCESS.fullmatch(name)}
     return frozenset((name, value) for name, value in known if name not in copies)
+
+
+def _device_of(metric: str, labels: Labels) -> frozenset[tuple[str, str]]:
+    """Return the labels that distinguish devices; all, if none of them names one."""
+    known = {name.lower(): (name, value) for name, value in labels if value}
+
+    def first(*among: str) -> set[tuple[str, str]]:
+        return {known[name] for name in [name for name in among if name in known][:1]}
+
+    number = first(*_NUMBER)
+    device = first(*_DEVICE) or (first(*_HOST) | number if number else set())
+    instance = set() if metric == names.GPU_POWER else {known[name] for name in _INSTANCE if name in known}
+    return frozenset(device | instance if device else labels)
+
+
+def engines(metric: str, series: Sequence[Labels]) -> tuple[dict[str, str], ...]:
+    """Return labels that select the engine of each part of a gauge: its engine's, and others if parts have the same of these."""
+    of_parts = [dict(series[part[0]]) for whole in wholes(metric, tuple(series)) for part in whole.parts]
+    named = [
+        next(((name, labels[name]) for name in ENGINE_LABELS if not is_total(labels.get(name, ""))), None)
+        for labels in of_parts
+    ]
+    found = {frozenset([label] if label else []) for label in named}
+    if len(found) < len(of_parts):
+        whole = [_part_of(metric, tuple(labels.items())) for labels in of_parts]
+        shared = frozenset.intersection(*whole)
+        found = {(part - shared) | ({label} if label else set()) for part, label in zip(whole, named, strict=True)}
+    ordered = sorted(sorted(part, key=lambda label: label[0] not in ENGINE_LABELS) for part in found)
+    return tuple(map(dict, sorted(ordered, key=lambda part: [(len(value), value) for _name, value in part]))) or ({},)
 
 
 def _related(parts: list[frozenset[tuple[str, str]]]) -> list[list[frozenset[tuple[str, str]]]]:
@@ -80,8 +127,8 @@ def _related(parts: list[frozenset[tuple[str, str]]]) -> list[list[frozenset[tup
     return groups
 
 
-def summed(series: Sequence[Labels], values: Sequence[Floats]) -> Floats:
-    """Return the sum of the wholes at each scrape; NaN where no series has a value."""
+def summed(metric: str, series: Sequence[Labels], values: Sequence[Floats]) -> Floats:
+    """Return the sum of the wholes of a metric at each scrape; NaN where no series has a value."""
 
     def highest(members: Members) -> Floats:
         best: Floats = np.fmax.reduce([values[member] for member in members])
@@ -93,7 +140,7 @@ def summed(series: Sequence[Labels], values: Sequence[Floats]) -> Floats:
             np.fmax(added, highest(whole.total), out=added)
         return added
 
-    return _sum([of(whole) for whole in wholes(tuple(series))])
+    return _sum([of(whole) for whole in wholes(metric, tuple(series))])
 
 
 def _sum(parts: Sequence[Floats]) -> Floats:
@@ -108,10 +155,10 @@ class Growth(Struct, frozen=True):
     total: Floats
 
 
-def grown(series: Sequence[Labels], of: Callable[[Members], Growth]) -> Floats | None:
+def grown(metric: str, series: Sequence[Labels], of: Callable[[Members], Growth]) -> Floats | None:
     """Return the growth of the sum of the wholes; None if a whole lacks a value in a part and in its total. `of`: of copies."""
     found: list[Floats] = []
-    for whole in wholes(tuple(series)):
+    for whole in wholes(metric, tuple(series)):
         parts = [of(part) for part in whole.parts]
         views = [of(whole.total)] if whole.total else []
         if all(part.first is not None for part in parts):

@@ -20,9 +20,10 @@ from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
 from inferload.base.http_status import failure_text, status_text
 from inferload.base.redaction import without_userinfo
+from inferload.servers.exposition import MAX_PAGE_BYTES, page_text
 
-# vLLM's page with all histograms has about 150 KB; a page far above that is no metrics page.
-MAX_PAGE_BYTES = 32 * 1024 * 1024
+# The text format costs a server least, and all have it or nothing else. A client library would compress in the server's process.
+_HEADERS = {"Accept": "text/plain;version=0.0.4, */*;q=0.1", "Accept-Encoding": "identity"}
 
 RECONNECT_S = 2.0  # age of a connection that is replaced
 
@@ -74,7 +75,7 @@ class MetricsClient:
     def __init__(self, url: MetricsUrl, context: ssl.SSLContext | None, api_key: str | None) -> None:
         self.url = url
         self._context = context
-        self._headers = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
+        self._headers = dict(_HEADERS)
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._connection: http.client.HTTPConnection | None = None
@@ -121,7 +122,7 @@ class MetricsClient:
             raise ValueError(f"{self.url.path}: the reply is longer than {MAX_PAGE_BYTES:,} bytes")
         if reply.length:  # bytes of the Content-Length that are missing
             raise http.client.IncompleteRead(body, reply.length)
-        return body.decode("utf-8", "replace")
+        return page_text(body, reply.headers.get_content_charset(), reply.headers.get("content-encoding", ""))
 
     def _connect(self) -> http.client.HTTPConnection:
         self._opened_ns = now_ns()

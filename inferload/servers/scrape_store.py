@@ -18,6 +18,8 @@ from msgspec import Struct, field
 from inferload.base import json_text
 from inferload.base.arrow import pa
 from inferload.base.errors import UsageError
+from inferload.figures.page_kinds import PageKind
+from inferload.figures.page_names import kind_of
 from inferload.figures.server_formulas import Floats
 from inferload.servers.exposition import TOO_LARGE
 
@@ -80,6 +82,8 @@ class ScrapeStore:
         self._columns: dict[str, list[Instants]] = {}  # instants of its blocks, by round, ascending
         self._blocks: dict[str, dict[str, list[_Block]]] = {}
         self._numbers: dict[str, int] = {}  # of the texts of labels
+        self._kinds: dict[str, PageKind] = {}  # of targets
+        self._unknown: dict[str, set[tuple[str, str]]] = {}  # series of targets of no known kind
         self._labels: list[dict[str, str]] = []
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115  lives as long as the store
         self._end = 0
@@ -91,6 +95,7 @@ class ScrapeStore:
             if not len(batch):
                 continue
             self._note_instants(batch)
+            self._note_kinds(batch)
             metric = batch.column("metric")
             wanted = np.array([self._wanted(name) for name in metric.dictionary.to_pylist()], dtype=np.bool_)
             rows = np.flatnonzero(wanted[metric.indices.to_numpy()])
@@ -133,6 +138,14 @@ class ScrapeStore:
         """Return the wanted metrics of a target."""
         return list(self._blocks.get(target, ()))
 
+    def kind(self, target: str) -> PageKind | None:
+        """Return the kind of a target's page, by all its metrics; None if it is not known."""
+        return self._kinds.get(target)
+
+    def unknown(self, target: str) -> int:
+        """Return the number of series of a target of no known kind; 0 for others."""
+        return 0 if target in self._kinds else len(self._unknown.get(target, ()))
+
     def instants(self, target: str) -> Instants:
         """Return the instants of all scrapes of a target, ascending."""
         self._scraped[target] = [np.unique(np.concatenate(self._scraped[target]))]
@@ -159,6 +172,20 @@ class ScrapeStore:
             self._labels.append(msgspec.convert(json_text.parse(text), dict[str, str]))
             self._numbers[text] = len(self._numbers)
         return self._numbers[text]
+
+    def _note_kinds(self, batch: pa.RecordBatch) -> None:
+        """Note the kinds of targets that are not known yet, or their series, those of our own left out."""
+        target, metric, labels = (batch.column(name) for name in ("target", "metric", "labels"))
+        for number, address in enumerate(target.dictionary.to_pylist()):
+            if address not in self._kinds:
+                rows = pa.array(np.flatnonzero(target.indices.to_numpy() == number), pa.int64())
+                found = zip(metric.take(rows).to_pylist(), labels.take(rows).to_pylist(), strict=True)
+                series = {each for each in found if not each[0].startswith("inferload_scrape")}
+                kind = kind_of({name for name, _labels in series})
+                if kind is None:
+                    self._unknown.setdefault(address, set()).update(series)
+                else:
+                    self._kinds[address] = kind
 
     def _note_instants(self, batch: pa.RecordBatch) -> None:
         """Add the instants of a batch, whose rows are page by page."""

@@ -32,7 +32,7 @@ from inferload.base.redaction import Redaction
 from inferload.base.rundir import reason
 from inferload.base.tls import TlsSettings
 from inferload.figures import metric_names as names
-from inferload.figures.page_names import names_on_pages, page_meanings
+from inferload.figures.page_names import kind_of, names_on_pages, page_meanings
 from inferload.figures.server_figures import KEPT_PREFIXES, READINGS
 from inferload.figures.server_formulas import Reading
 from inferload.servers import parts, scrapes_file
@@ -84,7 +84,8 @@ def _translated(samples: Sequence[Sample]) -> Iterator[Sample]:
 def readings(samples: Sequence[Sample]) -> dict[str, float]:
     """Return the readings of all server figures, by name, for the live view. What the server does not publish is absent.
 
-    Besides: the number of engines, and the sizes of the smallest KV cache.
+    Besides: the number of engines, the sizes of the smallest KV cache, and whether it is a page of what stands before
+    engines.
     """
     found: dict[str, list[Sample]] = {}
     sizes: dict[str, list[float]] = {}
@@ -100,7 +101,10 @@ def readings(samples: Sequence[Sample]) -> dict[str, float]:
         if of:
             values[reading.name] = _read(reading, of)
     if usage := found.get(names.KV_CACHE_USAGE):
-        values["engines"] = sum(len(whole.parts) for whole in parts.wholes(tuple(sample.labels for sample in usage)))
+        values["engines"] = len(parts.engines(names.KV_CACHE_USAGE, [sample.labels for sample in usage]))
+    kind = kind_of({sample.metric for sample in samples})
+    if kind is not None and kind.in_front:
+        values[names.IN_FRONT] = 1.0
     return values
 
 
@@ -109,7 +113,8 @@ def _read(reading: Reading, samples: Sequence[Sample]) -> float:
     if len(values) == 1:
         return values[0]
     if reading.over == "sum":
-        return float(parts.summed([sample.labels for sample in samples], [np.array([value]) for value in values])[0])
+        every = [sample.labels for sample in samples]
+        return float(parts.summed(reading.metric, every, [np.array([value]) for value in values])[0])
     return max(values) if reading.over == "highest" else min(values)
 
 

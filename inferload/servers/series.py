@@ -11,8 +11,8 @@ from msgspec import Struct
 from inferload.base.arrow import pa
 from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
-from inferload.figures.page_kinds import Meaning, PageKind
-from inferload.figures.page_names import kind_of, names_on_pages, page_meanings
+from inferload.figures.page_kinds import PART, Meaning, PageKind
+from inferload.figures.page_names import names_on_pages, page_meanings
 from inferload.figures.server_formulas import Floats, Reading
 from inferload.servers import parts, replicas
 from inferload.servers.exposition import Labels
@@ -58,8 +58,8 @@ class MetricSeries(Struct, frozen=True):
 class ServerSeries:
     """Scrapes of one target. Metrics have vLLM 0.32's names; `restarted[i]`: it restarted since scrape i - 1.
 
-    `page`: kind of its page; None: unknown. `replicas`: servers behind the address; with several there are no metrics,
-    since successive scrapes are of different servers.
+    `page`: kind of its page; None: not known, and it has `unknown_series`. `replicas`: servers behind the address; with several
+    there are no metrics, since successive scrapes are of different servers.
     """
 
     target: str
@@ -67,6 +67,7 @@ class ServerSeries:
     metrics: Mapping[str, tuple[MetricSeries, ...]]
     restarted: Bools
     page: PageKind | None = None
+    unknown_series: int | None = None
     replicas: int = 1
     # Latest results of `grown`.
     _grown: _Growths = field(default_factory=_no_growths, init=False, repr=False, compare=False)
@@ -83,7 +84,9 @@ class ServerSeries:
         every = self.series(metric, **labels)
         if not every:
             return None
-        return _usable(parts.summed([series.key for series in every], [series.values for series in every]), every)
+        return _usable(
+            parts.summed(metric, [series.key for series in every], [series.values for series in every]), every
+        )
 
     def highest(self, metric: str, **labels: str) -> Floats | None:
         """Return the maximum over all series, per scrape, NaN as in `summed`; None without a series."""
@@ -101,14 +104,9 @@ class ServerSeries:
         return of(reading.metric, **labels, **dict([reading.label] if reading.label else ()))
 
     def engines(self, *metrics: str) -> tuple[dict[str, str], ...]:
-        """Return the label of each engine that these metrics name, as a selector; one without labels if they name none."""
-        found: set[tuple[str, str]] = set()
-        for series in (series for metric in metrics for series in self.series(metric)):
-            name = next((name for name in parts.ENGINE_LABELS if not parts.is_total(series.labels.get(name, ""))), None)
-            if name is not None:
-                found.add((name, series.labels[name]))
-        ordered = sorted(found, key=lambda label: (label[0], len(label[1]), label[1]))
-        return tuple({name: value} for name, value in ordered) or ({},)
+        """Return selectors of the engines of the first of these gauges that is published; one without labels without any."""
+        metric = next((metric for metric in metrics if metric in self.metrics), "")
+        return parts.engines(metric, [series.key for series in self.series(metric)])
 
     @property
     def interval_s(self) -> float:
@@ -146,7 +144,8 @@ class ServerSeries:
         return parts.Growth(int(present[0]) if len(present) else None, growth(values, restarted))
 
     def _parts(self, metric: str) -> int:
-        return sum(len(whole.parts) for whole in parts.wholes(tuple(series.key for series in self.series(metric))))
+        every = {tuple(label for label in series.key if label[0] != PART) for series in self.series(metric)}
+        return sum(len(whole.parts) for whole in parts.wholes(metric, tuple(sorted(every))))
 
     def grown(self, metric: str, **labels: str) -> Floats | None:
         """Return the growth of a counter since the first scrape, over all parts, with restarts of each series bridged.
@@ -159,7 +158,7 @@ class ServerSeries:
     def _growths(self, metric: str, labels: Mapping[str, str]) -> Floats | None:
         every = self.series(metric, **labels)
         keys = [series.key for series in every]
-        return parts.grown(keys, lambda part: self._growth([every[n] for n in part])) if every else None
+        return parts.grown(metric, keys, lambda part: self._growth([every[n] for n in part])) if every else None
 
 
 def _usable(values: Floats, of: Iterable[MetricSeries]) -> Floats:
@@ -256,11 +255,12 @@ def _server(store: ScrapeStore, target: str, recent: _Series) -> ServerSeries:
         for meaning in meanings:
             named.setdefault(meaning.metric, []).append((name, meaning))
     metrics = _StoredMetrics(store, target, named, recent)
-    page, restarted = kind_of(on_page), _restarts(len(instants), metrics)
+    page, restarted = store.kind(target), _restarts(len(instants), metrics)
     count = _replicas(instants, metrics, restarted)
+    unknown = store.unknown(target) or None
     if count > 1:
-        return ServerSeries(target, instants, {}, np.zeros_like(restarted), page, count)
-    return ServerSeries(target, instants, metrics, restarted, page)
+        return ServerSeries(target, instants, {}, np.zeros_like(restarted), page, replicas=count)
+    return ServerSeries(target, instants, metrics, restarted, page, unknown)
 
 
 def _replicas(instants: Instants, metrics: Mapping[str, tuple[MetricSeries, ...]], restarted: Bools) -> int:

@@ -11,6 +11,9 @@ from inferload.figures.server_formulas import UNKNOWN, Floats, Over, Reading, St
 class ServersWindow(Struct, frozen=True):
     """Several servers together: counters add up, gauges as those of several engines; means of histograms are by request.
 
+    The engines behind a front end or router count its requests again, in parts. So counters are those of the pages in front, if
+    they publish them; gauges are those of engines, if they publish them.
+
     `whole`: a value is unknown if that of one server is; else unknown values are left out.
     """
 
@@ -21,17 +24,29 @@ class ServersWindow(Struct, frozen=True):
         """Return True if a server has the metric."""
         return any(server.publishes(metric) for server in self.servers)
 
+    @property
+    def in_front(self) -> bool:
+        """True if all pages are of what stands before engines."""
+        return all(server.in_front for server in self.servers)
+
     def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
         """Return the sum, maximum or minimum over the servers."""
-        return self._combined(reading.over, (server.gauge(reading, statistic) for server in self.servers))
+        chosen = self._chosen(reading, in_front=False)
+        return self._combined(reading.over, (server.gauge(reading, statistic) for server in chosen))
 
     def delta(self, reading: Reading) -> Floats:
         """Return the sum of the increases."""
-        return self._combined("sum", (server.delta(reading) for server in self.servers))
+        return self._combined("sum", (server.delta(reading) for server in self._chosen(reading, in_front=True)))
 
     def per_s(self, reading: Reading) -> Floats:
         """Return the sum of the rates."""
-        return self._combined("sum", (server.per_s(reading) for server in self.servers))
+        return self._combined("sum", (server.per_s(reading) for server in self._chosen(reading, in_front=True)))
+
+    def _chosen(self, reading: Reading, *, in_front: bool) -> Sequence[Window]:
+        """Return the servers on this side if one of them publishes the metric, else those on the other side, if any."""
+        chosen = [server for server in self.servers if server.in_front == in_front]
+        others = [server for server in self.servers if server.in_front != in_front]
+        return chosen if not others or any(server.publishes(reading.metric) for server in chosen) else others
 
     def restarts(self) -> Floats:
         """Return the sum of the restarts."""

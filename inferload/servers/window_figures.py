@@ -7,7 +7,7 @@ over engines, since the fullest one preempts, queues are sums, and `engines` has
 work on the same requests are one value (see `parts`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from inferload.figures.server_formulas import (
 from inferload.servers.exposition import TOO_LARGE
 from inferload.servers.prefix_counts import whole_number
 from inferload.servers.scrape_store import Instants
-from inferload.servers.series import ServerSeries
+from inferload.servers.series import MetricSeries, ServerSeries
 from inferload.servers.servers_window import ServersWindow
 
 # Metrics to read for an entry.
@@ -51,8 +51,12 @@ USED = (
     names.WAITING_BY_REASON,
     names.CACHE_CONFIG,
     names.KV_CACHE_TOKENS,
+    names.KV_BLOCK_TOKENS,
+    names.SLOTS,
     names.SPEC_ACCEPTED_PER_POS,
 )
+
+_REASONS = ("reason", "err")  # labels
 
 # Longest time without a scrape in a window whose figures are complete: the greater of both.
 _GAP_S = 5.0
@@ -188,6 +192,11 @@ class ServerWindow(Struct, frozen=True):
         inside = np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)
         return float(np.max(np.diff(np.r_[self.start_wall_ns, inside, self.end_wall_ns]))) / NS_PER_S
 
+    @property
+    def in_front(self) -> bool:
+        """True for a page of what stands before engines."""
+        return self.server.page is not None and self.server.page.in_front
+
     def publishes(self, metric: str) -> bool:
         """Return True if the page has the metric."""
         return metric in self.server.metrics
@@ -241,13 +250,18 @@ def _entry(window: ServerWindow) -> Server:
     }
     return Server(
         target=server.target,
+        page=None if server.page is None else server.page.key,
+        unknown_series=server.unknown_series,
         replicas=server.replicas,
         scrapes=len(window.scrapes),
         window_s=window.window_s,
         longest_gap_s=window.longest_gap_s,
         gap_limit_s=window.gap_limit_s,
         samples_unusable=server.samples_unusable,
-        kv_cache_size_tokens=_cache_size(server),
+        slots=_lowest(server, names.SLOTS),
+        kv_block_tokens=_lowest(server, names.KV_BLOCK_TOKENS),
+        failures_by_reason=_failures(window),
+        kv_cache_size_tokens=_cache_size(window),
         engines=_engines(window),
         **_prefix_cache(window),
         **blocks,
@@ -288,13 +302,37 @@ def _prefix_cache(window: ServerWindow) -> dict[str, Any]:
     }
 
 
-def _cache_size(server: ServerSeries) -> int | None:
-    """Size of the KV cache of one engine in tokens, from a label or a gauge; None: not reported."""
-    sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
-    found = [number for size in sizes if (number := whole_number(size)) is not None]
-    gauges = [series.values[~np.isnan(series.values)] for series in server.series(names.KV_CACHE_TOKENS)]
-    found += [round(float(values[-1])) for values in gauges if len(values)]
-    return min(found, default=None)
+def _cache_size(window: ServerWindow) -> int | None:
+    """Size of the KV caches of all engines in tokens; None: one is not reported."""
+    sizes = [_cache_size_of(engine) for engine in window.by_engine()]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _cache_size_of(engine: ServerWindow) -> int | None:
+    """Size of the KV cache of one engine in tokens, from a label or a gauge, also of all engines alike; None: not reported."""
+
+    def of(metric: str) -> Iterator[MetricSeries]:
+        for series in engine.server.series(metric):
+            if series.fits({name: value for name, value in engine.labels.items() if name in series.labels}):
+                yield series
+
+    found = [whole_number(series.labels.get("kv_cache_size_tokens", "")) for series in of(names.CACHE_CONFIG)]
+    found += [_at(series.values[~np.isnan(series.values)], -1) for series in of(names.KV_CACHE_TOKENS)]
+    return min((size for size in found if size is not None), default=None)
+
+
+def _lowest(server: ServerSeries, metric: str) -> int | None:
+    """Return the newest value of a gauge, the lowest over its series; None: not reported."""
+    gauges = [series.values[~np.isnan(series.values)] for series in server.series(metric)]
+    return min((round(float(values[-1])) for values in gauges if len(values)), default=None)
+
+
+def _failures(window: ServerWindow) -> dict[str, int]:
+    """Return the failed requests by reason, those without any left out."""
+    series = window.server.series(names.FAILED)
+    texts = sorted({(name, entry.labels[name]) for entry in series for name in _REASONS if name in entry.labels})
+    counts = {text: known(window.delta(Reading(names.FAILED, label=(name, text)))) for name, text in texts}
+    return {text: round(count) for text, count in counts.items() if count}
 
 
 def _by_position(window: ServerWindow) -> list[float | None]:
@@ -341,7 +379,8 @@ def _engines(window: ServerWindow) -> list[Engine]:
     published = any(window.publishes(reading.metric) for row in ENGINE_GAUGES for reading in row.formula.readings)
     return [
         Engine(
-            engine=next(iter(engine.labels.values()), None),
+            engine=" ".join(engine.labels.values()) or None,
+            kv_cache_size_tokens=_cache_size_of(engine),
             **{row.key: _mean_and_max(row, engine) for row in ENGINE_GAUGES},
         )
         for engine in window.by_engine()

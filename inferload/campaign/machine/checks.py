@@ -327,17 +327,22 @@ def _metrics(page: MetricsPage) -> str:
     count = f"{len(page.known) - len(short)} of {len(page.known)}"
     named = None if page.kind is None or not page.has_own_names else page.kind.title
     head = f"{page.url}: {count} names" if named is None else f"{page.url}, names of {named}: {count}"
-    return head + (f"; missing: {listed}" if listed else "")
+    return "; ".join([head, *([f"missing: {listed}"] if listed else []), *page.remarks])
+
+
+def _lacks(page: MetricsPage) -> bool:
+    return not set(page.missing).isdisjoint(NEEDED_METRICS)
 
 
 _NO_PAGE = "name the page with --metrics-url; without it no server figures"
 _OTHER_ENGINE = "server figures will be missing; use a supported engine and version"
+_PAGE_REMARKS = "figures lack such lines, and are late by the age; name the server's own page with --metrics-url"
 
 METRICS: tuple[Check[MetricsPage], ...] = (
     Check(
         "metrics",
         _metrics,
-        lambda page: _NO_PAGE if page.problem else _OTHER_ENGINE,
-        lambda page: not set(page.missing).isdisjoint(NEEDED_METRICS),
+        lambda page: _NO_PAGE if page.problem else _OTHER_ENGINE if _lacks(page) else _PAGE_REMARKS,
+        lambda page: _lacks(page) or bool(page.remarks),
     ),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from inferload.base.clock import now_ns
+from inferload.base.clock import now_ns, wall_ns
 from inferload.base.errors import UsageError
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.reader_choice import reader_of
@@ -160,13 +160,14 @@ def _turn(settings: ClientSettings, key: str, least: int, more: Mapping[str, Any
 class MetricsPage:
     """Metrics page: its kind (None if unknown) and its metric families under their current vLLM names.
 
-    `problem`: why the page cannot be read, "" if it can.
+    `problem`: why the page cannot be read, "" if it can. `remarks`: what is wrong with a page that can.
     """
 
     url: str
     kind: PageKind | None = None
     names: frozenset[str] = frozenset()
     problem: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def has_own_names(self) -> bool:
@@ -191,11 +192,13 @@ def metrics_page(url: str, settings: ClientSettings) -> MetricsPage:
     try:
         fetcher = Fetcher(replace(settings, target=Target.of_page(url)), timeout_s=10)
         fetched = fetcher.get(slash + path if slash else "/")
-        samples = exposition.parse(fetched.body.decode("utf-8", "replace")) if fetched.status == 200 else []
+        parser = exposition.PromParser()
+        samples = parser.parse(exposition.page_text(fetched.body)) if fetched.status == 200 else []
     except (UsageError, FetchError, ValueError) as error:
         return MetricsPage(url, problem=str(error))
     if not samples:
         return MetricsPage(url, problem="not a Prometheus page" if fetched.status == 200 else fetched.status_text)
     metrics = {sample.metric for sample in samples}
     meant = (meaning.metric for metric in metrics for meaning in meanings_of(metric))
-    return MetricsPage(url, kind_of(metrics), frozenset(metric_names.split_suffix(metric)[0] for metric in meant))
+    families = frozenset(metric_names.split_suffix(metric)[0] for metric in meant)
+    return MetricsPage(url, kind_of(metrics), families, remarks=parser.remarks(samples, wall_ns()))

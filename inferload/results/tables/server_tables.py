@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from inferload.base.numbers import NOT_KNOWN, percent, short
 from inferload.figures.figure import Layer
+from inferload.figures.page_kinds import VLLM
+from inferload.figures.page_names import no_known_engine
 from inferload.figures.server_blocks import Speculation
-from inferload.figures.server_entry import Histogram, MeanAndMax
+from inferload.figures.server_entry import Histogram, MeanAndMax, ServerFacts
 from inferload.figures.server_figure import SPEC_DECODE, ServerFigure
 from inferload.figures.server_figures import OF_STREAMS, SERVER_FIGURES, Server
 from inferload.figures.table import Cell, Detailed, Table
@@ -25,12 +27,23 @@ def servers_tables(
     note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
     engines, machines = (_server_rows(layer, servers, together) for layer in ("engine", "system"))
     unknown = [row for row, cells in (*engines, *machines) if row.block is None and _unknown(cells)]
-    missing = [row.heading for row in unknown if streamed or row not in OF_STREAMS]
+    kinds = list({kind.key: kind for server in servers if (kind := server.kind) is not None}.values())
+    missing = [
+        row.heading
+        for row in unknown
+        if (streamed or row not in OF_STREAMS) and not all(map(row.lacking, kinds or [VLLM]))
+    ]
     observed = (OBSERVED, *(server.window_s for server in servers), *([""] if together else []))
     missing += [OBSERVED] if _unknown(observed) else []
     several = [left_out(server.target, server.replicas) for server in servers if server.replicas > 1]
     if missing and len(several) < len(servers):
         note += f" Not published: {'; '.join(missing)}."
+    for kind in kinds:
+        lacks = [
+            row.heading for row in SERVER_FIGURES if row.block is None and row.lacking(kind) and not row.lacking(VLLM)
+        ]
+        note += f" {kind.title} does not publish: {'; '.join(lacks)}." if lacks else ""
+    note += "".join(f" {server.target}: {text}." for server in servers if (text := unknown_page(server)))
     note += "".join(f" {text}." for text in several)
     unusable = sum(server.samples_unusable for server in servers)
     if unusable:
@@ -43,6 +56,11 @@ def servers_tables(
         Table("servers", "Engine", columns, of_engines, note),
         Table("machines", "Machines of the servers", columns, of_machines),
     ]
+
+
+def unknown_page(server: ServerFacts) -> str | None:
+    """Return that a page is of no known engine; None for other pages."""
+    return None if server.unknown_series is None else no_known_engine(server.unknown_series)
 
 
 def _server_rows(

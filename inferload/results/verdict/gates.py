@@ -144,16 +144,20 @@ def _server_value(gate: Gate, servers: Sequence[Server]) -> tuple[float | None, 
     known = {target: value for target, value in by_target.items() if value is not None}
     missing = [target for target in by_target if target not in known]
     if missing:
-        return None, f"{gate.name} was not measured at {_why_missing(missing, servers)}"
+        return None, f"{gate.name} was not measured at {_why_missing(gate.name, missing, servers)}"
     worst = max(known, key=lambda target: gate.badness(known[target]))
     return known[worst], f"the worst of {len(known)} servers: {worst}" if len(known) > 1 else None
 
 
-def _why_missing(missing: Sequence[str], servers: Sequence[Server]) -> str:
-    """Return targets without a value, and the reason: several servers, then gaps between scrapes."""
+def _why_missing(name: str, missing: Sequence[str], servers: Sequence[Server]) -> str:
+    """Return targets without a value, and the reason: several servers, the kind of page, then gaps between scrapes."""
     several = [entry for entry in servers if entry.target in missing and entry.replicas > 1]
     if several:
         return "; ".join(left_out(entry.target, entry.replicas) for entry in several)
+    lacking = {entry.target: server_figures.BY_KEY[name].lacking(entry.kind) for entry in servers}
+    lacks = [f"{target}: {text}" for target in missing if (text := lacking[target]) is not None]
+    if lacks:
+        return "; ".join(lacks)
     gaps_s = {entry.target: entry.too_long_gap_s for entry in servers}
     silent = {target: gap_s for target in missing if (gap_s := gaps_s[target]) is not None}
     if not silent:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
+from inferload.figures import metric_names as names
 from inferload.figures.server_formulas import UNKNOWN, Reading, Statistic
 from inferload.turns.sketch import Floats
 
@@ -19,9 +20,15 @@ class LiveWindow(Struct, frozen=True):
 
     scrapes: Sequence[tuple[float, Values]]
 
+    @property
+    def in_front(self) -> bool:
+        """True for a page of what stands before engines."""
+        return any(names.IN_FRONT in values for _, values in self.scrapes)
+
     def publishes(self, metric: str) -> bool:
-        """Return True if the newest scrape has the metric."""
-        return bool(self.scrapes) and metric in self.scrapes[-1][1]
+        """Return True if the newest scrape has the metric, with a label or without."""
+        newest = self.scrapes[-1][1] if self.scrapes else ()
+        return metric in newest or any(name.startswith(f"{metric}{{") for name in newest)
 
     def gauge(self, reading: Reading, statistic: Statistic) -> Floats:
         """Return the newest value."""

@@ -416,3 +416,6 @@ def test_a_metrics_page_without_required_metrics_is_a_warning() -> None:
     assert found(VLLM) == ("ok", "u: 26 of 26 names")
     assert found(SGLANG) == ("ok", "u, names of SGLang: 12 of 12")
     assert found(VLLM, NEEDED_METRICS[0]) == ("warn", "u: 25 of 26 names; missing: num_requests_running")
+    (remarked,) = results(METRICS, MetricsPage("u", VLLM, frozenset(known), remarks=("2 lines are no samples",)))
+    assert (remarked.status, remarked.found) == ("warn", "u: 26 of 26 names; 2 lines are no samples")
+    assert "the server's own page" in remarked.remedy

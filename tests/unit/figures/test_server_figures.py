@@ -17,6 +17,7 @@ from inferload.figures.server_entry import Histogram, MeanAndMax
 from inferload.figures.server_figures import BLOCKS, ENGINE_GAUGES, SERVER_FIGURES, Engine, Server
 from inferload.figures.server_formulas import HistogramMean
 from inferload.figures.turn_figures import TURN_FIGURES
+from inferload.servers import window_figures
 
 
 @pytest.fixture(scope="module")
@@ -65,25 +66,25 @@ def test_the_type_of_each_field_is_that_of_its_formula() -> None:
         assert get_args(of_blocks[row.block].__annotations__[row.entry_key])[0] == expected | None, row.key
 
 
-def test_each_figure_of_an_engine_names_its_metric_in_the_others_or_says_that_they_lack_it() -> None:
-    stated = {
-        line.split("`")[1]: line
-        for line in measures_page.document().partition(measures_page._ENGINES)[2].splitlines()[2:]
-    }
-    of_engines = [
-        row for row in SERVER_FIGURES if any(each.metric.startswith("vllm:") for each in row.formula.readings)
-    ]
-    assert [*stated] == [row.key for row in of_engines]
-    for row in of_engines:
-        *_, sglang, tensorrt = (cell.strip() for cell in stated[row.key].strip("|").split("|"))
-        assert sglang.startswith(("`", "not published by SGLang"))
-        assert tensorrt.startswith(("`", "not published by TensorRT-LLM"))
-    assert stated["preemptions"].endswith("| `num_retracted_requests_total` | not published by TensorRT-LLM |")
-    assert "not published by SGLang | `request_prefill_time_seconds` |" in stated["prefill_ms"]
+def test_each_figure_of_an_engine_names_its_metrics_on_each_kind_of_page() -> None:
+    pages, names = measures_page.document().partition(measures_page._ENGINES)[2].split(measures_page._NAMES)
+    stated = {line.split("`")[1]: line for line in names.splitlines()[2:]}
+    assert [*stated] == [row.key for row in SERVER_FIGURES if row.of_engines]
+    assert stated["preemptions"].endswith("| `num_preemptions_total` | `sglang:num_retracted_requests_total` |")
+    assert stated["migrations"].endswith("| - | `dynamo_frontend_model_migration_total` |")
+    assert stated["decode_tok_per_s"].endswith(
+        "| - | `llamacpp:tokens_predicted_total`, `llamacpp:tokens_predicted_seconds_total` |"
+    )
+    for kind in KINDS:
+        (row,) = [line for line in pages.splitlines() if f"| {kind.title} |" in line] or [None]
+        assert row is None or (
+            f"| {kind.tested or 'untested'} |" in row and all(why in row for why in kind.why.values())
+        )
+        assert (row is None) == (kind.kind == "exporter")
 
 
 def test_each_gauge_without_a_block_is_a_field_of_engines() -> None:
-    assert Engine.__struct_fields__ == ("engine", *(row.key for row in ENGINE_GAUGES))
+    assert Engine.__struct_fields__ == ("engine", "kv_cache_size_tokens", *(row.key for row in ENGINE_GAUGES))
 
 
 def test_figures_of_servers_and_measures_of_turns_have_different_names() -> None:
@@ -95,7 +96,9 @@ def test_figures_of_servers_and_measures_of_turns_have_different_names() -> None
 
 def test_other_engines_have_names_for_metrics_that_figures_read() -> None:
     read = {metric_names.split_suffix(reading.metric)[0] for row in SERVER_FIGURES for reading in row.formula.readings}
-    assert set().union(*(kind.metrics for kind in KINDS)) - read == {metric_names.KV_CACHE_TOKENS}
+    used = {metric_names.split_suffix(metric)[0] for metric in window_figures.USED}
+    assert read <= used
+    assert set().union(*(kind.metrics for kind in KINDS)) <= used
 
 
 def test_the_summary_page_is_generated() -> None:

@@ -153,7 +153,9 @@ def test_copies_that_come_and_go_are_no_restart(layout: Layout, data: st.DataObj
         lines = rows(
             names.GENERATION_TOKENS, layout.series([count] * len(layout.parts), random, behind=not layout.totals)
         )
-        firsts = {whole.parts[0][0] for whole in wholes(tuple(labels for _, labels, _ in lines))}
+        firsts = {
+            whole.parts[0][0] for whole in wholes(names.GENERATION_TOKENS, tuple(labels for _, labels, _ in lines))
+        }
         kept = [
             line for at, line in enumerate(lines) if at in firsts or len(layout.copies) == 1 or data.draw(st.booleans())
         ]
@@ -218,3 +220,93 @@ def test_totals_over_each_of_two_labels_are_not_added() -> None:
     lines = [(names.RUNNING, part, value) for part, value in zip(labels, values, strict=True)]
     for several in (lines, [*lines, (names.RUNNING, (), 6.0)]):
         assert block([several, several])["requests_running"]["max"] == 6
+
+
+def dcgm(gpu: int, **more: str) -> dict[str, str]:
+    return {"gpu": str(gpu), "UUID": f"GPU-{gpu}", "device": f"nvidia{gpu}", "modelName": "H", "Hostname": "n"} | more
+
+
+# Labels of the series of two devices, with the whole of their power (300 W each) and memory (1000 MiB each, or an instance's part).
+SHARED: dict[str, list[dict[str, str]]] = {
+    "for each pod": [dcgm(gpu, pod=pod, container="c", namespace="ns") for gpu in (0, 1) for pod in ("a", "b", "c")],
+    "relabelled": [dcgm(gpu, exported_pod=pod, instance="n:9400") for gpu in (0, 1) for pod in ("", "b")],
+    "one idle": [dcgm(0), dcgm(1, pod="a"), dcgm(1, pod="b", vgpu="1")],
+    "two exporters": [dcgm(gpu, instance=at) for gpu in (0, 1) for at in ("a:9400", "b:9400")],
+    "two hosts": [{"gpu": "0", "Hostname": host, "pod": pod} for host in ("a", "b") for pod in ("x", "y")],
+    "old names": [{"gpu": str(gpu), "uuid": f"GPU-{gpu}", "pod_name": pod} for gpu in (0, 1) for pod in ("x", "y")],
+    "AMD": [
+        {"gpu_id": str(gpu), "serial_number": f"S{gpu}", "hostname": "n", "pod": pod, "card_model": "M"}
+        for gpu in (0, 1)
+        for pod in ("x", "y")
+    ],
+    "number only": [{"gpu": str(gpu), "container": name} for gpu in (0, 1) for name in ("x", "y")],
+    "unknown labels": [{"slot": "a"}, {"slot": "b"}],
+}
+
+
+@pytest.mark.parametrize("labels", SHARED.values(), ids=SHARED)
+def test_a_device_is_counted_once_whatever_else_is_in_the_labels(labels: list[dict[str, str]]) -> None:
+    values = {names.GPU_POWER: 300.0, names.GPU_MEMORY: 1000.0, names.GPU_USE: 50.0, names.GPU_SM_CLOCK: 900.0}
+    lines = [(metric, tuple(sorted(each.items())), value) for metric, value in values.items() for each in labels]
+    idle = [(metric, each, value / 2) for metric, each, value in lines]
+    live = readings(parse(page(lines)))
+    assert [live[metric] for metric in values] == [600, 2000, 50, 900]
+    gpu = block([lines, idle])["gpu"]
+    assert gpu["power_w"] == {"mean": 450, "max": 600}
+    assert gpu["memory_mib"] == {"mean": 1500, "max": 2000}
+    assert (gpu["use"]["max"], gpu["sm_clock_mhz"]["max"]) == (0.5, 900)
+
+
+@pytest.mark.parametrize("parent", [True, False])
+def test_instances_of_a_device_share_its_power_and_are_parts_of_its_memory(parent: bool) -> None:
+    def lines(metric: str, whole: float, part: float) -> list[tuple[str, Labels, float]]:
+        slices = [dcgm(0, GPU_I_ID=str(n), GPU_I_PROFILE="1g.10gb", pod=pod) for n in (7, 8) for pod in ("a", "b")]
+        series = [(each, part) for each in slices] + [(dcgm(0), whole)] * parent
+        return [(metric, tuple(sorted(each.items())), value) for each, value in series]
+
+    gpus = lines(names.GPU_POWER, 300, 300) + lines(names.GPU_MEMORY, 5000, 2000)
+    gpu = block([gpus, gpus])["gpu"]
+    assert gpu["power_w"]["max"] == readings(parse(page(gpus)))[names.GPU_POWER] == 300
+    assert gpu["memory_mib"]["max"] == (5000 if parent else 4000)
+
+
+@pytest.mark.parametrize("label", ["pid", "worker_id", "process_id", "api_server_index", "api_process"])
+def test_api_processes_repeat_the_gauges_of_an_engine_and_count_their_own_requests(label: str) -> None:
+    def lines(second: int) -> list[tuple[str, Labels, float]]:
+        own = [(("engine", str(engine)), (label, str(process))) for engine in (0, 1) for process in (7, 8, 9)]
+        values = ((names.RUNNING, 4.0), (names.KV_CACHE_USAGE, 0.5), (names.GENERATION_TOKENS, 10.0 * second))
+        return [(metric, labels, value) for labels in own for metric, value in values]
+
+    entry = block([lines(1), lines(2)])
+    live = readings(parse(page(lines(1))))
+    assert entry["requests_running"]["max"] == live[names.RUNNING] == 8
+    assert [engine["engine"] for engine in entry["engines"]] == ["0", "1"]
+    assert live["engines"] == 2
+    assert entry["generation_tokens"] == 60
+
+
+def test_engines_of_several_servers_on_one_page_are_engines_of_their_own() -> None:
+    own = [(("engine", str(engine)), ("instance", at), ("job", "vllm")) for at in ("a:1", "b:1") for engine in (0, 1)]
+    own += [(("dp_rank", "0"), ("worker_id", worker)) for worker in ("x", "y")]
+    for labels, expected in ((own[:4], ["0 a:1", "0 b:1", "1 a:1", "1 b:1"]), (own[4:], ["0 x", "0 y"])):
+        lines = [(metric, each, 0.5) for metric in (names.KV_CACHE_USAGE, names.RUNNING) for each in labels]
+        assert [engine["engine"] for engine in block([lines, lines])["engines"]] == expected
+        assert readings(parse(page(lines)))["engines"] == len(expected)
+
+
+@pytest.mark.parametrize("copies", [[], ["pid"], ["tp_rank"]])
+def test_sizes_of_the_kv_cache_add_up_over_engines(copies: list[str]) -> None:
+    of = [
+        (("engine", str(n)), *((name, str(copy)) for name in copies))
+        for n in (0, 1)
+        for copy in (0, 1)[: len(copies) + 1]
+    ]
+    usage = [(names.KV_CACHE_USAGE, labels, 0.5) for labels in of]
+    gauges = [("sglang:max_total_num_tokens", labels, 3000.0) for labels in of]
+    config = [(names.CACHE_CONFIG, (*labels, ("kv_cache_size_tokens", "3000")), 1.0) for labels in of]
+    for sizes in (gauges, config):
+        entry = block([usage + sizes] * 2)
+        assert entry["kv_cache_size_tokens"] == 6000
+        assert [engine["kv_cache_size_tokens"] for engine in entry["engines"]] == [3000, 3000]
+    assert block([usage + config[: len(config) // 2]] * 2)["kv_cache_size_tokens"] is None
+    assert block([usage] * 2)["kv_cache_size_tokens"] is None

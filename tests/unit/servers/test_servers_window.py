@@ -17,6 +17,7 @@ class Server:
     """A server with a value per reading; those that it lacks are unknown."""
 
     values: dict[str, float] = field(default_factory=dict)
+    in_front: bool = False
 
     def publishes(self, metric: str) -> bool:
         return any(name.startswith(metric) for name in self.values)
@@ -60,6 +61,21 @@ def test_counters_add_up_shares_are_the_highest_and_means_are_by_request(each: l
     mean_s = sum(one.values[total] for one in each) / sum(one.values[count] for one in each)
     assert figures.TTFT.number(group) == pytest.approx(1e3 * mean_s)
     assert figures.RESTARTS.number(group) == len(each)
+
+
+@given(st.lists(servers, min_size=1, max_size=3), st.lists(servers, min_size=1, max_size=3), st.booleans())
+def test_requests_that_a_page_in_front_counts_are_not_counted_again(
+    engines: list[Server], front: list[Server], whole: bool
+) -> None:
+    for one in front:
+        one.in_front = True
+    group, lacks = ServersWindow([*engines, *front], whole=whole), Server(in_front=True)
+    for row in (figures.FINISHED, figures.TTFT):
+        assert row.number(group) == row.number(ServersWindow(front))
+        assert row.number(ServersWindow([lacks, *engines], whole=whole)) == row.number(ServersWindow(engines))
+    for row in (figures.WAITING, figures.KV_CACHE_USAGE):
+        assert row.number(group) == row.number(ServersWindow(engines))
+        assert row.number(ServersWindow([Server(), *front], whole=whole)) == row.number(ServersWindow(front))
 
 
 @given(st.lists(servers, min_size=1, max_size=4))

@@ -96,10 +96,13 @@ def test_gates_read_the_figures_of_a_server() -> None:
         "queue_sum": 1.5,
         "prompt_tokens_cached": 10,
         "process_cpu": 1,
+        "before_first_token": 1,
     }
     for name in ("prefix_queries", "prefix_hits", "preemptions", "prompt_tokens", "generation_tokens"):
         figures[name] = 10
     for name in ("finished", "rejections", "mm_queries", "mm_hits"):
+        figures[name] = 1
+    for name in ("failed", "migrations", "prefill_seconds", "decode_seconds"):
         figures[name] = 1
     for name in ("spec_drafts", "spec_draft_tokens", "spec_accepted"):
         figures[name] = 1
@@ -111,7 +114,7 @@ def test_gates_read_the_figures_of_a_server() -> None:
         shown[names.PROMPT_TOKENS_BY_SOURCE, (("source", names.LOCAL_COMPUTE),)] = 1.0
         for reason in (names.CAPACITY, names.DEFERRED):
             shown[names.WAITING_BY_REASON, (("reason", reason),)] = 1.0
-        gauges = (names.KV_CACHE_USAGE, names.RUNNING, names.WAITING, names.WAITING_BY_REASON)
+        gauges = (names.KV_CACHE_USAGE, names.RUNNING, names.WAITING, names.WAITING_BY_REASON, names.BEFORE_FIRST_TOKEN)
         pages.append({key: value if key[0] in gauges else value * (number + 1) for key, value in shown.items()})
         pages[-1] |= {
             (reading.metric, ()): 50.0 for row in SERVER_FIGURES if row.block == GPU for reading in row.formula.readings
@@ -158,12 +161,12 @@ def test_engines_are_summed_or_separate_but_never_averaged() -> None:
     assert entry["kv_cache_usage"] == {"mean": 0.9, "max": 0.9}
     assert entry["requests_running"] == {"mean": 10, "max": 10}
     assert entry["generation_tokens"] == 42
-    assert entry["engines"] == [
-        {"engine": "0", "kv_cache_usage": {"mean": 0.9, "max": 0.9}, "requests_running": {"mean": 8.0, "max": 8.0},
-         "requests_waiting": {"mean": 4.0, "max": 4.0}},
-        {"engine": "1", "kv_cache_usage": {"mean": 0.1, "max": 0.1}, "requests_running": {"mean": 2.0, "max": 2.0},
-         "requests_waiting": {"mean": 0.0, "max": 0.0}},
-    ]  # fmt: skip
+    alone = [
+        (e["kv_cache_usage"]["max"], e["requests_running"]["max"], e["requests_waiting"]["max"])
+        for e in entry["engines"]
+    ]
+    assert [e["engine"] for e in entry["engines"]] == ["0", "1"]
+    assert alone == [(0.9, 8, 4), (0.1, 2, 0)]
 
 
 def test_a_restart_is_counted_and_growth_continues() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from msgspec import Struct, structs
 
+from inferload.base.clock import wall_ns
 from inferload.base.errors import UsageError
 from inferload.base.numbers import number, percent
 from inferload.client.connection.proxies import Proxy
@@ -20,6 +21,7 @@ from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings, client_settings
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.request import RequestOptions
+from inferload.servers.exposition import PromParser, page_text
 from inferload.workload.content import token_estimate
 from inferload.workload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
 from inferload.workload.content.data import DataContext, DataFindings, Opened
@@ -252,9 +254,17 @@ def _metrics_page(url: str, spec: RunSpec, own: ProcessSettings) -> _Page:
         return _Page(str(error))
     if fetched.status != 200:
         return _Page(fetched.status_text)
-    if b"# TYPE " not in fetched.body:
+    parser = PromParser()
+    try:
+        text = page_text(fetched.body)
+        samples = parser.parse(text)
+    except ValueError:
         return _Page(NO_PROMETHEUS_PAGE)
-    words = [line.split() for line in fetched.body.decode(errors="replace").splitlines() if line.startswith("# TYPE ")]
-    types = [line[2] for line in words if len(line) > 2]
-    kind = kind_of(types)
+    for remark in parser.remarks(samples, wall_ns()):
+        logger.warning("%s: %s", url, remark)
+    words = [line.split() for line in text.splitlines() if line.startswith("# TYPE ")]
+    types = [line[2] for line in words if len(line) > 2]  # of metrics that may have no samples yet
+    if not types and not samples:
+        return _Page(NO_PROMETHEUS_PAGE)
+    kind = kind_of([*types, *(sample.metric for sample in samples)])
     return _Page(None, kind.key if kind is not None and kind.kind in ("engine", "front end") else None)
