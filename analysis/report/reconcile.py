@@ -15,6 +15,7 @@ from inferload.base.numbers import number, whole
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
 from inferload.figures.figure import Head
+from inferload.figures.page_kinds import of_engine
 from inferload.figures.server_formulas import Reading, known
 from inferload.figures.table import Table
 from inferload.figures.turn_figures import UPLOAD
@@ -116,7 +117,8 @@ class Reconciled:
 def reconcile(frames: RunFrames) -> Reconciled:
     """Reconcile a run: latency breakdown of the measured turns, idle spans, checks."""
     table, spans = parts(frames.turns), idle_spans(frames)
-    times = _times_check(table)
+    engine = next((of_engine(target.engine) for target in frames.manifest.targets), None)
+    times = _times_check(table, "" if engine is None else engine.with_switch("own times"))
     checks = [replace(times, text=frames.marked + times.text)]
     if frames.summary is not None and frames.summary.client.stamps == "user":
         text = "read times are from the client process, so the front end includes the client delay"
@@ -158,11 +160,11 @@ def sent_requests(frames: RunFrames) -> tuple[SentRequests, ...]:
     return tuple(counts)
 
 
-def _times_check(table: Frame) -> CounterCheck:
-    """Check that the server's own times of a turn fit into the time that the client measured."""
+def _times_check(table: Frame, remedy: str) -> CounterCheck:
+    """Check that the server's own times of a turn fit into the time that the client measured. `remedy`: if it reports none."""
     known = table[timed(table)]
     if not len(known):
-        text = "the server reports no times per turn (vLLM: --enable-per-request-metrics)"
+        text = "the server reports no times per turn" + (f"; {remedy}" if remedy else "")
         return CounterCheck("parts of a turn", "not known", text)
     # From sent on: the kernel may send a request before the client stamps it as written.
     own_ms = sum(np.nan_to_num(known[name]) for name in SERVER_PARTS)

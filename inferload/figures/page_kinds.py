@@ -38,7 +38,8 @@ class PageKind(Struct, frozen=True, kw_only=True):
     `prefixes`: of its metrics; those of engines, front ends and routers are stored. `meaning`: vLLM's name for each name of the
     page, or several meanings. Of several names for one metric, the first on a page is used. `tested`: version of which a page is
     tested; None: names are of documentation and sources. `why`: by vLLM's name, why a figure that the page seems to have is not
-    read.
+    read. `switches`: options of the server that are off by default, by what they add: `metrics` (the page), `cached tokens`, `own
+    times` (of each turn).
     """
 
     key: str
@@ -48,6 +49,11 @@ class PageKind(Struct, frozen=True, kw_only=True):
     meaning: Mapping[str, str | tuple[Meaning, ...]] = {}
     tested: str | None = None
     why: Mapping[str, str] = {}
+    switches: Mapping[str, str] = {}
+
+    def with_switch(self, what: str) -> str:
+        """Return how to start the server with what a switch adds, "" without such a switch."""
+        return f"start {self.title} with {self.switches[what]}" if what in self.switches else ""
 
     @property
     def in_front(self) -> bool:
@@ -83,6 +89,7 @@ VLLM = PageKind(
     title="vLLM",
     kind="engine",
     prefixes=("vllm:", "inferload_simulator_"),
+    switches={"cached tokens": "--enable-prompt-tokens-details", "own times": "--enable-per-request-metrics"},
     tested="0.32",
     meaning={
         "vllm:gpu_cache_usage_perc": names.KV_CACHE_USAGE,
@@ -106,6 +113,7 @@ SGLANG = PageKind(
     title="SGLang",
     kind="engine",
     prefixes=("sglang:",),
+    switches={"cached tokens": "--enable-cache-report", "metrics": "--enable-metrics"},
     meaning={
         "sglang:token_usage": names.KV_CACHE_USAGE,
         "sglang:num_running_reqs": names.RUNNING,
@@ -166,6 +174,7 @@ LLAMA_CPP = PageKind(
     title="llama.cpp",
     kind="engine",
     prefixes=("llamacpp:",),
+    switches={"metrics": "--metrics"},
     tested="xllamacpp 2026.10.11549",
     meaning={
         "llamacpp:requests_processing": names.RUNNING,
@@ -277,5 +286,13 @@ DCGM = PageKind(key="dcgm", title="DCGM exporter", kind="exporter", prefixes=("D
 # A page is of the first kind with one of its prefixes.
 KINDS = (DYNAMO, DYNAMO_WORKER, VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, LMDEPLOY, DCGM)
 KIND_OF = {kind.key: kind for kind in KINDS}
+
+
+def of_engine(engine: str | None) -> PageKind | None:
+    """Return the kind of an engine's page, by what a server is: `vllm 0.32.0`; None if unknown. The simulator is as vLLM."""
+    name = (engine or "").partition(" ")[0]
+    return VLLM if name == "simulator" else KIND_OF.get(name)
+
+
 # Prefixes of the metrics that are stored.
 PREFIXES = tuple(prefix for kind in KINDS if kind.kind != "exporter" for prefix in kind.prefixes)

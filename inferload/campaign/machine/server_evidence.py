@@ -17,7 +17,7 @@ from inferload.client.first_turn import FirstTurn, NoStreamsError, SentTurns, pr
 from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list, model_of
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.figures import metric_names
-from inferload.figures.page_kinds import PageKind
+from inferload.figures.page_kinds import PageKind, of_engine
 from inferload.figures.page_names import kind_of, meanings_of
 from inferload.figures.rate_figures import HELD_EVENTS, events_per_arrival
 from inferload.figures.turn_figures import ITL
@@ -73,6 +73,12 @@ class ServerEvidence:
     limit_key: str = USUAL_LIMIT  # of an answer
     stream: StreamLook = StreamLook()
     options: Mapping[str, bool | None] = field(default_factory=dict)
+    page: PageKind | None = None  # kind of its metrics page
+
+    @property
+    def engine(self) -> PageKind | None:
+        """Engine of the server, by its own pages, else by its metrics page; None if unknown."""
+        return of_engine(self.facts.engine) or self.page
 
     @property
     def doubt(self) -> str:
@@ -116,7 +122,7 @@ def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
     options = {
         "usage": plain.record.output_tokens is not None,
         "running usage": _answered(running) and running.record.event_tokens is not None,
-        "own times": any(record.server_queue_ms is not None for record in both),
+        "own times": any(record.server_ttft_ms is not None for record in both),
         "cached tokens": any(record.cached_tokens is not None for record in both),
         "cache_salt": _answered(send({"cache_salt": "inferload-doctor"})),
         "ignore_eos": _answered(send({"ignore_eos": True})),
@@ -168,6 +174,12 @@ class MetricsPage:
     names: frozenset[str] = frozenset()
     problem: str = ""
     remarks: tuple[str, ...] = ()
+    engine: PageKind | None = None  # of the server, where its own pages name it
+
+    @property
+    def serves(self) -> bool:
+        """True for the page of an engine, or of a front end of engines."""
+        return self.kind is not None and self.kind.kind in ("engine", "front end")
 
     @property
     def has_own_names(self) -> bool:

@@ -13,12 +13,15 @@ import pytest
 from e2e_runs import FinishedRun, Sandbox, check_counts, scenario
 from gateways import Gateway
 
+from inferload.figures.metric_names import GENERATION_TOKENS, PROMPT_TOKENS, PROMPT_TOKENS_CACHED
 from inferload.servers import exposition
+from inferload.servers.scrapes_file import read_scrapes
+from inferload.servers.series import by_target
 
 pytestmark = pytest.mark.soak
 
 LOOP = {"kind": "closed", "users": 4, "spawn_per_s": 50}
-PHASES = {"warmup_s": 0, "measure_s": 3, "drain_s": 30}
+PHASES = {"sessions": 16, "warmup_s": 0, "measure_s": 120, "drain_s": 60}
 REQUEST = {"wrong_length": "warn"}  # Dynamo leaves the tools out of the prompt of a turn that calls none
 WORKLOADS: Mapping[str, dict[str, Any]] = {
     "chat": {"kind": "chat", "turns": 3, "think_time_s": 0.05, "prompt_tokens": 60, "output_tokens": 12},
@@ -86,25 +89,35 @@ def test_a_run_has_the_counts_of_the_server(server: tuple[str, Gateway], tmp_pat
     try:
         if kind == "locustfile":
             file = sandbox.locustfile(SUPPORT)
-            fleet = sandbox.fleet("local", *words, "-u", "4", "-r", "50", "-t", "2s", locustfile=file, report=True)
+            fleet = sandbox.fleet("local", *words, "-u", "4", "-r", "50", "-t", "5s", locustfile=file, report=True)
         else:
             file = scenario(tmp_path, workload=WORKLOADS[kind], arrivals=LOOP, phases=PHASES, request=REQUEST)
             fleet = sandbox.fleet("local", *words, "--scenario", str(file), report=True)
         ended = FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
     finally:
         sandbox.close()
-    assert ended.code == 0, ended.text
     check_counts(ended)
-    sent, turns = ended.manifest["targets"][0]["before_load"], ended.turns
+    sent, turns = ended.manifest["targets"][0]["before_load"], [turn for turn in ended.turns if not turn["failure"]]
+    # llama.cpp closes connections without saying so: on a busy machine a turn may meet the end of one, unread.
+    lost = [turn for turn in ended.turns if turn["failure"]]
+    assert all((turn["failure"], turn["status"], server[0]) == ("cut", None, "llamacpp") for turn in lost), ended.text
+    assert ended.code == bool(lost), ended.text
     reconciled = json.loads((ended.run_dir / "reconcile.json").read_text())
     requests, *tokens = (now - then for now, then in zip(counted(server), before, strict=True))
     of_turns = [sum(turn[f"{of}_tokens"] for turn in turns) for of in ("input", "cached", "output")]
-    assert len(turns) > 20
+    assert len(turns) > 1
     assert tokens[0] == of_turns[0] + sent["input_tokens"]
     assert tokens[2] == of_turns[2] + sent["output_tokens"]
     assert 0 <= tokens[1] - of_turns[1] <= sent["input_tokens"]
     if COUNTS[server[0]][0]:
         assert len(turns) + sent["served"] <= requests <= reconciled["requests"][0]["total"]
+    (series,) = by_target(read_scrapes(ended.run_dir)).values()  # since the preflight
+    for metric, total in zip((PROMPT_TOKENS, PROMPT_TOKENS_CACHED, GENERATION_TOKENS), of_turns, strict=True):
+        if metric in series.metrics:
+            assert series.grown(metric)[-1] == total, metric
+    outcomes = {check["check"]: check["outcome"] for check in reconciled["checks"]}
+    assert "does not add up" not in outcomes.values(), reconciled["checks"]
+    assert (outcomes["parts of a turn"] == "adds up") == (server[0] == "llamacpp")
 
 
 def test_doctor_speaks_of_the_server(server: tuple[str, Gateway]) -> None:

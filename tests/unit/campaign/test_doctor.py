@@ -28,7 +28,7 @@ from inferload.cli.doctor import text_of
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, SentTurns, prove
-from inferload.figures.page_kinds import SGLANG, VLLM, PageKind
+from inferload.figures.page_kinds import KINDS, SGLANG, VLLM, PageKind, of_engine
 from inferload.scenario.schema.request import RequestOptions
 
 # -- assessment of readings
@@ -394,6 +394,15 @@ def test_the_engine_is_known_by_the_owner_of_its_models(
     monkeypatch.setattr(Bare, "pages", {"/v1/models": models, **pages})
     _, lines, _ = doctor(capsys, "--host", bare)
     assert (lines["engine"]["found"], lines["model"]["found"]) == (engine, model)
+    kind = of_engine(engine)
+    remedies = " ".join(check["remedy"] for check in lines.values())
+    switches = {
+        switch
+        for each in KINDS
+        for switch in each.switches.values()
+        if f"{switch} " in f"{remedies} ".replace(",", " ")
+    }
+    assert switches == (set() if kind is None else {*kind.switches.values()}), "only the engine's own"
 
 
 def test_a_server_that_does_not_stream_fails(
