@@ -173,8 +173,14 @@ class RunFrames:
 
     @property
     def inference_servers(self) -> frozenset[str]:
-        """Targets whose pages are of inference servers, not of GPU exporters or of what forwards requests."""
-        return frozenset(target for target, server in self.servers.items() if names.RUNNING in server.metrics)
+        """Targets whose pages are of inference servers, not of GPU exporters or of what forwards requests.
+
+        Without any, those of front ends that publish the requests in flight.
+        """
+        running = {
+            target: server.in_front for target, server in self.servers.items() if names.RUNNING in server.metrics
+        }
+        return frozenset(target for target, in_front in running.items() if not in_front or all(running.values()))
 
     def answers_for(self, server: ServerSeries) -> bool:
         """Return True if the turns of a server are known: they were sent to its own address, or it alone counted all."""

@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from inferload.base.numbers import number, whole
+from inferload.base.numbers import listed, number, whole
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
 from inferload.figures.figure import Head
-from inferload.figures.page_kinds import of_engine
+from inferload.figures.page_kinds import PageKind, of_engine
 from inferload.figures.server_formulas import Reading, known
 from inferload.figures.table import Table
 from inferload.figures.turn_figures import UPLOAD
@@ -46,6 +46,7 @@ SENT_NOTE = (
     "connection before it has read the request counts fewer."
 )
 
+NOT_PUBLISHED = "not published by the server"
 TOGETHER = " of all servers"  # behind one address
 
 _SLACK_MS, _SLACK_SHARE = 1.0, 0.01  # server and client measure from different events
@@ -136,7 +137,9 @@ def reconcile(frames: RunFrames) -> Reconciled:
         checks.append(CounterCheck("sums", "not known", text))
     for span in spans:
         where = "" if len(frames.servers) == 1 else f" at {span.target}" if span.target else TOGETHER
-        checks += [replace(check, check=check.check + where) for check in _count_checks(span)]
+        page = frames.servers[span.target].page if span.target else None
+        checks += [replace(_with_reason(check, page), check=check.check + where) for check in _count_checks(span)]
+    checks += _behind(frames)
     per_turn = len(table) > 0 and bool(divided(table).all())
     sample = None if frames.sample is None else str(frames.sample)
     return Reconciled(table, spans, tuple(checks), per_turn, sample, sent_requests(frames))
@@ -189,7 +192,7 @@ def _count_checks(span: IdleSpan) -> list[CounterCheck]:
 def _compared(counted: Counted, span: IdleSpan) -> tuple[Outcome, str]:
     client, server = counted.client, counted.server
     if server is None:
-        return "not known", "not published by the server"
+        return "not known", NOT_PUBLISHED
     if not span.complete or client is None:
         return "not known", f"server {server:,}; some turns were unsuccessful, not written or not counted"
     text = f"client {client:,}, server {server:,}, between idle scrapes ({number(span.end_s - span.start_s)} s)"
@@ -205,12 +208,45 @@ def _compared(counted: Counted, span: IdleSpan) -> tuple[Outcome, str]:
     return "does not add up", f"{text}: {why}"
 
 
+_ROWS = {
+    "requests": server_figures.E2E,
+    "prompt tokens": server_figures.PROMPT_TOKENS,
+    "output tokens": server_figures.GENERATION_TOKENS,
+}
+
+
+def _with_reason(check: CounterCheck, page: PageKind | None) -> CounterCheck:
+    """Return a check with the reason why a page does not have the count."""
+    missing = check.text == NOT_PUBLISHED
+    return replace(check, text=_ROWS[check.check].unknown_on(page)) if missing else check
+
+
+def _behind(frames: RunFrames) -> list[CounterCheck]:
+    """Return the servers that are left out, since what is in front of them counts their requests once, and they in parts."""
+    front = [server.target for server in _counting(frames) if server.in_front]
+    text = f"not compared: behind {listed(front)}, which counts each request once"
+    behind = sorted(
+        server.target for server in frames.servers.values() if not server.in_front and server.page is not None
+    )
+    return [
+        CounterCheck(f"sums at {target}", "not known", text)
+        for target in behind
+        if front and target in frames.inference_servers
+    ]
+
+
+def _counting(frames: RunFrames) -> list[ServerSeries]:
+    """Return the servers whose counts are those of the turns: those in front if there are any."""
+    servers = [server for server in frames.servers.values() if names.RUNNING in server.metrics]
+    return [server for server in servers if server.in_front] or servers
+
+
 def idle_spans(frames: RunFrames) -> tuple[IdleSpan, ...]:
     """Return the shortest span between idle scrapes around the measured turns of each server; none for a server without.
 
     Servers behind one address have one span together.
     """
-    servers = [server for server in frames.servers.values() if names.RUNNING in server.metrics]
+    servers = _counting(frames)
     together = [server for server in servers if not frames.answers_for(server)]
     groups = [[server] for server in servers if frames.answers_for(server)] + ([together] if together else [])
     spans = (_idle_span(frames, group) for group in groups)
@@ -227,6 +263,8 @@ def _turns_of(frames: RunFrames, server: ServerSeries, *columns: str) -> Iterato
 def _idle_scrapes(frames: RunFrames, server: ServerSeries) -> tuple[int, int] | None:
     """Return the indexes of the two nearest scrapes at which neither server nor client had requests in flight."""
     running, waiting = server.summed(names.RUNNING), server.summed(names.WAITING)
+    if server.in_front and running is not None:
+        waiting = np.zeros(len(running))  # they are in flight
     if running is None or waiting is None:
         return None
     at_s = frames.since_start_s(server.wall_ns)

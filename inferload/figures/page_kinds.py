@@ -36,10 +36,10 @@ class PageKind(Struct, frozen=True, kw_only=True):
     """A kind of page.
 
     `prefixes`: of its metrics; those of engines, front ends and routers are stored. `meaning`: vLLM's name for each name of the
-    page, or several meanings. Of several names for one metric, the first on a page is used. `tested`: version of which a page is
-    tested; None: names are of documentation and sources. `why`: by vLLM's name, why a figure that the page seems to have is not
-    read. `switches`: options of the server that are off by default, by what they add: `metrics` (the page), `cached tokens`, `own
-    times` (of each turn).
+    page, or several meanings. Of several names for one metric, the first on a page is used. `former`: names that only older
+    versions have. `tested`: version of which a page is tested; None: names are of documentation and sources. `why`: by vLLM's
+    name, why a figure that the page seems to have is not read. `switches`: options of the server that are off by default,
+    by what they add: `metrics` (the page), `cached tokens`, `own times` (of each turn).
     """
 
     key: str
@@ -48,6 +48,7 @@ class PageKind(Struct, frozen=True, kw_only=True):
     prefixes: tuple[str, ...]
     meaning: Mapping[str, str | tuple[Meaning, ...]] = {}
     tested: str | None = None
+    former: tuple[str, ...] = ()
     why: Mapping[str, str] = {}
     switches: Mapping[str, str] = {}
 
@@ -73,14 +74,16 @@ class PageKind(Struct, frozen=True, kw_only=True):
     @property
     def metrics(self) -> frozenset[str]:
         """vLLM's names of its metrics, of histograms the families."""
-        return frozenset(names.split_suffix(each.metric)[0] for name in self.meaning for each in self.meanings(name))
+        every = (each for name in self.meaning if name not in self.former for each in self.meanings(name))
+        return frozenset(names.split_suffix(each.metric)[0] for each in every)
 
     def names_of(self, metric: str) -> tuple[str, ...]:
         """Return the page's names for a metric or the family of a histogram; of vLLM's the newest."""
         if not self.has_own_names:
             return (names.split_suffix(metric)[0],) if metric.startswith("vllm:") else ()
         wanted = {metric, names.split_suffix(metric)[0]}
-        return tuple(name for name in self.meaning if any(each.metric in wanted for each in self.meanings(name)))
+        found = (name for name in self.meaning if any(each.metric in wanted for each in self.meanings(name)))
+        return tuple(name for name in found if name not in self.former)
 
 
 # Some versions publish the old and the new name of a metric.
@@ -176,6 +179,7 @@ LLAMA_CPP = PageKind(
     prefixes=("llamacpp:",),
     switches={"metrics": "--metrics"},
     tested="xllamacpp 2026.10.11549",
+    former=("llamacpp:kv_cache_usage_ratio", "llamacpp:tokens_drafted_total", "llamacpp:tokens_drafted_accepted_total"),
     meaning={
         "llamacpp:requests_processing": names.RUNNING,
         "llamacpp:requests_deferred": names.WAITING,
@@ -226,13 +230,15 @@ DYNAMO = PageKind(
     },
     why={names.PROMPT_TOKENS_CACHED: "its cached_tokens is 0 for a full hit"},
 )
-# A worker publishes vLLM's metrics under their own names: a part of them, without the counters of tokens, in its mocker.
+# A worker publishes the metrics of its engine under their own names; its mocker a part of vLLM's.
+_OF_FRONTEND = "its mocker does not publish it; the page of the frontend has it"
 DYNAMO_WORKER = PageKind(
     key="dynamo-worker",
     title="Dynamo's worker",
     kind="engine",
     prefixes=("dynamo_component_",),
     tested="1.6.1, mocker",
+    why={names.PROMPT_TOKENS: _OF_FRONTEND, names.GENERATION_TOKENS: _OF_FRONTEND},
 )
 
 # huggingface.co/docs/text-generation-inference, Metrics, and router/src/server.rs of 3.x.

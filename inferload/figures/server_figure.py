@@ -70,9 +70,15 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
         """Return that no page of this kind publishes the figure, and why; None if some do, or the kind is not known."""
         if kind is None or not self.of_engines or self.names_on(kind):
             return None
+        return f"{kind.title} does not publish it{self._why(kind)}"
+
+    def unknown_on(self, kind: PageKind | None) -> str:
+        """Return why the figure is not known from a page without its metrics."""
+        return self.lacking(kind) or f"not published by the server{'' if kind is None else self._why(kind)}"
+
+    def _why(self, kind: PageKind) -> str:
         families = (split_suffix(reading.metric)[0] for reading in self.formula.readings)
-        why = next((f": {kind.why[family]}" for family in families if family in kind.why), "")
-        return f"{kind.title} does not publish it{why}"
+        return next((f": {kind.why[family]}" for family in families if family in kind.why), "")
 
     def expected_of(self, entry: ServerFacts) -> bool:
         """Return True if the server's kind of page has the metric."""

@@ -404,6 +404,7 @@ ITL = BY_KEY["engine_itl_ms"]
 QUEUE = BY_KEY["queue_ms"]
 PREFILL = BY_KEY["prefill_ms"]
 DECODE = BY_KEY["decode_ms"]
+E2E = BY_KEY["engine_e2e_ms"]
 OF_STREAMS = (TTFT, ITL, DECODE, GENERATION_TOKENS, GENERATION_RATE)  # which say nothing of requests of texts
 PROCESS_CPU = BY_KEY["process_cpu_share"]
 RESTARTS = BY_KEY["restarts"]

@@ -109,6 +109,11 @@ class ServerSeries:
         return parts.engines(metric, [series.key for series in self.series(metric)])
 
     @property
+    def in_front(self) -> bool:
+        """True for a page of what stands before engines."""
+        return self.page is not None and self.page.in_front
+
+    @property
     def interval_s(self) -> float:
         """Median time between two scrapes; 0 with fewer than two."""
         return float(np.median(np.diff(self.wall_ns))) / NS_PER_S if len(self.wall_ns) > 1 else 0.0

@@ -195,7 +195,7 @@ class ServerWindow(Struct, frozen=True):
     @property
     def in_front(self) -> bool:
         """True for a page of what stands before engines."""
-        return self.server.page is not None and self.server.page.in_front
+        return self.server.in_front
 
     def publishes(self, metric: str) -> bool:
         """Return True if the page has the metric."""

@@ -11,6 +11,7 @@ from inferload.client.connection import reader_choice
 from inferload.client.connection.proxies import Proxy
 from inferload.client.refusals import REMEDIES
 from inferload.figures import metric_names
+from inferload.figures.page_names import no_known_engine
 from inferload.results.verdict.reasons import RULES
 
 Status = Literal["ok", "warn", "fail"]
@@ -326,20 +327,26 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
 
 
 def _metrics(page: MetricsPage) -> str:
-    """Return how many names the page has; missing ones without vLLM's prefix, those of speculative decoding as one."""
-    if page.problem:
-        return f"{page.url}: {page.problem}"
+    """Return how many names the page has; missing ones without vLLM's prefix, those of speculative decoding as one.
+
+    Of other engines also the needed ones that they do not publish.
+    """
+    if page.problem or page.kind is None:
+        return f"{page.url}: {page.problem or no_known_engine(page.series)}"
+    if page.kind.kind == "exporter":
+        return "; ".join([f"{page.url}: {page.kind.title}", *page.remarks])
     short = [name.removeprefix("vllm:") for name in page.missing]
     others = [name for name in short if not name.startswith("spec_decode_")]
     listed = ", ".join([*others, "spec_decode_*"] if len(others) < len(short) else others)
     count = f"{len(page.known) - len(short)} of {len(page.known)}"
-    named = None if page.kind is None or not page.has_own_names else page.kind.title
-    head = f"{page.url}: {count} names" if named is None else f"{page.url}, names of {named}: {count}"
-    return "; ".join([head, *([f"missing: {listed}"] if listed else []), *page.remarks])
+    head = f"{page.url}, names of {page.kind.title}: {count}" if page.has_own_names else f"{page.url}: {count} names"
+    lacks = ", ".join(name.removeprefix("vllm:") for name in NEEDED_METRICS if name not in page.known)
+    marked = [f"missing: {listed}" if listed else "", f"{page.kind.title} does not publish {lacks}" if lacks else ""]
+    return "; ".join(filter(None, [head, *marked, *page.remarks]))
 
 
 def _lacks(page: MetricsPage) -> bool:
-    return not set(page.missing).isdisjoint(NEEDED_METRICS)
+    return page.kind is None or not set(page.missing).isdisjoint(NEEDED_METRICS)
 
 
 def _no_page(page: MetricsPage) -> str:

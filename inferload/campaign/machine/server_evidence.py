@@ -18,7 +18,7 @@ from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list,
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.figures import metric_names
 from inferload.figures.page_kinds import PageKind, of_engine
-from inferload.figures.page_names import kind_of, meanings_of
+from inferload.figures.page_names import kind_of, page_meanings
 from inferload.figures.rate_figures import HELD_EVENTS, events_per_arrival
 from inferload.figures.turn_figures import ITL
 from inferload.scenario.schema.request import RequestOptions
@@ -164,7 +164,7 @@ def _turn(settings: ClientSettings, key: str, least: int, more: Mapping[str, Any
 
 @dataclass(frozen=True, slots=True)
 class MetricsPage:
-    """Metrics page: its kind (None if unknown) and its metric families under their current vLLM names.
+    """Metrics page: its kind (None if unknown), number of series, and metric families under their current vLLM names.
 
     `problem`: why the page cannot be read, "" if it can. `remarks`: what is wrong with a page that can.
     """
@@ -174,6 +174,7 @@ class MetricsPage:
     names: frozenset[str] = frozenset()
     problem: str = ""
     remarks: tuple[str, ...] = ()
+    series: int = 0
     engine: PageKind | None = None  # of the server, where its own pages name it
 
     @property
@@ -210,7 +211,8 @@ def metrics_page(url: str, settings: ClientSettings) -> MetricsPage:
         return MetricsPage(url, problem=str(error))
     if not samples:
         return MetricsPage(url, problem="not a Prometheus page" if fetched.status == 200 else fetched.status_text)
-    metrics = {sample.metric for sample in samples}
-    meant = (meaning.metric for metric in metrics for meaning in meanings_of(metric))
-    families = frozenset(metric_names.split_suffix(metric)[0] for metric in meant)
-    return MetricsPage(url, kind_of(metrics), families, remarks=parser.remarks(samples, wall_ns()))
+    meanings = page_meanings({sample.metric for sample in samples})
+    families = frozenset(metric_names.split_suffix(each.metric)[0] for found in meanings.values() for each in found)
+    return MetricsPage(
+        url, kind_of(meanings), families, remarks=parser.remarks(samples, wall_ns()), series=len(samples)
+    )

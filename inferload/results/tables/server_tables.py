@@ -27,20 +27,20 @@ def servers_tables(
     note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
     engines, machines = (_server_rows(layer, servers, together) for layer in ("engine", "system"))
     unknown = [row for row, cells in (*engines, *machines) if row.block is None and _unknown(cells)]
-    kinds = list({kind.key: kind for server in servers if (kind := server.kind) is not None}.values())
-    missing = [
-        row.heading
-        for row in unknown
-        if (streamed or row not in OF_STREAMS) and not all(map(row.lacking, kinds or [VLLM]))
-    ]
+    shown = [row for row in SERVER_FIGURES if row.block is None and (streamed or row not in OF_STREAMS)]
+    kinds = {kind.key: kind for server in servers if (kind := server.kind) is not None and kind.kind != "exporter"}
+    missing = [row.heading for row in unknown if row in shown and not all(map(row.lacking, kinds.values() or [VLLM]))]
     observed = (OBSERVED, *(server.window_s for server in servers), *([""] if together else []))
     missing += [OBSERVED] if _unknown(observed) else []
     several = [left_out(server.target, server.replicas) for server in servers if server.replicas > 1]
     if missing and len(several) < len(servers):
         note += f" Not published: {'; '.join(missing)}."
-    for kind in kinds:
+    for kind in kinds.values():
+        of_kind = [server for server in servers if server.kind is kind]
         lacks = [
-            row.heading for row in SERVER_FIGURES if row.block is None and row.lacking(kind) and not row.lacking(VLLM)
+            row.heading
+            for row in shown
+            if row.lacking(kind) and not row.lacking(VLLM) and not any(_server_cell(row, server) for server in of_kind)
         ]
         note += f" {kind.title} does not publish: {'; '.join(lacks)}." if lacks else ""
     note += "".join(f" {server.target}: {text}." for server in servers if (text := unknown_page(server)))
@@ -50,8 +50,8 @@ def servers_tables(
         note += f" {unusable} samples were not numbers and are left out."
     positions = ("accepted by position", *map(by_position, servers), *([""] if together else []))
     columns = ("", *(server.target for server in servers), *(["all servers"] if together else []))
-    shown = ([*(cells for _, cells in engines), positions, observed], [cells for _, cells in machines])
-    of_engines, of_machines = ([cells for cells in rows if not _unknown(cells)] for rows in shown)
+    tables = ([*(cells for _, cells in engines), positions, observed], [cells for _, cells in machines])
+    of_engines, of_machines = ([cells for cells in rows if not _unknown(cells)] for rows in tables)
     return [
         Table("servers", "Engine", columns, of_engines, note),
         Table("machines", "Machines of the servers", columns, of_machines),

@@ -20,6 +20,7 @@ from msgspec import structs
 
 from inferload.base import rundir
 from inferload.figures import metric_names as names
+from inferload.figures.page_kinds import DYNAMO_WORKER
 from inferload.results.documents.manifest_document import SentBeforeLoad, TargetServer
 from inferload.results.open_run import OpenRun
 from inferload.servers.scrapes_file import ScrapeColumns
@@ -103,18 +104,58 @@ def with_counters(run: RunFrames, figures: dict[str, float], rests: bool = True)
     return with_servers(run, {SERVER: figures}, rests)
 
 
-def with_servers(run: RunFrames, figures: dict[str, dict[str, float]], rests: bool = True) -> RunFrames:
-    """The run on several such servers, by address."""
+def with_servers(
+    run: RunFrames,
+    figures: dict[str, dict[str, float]],
+    rests: bool = True,
+    gauges: tuple[str, ...] = (names.RUNNING, names.WAITING),
+) -> RunFrames:
+    """The run on several such servers, by address. `gauges`: of running and waiting requests."""
     at_s = [0.0, 0.25, 5.0, 11.9, 14.0]
     columns = ScrapeColumns()
     for (server, of_server), (index, now) in product(figures.items(), enumerate(at_s)):
         idle = index in (0, 1) or (index == 4 and rests)
-        values = {names.RUNNING: 0.0 if idle else 2.0, names.WAITING: 0.0 if idle else 0.5} | {
-            name: 1000 + grown * (index / 4 if index > 1 else 0) for name, grown in of_server.items()
-        }
+        of_gauges = {name: 0.0 if idle else busy for name, busy in zip(gauges, (2.0, 0.5), strict=False)}
+        values = of_gauges | {name: 1000 + grown * (index / 4 if index > 1 else 0) for name, grown in of_server.items()}
         for name, value in values.items():
             columns.append(synthetic.START_WALL_NS + round(now * synthetic.NS), server, name, (), value)
     return replace(run, servers=by_target([columns.to_table()]))
+
+
+def test_an_engine_that_leaves_cached_tokens_out_is_compared_with_both(run: RunFrames) -> None:
+    turns = without_failure(run)
+    prompt, output = (float(turns.turns[name].sum()) for name in COUNTERS.values())
+    counted = {"prompt_tokens": prompt - 100, "prompt_tokens_cached": 100.0, "tokens_predicted": output}
+    page = {f"llamacpp:{name}_total": value for name, value in counted.items()}
+    gauges = ("llamacpp:requests_processing", "llamacpp:requests_deferred")
+    found = {
+        check.check: (check.outcome, check.text)
+        for check in reconcile(with_servers(turns, {SERVER: page}, gauges=gauges)).checks
+    }
+    assert found["prompt tokens"][0] == found["output tokens"][0] == "adds up"
+    assert found["requests"] == ("not known", "llama.cpp does not publish it")
+
+
+@pytest.mark.parametrize("front", [True, False])
+def test_workers_behind_a_front_end_are_not_compared_with_the_turns(run: RunFrames, front: bool) -> None:
+    turns, worker, prefix = without_failure(run), "http://worker:9345", "dynamo_frontend_"
+    prompt, output = (float(turns.turns[name].sum()) for name in COUNTERS.values())
+    page = {"input_sequence_tokens_sum": prompt, "output_tokens_total": output, "request_duration_seconds_count": 43.0}
+    pages = {SERVER: {prefix + name: value for name, value in page.items()}}
+    at_worker = with_servers(turns, {worker: {"dynamo_component_requests_total": 43.0} | requests(43)})
+    in_front = with_servers(turns, pages, gauges=(f"{prefix}inflight_requests",))
+    servers = {**at_worker.servers, **in_front.servers} if front else at_worker.servers
+    found = {check.check: (check.outcome, check.text) for check in reconcile(replace(turns, servers=servers)).checks}
+    if front:
+        checks = ("requests", "prompt tokens", "output tokens")
+        assert {found[f"{check} at {SERVER}"][0] for check in checks} == {"adds up"}
+        assert found[f"sums at {worker}"] == (
+            "not known",
+            f"not compared: behind {SERVER}, which counts each request once",
+        )
+    else:
+        assert found["requests"][0] == "adds up"
+        assert found["output tokens"][1] == f"not published by the server: {DYNAMO_WORKER.why[names.GENERATION_TOKENS]}"
 
 
 COUNTERS = {names.PROMPT_TOKENS: "input_tokens", names.GENERATION_TOKENS: "output_tokens"}

@@ -28,7 +28,7 @@ from inferload.cli.doctor import text_of
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, SentTurns, prove
-from inferload.figures.page_kinds import KINDS, SGLANG, VLLM, PageKind, of_engine
+from inferload.figures.page_kinds import DCGM, KINDS, LLAMA_CPP, SGLANG, VLLM, PageKind, of_engine
 from inferload.scenario.schema.request import RequestOptions
 
 # -- assessment of readings
@@ -418,12 +418,19 @@ def test_a_metrics_page_without_required_metrics_is_a_warning() -> None:
     known = MetricsPage("u").known
     assert set(NEEDED_METRICS) <= set(known)
 
-    def found(engine: PageKind, *missing: str) -> tuple[str, str]:
-        (result,) = results(METRICS, MetricsPage("u", engine, frozenset(known) - set(missing)))
+    def found(engine: PageKind | None, *missing: str) -> tuple[str, str]:
+        (result,) = results(METRICS, MetricsPage("u", engine, frozenset(known) - set(missing), series=40))
         return result.status, result.found
 
     assert found(VLLM) == ("ok", "u: 26 of 26 names")
     assert found(SGLANG) == ("ok", "u, names of SGLang: 12 of 12")
+    assert found(LLAMA_CPP) == (
+        "ok",
+        "u, names of llama.cpp: 9 of 9; llama.cpp does not publish kv_cache_usage_perc, time_to_first_token_seconds, "
+        "inter_token_latency_seconds",
+    )
+    assert found(DCGM) == ("ok", "u: DCGM exporter")
+    assert found(None) == ("warn", "u: 40 series of no known engine")
     assert found(VLLM, NEEDED_METRICS[0]) == ("warn", "u: 25 of 26 names; missing: num_requests_running")
     (remarked,) = results(METRICS, MetricsPage("u", VLLM, frozenset(known), remarks=("2 lines are no samples",)))
     assert (remarked.status, remarked.found) == ("warn", "u: 26 of 26 names; 2 lines are no samples")

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from inferload.analysis.data import timeline
 from paths import DATA
 from summaries import server_documents as servers_block
@@ -15,157 +17,114 @@ from inferload.base.tls import TlsSettings
 from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
 from inferload.figures import metric_names as names
+from inferload.figures.limits import gate_grammar
 from inferload.figures.page_kinds import KINDS, Meaning
-from inferload.figures.page_names import kind_of, meanings_of, page_meanings
-from inferload.figures.server_figures import KEPT_PREFIXES
+from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, page_meanings
+from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES
+from inferload.results.tables.server_tables import servers_tables
+from inferload.results.verdict import gates
+from inferload.run.live.scrape_window import LiveWindow
 from inferload.run.master.lifecycle import preflight
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
 from inferload.servers import window_figures
-from inferload.servers.exposition import PromParser
+from inferload.servers.exposition import PromParser, Sample
+from inferload.servers.scraper import readings
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target
 
 PAGES = DATA / "pages"
 S = 1_000_000_000
 ENGINES = ("sglang", "tensorrt-llm")
-NOTHING = {"mean": None, "max": None}
 
 
-def scraped(engine: str) -> Any:
-    """Return two scrapes of an engine's pages, 10 s apart, as a table."""
-    columns, parser = ScrapeColumns(), PromParser(KEPT_PREFIXES)
-    for number in (1, 2):
-        for sample in parser.parse((PAGES / f"{engine}-{number}.prom").read_text()):
-            columns.append((number - 1) * 10 * S, "http://server", sample.metric, sample.labels, sample.value)
-    return columns.to_table()
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_page_of_another_engine_gives_the_same_figures(engine: str) -> None:
-    (entry,) = servers_block(scraped(engine), 0, 10 * S)
-    assert entry["requests_running"] == {"mean": 3, "max": 6}
-    assert entry["requests_waiting"] == {"mean": 1.5, "max": 3}
-    assert entry["kv_cache_usage"] == {"mean": 0.125, "max": 0.25}
-    assert entry["requests_finished"] == 50
-    assert entry["ttft_ms"]["count"] == entry["e2e_ms"]["count"] == entry["queue_ms"]["count"] == 50
-    assert entry["ttft_ms"]["mean"] == pytest.approx(160)
-    assert entry["queue_ms"]["mean"] == pytest.approx(150)
-
-
-def test_figures_that_only_one_engine_publishes() -> None:
-    (sglang,) = servers_block(scraped("sglang"), 0, 10 * S)
-    assert sglang["generation_tok_per_s"] == 50
-    assert sglang["prompt_tok_per_s"] == 500
-    assert sglang["cached_tokens"] == 2000
-    assert (sglang["prefix_cache_hit_rate"], sglang["prefix_cache_hit_rate_from"]) == (0.4, "prompt tokens")
-    assert sglang["prefix_cache_queries"] is None
-    assert sglang["preemptions"] == 2
-    assert sglang["kv_cache_size_tokens"] == 4800
-    assert sglang["itl_ms"]["mean"] == pytest.approx(15)
-    (trtllm,) = servers_block(scraped("tensorrt-llm"), 0, 10 * S)
-    assert trtllm["prefix_cache_hit_rate"] == pytest.approx(0.3)
-    assert trtllm["prefix_cache_hit_rate_from"] == "gauge"
-    assert trtllm["itl_ms"] is trtllm["generation_tok_per_s"] is trtllm["preemptions"] is None
-
-
-# Figures of a real page over 10 s in which its counters grew from 0, computed by hand from the page.
-OF_PAGES: dict[str, tuple[str, dict[str, Any]]] = {
-    "llamacpp-xllamacpp-2026.10.11549": (
-        "llama.cpp",
-        {
-            "requests_running": {"mean": 0, "max": 0},
-            "requests_waiting": {"mean": 0, "max": 0},
-            "prompt_tokens": 5257 + 4367,
-            "prompt_tok_per_s": 962.4,
-            "prompt_tok_computed_per_s": 525.7,
-            "cached_tokens": 4367,
-            "prefix_cache_hit_rate": 4367 / 9624,
-            "prefix_cache_hit_rate_from": "prompt tokens",
-            "generation_tokens": 5930,
-            "generation_tok_per_s": 593.0,
-            "prefill_tok_per_s": 5257 / 2.16141,
-            "decode_tok_per_s": 5930 / 20.4969,
-            "spec_decode": None,
-            "kv_cache_usage": NOTHING,
-            "requests_finished": None,
-            "preemptions": None,
-            "ttft_ms": None,
-            "e2e_ms": None,
-        },
-    ),
-    "dynamo-1.6.1-disaggregated-frontend": (
-        "dynamo",
-        {
-            "requests_running": {"mean": 0, "max": 0},
-            "requests_waiting": {"mean": 0, "max": 0},
-            "requests_before_first_token": {"mean": 0, "max": 0},
-            "prompt_tokens": 4929,
-            "generation_tokens": 673,
-            "requests_finished": 30,
-            "requests_failed": 2,
-            "failures_by_reason": {"request.not_found": 2},
-            "rejections": 0,
-            "slots": 8,
-            "kv_block_tokens": 16,
-            "ttft_ms": (30, 1e3 * 2.6895386119999998 / 30),
-            "itl_ms": (643, 1e3 * 5.348043776000002 / 643),
-            "e2e_ms": (30, 1e3 * 8.060817762 / 30),
-            "cached_tokens": None,
-            "prefix_cache_hit_rate": None,
-            "kv_cache_usage": NOTHING,
-            "migrations": None,
-        },
-    ),
-    "dynamo-1.6.1-decode-mocker": (
-        "dynamo-worker",
-        {
-            "requests_running": {"mean": 0, "max": 0},
-            "kv_cache_usage": {"mean": 0, "max": 0},
-            "preemptions": 0,
-            "ttft_ms": (30, 1e3 * 2.3472925429999996 / 30),
-            "itl_ms": (643, 1e3 * 5.363430509000006 / 643),
-            "e2e_ms": (30, 1e3 * 7.71085707 / 30),
-            "prompt_tokens": None,
-            "generation_tokens": None,
-            "requests_finished": None,
-        },
-    ),
-    "dynamo-1.6.1-prefill-mocker": (
-        "dynamo-worker",
-        {"requests_running": NOTHING, "ttft_ms": None, "prompt_tokens": None, "requests_finished": None, "engines": []},
-    ),
+# Figures of pages over 10 s, computed by hand from the pages; empty: not known. The counters of a single page grew from 0.
+OF_PAGES = {
+    "sglang": """page=sglang requests_running.mean=3 requests_running.max=6 requests_waiting.mean=1.5 kv_cache_usage.max=0.25
+        requests_finished=50 ttft_ms.count=50 ttft_ms.mean=160 queue_ms.mean=150 itl_ms.mean=15 e2e_ms.count=50
+        generation_tok_per_s=50 prompt_tok_per_s=500 cached_tokens=2000 prefix_cache_hit_rate=0.4
+        prefix_cache_hit_rate_from=prompt_tokens prefix_cache_queries= preemptions=2 kv_cache_size_tokens=4800""",
+    "tensorrt-llm": """page=tensorrt-llm requests_running.mean=3 requests_running.max=6 requests_waiting.mean=1.5
+        kv_cache_usage.max=0.25 requests_finished=50 ttft_ms.count=50 ttft_ms.mean=160 queue_ms.mean=150 e2e_ms.count=50
+        prefix_cache_hit_rate=0.3 prefix_cache_hit_rate_from=gauge itl_ms= generation_tok_per_s= preemptions=""",
+    "llamacpp-xllamacpp-2026.10.11549": """page=llama.cpp requests_running.max=0 requests_waiting.max=0 prompt_tokens=9624
+        prompt_tok_per_s=962.4 prompt_tok_computed_per_s=525.7 cached_tokens=4367 prefix_cache_hit_rate=4367/9624
+        prefix_cache_hit_rate_from=prompt_tokens generation_tokens=5930 generation_tok_per_s=593
+        prefill_tok_per_s=5257/2.16141 decode_tok_per_s=5930/20.4969 spec_decode= kv_cache_usage.max= requests_finished=
+        preemptions= ttft_ms= e2e_ms=""",
+    "dynamo-1.6.1-disaggregated-frontend": """page=dynamo requests_running.max=0 requests_waiting.max=0
+        requests_before_first_token.max=0 prompt_tokens=4929 generation_tokens=673 requests_finished=30 requests_failed=2
+        failures_by_reason.request.not_found=2 rejections=0 slots=8 kv_block_tokens=16 ttft_ms.count=30
+        ttft_ms.mean=2689.538612/30 itl_ms.count=643 itl_ms.mean=5348.043776/643 e2e_ms.count=30 e2e_ms.mean=8060.817762/30
+        cached_tokens= prefix_cache_hit_rate= kv_cache_usage.max= migrations=""",
+    "dynamo-1.6.1-decode-mocker": """page=dynamo-worker requests_running.max=0 kv_cache_usage.max=0 preemptions=0
+        ttft_ms.count=30 ttft_ms.mean=2347.292543/30 itl_ms.count=643 itl_ms.mean=5363.430509/643 e2e_ms.count=30
+        e2e_ms.mean=7710.85707/30 prompt_tokens= generation_tokens= requests_finished=""",
+    "dynamo-1.6.1-prefill-mocker": """page=dynamo-worker requests_running.max= ttft_ms= prompt_tokens= requests_finished=""",
 }
 
 
-def grown_page(page: str, target: str = "http://server", without: tuple[str, ...] = ()) -> Any:
-    """Return a page as a table of two scrapes 10 s apart, its counters 0 in the first. `without`: metrics to leave out."""
+def scrapes_of(page: str) -> list[list[Sample]]:
+    """Return the samples of a page at 0 and 10 s."""
+    files = [PAGES / f"{page}-{number}.prom" for number in (1, 2)] if page in ENGINES else [PAGES / f"{page}.prom"]
+    scrapes = [PromParser(KEPT_PREFIXES).parse(file.read_text()) for file in files]
+    counted = ("_total", "_sum", "_count", "_bucket")
+    begin = [each._replace(value=0.0) if each.metric.endswith(counted) else each for each in scrapes[-1]]
+    return scrapes if len(scrapes) == 2 else [begin, *scrapes]
+
+
+def scraped(page: str, target: str = "http://server", without: tuple[str, ...] = ()) -> Any:
+    """Return these scrapes as a table. `without`: metrics to leave out."""
     columns = ScrapeColumns()
-    for sample in PromParser(KEPT_PREFIXES).parse((PAGES / f"{page}.prom").read_text()):
-        if sample.metric not in without:
-            counter = sample.metric.endswith(("_total", "_sum", "_count", "_bucket"))
-            columns.append(0, target, sample.metric, sample.labels, 0.0 if counter else sample.value)
-            columns.append(10 * S, target, sample.metric, sample.labels, sample.value)
+    for at_s, samples in zip((0, 10), scrapes_of(page), strict=True):
+        for sample in samples:
+            if sample.metric not in without:
+                columns.append(at_s * S, target, sample.metric, sample.labels, sample.value)
     return columns.to_table()
 
 
 @pytest.mark.parametrize("page", OF_PAGES)
-def test_a_real_page_gives_its_figures(page: str) -> None:
-    kind, expected = OF_PAGES[page]
-    (entry,) = servers_block(grown_page(page), 0, 10 * S)
-    assert entry["page"] == kind
-    for key, value in expected.items():
-        if isinstance(value, tuple):
-            assert (entry[key]["count"], entry[key]["mean"]) == (value[0], pytest.approx(value[1])), key
-        else:
-            assert entry[key] == (pytest.approx(value) if isinstance(value, float) else value), key
+def test_a_page_gives_its_figures(page: str) -> None:
+    (entry,) = servers_block(scraped(page), 0, 10 * S)
+    live = LiveWindow([(at_s, readings(samples)) for at_s, samples in zip((0.0, 10.0), scrapes_of(page), strict=True)])
+    for key, text in (each.split("=") for each in OF_PAGES[page].split()):
+        name, _, part = key.partition(".")
+        value = entry[name][part] if part and entry[name] is not None else entry[name]
+        if not text[:1].isdigit():
+            assert value == (text.replace("_", " ") if name.endswith("_from") else text or None), key
+            continue
+        number, _, of = text.partition("/")
+        assert value == pytest.approx(float(number) / float(of or 1)), key
+        for row in SERVER_FIGURES:
+            if row.entry_key == key and not row.statistics and page not in ENGINES:
+                assert row.number(live) == pytest.approx(value), key
+    assert live.in_front == (page == "dynamo-1.6.1-disaggregated-frontend")
+
+
+NAMES = sorted(
+    {name + suffix for kind in KINDS for name in kind.meaning for suffix in ("", "_sum")} | {names.RUNNING, "go_gc"}
+)
+
+
+@given(st.sets(st.sampled_from(NAMES)))
+def test_each_part_of_a_metric_has_one_name_of_a_page(page: set[str]) -> None:
+    meanings = page_meanings(page)
+    assert meanings.keys() == page
+    parts = [(each.metric, each.added) for found in meanings.values() for each in found]
+    assert len(parts) == len(set(parts))
+    for name, found in meanings.items():
+        assert set(found) <= set(meanings_of(name))
+        assert all(page.issuperset(each.beside) for each in found)
+        assert name in names_on_pages(each.metric for each in meanings_of(name))
+        others = {part[0] for part in parts}
+        assert found or all(each.metric in others or each.beside for each in meanings_of(name))
 
 
 def test_computed_tokens_are_not_taken_for_all_prompt_tokens() -> None:
     """Versions of llama.cpp without a counter of cached tokens do not tell how many the prompts had."""
     page, cached = "llamacpp-xllamacpp-2026.10.11549", "llamacpp:prompt_tokens_cached_total"
-    (entry,) = servers_block(grown_page(page, without=(cached,)), 0, 10 * S)
+    (entry,) = servers_block(scraped(page, without=(cached,)), 0, 10 * S)
     assert entry["prompt_tok_computed_per_s"] == pytest.approx(525.7)
     assert entry["prompt_tokens"] is entry["prompt_tok_per_s"] is entry["prefix_cache_hit_rate"] is None
 
@@ -186,13 +145,63 @@ def test_names_of_parts_are_of_one_engine() -> None:
 
 def test_a_front_end_and_its_workers_count_each_request_once() -> None:
     pages = [page for page in OF_PAGES if page.startswith("dynamo")]
-    servers = by_target([grown_page(page, f"http://{page}") for page in pages])
+    servers = by_target([scraped(page, f"http://{page}") for page in pages])
     together = window_figures.together(window_figures.windows_of(servers, 0, 10 * S))
-    _, expected = OF_PAGES["dynamo-1.6.1-disaggregated-frontend"]
-    for key in ("prompt_tokens", "generation_tokens", "requests_finished", "requests_failed"):
-        assert together[key] == expected[key]
-    assert together["engine_e2e_ms"] == pytest.approx(expected["e2e_ms"][1])
+    assert [together[key] for key in ("prompt_tokens", "generation_tokens", "requests_finished")] == [4929, 673, 30]
+    assert together["engine_e2e_ms"] == pytest.approx(8060.817762 / 30)
     assert together["kv_cache_usage"] == 0  # of the worker
+
+
+@pytest.mark.parametrize(
+    ("pages", "gate", "value", "note"),
+    [
+        (["llamacpp"], "max(kv_cache_usage) < 1", None, "http://llamacpp: llama.cpp does not publish it"),
+        (["llamacpp"], "generation_tokens > 1", 5930, None),
+        # A worker lacks what its front end has, and the other way round.
+        (["frontend", "decode"], "generation_tokens > 1", 673, None),
+        (["frontend", "decode"], "max(kv_cache_usage) < 1", 0, None),
+        (
+            ["decode"],
+            "generation_tokens > 1",
+            None,
+            "http://decode: its metrics page has no value of it for the window",
+        ),
+        (
+            ["frontend"],
+            "cached_tokens > 1",
+            None,
+            "http://frontend: Dynamo's frontend does not publish it: its cached_tokens is 0",
+        ),
+    ],
+)
+def test_a_gate_is_on_the_servers_that_can_have_the_figure(
+    pages: list[str], gate: str, value: float | None, note: str | None
+) -> None:
+    tables = [scraped(page, f"http://{name}") for name in pages for page in OF_PAGES if name in page]
+    servers = window_figures.entries(window_figures.windows_of(by_target(tables), 0, 10 * S))
+    found, why = gates._server_value(gate_grammar.parse(gate), servers)
+    assert found == value
+    assert why is None if note is None else note in str(why)
+
+
+@given(
+    st.lists(st.sampled_from(["node_cpu_seconds_total", "http_requests", "go_gc"]), min_size=1, max_size=30),
+    st.booleans(),
+)
+def test_a_page_of_no_known_engine_is_named_with_its_series(metrics: list[str], known: bool) -> None:
+    columns = ScrapeColumns()
+    for at_s in (0, 10):
+        for number, metric in enumerate(metrics):
+            columns.append(at_s * S, "http://server", metric, (("n", str(number)),), 1.0)
+        columns.append(at_s * S, "http://server", names.PROCESS_START, (), 1.0)
+        if known:
+            columns.append(at_s * S, "http://server", names.GPU_USE, (("gpu", "0"),), 50.0)
+    entries = window_figures.entries(
+        window_figures.windows_of(by_target([columns.to_table()], window_figures.USED), 0, 10 * S)
+    )
+    assert [entry.unknown_series for entry in entries] == [None if known else len(metrics) + 1]
+    note = servers_tables(entries, {})[0].note
+    assert (f"http://server: {len(metrics) + 1} series of no known engine." in note) != known
 
 
 def test_the_timeline_has_the_hit_rate() -> None:
