@@ -7,7 +7,7 @@ from typing import Any
 
 from inferload.base.numbers import number, time_of_day
 from inferload.figures.page_kinds import KINDS
-from inferload.figures.server_figures import is_gpu_page
+from inferload.figures.server_figures import page_block
 from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.bottleneck.history import WINDOW_S
 from inferload.servers.bottleneck.peers import OUTLIER
@@ -59,7 +59,7 @@ def diagnose(run: RunFrames, timeline: Frame) -> Diagnoses:
         else tuple(
             of_server(run, server, timeline, load, measured)
             for server in run.servers.values()
-            if server.replicas == 1 and len(server.wall_ns) > 2 and not is_gpu_page(server.metrics)
+            if server.replicas == 1 and len(server.wall_ns) > 2 and page_block(server.page, server.metrics) is None
         )
     )
     findings = run_findings(run, [server.whole.evidence for server in servers], load)

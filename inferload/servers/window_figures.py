@@ -18,7 +18,7 @@ from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
 from inferload.figures.server_entry import FigureValue, Histogram, MeanAndMax
-from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure
+from inferload.figures.server_figure import OF_OTHER_PAGES, ROUTER, SPEC_DECODE, ServerFigure
 from inferload.figures.server_figures import (
     DRAFTS,
     ENGINE_GAUGES,
@@ -56,7 +56,9 @@ USED = (
     names.SPEC_ACCEPTED_PER_POS,
 )
 
-_REASONS = ("reason", "err")  # labels
+# Labels.
+_REASONS = ("reason", "err")
+_SERVER_LABELS = ("worker", "api_base", "envoy_cluster_name")
 
 # Longest time without a scrape in a window whose figures are complete: the greater of both.
 _GAP_S = 5.0
@@ -104,7 +106,7 @@ def together(windows: Iterable["ServerWindow"]) -> dict[str, float | None]:
     if len(servers) < 2 or any(window.server.replicas > 1 for window in every):
         return {}
     group = ServersWindow(servers, whole=True)
-    return {row.key: row.number(group) for row in SERVER_FIGURES if row.block != GPU}
+    return {row.key: row.number(group) for row in SERVER_FIGURES if row.block not in OF_OTHER_PAGES}
 
 
 class ServerWindow(Struct, frozen=True):
@@ -243,6 +245,7 @@ def _entry(window: ServerWindow) -> Server:
     for row in SERVER_FIGURES:
         groups.setdefault(row.block, {})[row.entry_key] = _value(row, window)
     groups[SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
+    groups[ROUTER]["attempts_by_server"] = _counts_by(window, names.ROUTER_ATTEMPTS, _SERVER_LABELS)
     blocks = {
         block: server_figures.block_of(block, values)
         for block, values in groups.items()
@@ -260,7 +263,7 @@ def _entry(window: ServerWindow) -> Server:
         samples_unusable=server.samples_unusable,
         slots=_lowest(server, names.SLOTS),
         kv_block_tokens=_lowest(server, names.KV_BLOCK_TOKENS),
-        failures_by_reason=_failures(window),
+        failures_by_reason=_counts_by(window, names.FAILED, _REASONS),
         kv_cache_size_tokens=_cache_size(window),
         engines=_engines(window),
         **_prefix_cache(window),
@@ -327,11 +330,11 @@ def _lowest(server: ServerSeries, metric: str) -> int | None:
     return min((round(float(values[-1])) for values in gauges if len(values)), default=None)
 
 
-def _failures(window: ServerWindow) -> dict[str, int]:
-    """Return the failed requests by reason, those without any left out."""
-    series = window.server.series(names.FAILED)
-    texts = sorted({(name, entry.labels[name]) for entry in series for name in _REASONS if name in entry.labels})
-    counts = {text: known(window.delta(Reading(names.FAILED, label=(name, text)))) for name, text in texts}
+def _counts_by(window: ServerWindow, metric: str, labels: Sequence[str]) -> dict[str, int]:
+    """Return the increase of a counter by the text of one of these labels, those without any left out."""
+    series = window.server.series(metric)
+    texts = sorted({(name, entry.labels[name]) for entry in series for name in labels if name in entry.labels})
+    counts = {text: known(window.delta(Reading(metric, label=(name, text)))) for name, text in texts}
     return {text: round(count) for text, count in counts.items() if count}
 
 
