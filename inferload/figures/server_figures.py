@@ -409,6 +409,7 @@ E2E = BY_KEY["engine_e2e_ms"]
 OF_STREAMS = (TTFT, ITL, DECODE, GENERATION_TOKENS, GENERATION_RATE)  # which say nothing of requests of texts
 PROCESS_CPU = BY_KEY["process_cpu_share"]
 RESTARTS = BY_KEY["restarts"]
+ROUTER_DELAYS = tuple(BY_KEY[f"router_{name}"] for name in ("retries", "failed", "waiting", "queue_ms"))
 # What each engine of a page has.
 ENGINE_GAUGES = tuple(row for row in SERVER_FIGURES if row.key in Engine.__struct_fields__)
 # What the figures are made of.

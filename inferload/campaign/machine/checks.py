@@ -335,6 +335,10 @@ def _metrics(page: MetricsPage) -> str:
         return f"{page.url}: {page.problem or no_known_engine(page.series)}"
     if page.kind.kind == "exporter":
         return "; ".join([f"{page.url}: {page.kind.title}", *page.remarks])
+    if page.kind.kind == "router":
+        count = f"{len(page.names & page.kind.metrics)} of {len(page.kind.metrics)}"
+        head = f"{page.url}: a page of {page.kind.title}, which is no server's: {count} names"
+        return "; ".join([head, *page.remarks])
     short = [name.removeprefix("vllm:") for name in page.missing]
     others = [name for name in short if not name.startswith("spec_decode_")]
     listed = ", ".join([*others, "spec_decode_*"] if len(others) < len(short) else others)

@@ -28,7 +28,7 @@ from inferload.cli.doctor import text_of
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import FirstTurn, SentTurns, prove
-from inferload.figures.page_kinds import DCGM, KINDS, LLAMA_CPP, SGLANG, VLLM, PageKind, of_engine
+from inferload.figures.page_kinds import DCGM, KINDS, LLAMA_CPP, SGLANG, VLLM, VLLM_ROUTER, PageKind, of_engine
 from inferload.scenario.schema.request import RequestOptions
 
 # -- assessment of readings
@@ -423,6 +423,8 @@ def test_a_metrics_page_without_required_metrics_is_a_warning() -> None:
         return result.status, result.found
 
     assert found(VLLM) == ("ok", "u: 26 of 26 names")
+    (router,) = results(METRICS, MetricsPage("u", VLLM_ROUTER, VLLM_ROUTER.metrics))
+    assert (router.status, router.found) == ("ok", "u: a page of vllm-router, which is no server's: 4 of 4 names")
     assert found(SGLANG) == ("ok", "u, names of SGLang: 12 of 12")
     assert found(LLAMA_CPP) == (
         "ok",
