@@ -13,7 +13,7 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -33,12 +33,13 @@ RouterPolicy = Literal["round_robin", "cache_aware"]
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Running gateway. `log`: what its process printed."""
+    """Running gateway. `log`: what its process printed; `page`: its metrics page, "" without one."""
 
     port: int
     process: subprocess.Popen[bytes]
     log: Path
     scheme: str = "http"
+    page: str = ""
 
     @property
     def url(self) -> str:
@@ -278,7 +279,8 @@ def _router(module: str, folder: Path, servers: Sequence[int], policy: RouterPol
     port = unused_port()
     words = [str(_PYTHON), "-m", module, "--host", "127.0.0.1", "--port", str(port), "--policy", policy]
     words += ["--worker-urls", *(f"http://127.0.0.1:{server}" for server in servers)]
-    words += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(unused_port())]
+    page_port = unused_port()
+    words += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(page_port)]
     with _running(words, port, folder / "router.log", health="/v1/models") as gateway:
 
         def knows_all() -> bool:
@@ -288,7 +290,7 @@ def _router(module: str, folder: Path, servers: Sequence[int], policy: RouterPol
         wait_until(
             knows_all, f"{len(servers)} servers behind {module}", _START_S
         )  # the first one suffices for a list of models
-        yield gateway
+        yield replace(gateway, page=f"http://127.0.0.1:{page_port}/metrics")
 
 
 def _program(name: str) -> str:
