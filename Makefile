@@ -20,7 +20,7 @@ PARSER    := $(wildcard inferload/client/connection/native/parser/*)
 NATIVE    := $(PARSER) $(wildcard inferload/client/connection/native/transport/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm screenshots test test-gateways test-locust test-python test-vllm soak-vllm studies mutation lint bench bench-client bench-quick bench-arrivals bench-workers bench-start bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser prometheus curl gateways gateways-litellm gateways-engines screenshots test test-gateways test-locust test-python test-vllm soak-vllm studies mutation lint bench bench-client bench-quick bench-arrivals bench-workers bench-start bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -86,6 +86,18 @@ $(GATEWAYS)/litellm/.ready:
 	$(@D)/bin/python -m pip install -q --disable-pip-version-check 'litellm[proxy]==1.108.7'
 	@touch $@
 
+ENGINES := $(GATEWAYS)/engines
+
+gateways-engines: $(ENGINES)/.ready  ## install llama.cpp's server and NVIDIA Dynamo in .cache, other servers than vLLM, for `make soak` (0.8 GB)
+
+# Dynamo without its dependencies: they are those of engines for GPUs.
+$(ENGINES)/.ready:
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check xllamacpp==2026.10.11549 gguf==0.19.0 ai-dynamo-runtime==1.6.1 transformers==5.24.0 \
+		pyyaml packaging numpy aiohttp msgpack msgspec prometheus_client fastapi uvicorn httpx
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps ai-dynamo==1.6.1
+	@touch $@
+
 test: $(READY) browser prometheus curl  ## run all tests except those with vLLM, and with installed proxies and routers
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/side_by_side.py
 
@@ -124,7 +136,7 @@ test-vllm: $(READY) setup-vllm browser gateways  ## run the tests with vLLM on t
 screenshots: $(READY) browser  ## generate the screenshots of the README and of the docs
 	PYTHONPATH=tests/support:tests/support/client $(BIN)/python docs/screenshots.py
 
-soak: $(READY) browser prometheus curl gateways-litellm test-gateways  ## run test-gateways and the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing, mutants
+soak: $(READY) browser prometheus curl gateways-litellm gateways-engines test-gateways  ## run test-gateways and the long tests: long streams, long runs, costs and their limits, many random examples, fuzzing, mutants
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/deploy/simulator/test_simulator_server.py
 	$(BIN)/python -m pytest -m "soak and not vllm and not fuzz"
 	@$(MAKE) --no-print-directory soak-fuzz

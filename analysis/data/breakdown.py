@@ -7,7 +7,8 @@ The total of a turn is `last - planned`. Its parts:
     prefill      first scheduling to first token            decode     first token to last token
     front_end    rest of written to last: HTTP, tokenizer, detokenizer, network
 
-Queue, prefill and decode are known if the server reports its times with each turn (`--enable-per-request-metrics`).
+Queue, prefill and decode are known if the server reports its times with each turn (vLLM: `--enable-per-request-metrics`).
+llama.cpp's server reports prefill and decode only: front end and queue are then not known apart.
 """
 
 from dataclasses import dataclass
@@ -63,8 +64,13 @@ def parts(turns: Frame) -> Frame:
 
 
 def divided(table: Frame) -> Bools:
-    """Return True for each row of `parts` with the server's own times."""
-    return known(sum((table[name] for name in SERVER_PARTS), np.zeros(len(table))))
+    """Return True for each row of `parts` with all of the server's own times."""
+    return timed(table) & known(table[QUEUE.key])
+
+
+def timed(table: Frame) -> Bools:
+    """Return True for each row of `parts` with the server's own prefill and decode."""
+    return known(table[PREFILL.key] + table[DECODE.key])
 
 
 @dataclass(frozen=True, slots=True)

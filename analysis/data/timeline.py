@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from inferload.base import rundir
-from inferload.figures.server_figure import GPU
-from inferload.figures.server_figures import SERVER_FIGURES, is_gpu_page
+from inferload.figures.server_figure import is_shown
+from inferload.figures.server_figures import SERVER_FIGURES, page_block
 from inferload.figures.server_formulas import Reading, Statistic
 from inferload.figures.turn_figures import HEADLINES
 from inferload.servers.series import ServerSeries
@@ -289,5 +289,5 @@ class SecondsWindow:
 
 def _server(server: ServerSeries, at_s: Floats, seconds: int) -> dict[str, Floats]:
     """Return a column for each figure of the server's kind of page."""
-    window, of_gpus = SecondsWindow(server, at_s, seconds), is_gpu_page(server.metrics)
-    return {row.key: row.formula.value(window) for row in SERVER_FIGURES if (row.block == GPU) == of_gpus}
+    window, block = SecondsWindow(server, at_s, seconds), page_block(server.page, server.metrics)
+    return {row.key: row.formula.value(window) for row in SERVER_FIGURES if is_shown(row, block)}

@@ -1,4 +1,8 @@
-"""Advice for each cause: flags of current vLLM with their side effects, and what must hold before they are advised."""
+"""Advice for each cause: options of the engine with their side effects, and what must hold before they are advised.
+
+Options of vLLM are those of 0.32. Those of the others are of 2026: of SGLang's pages Server Arguments and Hyperparameter Tuning
+(docs.sglang.io), of llama.cpp's tools/server/README.md, and of the configuration reference of Dynamo's front end.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,19 +12,27 @@ from inferload.servers.bottleneck.evidence import WindowEvidence
 from . import preconditions as only
 from .preconditions import Precondition
 
+SGLANG, LLAMA_CPP, DYNAMO = "sglang", "llama.cpp", "dynamo"
+
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Change to try. `effects`: on TTFT, TPOT, throughput and memory, in this order. `when`: all must hold."""
+    """Change to try. `effects`: on TTFT, TPOT, throughput and memory, in this order. `when`: all must hold.
+
+    `elsewhere`: what to do instead on other engines, by their keys; the condition that the server is vLLM is not theirs.
+    """
 
     do: str
     why: str
     effects: str
     when: tuple[Precondition, ...] = ()
+    elsewhere: tuple[tuple[str, str], ...] = ()
 
-    def applies(self, evidence: WindowEvidence) -> bool:
-        """Return True if the preconditions hold."""
-        return all(precondition.holds(evidence) for precondition in self.when)
+    def of(self, evidence: WindowEvidence) -> "Advice | None":
+        """Return the advice for the server of this evidence; None if a condition does not hold."""
+        do = dict(self.elsewhere).get(evidence.setup.server or "")
+        when = tuple(each for each in self.when if do is None or each is not only.VLLM)
+        return replace(self, do=do or self.do, when=when) if all(each.holds(evidence) for each in when) else None
 
 
 _MORE_REPLICAS = Advice(
@@ -44,6 +56,7 @@ def _more_cache(need: Precondition) -> tuple[Advice, ...]:
             "more GPU memory for the KV cache",
             "TTFT shorter, TPOT unchanged, throughput higher, more memory",
             (only.VLLM, only.GPU, need, only.SIZED_BY_MEMORY),
+            ((SGLANG, "--mem-fraction-static higher"),),
         ),
         Advice(
             "--num-gpu-blocks-override or --kv-cache-memory-bytes higher (on a CPU: VLLM_CPU_KVCACHE_SPACE)",
@@ -56,18 +69,21 @@ def _more_cache(need: Precondition) -> tuple[Advice, ...]:
             "the same memory holds twice as many tokens",
             "TTFT shorter, TPOT shorter or unchanged, throughput higher, less memory; check answers",
             (only.VLLM, need, only.KV_NOT_FP8, only.BLOCKS_NOT_FIXED),
+            ((SGLANG, "--kv-cache-dtype fp8_e4m3"),),
         ),
         Advice(
             "--tensor-parallel-size N",
             "weights are sharded; the freed memory becomes KV cache",
             "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
             (only.VLLM, only.GPU, need, only.SIZED_BY_MEMORY),
+            ((SGLANG, "--tp-size N"),),
         ),
         Advice(
             "--quantization fp8 | awq | gptq",
             "smaller weights leave more memory for the KV cache",
             "TTFT shorter or unchanged, TPOT shorter, throughput higher, less memory; check answers",
             (only.VLLM, need, only.SIZED_BY_MEMORY, only.UNQUANTIZED),
+            ((SGLANG, "--quantization fp8 | awq | gptq"),),
         ),
     )
 
@@ -119,6 +135,10 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "fewer concurrent requests, so none is preempted",
             "TTFT longer, TPOT shorter, throughput higher, memory unchanged",
             (only.VLLM, only.SEVERAL_RUN),
+            (
+                (SGLANG, "--max-running-requests lower"),
+                (LLAMA_CPP, "--parallel lower"),
+            ),
         ),
         *_more_cache(only.KV_SHORT),
         _SHORTER_REQUESTS,
@@ -130,6 +150,10 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "more requests per step",
             "TTFT shorter, TPOT longer, throughput higher, more memory",
             (only.VLLM, only.KV_FREE),
+            (
+                (SGLANG, "--max-running-requests higher"),
+                (LLAMA_CPP, "--parallel and --ctx-size higher, which slots share"),
+            ),
         ),
         _MORE_REPLICAS,
     ),
@@ -146,18 +170,24 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "more prompt tokens per step",
             "TTFT shorter, TPOT longer, throughput higher, more memory",
             (only.VLLM, only.SMALL_BUDGET),
+            (
+                (SGLANG, "--chunked-prefill-size 8192 or more"),
+                (LLAMA_CPP, "--ubatch-size higher"),
+            ),
         ),
         Advice(
             "--tensor-parallel-size N",
             "prefill on several GPUs",
             "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
             (only.VLLM, only.GPU),
+            ((SGLANG, "--tp-size N"),),
         ),
         Advice(
             "--quantization fp8",
             "faster arithmetic if the GPU supports it",
             "TTFT shorter, TPOT shorter, throughput higher, less memory; check answers",
             (only.VLLM, only.GPU, only.UNQUANTIZED),
+            ((SGLANG, "--quantization fp8"),),
         ),
         _MORE_REPLICAS,
     ),
@@ -167,24 +197,37 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "fewer requests per step make it shorter; others wait",
             "TTFT longer, TPOT shorter, throughput lower, less memory",
             (only.VLLM, only.SEVERAL_RUN),
+            (
+                (SGLANG, "--max-running-requests lower"),
+                (LLAMA_CPP, "--parallel lower"),
+            ),
         ),
         Advice(
             "--max-num-batched-tokens 2048",
             "prefill delays decoding less per step",
             "TTFT longer, TPOT shorter, throughput lower, less memory",
             (only.VLLM, only.LARGE_BUDGET, only.PREFILLS),
+            ((SGLANG, "--chunked-prefill-size 2048"),),
         ),
         Advice(
             "--quantization awq | gptq | fp8",
             "fewer bytes of weights per step",
             "TTFT unchanged, TPOT shorter, throughput higher, less memory; check answers",
             (only.VLLM, only.UNQUANTIZED),
+            (
+                (SGLANG, "--quantization awq | gptq | fp8"),
+                (LLAMA_CPP, "a model file with fewer bits per weight"),
+            ),
         ),
         Advice(
             "--speculative-config {...}",
             "several tokens per step at low concurrency",
             "TTFT unchanged, TPOT shorter, throughput lower at large batches, more memory",
             (only.VLLM, only.NO_SPECULATION),
+            (
+                (SGLANG, "--speculative-algorithm NAME"),
+                (LLAMA_CPP, "--spec-draft-model FILE"),
+            ),
         ),
         Advice(
             "without --enforce-eager",
@@ -205,6 +248,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "its blocks are cached there",
             "TTFT shorter, TPOT unchanged, throughput higher, memory unchanged",
             (only.SEVERAL_SERVERS,),
+            ((DYNAMO, "--router-mode kv of the front end"),),
         ),
         *_more_cache(only.MAY_EVICT),
         replace(_MORE_REPLICAS, why="each caches the prefixes of fewer requests", when=(only.MAY_EVICT,)),
@@ -215,12 +259,14 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "several processes parse requests and write events",
             "TTFT shorter, TPOT shorter, throughput higher, more memory",
             (only.VLLM,),
+            ((SGLANG, "--tokenizer-worker-num N"),),
         ),
         Advice(
             "--stream-interval N",
             "fewer, larger events",
             "TTFT unchanged, TPOT unchanged, throughput higher, memory unchanged; gaps grow",
             (only.VLLM, only.SINGLE_EVENTS),
+            ((SGLANG, "--stream-interval N"),),
         ),
         Advice(
             "without --enable-log-requests",
@@ -246,16 +292,15 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
     ),
     "speculation": (
         Advice(
-            "compare with a run without --speculative-config",
+            "compare with a run without speculation",
             "the acceptance rate alone does not show the effect",
             "depends",
-            (only.VLLM,),
         ),
         Advice(
-            "num_speculative_tokens lower",
+            "fewer draft tokens in a step",
             "rejected draft tokens are wasted work",
             "TTFT unchanged, TPOT shorter, throughput higher, memory unchanged",
-            (only.VLLM, only.SEVERAL_DRAFTS),
+            (only.SEVERAL_DRAFTS,),
         ),
     ),
     "kept-up": (
@@ -277,7 +322,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
 
 def advice_on(code: str, evidence: WindowEvidence) -> tuple[Advice, ...]:
     """Return the advice on a cause whose preconditions hold."""
-    return tuple(entry for entry in ADVICE[code] if entry.applies(evidence))
+    return tuple(found for entry in ADVICE[code] if (found := entry.of(evidence)) is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferload.base.numbers import number, time_of_day
-from inferload.figures.server_figures import is_gpu_page
+from inferload.figures.page_kinds import KINDS
+from inferload.figures.server_figures import page_block
 from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.bottleneck.history import WINDOW_S
 from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN, KEPT_UP, RULES
 from inferload.servers.replicas import left_out
-from inferload.servers.series import ServerSeries
 
 from ..data.frame import Frame
 from ..data.frames import RunFrames
@@ -59,7 +59,8 @@ def diagnose(run: RunFrames, timeline: Frame) -> Diagnoses:
         else tuple(
             of_server(run, server, timeline, load, measured)
             for server in run.servers.values()
-            if server.replicas == 1 and len(server.wall_ns) > 2 and _of_servers(server)
+            if server.replicas == 1 and len(server.wall_ns) > 2 and server.unknown_series is None
+            if page_block(server.page, server.metrics) is None
         )
     )
     findings = run_findings(run, [server.whole.evidence for server in servers], load)
@@ -69,12 +70,6 @@ def diagnose(run: RunFrames, timeline: Frame) -> Diagnoses:
         if server.replicas > 1
     }
     return Diagnoses(findings, servers, several)
-
-
-def _of_servers(server: ServerSeries) -> bool:
-    """Return False for pages of GPU exporters, routers and what is not known."""
-    known = server.unknown_series is None and (server.page is None or server.page.kind != "router")
-    return known and not is_gpu_page(server.metrics)
 
 
 def _measured(run: RunFrames) -> tuple[float, float] | None:
@@ -274,6 +269,7 @@ def json_text(diagnoses: Diagnoses) -> str:
 
 def table() -> str:
     """Format rules and advice as the tables of docs/reference/report.md."""
+    engines = {kind.key: kind.title for kind in KINDS}
     lines = ["| finding on the whole run | condition |", "|---|---|"]
     lines += [f"| `{rule.code}` {rule.title} | {rule.holds} |" for rule in RUN_RULES]
     lines += ["", "| cause | evidence | limits |", "|---|---|---|"]
@@ -282,7 +278,8 @@ def table() -> str:
     for rule in RULES:
         for entry in ADVICE[rule.code]:
             only_if = "; ".join(precondition.text for precondition in entry.when)
-            lines.append(f"| `{rule.code}` | `{entry.do}` | {only_if} | {entry.why} | {entry.effects} |")
+            do = "; ".join((f"`{entry.do}`", *(f"{engines.get(key, key)}: `{text}`" for key, text in entry.elsewhere)))
+            lines.append(f"| `{rule.code}` | {do} | {only_if} | {entry.why} | {entry.effects} |")
     return (
         "\n".join(lines).replace(" | awq", " \\| awq").replace(" | gptq", " \\| gptq").replace(" | fp8", " \\| fp8")
         + "\n"

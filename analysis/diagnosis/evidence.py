@@ -2,17 +2,19 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
+from inferload.base.numbers import number
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
 from inferload.figures.client_figures import CPU_SHARE, DELAY
 from inferload.figures.rate_figures import EVENTS_PER_ARRIVAL, typical_gap_ms
+from inferload.figures.server_figure import ROUTER
 from inferload.results.documents.summary_document import Summary
 from inferload.servers.bottleneck import evidence as facts
 from inferload.servers.series import ServerSeries
@@ -47,7 +49,10 @@ def collect(
             **_speculation(window),
             **_engines(window),
         ),
-        client=_client_side(run.summary, view, events, view.ttft_ms[view.firsts(start_s, end_s)]),
+        client=replace(
+            _client_side(run.summary, view, events, view.ttft_ms[view.firsts(start_s, end_s)]),
+            routers=_routers(run, wall),
+        ),
         itl=facts.ItlByLoad(
             itl_by_running=_itl_by_running(run, events, window),
             itl_alone_ms=None if fastest is None else fastest.itl_ms,
@@ -55,6 +60,20 @@ def collect(
         ),
         run=_whole_run(run.summary, view.slo),
     )
+
+
+def _routers(run: RunFrames, wall_ns: Sequence[int]) -> tuple[str, ...]:
+    """Return the repeats and the queue of each router in a window, by its own page; none if it has neither."""
+    found = []
+    for server in run.servers.values():
+        if server_figures.page_block(server.page, server.metrics) == ROUTER and server.replicas == 1:
+            window = ServerWindow.of(server, *wall_ns)
+            known = ((row, row.number(window)) for row in server_figures.ROUTER_DELAYS)
+            texts = [f"{number(value)} {row.label}" for row, value in known if value]
+            found += [
+                f"the page of {server.target} has {', '.join(texts)} in these {number(window.window_s)} s"
+            ] * bool(texts)
+    return tuple(found)
 
 
 def _setup(run: RunFrames, server: ServerSeries) -> facts.Setup:

@@ -69,7 +69,7 @@ def _caching_off(evidence: WindowEvidence) -> bool:
 
 
 def _budget(evidence: WindowEvidence) -> float | None:
-    return _value(evidence, "--max-num-batched-tokens")
+    return _value(evidence, "--max-num-batched-tokens") or _value(evidence, "--chunked-prefill-size")  # of SGLang
 
 
 def _may_be_set(option: str) -> Precondition:
@@ -104,10 +104,12 @@ BLOCKS_NOT_FIXED = _unset("--num-gpu-blocks-override")
 UNQUANTIZED = _unset("--quantization")
 CACHING_OFF = Precondition("prefix caching is off", _caching_off)
 SMALL_BUDGET = Precondition(
-    "--max-num-batched-tokens below 8192, or not known", lambda evidence: (_budget(evidence) or 0) < 8192
+    "--max-num-batched-tokens below 8192, or not known",
+    lambda evidence: (_budget(evidence) or 0) < 8192,
 )
 LARGE_BUDGET = Precondition(
-    "--max-num-batched-tokens above 2048, or not known", lambda evidence: (_budget(evidence) or float("inf")) > 2048
+    "--max-num-batched-tokens above 2048, or not known",
+    lambda evidence: (_budget(evidence) or float("inf")) > 2048,
 )
 PREFILLS = Precondition("prompt tokens are computed", lambda evidence: bool(evidence.served.computed_tok_per_s))
 EAGER = _may_be_set("--enforce-eager")

@@ -15,7 +15,7 @@ from inferload.base.numbers import listed, number, whole
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
 from inferload.figures.figure import Head
-from inferload.figures.page_kinds import PageKind
+from inferload.figures.page_kinds import PageKind, of_engine
 from inferload.figures.server_formulas import Reading, known
 from inferload.figures.table import Table
 from inferload.figures.turn_figures import UPLOAD
@@ -25,7 +25,7 @@ from inferload.servers.window_figures import ServerWindow
 from inferload.turns.record import CANCELLED
 
 from ..data import frame
-from ..data.breakdown import PARTS, TITLES, bands, divided, parts
+from ..data.breakdown import PARTS, SERVER_PARTS, TITLES, bands, divided, parts, timed
 from ..data.frame import Frame, rows_by_text
 from ..data.frames import RunFrames
 
@@ -118,7 +118,8 @@ class Reconciled:
 def reconcile(frames: RunFrames) -> Reconciled:
     """Reconcile a run: latency breakdown of the measured turns, idle spans, checks."""
     table, spans = parts(frames.turns), idle_spans(frames)
-    times = _times_check(table)
+    engine = next((of_engine(target.engine) for target in frames.manifest.targets), None)
+    times = _times_check(table, "" if engine is None else engine.with_switch("own times"))
     checks = [replace(times, text=frames.marked + times.text)]
     if frames.summary is not None and frames.summary.client.stamps == "user":
         text = "read times are from the client process, so the front end includes the client delay"
@@ -162,14 +163,15 @@ def sent_requests(frames: RunFrames) -> tuple[SentRequests, ...]:
     return tuple(counts)
 
 
-def _times_check(table: Frame) -> CounterCheck:
-    """Check that the server's own times of a turn fit into the time that the client measured."""
-    known = table[divided(table)]
+def _times_check(table: Frame, remedy: str) -> CounterCheck:
+    """Check that the server's own times of a turn fit into the time that the client measured. `remedy`: if it reports none."""
+    known = table[timed(table)]
     if not len(known):
-        text = "the server reports no times per turn (vLLM: --enable-per-request-metrics)"
+        text = "the server reports no times per turn" + (f"; {remedy}" if remedy else "")
         return CounterCheck("parts of a turn", "not known", text)
     # From sent on: the kernel may send a request before the client stamps it as written.
-    over_ms = -(known["front_end_ms"] + known[UPLOAD.key])
+    own_ms = sum(np.nan_to_num(known[name]) for name in SERVER_PARTS)
+    over_ms = own_ms - known["server_ms"] - known[UPLOAD.key]
     over = int((over_ms > _SLACK_MS + _SLACK_SHARE * known["server_ms"]).sum())
     if over:
         most = number(float(over_ms.max()))
@@ -355,13 +357,15 @@ def _sum(counts: Iterable[float | None]) -> int | None:
 def tables(reconciled: Reconciled) -> tuple[Table, ...]:
     """Return the tables of the report: latency breakdown and checks."""
     marked = "" if reconciled.sample is None else f"From {reconciled.sample}. "
-    source = (
-        "reported by the server per turn" if reconciled.per_turn else "not known per turn; the server has only means"
-    )
-    note = (
-        f"{marked}In milliseconds; means of the turns of each band, planned start to last token. Queue, prefill and decode are "
-        f"{source}."
-    )
+    if reconciled.per_turn:
+        source = "Queue, prefill and decode are reported by the server per turn."
+    elif len(reconciled.parts) and timed(reconciled.parts).all():
+        source = (
+            "Prefill and decode are reported by the server per turn; the queue is not, and is one with the front end."
+        )
+    else:
+        source = "Queue, prefill and decode are not known per turn; the server has only means."
+    note = f"{marked}In milliseconds; means of the turns of each band, planned start to last token. {source}"
     rows = [
         (band.label, band.turns, band.total_ms, *(band.means[name] for name in PARTS))
         for band in bands(reconciled.parts)

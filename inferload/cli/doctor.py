@@ -84,6 +84,8 @@ def _of_server(settings: ClientSettings, model: str | None, pages: Sequence[str]
             server_evidence.metrics_page(url, own)
             for url in pages or ([] if own.target.whole else [own.target.metrics_url])
         ]
+        evidence = replace(evidence, page=next((page.kind for page in read if page.serves), None))
+        read = [replace(page, engine=evidence.engine) for page in read]
         found = [*results(SERVER, evidence), *(each for page in read for each in results(METRICS, page))]
     return [replace(each, found=escaped(redact(each.found)), remedy=escaped(redact(each.remedy))) for each in found]
 

@@ -19,10 +19,14 @@ from inferload.client import refusals
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.endpoints.dialect import DIALECTS
+from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult
-from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint, MaxTokensField
+from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS, Endpoint, EndpointName, MaxTokensField
 from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.record import Failure, TurnRecord
+from inferload.workload.content.prompts import approximate
+from inferload.workload.isolation import Isolation
+from inferload.workload.plan.first_asks import PLAIN
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +40,7 @@ _PATIENCE_NS = 10 * NS_PER_S  # before a line says that a server, such as one th
 _DETAIL_CHARS, _SHOWN_CHARS = 4096, 400
 # Statuses by which servers and gateways answer at a path that they do not have.
 _NO_PATH = (401, 403, 404, 405, 410, 421, 501)
+_NOT_THERE = (404, 405, 501)
 _UNREACHABLE = (Failure.CONNECT, Failure.TLS, Failure.TIMEOUT_CONNECT, Failure.BAD_HTTP, Failure.CLIENT_ERROR)
 
 Reaction = Literal["served", "no path", "refused", "busy", "doubtful", "unreachable"]
@@ -43,6 +48,14 @@ Reaction = Literal["served", "no path", "refused", "busy", "doubtful", "unreacha
 
 class RefusedError(UsageError):
     """A refusal of a first request, which the server has read."""
+
+
+class NoStreamsError(UsageError):
+    """No streamed answer of a server that has endpoints without streams. `endpoints`: those that answer."""
+
+    def __init__(self, text: str, endpoints: tuple[EndpointName, ...]) -> None:
+        super().__init__(text)
+        self.endpoints = endpoints
 
 
 @dataclass(slots=True)
@@ -153,9 +166,10 @@ def try_history(settings: ClientSettings, turn: FirstTurn, sent: SentTurns) -> s
 
 @dataclass(slots=True)
 class _FirstRequest:
-    settings: ClientSettings
+    given: ClientSettings
     turn: FirstTurn
     sent: SentTurns
+    settings: ClientSettings = field(init=False)  # with the current reading of the address
     key: str = ""
     limits: list[int | None] = field(default_factory=list)
     pauses_s: list[float] = field(default_factory=lambda: [*_AGAIN_S])
@@ -165,6 +179,7 @@ class _FirstRequest:
     refused: TurnResult | None = None  # answer to the first key of the limit, if it does not mention the other
 
     def result(self) -> Proof:
+        self.settings = self.given
         own_key = DIALECTS[self.settings.endpoint].limit_key(self.turn.request)
         self._begin(own_key)
         self.readings = _readings(self.settings)
@@ -232,6 +247,11 @@ class _FirstRequest:
             url, *others = self.tried
         if others:
             text += f" (and none at {' and '.join(others)})"
+        if self._endpoint.streamed and answer.record.status in _NOT_THERE:
+            endpoints = tuple(name for name in OF_TEXTS if _takes_texts(self.given, name, self.sent))
+            if endpoints:
+                head = f"{url}: a pooling server: {', '.join(endpoints)} answer, without streams, and this does not ({text})"
+                return NoStreamsError(f"{head}; choose a scenario of texts, such as embeddings", endpoints)
         remedy = self._remedy(answer)
         streamed = "streamed " if self._endpoint.streamed else ""
         return UsageError(f"{url}: no {streamed}answer from model {self.settings.model}: {text}; {remedy}")
@@ -247,6 +267,16 @@ class _FirstRequest:
         if named in ("", refusals.REMEDIES["model"]):
             named = self.turn.hint or named
         return named or "see the server's log"
+
+
+def _takes_texts(settings: ClientSettings, endpoint: EndpointName, sent: SentTurns) -> bool:
+    """Return True if a server answers a request of texts."""
+    request = RequestOptions.model_validate({"endpoint": endpoint})
+    writer = BodyWriter(Texts(approximate(), 0), BodySettings(settings.model, request), Isolation())
+    first = FirstTurn.of(writer.body(PLAIN), request)
+    answer = _send(replace(settings, endpoint=endpoint), first, first.body("", "", None))
+    sent.add(answer.record)
+    return reaction_to(answer, first.document) == "served"
 
 
 def _readings(settings: ClientSettings) -> list[Target]:

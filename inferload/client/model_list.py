@@ -11,6 +11,8 @@ _LISTS = ("data", "models", "model_list")
 _NAMES = ("id", "name", "model", "model_id", "model_name")
 # Names that stand for no model: sglang-router lists the first if it does not know the models of its workers.
 _NO_MODEL = ("unknown", "none", "null")
+# Keys of the longest context that requests can have: of vLLM and SGLang; of Dynamo and Groq; of services. 0 is unknown.
+_CONTEXTS = ("max_model_len", "context_window", "context_length", "max_context_length")
 _MOST_SHOWN = 8
 _DEPTH = 3  # of the list within a document
 
@@ -78,14 +80,20 @@ def _model(entry: Any) -> ListedModel | None:
     name = next((entry[key] for key in _NAMES if isinstance(entry.get(key), str) and entry[key]), None)
     if name is None:
         return None
-    longest = entry.get("max_model_len")
+    meta = entry.get("meta")  # of llama.cpp, whose n_ctx_train is no limit of the server
+    contexts = [entry.get(key) for key in _CONTEXTS] + [meta.get("n_ctx") if isinstance(meta, dict) else None]
     return ListedModel(
         name,
         _text(entry.get("owned_by")),
-        longest if type(longest) is int and 0 < longest <= MAX_TOKENS else None,
+        next((longest for value in contexts if (longest := context_of(value)) is not None), None),
         _text(entry.get("root")),
         bool(entry.get("parent")),
     )
+
+
+def context_of(value: Any) -> int | None:
+    """Return a number of tokens as the longest context; None for other values, and for none."""
+    return value if type(value) is int and 0 < value <= MAX_TOKENS else None
 
 
 def _text(value: Any) -> str:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
@@ -14,7 +15,7 @@ from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetched, Fetcher, FetchError
 from inferload.client.first_turn import KEY_HINT, OTHER_KEY_HINT, SentTurns
-from inferload.client.model_list import ListedModel, listed, models_in, only_model
+from inferload.client.model_list import ListedModel, context_of, listed, models_in, only_model
 from inferload.client.tokenizer import TokenizeForm, form_of
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.turns.record import Failure
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 _OTHER_PATH = "give the address of an OpenAI-compatible API with --host"
 _BEHIND = "start the server behind the gateway, or correct its address there"
+# Engines by the owner of their models. The names are those of metrics pages.
+_ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt_llm": "tensorrt-llm", "llamacpp": "llama.cpp"}
 # Failures of the first page after which no request can be sent.
 _UNREACHABLE = (Failure.CONNECT, Failure.TLS, Failure.TIMEOUT_CONNECT)
 
@@ -62,7 +65,7 @@ class ModelList:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Properties that a server reports. `engine`: "simulator", "vllm 0.32.0", or "unknown"."""
+    """Properties that a server reports. `engine`: "simulator", "vllm 0.32.0", "llama.cpp b9000", or "unknown"."""
 
     target: Target
     model: str
@@ -114,10 +117,12 @@ def model_of(settings: ClientSettings, found: ModelList, sent: SentTurns) -> str
 def facts_of(settings: ClientSettings, found: ModelList, model: str, sent: SentTurns) -> ServerFacts:
     """Request version and tokenizer of a server, to which requests of turns were `sent` before."""
     fetcher = Fetcher(settings)
-    version, engine, stands_for = _engine(fetcher, settings, found.models)
-    longest = next((entry.max_model_len for entry in found.models if entry.name == model), None)
+    engine = _engine(fetcher, settings, found.models)
+    longest = next((entry.max_model_len for entry in found.models if entry.name == model), None) or engine.slots
     tokenizer = form_of(replace(settings, model=model), fetcher)
-    return ServerFacts(found.target, model, found.names, engine, version, longest, tokenizer, stands_for, sent)
+    return ServerFacts(
+        found.target, model, found.names, engine.name, engine.version, longest, tokenizer, engine.stands_for, sent
+    )
 
 
 class _Counts(msgspec.Struct):
@@ -188,19 +193,29 @@ def _moved_to(fetched: Fetched, target: Target) -> str:
     return found.url if path.endswith(asked) and found.url != target.url else ""
 
 
-def _engine(
-    fetcher: Fetcher, settings: ClientSettings, models: Sequence[ListedModel]
-) -> tuple[str | None, str, str | None]:
-    """Return (version, engine, what the simulator stands for). /version is specific to vLLM; the simulator adds fields."""
-    document = _page(fetcher, settings.target.page_path("/version"))
-    version = document.get("version") if isinstance(document, dict) else None
+class _Engine(NamedTuple):
+    """What a server reports about itself. `slots`: tokens of each slot of llama.cpp's server, the longest context."""
+
+    name: str
+    version: str | None
+    stands_for: str | None = None
+    slots: int | None = None
+
+
+def _engine(fetcher: Fetcher, settings: ClientSettings, models: Sequence[ListedModel]) -> _Engine:
+    """Return the engine, by the owner of its models and its own page. The simulator adds fields to vLLM's."""
+    name = next((_ENGINES[model.owner] for model in models if model.owner in _ENGINES), "unknown")
+    key, path = ("build_info", "/props") if name == "llama.cpp" else ("version", "/version")
+    found = _page(fetcher, settings.target.page_path(path))
+    document: dict[str, Any] = found if isinstance(found, dict) else {}
+    version, stands_for, slots = (document.get(key) for key in (key, "stands_for", "default_generation_settings"))
     version = version if isinstance(version, str) else None
-    if isinstance(document, dict) and document.get("engine") == "simulator":
-        stands_for = document.get("stands_for")
-        return version, "simulator", stands_for if isinstance(stands_for, str) else None
-    if version is not None and any(model.owner == "vllm" for model in models):
-        return version, f"vllm {version}", None
-    return version, "unknown", None
+    if document.get("engine") == "simulator":
+        return _Engine("simulator", version, stands_for if isinstance(stands_for, str) else None)
+    if name == "vllm" and version is None:  # a gateway that repeats a server's list
+        name = "unknown"
+    named = name if name == "unknown" or version is None else f"{name} {version}"
+    return _Engine(named, version, slots=context_of(slots.get("n_ctx")) if isinstance(slots, dict) else None)
 
 
 def _page(fetcher: Fetcher, path: str) -> object:

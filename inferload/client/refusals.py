@@ -24,24 +24,25 @@ _BETWEEN = r"['\"`\]]*(?:,\s*|\s+and\s+)(?:and\s+)?['\"`\[]*"
 _TEXTS = ("message", "msg", "detail", "error", "error_description", "title", "reason")
 _PLACES = ("param", "loc", "field")
 
-_TOOLS = "start the server with tool calls (vLLM: --enable-auto-tool-choice --tool-call-parser), or choose a workload without tools"
+_TOOLS = "start the server with tool calls, by the option that it or its documentation names, or choose a workload without tools"
 REMEDIES: Mapping[str, str] = {
-    "ignore_eos": "set request.ignore_eos: false; lengths of answers then depend on the model",
-    "cache_salt": "set cache.isolate: none, or reset its cache between runs",
+    "ignore_eos": "--set request.ignore_eos=false; lengths of answers then depend on the model",
+    "cache_salt": "--set cache.isolate=none, or reset its cache between runs",
     "tools": _TOOLS,
     "tool_choice": _TOOLS,
-    "model": "name another model with --model or request.models",
+    "model": "name another model with --model, or in request.models",
     "messages": "choose a workload or an endpoint whose messages the model takes",
-    "store": "choose another request.endpoint",
-    **dict.fromkeys(LIMITS, "set request.max_tokens_field, or other lengths of answers"),
+    "store": "--set request.endpoint=chat, or another endpoint",
+    **dict.fromkeys(LIMITS, "--set request.max_tokens_field=auto, or set other lengths of answers"),
 }
 
 HISTORY_REMEDY = (
-    "choose a workload whose history the model takes (another request.endpoint, or of a chat turns: 1 or history: none), or "
+    "choose a workload whose history the model takes (of a chat: --set workload.turns=1 or --set workload.history=none), or "
     "start the server with another chat template"
 )
 STORE_REMEDY = (
-    "start the server so that it keeps responses (VLLM_ENABLE_RESPONSES_API_STORE=1 of vLLM), or set history: live"
+    "start the server so that it keeps responses (vLLM: VLLM_ENABLE_RESPONSES_API_STORE=1), or "
+    "--set workload.history=live"
 )
 # Words by which servers name the messages of a history, by what they name.
 _OF_HISTORY = re.compile(
@@ -127,11 +128,11 @@ def remedy(detail: str, sent: Mapping[str, Any], request: RequestOptions) -> str
 
 def _remedy(key: str, value: Any, request: RequestOptions) -> str:
     if key in request.extra_body:
-        return f"change or remove request.extra_body.{key}"
+        return f"--set request.extra_body.{key}=VALUE with another value, or remove it from the scenario"
     if key == "store" and value:  # of history: server
         return STORE_REMEDY
     if key == "stream_options":
-        return "set request.continuous_usage: false" if request.continuous_usage else "set request.usage: false"
+        return "--set request.continuous_usage=false" if request.continuous_usage else "--set request.usage=false"
     return REMEDIES.get(key, f"remove {key} from the workload")
 
 

@@ -62,6 +62,16 @@ KV_BLOCK_TOKENS = "inferload_kv_block_tokens"
 SLOTS = "inferload_slots"  # requests that run at once at most
 BEFORE_FIRST_TOKEN = "inferload_requests_before_first_token"  # waiting or in prefill
 
+# Of routers and gateways. An attempt is a request to a server, a request may have several.
+ROUTER = "inferload_router_"
+ROUTER_REQUESTS = ROUTER + "requests_total"
+ROUTER_ATTEMPTS = ROUTER + "attempts_total"
+ROUTER_FAILED = ROUTER + "failed_total"
+ROUTER_RETRIES = ROUTER + "retries_total"
+ROUTER_IN_FLIGHT = ROUTER + "in_flight"
+ROUTER_WAITING = ROUTER + "waiting"
+ROUTER_QUEUE = ROUTER + "queue_seconds"  # a histogram
+
 # Counters without a name in vLLM.
 FAILED = "inferload_requests_failed_total"  # label reason
 MIGRATIONS = "inferload_migrations_total"

@@ -1,4 +1,4 @@
-"""Blocks of an entry of `servers` in summary.json, with a field for each figure: waiting requests, speculation, GPUs."""
+"""Blocks of an entry of `servers` in summary.json, with a field for each figure: waiting requests, speculation, GPUs, routers."""
 
 from typing import Annotated
 
@@ -7,9 +7,9 @@ from msgspec import Meta, Struct
 from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
 from inferload.figures import metric_names as names
-from inferload.figures.server_entry import MeanAndMax
+from inferload.figures.server_entry import Histogram, MeanAndMax
 from inferload.figures.server_figure import ServerFigure
-from inferload.figures.server_formulas import Count, Gauge, Rate, Ratio, Reading
+from inferload.figures.server_formulas import Count, Gauge, HistogramMean, Rate, Ratio, Reading
 
 _SPECULATION, _DRAFTS = "speculation", "draft tokens, tok/s"
 
@@ -178,5 +178,92 @@ class Gpu(Struct, frozen=True, kw_only=True):
             formula=Gauge(Reading(names.GPU_SM_CLOCK, "lowest")),
             layer="system",
             panel="GPU clock, MHz",
+        ),
+    ] = None
+
+
+class Router(Struct, frozen=True, kw_only=True):
+    """Figures of a router or gateway in front of servers."""
+
+    attempts_by_server: Annotated[
+        dict[str, CountOf], Meta(description="requests to each server, by the name that the router has for it")
+    ] = {}
+    requests: Annotated[
+        CountOf | None,
+        ServerFigure(
+            key="router_requests",
+            title="requests at the router",
+            form="count",
+            label="requests",
+            text="requests that the router received, each once",
+            formula=Count(Reading(names.ROUTER_REQUESTS)),
+        ),
+    ] = None
+    attempts: Annotated[
+        CountOf | None,
+        ServerFigure(
+            key="router_attempts",
+            title="attempts of the router",
+            form="count",
+            label="attempts",
+            text="requests that the router sent to servers, repeated ones included",
+            formula=Count(Reading(names.ROUTER_ATTEMPTS)),
+        ),
+    ] = None
+    failed: Annotated[
+        CountOf | None,
+        ServerFigure(
+            key="router_failed",
+            title="failures at the router",
+            form="count",
+            label="failed attempts",
+            text="attempts, of llm-d requests, that failed, also if a repeated one did not",
+            better="lower",
+            formula=Count(Reading(names.ROUTER_FAILED)),
+        ),
+    ] = None
+    retries: Annotated[
+        CountOf | None,
+        ServerFigure(
+            key="router_retries",
+            title="retries of the router",
+            form="count",
+            label="retries",
+            text="attempts that repeated an earlier one",
+            better="lower",
+            formula=Count(Reading(names.ROUTER_RETRIES)),
+        ),
+    ] = None
+    in_flight: Annotated[
+        MeanAndMax | None,
+        ServerFigure(
+            key="router_in_flight",
+            title="in flight at the router",
+            label="in flight",
+            text="requests that the router has sent and whose answer has not ended",
+            formula=Gauge(Reading(names.ROUTER_IN_FLIGHT)),
+        ),
+    ] = None
+    waiting: Annotated[
+        MeanAndMax | None,
+        ServerFigure(
+            key="router_waiting",
+            title="waiting in the router",
+            label="waiting",
+            text="requests in the router's own queue",
+            better="lower",
+            formula=Gauge(Reading(names.ROUTER_WAITING)),
+        ),
+    ] = None
+    queue_ms: Annotated[
+        Histogram | None,
+        ServerFigure(
+            key="router_queue_ms",
+            title="queue of the router",
+            unit="ms",
+            label="ms in its queue",
+            text="time in the router's own queue",
+            better="lower",
+            formula=HistogramMean(names.ROUTER_QUEUE),
         ),
     ] = None

@@ -11,7 +11,9 @@ from inferload.figures.server_entry import FigureValue, ServerFacts
 from inferload.figures.server_formulas import GAUGE, Formula, Gauge, HitRate, Statistic, Window, known
 
 GPU = "gpu"
+ROUTER = "router"
 SPEC_DECODE = "spec_decode"
+OF_OTHER_PAGES = (GPU, ROUTER)  # blocks that engines do not have
 
 
 class ServerFigure(Figure, frozen=True, kw_only=True):
@@ -19,7 +21,7 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
 
     `key` names it in gates, the timeline and the live view; empty: as its field. `label`: its name beside others, in a line of the
     terminal or in a chart. `block`, `entry_key`: the group of the field, None at the top, and its name; the group GPU is of GPU
-    exporters, all others are of engines. `headline`: also in the live view.
+    exporters, ROUTER of routers, all others are of engines. `headline`: also in the live view.
     """
 
     key: str = ""
@@ -82,7 +84,9 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
 
     def expected_of(self, entry: ServerFacts) -> bool:
         """Return True if the server's kind of page has the metric."""
-        return bool(has_gpu(entry) if self.block == GPU else entry.engines) or not entry.scrapes
+        own = entry_block(entry)
+        fits = self.block == own if own or self.block in OF_OTHER_PAGES else bool(entry.engines)
+        return fits or not entry.scrapes
 
 
 def statistic_of(value: FigureValue, statistic: str | None) -> float | None:
@@ -92,6 +96,13 @@ def statistic_of(value: FigureValue, statistic: str | None) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def has_gpu(entry: ServerFacts) -> bool:
-    """Return True for the entry of a GPU exporter."""
-    return getattr(entry, GPU) is not None
+def entry_block(entry: ServerFacts) -> str | None:
+    """Return the block of an entry that is of a GPU exporter or a router; None for an engine."""
+    if entry.kind is not None and entry.kind.kind == "router":
+        return ROUTER
+    return GPU if getattr(entry, GPU) is not None else None
+
+
+def is_shown(row: ServerFigure, block: str | None) -> bool:
+    """Return True if a figure is of the page with this block of its own, None of an engine."""
+    return block == (row.block if row.block in OF_OTHER_PAGES else None)

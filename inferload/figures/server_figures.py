@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
 from inferload.figures import metric_names as names
-from inferload.figures.page_kinds import PREFIXES
-from inferload.figures.server_blocks import Gpu, Speculation, WaitingByReason
+from inferload.figures.page_kinds import PREFIXES, PageKind
+from inferload.figures.server_blocks import Gpu, Router, Speculation, WaitingByReason
 from inferload.figures.server_entry import Histogram, MeanAndMax, ServerFacts
-from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure
+from inferload.figures.server_figure import GPU, ROUTER, SPEC_DECODE, ServerFigure
 from inferload.figures.server_formulas import Count, Gauge, HistogramMean, HitRate, Rate, Ratio, Reading, Restarts
 
 _COMPUTED = Reading(names.PROMPT_TOKENS_BY_SOURCE, label=("source", names.LOCAL_COMPUTE))
@@ -348,6 +348,7 @@ class Server(ServerFacts, frozen=True, kw_only=True):
         ),
     ] = None
     gpu: Annotated[Gpu | None, Meta(description="figures of a GPU exporter; null for an engine")] = None
+    router: Annotated[Router | None, Meta(description="figures of a router or gateway; null for others")] = None
     restarts: Annotated[
         CountOf | None,
         ServerFigure(
@@ -361,7 +362,7 @@ class Server(ServerFacts, frozen=True, kw_only=True):
 
 
 BLOCKS: Mapping[str, type[Struct]] = MappingProxyType(
-    {"waiting_by_reason": WaitingByReason, SPEC_DECODE: Speculation, GPU: Gpu}
+    {"waiting_by_reason": WaitingByReason, SPEC_DECODE: Speculation, GPU: Gpu, ROUTER: Router}
 )
 
 
@@ -408,6 +409,7 @@ E2E = BY_KEY["engine_e2e_ms"]
 OF_STREAMS = (TTFT, ITL, DECODE, GENERATION_TOKENS, GENERATION_RATE)  # which say nothing of requests of texts
 PROCESS_CPU = BY_KEY["process_cpu_share"]
 RESTARTS = BY_KEY["restarts"]
+ROUTER_DELAYS = tuple(BY_KEY[f"router_{name}"] for name in ("retries", "failed", "waiting", "queue_ms"))
 # What each engine of a page has.
 ENGINE_GAUGES = tuple(row for row in SERVER_FIGURES if row.key in Engine.__struct_fields__)
 # What the figures are made of.
@@ -421,10 +423,12 @@ KEPT_PREFIXES = (
 )
 
 
-def is_gpu_page(metrics: Mapping[str, object]) -> bool:
-    """Return True for the metrics of a GPU exporter's page, which has none of an engine."""
+def page_block(page: PageKind | None, metrics: Mapping[str, object]) -> str | None:
+    """Return the block of the figures of a page of GPUs or of a router; None for an engine's."""
+    if page is not None and page.kind == "router":
+        return ROUTER
     of_gpus = (reading.metric for row in SERVER_FIGURES if row.block == GPU for reading in row.formula.readings)
-    return names.RUNNING not in metrics and any(metric in metrics for metric in of_gpus)
+    return GPU if names.RUNNING not in metrics and any(metric in metrics for metric in of_gpus) else None
 
 
 def values(key: str, statistic: str | None, servers: Sequence[ServerFacts]) -> dict[str, float | None]:

@@ -280,7 +280,7 @@ TURN_FIGURES: tuple[TurnFigure, ...] = (
     ),
     TurnFigure(
         key="server_ttft_ms",
-        title="Server TTFT",
+        title="Server TTFT without queue",
         text="time to the first token without the queue, reported by the server",
         **_reported("server_ttft_ms"),
     ),

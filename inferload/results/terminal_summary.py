@@ -9,7 +9,7 @@ from inferload.figures import table
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.limits.slo import LIMITS, limit_text
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TEXTS, TURNS
-from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure, has_gpu, statistic_of
+from inferload.figures.server_figure import ROUTER, SPEC_DECODE, ServerFigure, entry_block, is_shown, statistic_of
 from inferload.figures.server_figures import SERVER_FIGURES, Server
 from inferload.figures.turn_figures import HEADLINES
 from inferload.results import readers
@@ -220,7 +220,7 @@ def _server_rows(servers: Sequence[Server]) -> list[tuple[str, str]]:
     rows = []
     for server in shown:
         prefix = f"{server.target}: " if named and server.replicas == 1 else ""
-        rows.append(("server", prefix + _server(server)))
+        rows.append(("router" if entry_block(server) == ROUTER else "server", prefix + _server(server)))
         if drafts := _drafts(server):
             rows.append(("speculation", prefix + drafts))
     if len(servers) > len(shown):
@@ -232,11 +232,9 @@ def _server(server: Server) -> str:
     """Return the known figures of a server, in the order of the table, as many as fit into the line."""
     if server.replicas > 1:
         return left_out(server.target, server.replicas)
-    shown = [
-        row
-        for row in SERVER_FIGURES
-        if row.headline and row.block != SPEC_DECODE and (row.block == GPU) == has_gpu(server)
-    ]
+    block = entry_block(server)
+    chosen = [row for row in SERVER_FIGURES if is_shown(row, block) and row.block != SPEC_DECODE]
+    shown = [row for row in chosen if row.headline or block == ROUTER]
     line = ""
     for row in shown:
         value = _server_value(row, server)

@@ -18,7 +18,7 @@ from inferload.base.clock import NS_PER_S
 from inferload.figures import metric_names as names
 from inferload.figures import server_figures
 from inferload.figures.server_entry import FigureValue, Histogram, MeanAndMax
-from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure
+from inferload.figures.server_figure import OF_OTHER_PAGES, ROUTER, SPEC_DECODE, ServerFigure
 from inferload.figures.server_figures import (
     DRAFTS,
     ENGINE_GAUGES,
@@ -56,7 +56,10 @@ USED = (
     names.SPEC_ACCEPTED_PER_POS,
 )
 
-_REASONS, _MOST_REASONS = ("reason", "err"), 20  # labels
+# Labels.
+_REASONS = ("reason", "err")
+_SERVER_LABELS = ("worker", "api_base", "envoy_cluster_name")
+_MOST_REASONS = 20
 
 # Longest time without a scrape in a window whose figures are complete: the greater of both.
 _GAP_S = 5.0
@@ -104,7 +107,7 @@ def together(windows: Iterable["ServerWindow"]) -> dict[str, float | None]:
     if len(servers) < 2 or any(window.server.replicas > 1 for window in every):
         return {}
     group = ServersWindow(servers, whole=True)
-    return {row.key: row.number(group) for row in SERVER_FIGURES if row.block != GPU}
+    return {row.key: row.number(group) for row in SERVER_FIGURES if row.block not in OF_OTHER_PAGES}
 
 
 class ServerWindow(Struct, frozen=True):
@@ -243,6 +246,7 @@ def _entry(window: ServerWindow) -> Server:
     for row in SERVER_FIGURES:
         groups.setdefault(row.block, {})[row.entry_key] = _value(row, window)
     groups[SPEC_DECODE]["acceptance_by_position"] = _by_position(window)
+    groups[ROUTER]["attempts_by_server"] = _counts_by(window, names.ROUTER_ATTEMPTS, _SERVER_LABELS)
     blocks = {
         block: server_figures.block_of(block, values)
         for block, values in groups.items()
@@ -262,7 +266,7 @@ def _entry(window: ServerWindow) -> Server:
         samples_age_s=max(server.of_scrapes(names.SAMPLE_AGE), default=None),
         slots=_lowest(server, names.SLOTS),
         kv_block_tokens=_lowest(server, names.KV_BLOCK_TOKENS),
-        failures_by_reason=_failures(window),
+        failures_by_reason=dict([*_counts_by(window, names.FAILED, _REASONS).items()][:_MOST_REASONS]),
         kv_cache_size_tokens=_cache_size(window),
         engines=_engines(window),
         **_prefix_cache(window),
@@ -329,13 +333,13 @@ def _lowest(server: ServerSeries, metric: str) -> int | None:
     return min((round(float(values[-1])) for values in gauges if len(values)), default=None)
 
 
-def _failures(window: ServerWindow) -> dict[str, int]:
-    """Return the failed requests by reason, of the most frequent reasons."""
-    labels = [entry.labels for entry in window.server.series(names.FAILED)]
-    texts = {(name, each[name]) for each in labels if (name := next((n for n in _REASONS if n in each), ""))}
-    counts = {text: known(window.delta(Reading(names.FAILED, label=(name, text)))) for name, text in texts}
+def _counts_by(window: ServerWindow, metric: str, names_of: Sequence[str]) -> dict[str, int]:
+    """Return the increase of a counter by the text of the first of these labels, the most frequent first."""
+    labels = [entry.labels for entry in window.server.series(metric)]
+    texts = {(name, each[name]) for each in labels if (name := next((name for name in names_of if name in each), ""))}
+    counts = {text: known(window.delta(Reading(metric, label=(name, text)))) for name, text in texts}
     ordered = sorted((-count, text) for text, count in counts.items() if count)
-    return {text: round(-count) for count, text in ordered[:_MOST_REASONS]}
+    return {text: round(-count) for count, text in ordered}
 
 
 def _by_position(window: ServerWindow) -> list[float | None]:

@@ -1,4 +1,4 @@
-"""Real software between client and server: proxies, load balancers and routers on free loopback ports.
+"""Real software between client and server (proxies, load balancers, routers) and other servers than vLLM, on free loopback ports.
 
 Each starts without privileges, from a configuration in a given folder, and ends with its context. `make gateways` installs them
 (tests/support/install_gateways.sh); one on PATH is used if it is not there. `servers`: loopback ports behind it.
@@ -13,11 +13,12 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from e2e_runs import wait_until
+from inferload.deploy.servers import engines
 from paths import ROOT
 from ports import unused_port
 
@@ -25,18 +26,20 @@ _INSTALLED = ROOT / ".cache" / "gateways"
 _DEBIAN = _INSTALLED / "root" / "usr"
 _PYTHON = _INSTALLED / "venv" / "bin" / "python"
 _LITELLM = _INSTALLED / "litellm" / "bin" / "litellm"
+_ENGINES = _INSTALLED / "engines" / "bin" / "python"
 _START_S = 60.0
 RouterPolicy = Literal["round_robin", "cache_aware"]
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Running gateway. `log`: what its process printed."""
+    """Running gateway. `log`: what its process printed; `page`: its metrics page, "" without one."""
 
     port: int
     process: subprocess.Popen[bytes]
     log: Path
     scheme: str = "http"
+    page: str = ""
 
     @property
     def url(self) -> str:
@@ -229,13 +232,55 @@ def litellm(folder: Path, servers: Sequence[int]) -> Iterator[Gateway]:
         yield gateway
 
 
+def _tiny_model() -> Path:
+    """Return the folder of a model with a tokenizer and random weights, generated if missing."""
+    assert _ENGINES.exists(), "llama.cpp and Dynamo are not installed: make gateways-engines"
+    return engines.tiny_model(_ENGINES, "tiny")
+
+
+@contextmanager
+def llamacpp(folder: Path, *options: str) -> Iterator[Gateway]:
+    """Run llama.cpp's server. `options`: see llamacpp_server.py."""
+    port = unused_port()
+    script = Path(__file__).with_name("llamacpp_server.py")
+    words = [str(_ENGINES), str(script), str(_tiny_model()), str(port), *options]
+    with _running(words, port, folder / "llamacpp.log", health="/health") as gateway:
+        yield gateway
+
+
+@contextmanager
+def dynamo(folder: Path) -> Iterator[Gateway]:
+    """Run Dynamo's front end and a mocker behind it, with a folder in place of services of their discovery."""
+    port, system_port = unused_port(), unused_port()  # above 32767 it stops
+    (folder / "kv").mkdir(parents=True)
+    planes = {"DYN_DISCOVERY_BACKEND": "file", "DYN_REQUEST_PLANE": "tcp", "DYN_EVENT_PLANE": "zmq"}
+    env = {"DYN_FILE_KV": str(folder / "kv"), "HF_HUB_OFFLINE": "1", **planes}
+    same = ["--discovery-backend", "file", "--request-plane", "tcp"]
+    front = [str(_ENGINES), "-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(port)]
+    mocker = [str(_ENGINES), "-m", "dynamo.mocker", "--model-path", str(_tiny_model()), "--model-name", "tiny"]
+    mocker += ["--block-size", "16"]
+    env_of_mocker = env | {"DYN_SYSTEM_PORT": str(system_port)}
+    with (
+        _running([*front, *same, "--router-mode", "kv"], port, folder / "front.log", env=env) as gateway,
+        _running([*mocker, *same], system_port, folder / "mocker.log", env=env_of_mocker),
+    ):
+
+        def lists() -> bool:
+            with urllib.request.urlopen(f"{gateway.url}/v1/models", timeout=5) as answer:
+                return bool(json.load(answer)["data"])
+
+        wait_until(lists, "the model of the mocker", _START_S)
+        yield gateway
+
+
 @contextmanager
 def _router(module: str, folder: Path, servers: Sequence[int], policy: RouterPolicy) -> Iterator[Gateway]:
     assert _PYTHON.exists(), f"{module} is not installed: make gateways"
     port = unused_port()
     words = [str(_PYTHON), "-m", module, "--host", "127.0.0.1", "--port", str(port), "--policy", policy]
     words += ["--worker-urls", *(f"http://127.0.0.1:{server}" for server in servers)]
-    words += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(unused_port())]
+    page_port = unused_port()
+    words += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(page_port)]
     with _running(words, port, folder / "router.log", health="/v1/models") as gateway:
 
         def knows_all() -> bool:
@@ -245,7 +290,7 @@ def _router(module: str, folder: Path, servers: Sequence[int], policy: RouterPol
         wait_until(
             knows_all, f"{len(servers)} servers behind {module}", _START_S
         )  # the first one suffices for a list of models
-        yield gateway
+        yield replace(gateway, page=f"http://127.0.0.1:{page_port}/metrics")
 
 
 def _program(name: str) -> str:

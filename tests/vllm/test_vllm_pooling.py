@@ -50,4 +50,4 @@ def test_each_endpoint_is_measured_and_reconciled(pooling: LocalServer, tmp_path
         outcomes = {check["check"]: check["outcome"] for check in checks}
         assert "requests" not in outcomes
         assert outcomes.get("prompt tokens") != "does not add up", checks
-    assert "none; embeddings, rerank, score, pooling answer" in inferload("doctor", "--host", pooling.url)
+    assert "a pooling server: embeddings, rerank, score, pooling answer" in inferload("doctor", "--host", pooling.url)

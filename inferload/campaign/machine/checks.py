@@ -230,6 +230,8 @@ def _model(e: ServerEvidence) -> str:
 
 def _engine(e: ServerEvidence) -> str:
     engine, version = e.facts.engine, e.facts.version
+    if engine == "unknown" and e.page is not None:
+        return f"{e.page.title}, by its metrics page"
     if engine == "unknown":
         return "unknown" + (f"; version {version}" if version else "")
     return engine + (f" {version}" if version and version not in engine else "")
@@ -237,7 +239,7 @@ def _engine(e: ServerEvidence) -> str:
 
 def _stream(e: ServerEvidence) -> str:
     if e.texts:
-        return f"none; {', '.join(e.texts)} answer: runs have E2E and input tokens"
+        return f"none, a pooling server: {', '.join(e.texts)} answer; runs have E2E and input tokens"
     if e.refused is not None:
         return e.refused[0]
     together, events = e.stream.events_per_arrival, plural(e.stream.events, "event")
@@ -247,7 +249,10 @@ def _stream(e: ServerEvidence) -> str:
 
 
 def _option(what: str, reading: str, remedy: str) -> Check[ServerEvidence]:
-    """Return the row of what the answers of a server have, or of an option that it takes."""
+    """Return the row of what the answers of a server have, or of an option that it takes.
+
+    `remedy`: of an engine without a switch for it.
+    """
 
     def found(e: ServerEvidence) -> str | None:
         on = e.options.get(what)
@@ -261,7 +266,10 @@ def _option(what: str, reading: str, remedy: str) -> Check[ServerEvidence]:
             else "off or unsupported"
         )
 
-    return Check(what, found, remedy, lambda e: not e.options.get(what))
+    def switch(e: ServerEvidence) -> str:
+        return "" if e.engine is None else e.engine.with_switch(what)
+
+    return Check(what, found, lambda e: switch(e) or remedy, lambda e: not e.options.get(what))
 
 
 _HELD = "a proxy, a gateway or the server holds the stream, and TTFT and ITL will be theirs: turn off its buffering"
@@ -280,7 +288,7 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
         "engine",
         _engine,
         "runs work; prefix caches of two runs are isolated by text, and server figures may be missing",
-        lambda e: e.facts.engine == "unknown",
+        lambda e: e.engine is None,
     ),
     Check(
         "streaming",
@@ -293,11 +301,11 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
     _option("running usage", "in every event, if requested", "tokens per event are a mean without it"),
     _option("ignore_eos", "accepted", REMEDIES["ignore_eos"]),
     _option("cache_salt", "accepted", REMEDIES["cache_salt"]),
-    _option("cached tokens", "reported for each prompt", "start vLLM with --enable-prompt-tokens-details to see them"),
+    _option("cached tokens", "reported for each prompt", "hits are those of the metrics page, if it has them"),
     _option(
         "own times",
-        "reported for each turn: queue, first token, generation",
-        "start vLLM with --enable-per-request-metrics to see them",
+        "reported for each turn",
+        "queue, prefill and decode are means of the metrics page, if it has them",
     ),
     Check(
         "limit",
@@ -327,6 +335,10 @@ def _metrics(page: MetricsPage) -> str:
         return f"{page.url}: {page.problem or no_known_engine(page.series)}"
     if page.kind.kind == "exporter":
         return "; ".join([f"{page.url}: {page.kind.title}", *page.remarks])
+    if page.kind.kind == "router":
+        count = f"{len(page.names & page.kind.metrics)} of {len(page.kind.metrics)}"
+        head = f"{page.url}: a page of {page.kind.title}, which is no server's: {count} names"
+        return "; ".join([head, *page.remarks])
     short = [name.removeprefix("vllm:") for name in page.missing]
     others = [name for name in short if not name.startswith("spec_decode_")]
     listed = ", ".join([*others, "spec_decode_*"] if len(others) < len(short) else others)
@@ -346,7 +358,11 @@ def _remedy(page: MetricsPage) -> str:
     return next((why[name] for name in page.missing if name in why), _OTHER_ENGINE)
 
 
-_NO_PAGE = "name the page with --metrics-url; without it no server figures"
+def _no_page(page: MetricsPage) -> str:
+    switch = "" if page.engine is None else page.engine.with_switch("metrics")
+    return f"{switch + ', or ' if switch else ''}name the page with --metrics-url; without it no server figures"
+
+
 _OTHER_ENGINE = "server figures will be missing; use a supported engine and version"
 _PAGE_REMARKS = "figures lack such lines, and are late by the age; name the server's own page with --metrics-url"
 
@@ -354,7 +370,7 @@ METRICS: tuple[Check[MetricsPage], ...] = (
     Check(
         "metrics",
         _metrics,
-        lambda page: _NO_PAGE if page.problem else _remedy(page) if _lacks(page) else _PAGE_REMARKS,
+        lambda page: _no_page(page) if page.problem else _remedy(page) if _lacks(page) else _PAGE_REMARKS,
         lambda page: _lacks(page) or bool(page.remarks),
     ),
 )

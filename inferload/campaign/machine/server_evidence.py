@@ -13,24 +13,19 @@ from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.reader_choice import reader_of
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
-from inferload.client.first_turn import FirstTurn, SentTurns, prove
+from inferload.client.first_turn import FirstTurn, NoStreamsError, SentTurns, prove
 from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list, model_of
-from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.figures import metric_names
-from inferload.figures.page_kinds import PageKind
+from inferload.figures.page_kinds import PageKind, of_engine
 from inferload.figures.page_names import kind_of, page_meanings
 from inferload.figures.rate_figures import HELD_EVENTS, events_per_arrival
 from inferload.figures.turn_figures import ITL
-from inferload.scenario.schema.endpoints import OF_TEXTS, EndpointName
 from inferload.scenario.schema.request import RequestOptions
 from inferload.servers import exposition
 from inferload.turns.record import Failure, TurnRecord
 from inferload.turns.sketch import Sketch
 from inferload.turns.socket_reader import SocketReader
-from inferload.workload.content.prompts import approximate
-from inferload.workload.isolation import Isolation
-from inferload.workload.plan.first_asks import PLAIN
 
 _STREAMED_TOKENS = 32  # that show how a stream arrives
 _STREAMS = 3  # a proxy holds each of them, a busy machine only some
@@ -78,6 +73,12 @@ class ServerEvidence:
     limit_key: str = USUAL_LIMIT  # of an answer
     stream: StreamLook = StreamLook()
     options: Mapping[str, bool | None] = field(default_factory=dict)
+    page: PageKind | None = None  # kind of its metrics page
+
+    @property
+    def engine(self) -> PageKind | None:
+        """Engine of the server, by its own pages, else by its metrics page; None if unknown."""
+        return of_engine(self.facts.engine) or self.page
 
     @property
     def doubt(self) -> str:
@@ -98,23 +99,10 @@ def gather(settings: ClientSettings, model: str | None) -> ServerEvidence:
     try:
         proof = prove(settings, first, sent)
     except UsageError as error:
-        texts = tuple(name for name in OF_TEXTS if _takes_texts(settings, name, sent))
+        texts = error.endpoints if isinstance(error, NoStreamsError) else ()
         return replace(evidence, refused=parted(error), texts=texts)
     evidence = replace(evidence, settings=replace(settings, target=proof.target), limit_key=proof.key)
     return _with_turns(evidence, proof.limit or _ENOUGH_TOKENS)
-
-
-def _takes_texts(settings: ClientSettings, endpoint: EndpointName, sent: SentTurns) -> bool:
-    """Return True if a server answers a request of texts."""
-    request = RequestOptions.model_validate({"endpoint": endpoint})
-    writer = BodyWriter(Texts(approximate(), 0), BodySettings(settings.model, request), Isolation())
-    try:
-        return (
-            prove(replace(settings, endpoint=endpoint), FirstTurn.of(writer.body(PLAIN), request), sent).answer
-            is not None
-        )
-    except UsageError:
-        return False
 
 
 def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
@@ -134,7 +122,7 @@ def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
     options = {
         "usage": plain.record.output_tokens is not None,
         "running usage": _answered(running) and running.record.event_tokens is not None,
-        "own times": any(record.server_queue_ms is not None for record in both),
+        "own times": any(record.server_ttft_ms is not None for record in both),
         "cached tokens": any(record.cached_tokens is not None for record in both),
         "cache_salt": _answered(send({"cache_salt": "inferload-doctor"})),
         "ignore_eos": _answered(send({"ignore_eos": True})),
@@ -187,6 +175,12 @@ class MetricsPage:
     problem: str = ""
     remarks: tuple[str, ...] = ()
     series: int = 0
+    engine: PageKind | None = None  # of the server, where its own pages name it
+
+    @property
+    def serves(self) -> bool:
+        """True for the page of an engine, or of a front end of engines."""
+        return self.kind is not None and self.kind.kind in ("engine", "front end")
 
     @property
     def has_own_names(self) -> bool:

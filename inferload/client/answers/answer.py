@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds, refusal
+from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds, Tokens, refusal
 from inferload.turns.record import Failure
 from inferload.turns.remarks import Remark
 from inferload.workload.content.messages import ToolCall, made_call_id, sendable
@@ -47,6 +47,17 @@ class PerRequestMetrics(msgspec.Struct):
     queue_time_ms: Milliseconds | None = None
     time_to_first_token_ms: Milliseconds | None = None
     generation_time_ms: Milliseconds | None = None
+
+
+class Timings(msgspec.Struct):
+    """Times of llama.cpp's server: from the start of the prompt to the first token, and from there to the last one.
+
+    What comes before, the wait for a slot, is in none of them (tools/server/server-context.cpp).
+    """
+
+    prompt_ms: Milliseconds | None = None
+    predicted_ms: Milliseconds | None = None
+    cache_n: Tokens | None = None
 
 
 class EventFrame(NamedTuple):
@@ -335,6 +346,15 @@ class Answer:
     def tokens_by_event(self) -> array[int] | None:
         """Tokens of each output event, by a running count of the server, or by the texts if they are very uneven; else None."""
         return self.shared_tokens
+
+    def set_times(self, metrics: PerRequestMetrics | None, timings: Timings | None) -> None:
+        """Set the times that an event of the server has, if it has any."""
+        if timings is not None:
+            metrics = PerRequestMetrics(None, timings.prompt_ms, timings.predicted_ms)
+            if self.cached_tokens is None:  # as before llama.cpp had them in the usage
+                self._set_cached(timings.cache_n)
+        if metrics is not None:
+            self.metrics = metrics
 
     def _set_cached(self, tokens: int | None) -> None:
         """Set the number of cached prompt tokens; None if it is larger than the prompt."""

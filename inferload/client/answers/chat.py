@@ -141,7 +141,13 @@ class ChatAnswer(Answer):
             self._fail(Failure.SERVER_ERROR, data)
             return
         in_text = self.uncounted and self.first_visible_ns is not None
-        if in_text and event.usage is None and event.metrics is None and len(event.choices) == 1:
+        if (
+            in_text
+            and event.usage is None
+            and event.metrics is None
+            and event.timings is None
+            and len(event.choices) == 1
+        ):
             choice = event.choices[0]  # short path of nearly every event, which has only a text
             delta = choice.delta
             if delta is not None and delta.content:
@@ -171,8 +177,7 @@ class ChatAnswer(Answer):
             self.total, self.total_after = usage.completion_tokens, len(self.event_ns)
         if usage is not None:
             self._usage(usage)
-        if event.metrics is not None:
-            self.metrics = event.metrics
+        self.set_times(event.metrics, event.timings)
 
     def frame_of(self, data: bytes) -> EventFrame | None:
         """See Answer.frame_of. Events that match it add nothing but their text and their time."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from inferload.client.answers.answer import EventFrame, PerRequestMetrics
+from inferload.client.answers.answer import EventFrame, PerRequestMetrics, Timings
 from inferload.client.answers.number_bounds import UNDECODABLE, OutputTokens, Tokens
 
 
@@ -65,6 +65,7 @@ class Event(msgspec.Struct):
     choices: list[Choice] = []
     usage: Usage | None = None
     metrics: PerRequestMetrics | None = None
+    timings: Timings | None = None  # of llama.cpp
     error: Any = None
     object: str | None = None
 
@@ -132,7 +133,8 @@ def _framed_field(data: bytes, before: tuple[bytes, ...], after: tuple[bytes, ..
 
 def _text_field(event: Event) -> str | None:
     """Return the name of the field with the text of an event that has nothing else; None for other events."""
-    if event.object == "error" or any((event.error is not None, event.usage, event.metrics, len(event.choices) != 1)):
+    others = (event.error is not None, event.usage, event.metrics, event.timings, len(event.choices) != 1)
+    if event.object == "error" or any(others):
         return None
     choice, delta = event.choices[0], event.choices[0].delta
     filled = _filled(choice) - {"delta"} | (set() if delta is None else _filled(delta))

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from inferload.client.answers.answer import DONE, PerRequestMetrics
+from inferload.client.answers.answer import DONE, PerRequestMetrics, Timings
 from inferload.client.answers.lenient import text_of
 from inferload.client.answers.number_bounds import OutputTokens, Tokens
 from inferload.client.answers.sse import is_error
@@ -67,6 +67,7 @@ class _ResponsesEvent(msgspec.Struct):
     item_id: str | None = None
     item: _Item | None = None
     response: _Response | None = None
+    timings: Timings | None = None  # of llama.cpp
 
     @property
     def place(self) -> int | str:
@@ -117,7 +118,9 @@ class ResponsesAnswer(TypedAnswer):
             if self.request_id is None and event.response is not None:
                 self.request_id = event.response.id
         elif kind in _ENDS:
-            self._end(event.response or _Response(), kind, at_ns, data)
+            response = event.response or _Response()
+            self._end(response, kind, at_ns, data)
+            self.set_times(response.metrics, event.timings)
         elif kind in ("response.failed", "error"):
             error = None if event.response is None else event.response.error
             self._fail(Failure.SERVER_ERROR, data if error is None else json.dumps(error).encode())
@@ -154,8 +157,6 @@ class ResponsesAnswer(TypedAnswer):
             self.set_finish_reason((cut and cut.reason) or "incomplete")
         else:
             self.finish_reason = "stop" if self.tool_calls is None else "tool_calls"
-        if response.metrics is not None:
-            self.metrics = response.metrics
         usage = response.usage
         if usage is not None:
             self.input_tokens, self.output_tokens = usage.input_tokens or None, usage.output_tokens

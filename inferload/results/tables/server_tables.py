@@ -8,7 +8,7 @@ from inferload.figures.page_kinds import VLLM
 from inferload.figures.page_names import no_known_engine
 from inferload.figures.server_blocks import Speculation
 from inferload.figures.server_entry import Histogram, MeanAndMax, ServerFacts
-from inferload.figures.server_figure import SPEC_DECODE, ServerFigure
+from inferload.figures.server_figure import ROUTER, SPEC_DECODE, ServerFigure, entry_block
 from inferload.figures.server_figures import OF_STREAMS, SERVER_FIGURES, Server
 from inferload.figures.table import Cell, Detailed, Table
 from inferload.results.tables.cells import bounds_text
@@ -19,13 +19,15 @@ OBSERVED = "observed, s"
 _NO_SERVERS = ("router", "exporter")  # kinds of pages
 
 
-def servers_tables(
-    servers: Sequence[Server], together: Mapping[str, float | None], streamed: bool = True
-) -> list[Table]:
-    """Return the tables of the scraped servers: engines, then their machines.
+def servers_tables(every: Sequence[Server], together: Mapping[str, float | None], streamed: bool = True) -> list[Table]:
+    """Return the tables of the scraped servers: engines, then their machines, then routers and gateways.
 
     `together`: values of all servers. `streamed`: figures of streams were not left out.
     """
+    routers = [server for server in every if entry_block(server) == ROUTER]
+    servers = [server for server in every if server not in routers]
+    if routers and not servers:
+        return [_routers(routers)]
     note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
     engines, machines = (_server_rows(layer, servers, together) for layer in ("engine", "system"))
     unknown = [row for row, cells in (*engines, *machines) if row.block is None and _unknown(cells)]
@@ -52,6 +54,7 @@ def servers_tables(
     return [
         Table("servers", "Engine", columns, of_engines, note),
         Table("machines", "Machines of the servers", columns, of_machines),
+        _routers(routers),
     ]
 
 
@@ -81,6 +84,30 @@ def _absent(servers: Sequence[Server], unknown: Sequence[ServerFigure]) -> tuple
     return [row.heading for row in absent], text
 
 
+_ROUTERS_NOTE = (
+    "From the pages of routers and gateways, which are not among the servers. A request has several attempts if it is repeated. "
+    "Durations on these pages end at the head of an answer: they are no TTFT and no E2E of streams, and not shown."
+)
+
+
+def _routers(routers: Sequence[Server]) -> Table:
+    """Return the table of routers and gateways."""
+    rows = [
+        (row.head(), *(_server_cell(row, router) for router in routers))
+        for row in SERVER_FIGURES
+        if row.block == ROUTER
+    ]
+    known = [cells for cells in (*rows, ("attempts by server", *map(_spread, routers))) if not _unknown(cells)]
+    return Table("routers", "Routers and gateways", ("", *(each.target for each in routers)), known, _ROUTERS_NOTE)
+
+
+def _spread(router: Server) -> str | None:
+    """Return the attempts of a router by server, such as `http://a:8000 50 %, http://b:8000 50 %`."""
+    counts = {} if router.router is None else router.router.attempts_by_server
+    total = sum(counts.values())
+    return ", ".join(f"{name} {percent(count / total)}" for name, count in counts.items()) or None
+
+
 def unknown_page(server: ServerFacts) -> str | None:
     """Return that a page is of no known engine; None for other pages."""
     return None if server.unknown_series is None else no_known_engine(server.unknown_series)
@@ -99,7 +126,7 @@ def _server_rows(
             ),
         )
         for row in SERVER_FIGURES
-        if row.layer == layer
+        if row.layer == layer and row.block != ROUTER
     ]
 
 

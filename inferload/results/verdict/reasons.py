@@ -187,7 +187,7 @@ RULES: tuple[Rule, ...] = (
         "of the turns and sessions: delayed or dropped",
         evidence.at_limit_text,
         "arrivals.max_in_flight limited the load, so that a slow server received less than was planned",
-        "raise arrivals.max_in_flight, or lower the rate",
+        "--set arrivals.max_in_flight=N with a higher number, or lower the rate",
     ),
     Rule(
         "dropped_sessions",
@@ -295,7 +295,7 @@ RULES: tuple[Rule, ...] = (
         "of the turns begun",
         lambda e: f"{e.turns_unfinished} of {e.turns_begun} turns were still streaming at the end of the drain",
         "the longest turns are missing from every percentile, so that latencies are too low",
-        "increase phases.drain_s, or lower the load",
+        "--set phases.drain_s=N with a longer time, or lower the load",
         at_end=True,
         cause="overload",
     ),
@@ -344,7 +344,7 @@ RULES: tuple[Rule, ...] = (
             f"{percent(e.warm_cache_share)} of the prompt tokens of first turns were cached before this run sent them"
         ),
         "the prefix cache was warm from an earlier run: TTFT is shorter than on a cold server",
-        "restart the server or reset its cache, or set cache.isolate: run; see docs/background/cache.md",
+        "restart the server or reset its cache, or --set cache.isolate=run; see docs/background/cache.md",
         at_end=True,
     ),
     Rule(
@@ -368,7 +368,7 @@ RULES: tuple[Rule, ...] = (
         evidence.token_balance_text,
         "tokens that stream in the window must equal the tokens of the turns that end in it; otherwise the server's running token "
         "counts and its totals disagree, or a figure is wrong",
-        "set request.continuous_usage to false and compare; if the difference stays, report a bug of inferload, with the run "
+        "--set request.continuous_usage=false and compare; if the difference stays, report a bug of inferload, with the run "
         "directory",
         at_end=True,
         cause="server",

@@ -141,6 +141,7 @@ class ClientSide(Struct, frozen=True):
     client_cpu_share: float | None = None  # of the busiest worker
     client_reasons: tuple[ClientReason, ...] = ()  # in the measure phase
     tokens_per_event: float | None = None
+    routers: tuple[str, ...] = ()  # repeats and queue, by the pages of routers in front
 
 
 class ItlByLoad(Struct, frozen=True):

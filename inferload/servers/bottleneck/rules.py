@@ -104,7 +104,8 @@ def _before_server(evidence: WindowEvidence) -> Finding | None:
         return None
     trip = "" if trip_ms is None else f"; a round trip of the network takes {number(trip_ms)} ms"
     figures = _both(evidence)
-    sentences = (figures, f"requests wait {number(extra_ms)} ms before the server counts them{trip}")
+    waits = f"requests wait {number(extra_ms)} ms before the server counts them{trip}"
+    sentences = (figures, waits, *evidence.client.routers)
     if not evidence.client.behind:
         late = "in a proxy at this address, or because the API server or its machine reads them late"
         return Finding("before-server", 2.0, (*sentences, late), probable=True, figures=figures)
@@ -279,8 +280,9 @@ RULES: tuple[CauseRule, ...] = (
         "Requests wait before the server",
         f"client TTFT above the server's by {_LEAST_EXTRA_MS:g} ms and 10 %, no long round trip, and the API server does not use a "
         "core",
-        "in a proxy, gateway or router; probable if turns were sent to the address of the metrics page, or without process metrics "
-        "of the API server; of several servers behind one address only together",
+        "in a proxy, gateway or router, with the retries and queue of its page if there is one; probable if turns were sent to the "
+        "address of the metrics page, or without process metrics of the API server; of several servers behind one address only "
+        "together",
         _before_server,
     ),
     CauseRule(

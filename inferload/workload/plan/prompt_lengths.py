@@ -132,7 +132,7 @@ def remedy(ask: Ask, length: PromptLength, exact: bool) -> str:
         cause = "its /tokenize counts otherwise than the model: name the model, or the server behind the gateway"
     else:
         cause = "the plan is an estimate: give --host a server with /tokenize, or look for text that it adds to prompts"
-    return f"{cause}; request.wrong_length: warn sends the load all the same"
+    return f"{cause}; --set request.wrong_length=warn sends the load all the same"
 
 
 def is_literal(ask: Ask) -> bool:

@@ -11,6 +11,10 @@ from e2e_runs import FinishedRun, RunCase, Sandbox, check_counts, run_cases, sce
 from gateways import Started
 from inferload.analysis.diagnosis.routing import LOSES_HITS, STAYS
 
+from inferload.figures.metric_names import ROUTER_ATTEMPTS, ROUTER_REQUESTS
+from inferload.servers.scrapes_file import read_scrapes
+from inferload.servers.series import by_target
+
 PHASES = {"warmup_s": 0, "measure_s": 1.5, "drain_s": 30}
 # A gateway before two servers.
 BETWEEN: dict[str, Callable[..., Started]] = {
@@ -32,7 +36,9 @@ def through(sandbox: Sandbox, name: str, named: bool) -> FinishedRun:
     with (BETWEEN | {"LiteLLM": gateways.litellm})[name](
         sandbox.folder / "gateway", [each.port for each in simulators]
     ) as gateway:
-        words = ("--host", gateway.url, "--scenario", str(file), "--metrics-url", "none", "--on-invalid", "warn")
+        pages = [gateway.page, *(f"{each.url}/metrics" for each in simulators)] if gateway.page else ["none"]
+        words = ["--host", gateway.url, "--scenario", str(file), "--on-invalid", "warn"]
+        words += [word for page in pages for word in ("--metrics-url", page)]
         fleet = sandbox.fleet("local", *words, *model)
         code = fleet.exit_code()
     counts = [each.stats()["requests"] for each in simulators]
@@ -55,6 +61,12 @@ def test_a_run_passes_through(ended: FinishedRun, run_case: RunCase) -> None:
     check(ended)
     unlisted = "the list of models names none; simulator answers" in ended.text
     assert unlisted == (name == "sglang-router" and not named), ended.text
+    for series in by_target(read_scrapes(ended.run_dir)).values() if "router" in name else ():
+        if series.page is not None and series.page.key == name:  # scraped since the preflight
+            assert series.grown(ROUTER_REQUESTS)[-1] == series.grown(ROUTER_ATTEMPTS)[-1] == len(ended.turns)
+            break
+    else:
+        assert "router" not in name, "its own page"
 
 
 @pytest.mark.soak

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from inferload.analysis.diagnosis import preconditions as only
 from inferload.analysis.diagnosis.advice import ADVICE, advice_on
 from inferload.analysis.diagnosis.diagnose import advice
 from inferload.analysis.diagnosis.server_diagnosis import Diagnosis
@@ -54,7 +55,7 @@ def evidences(draw: st.DrawFn) -> WindowEvidence:
         max_num_seqs=draw(st.none() | st.integers(1, 300)),
         engines=draw(st.integers(1, 2)),
         kv=draw(st.none() | st.builds(KvBlocks, st.integers(1, 5000), st.integers(1, 128))),
-        server=draw(st.sampled_from([None, "vllm", "sglang", "tensorrt-llm"])),
+        server=draw(st.sampled_from([None, "vllm", "sglang", "llama.cpp", "dynamo", "tensorrt-llm"])),
         servers=draw(st.integers(1, 2)),
         gpus=draw(st.sampled_from([None, 0, 1])),
         command=draw(st.sampled_from(COMMANDS)),
@@ -76,7 +77,10 @@ def test_no_advice_is_given_against_the_evidence(evidence: WindowEvidence, code:
     texts = [entry.do for entry in given_advice]
     command, config = evidence.setup.command or (), evidence.setup.cache_config
     flags = [text for text in texts if "--" in text and not text.startswith("locust")]
-    assert evidence.setup.server == "vllm" or not flags
+    of_vllm = {entry.do for entry in ADVICE[code] if only.VLLM in entry.when}
+    elsewhere = {text for entry in ADVICE[code] for key, text in entry.elsewhere if key == evidence.setup.server}
+    assert evidence.setup.server == "vllm" or {*flags} <= elsewhere
+    assert evidence.setup.server == "vllm" or not of_vllm & {*texts} - elsewhere
     if (
         code in ("kv-bound", "preemption-thrash", "queue-bound")
         and (usage := evidence.scrapes.kv_usage[0]) < HIGH_KV_USAGE
@@ -136,7 +140,14 @@ EVIDENCE = window_evidence(SCRAPES, server="vllm", kv=KvBlocks(1000, 16), client
     ("code", "changes", "absent", "present"),
     [
         ("kv-bound", {}, "--gpu-memory-utilization 0.95", "more replicas"),
-        ("queue-bound", {"server": "sglang"}, "--max-num-seqs higher", "more replicas"),
+        ("queue-bound", {"server": "sglang"}, "--max-num-seqs higher", "--max-running-requests higher"),
+        ("queue-bound", {"server": "tensorrt-llm"}, "--max-num-seqs higher", "more replicas"),
+        (
+            "cache-miss-bound",
+            {"server": "dynamo", "servers": 2},
+            "--kv-cache-dtype fp8",
+            "--router-mode kv of the front end",
+        ),
         ("queue-bound", {}, "--gpu-memory-utilization 0.95", "--max-num-seqs higher"),
         (
             "client-bound",

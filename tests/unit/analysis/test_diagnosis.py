@@ -28,7 +28,8 @@ from inferload.figures import metric_names as names
 from inferload.results.open_run import OpenRun
 from inferload.servers.bottleneck.evidence import ClientReason, KvBlocks, Scrapes, max_num_seqs, stream_interval
 from inferload.servers.bottleneck.rules import RULES, judge
-from inferload.servers.series import Floats, MetricSeries
+from inferload.servers.scrapes_file import ScrapeColumns
+from inferload.servers.series import Floats, MetricSeries, by_target
 
 DOCS = ROOT / "docs" / "reference" / "report.md"
 
@@ -542,6 +543,26 @@ def test_a_metrics_page_that_stops_or_restarts_is_a_finding(tmp_path: Path) -> N
     (finding,) = diagnosed(replace(run, servers={server.target: again})).run
     assert finding.code == "restarted"
     assert "3.0 s" in finding.sentences[0]
+
+
+def test_a_router_has_no_diagnosis_and_is_cited_for_requests_that_wait_before_the_server(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run")
+    columns = ScrapeColumns()
+    for at_s in range(13):
+        for name, value in (("smg_worker_retries_total", 3.0 * at_s), ("smg_router_requests_total", 8.0 * at_s)):
+            at_ns = synthetic_run.START_WALL_NS + at_s * synthetic_run.NS
+            columns.append(at_ns, "http://router/metrics", name, (("endpoint", "chat"),), value)
+    diagnoses = diagnosed(replace(run, servers=dict(run.servers) | by_target([columns.to_table()])))
+    (server,) = diagnoses.servers
+    assert server.target == synthetic_run.TARGET
+    routers = server.whole.evidence.client.routers
+    assert routers == ("the page of http://router/metrics has 27 retries in these 9 s",)
+    (waits,) = [
+        f
+        for f in judge(changed(QUIET, **CASES["before-server"], routers=routers)).findings
+        if f.code == "before-server"
+    ]
+    assert routers[0] in waits.sentences
 
 
 def test_several_servers_behind_one_address_have_no_diagnosis(tmp_path: Path) -> None:

@@ -46,6 +46,18 @@ def test_the_parts_of_a_turn_follow_from_its_timestamps(run: RunFrames) -> None:
     assert means == [502, 2, 0, 1, 34, 10, 60, 395, 499]
 
 
+@pytest.mark.parametrize(("prefill", "result"), [(60.0, "adds up"), (120.0, "does not add up")])
+def test_times_without_the_queue_are_parts_and_are_checked(run: RunFrames, prefill: float, result: str) -> None:
+    """As of llama.cpp's server."""
+    reconciled = reconcile(with_server_times(run, float("nan"), prefill, 395))
+    means = bands(reconciled.parts)[0].means
+    assert (means["queue_ms"], means["front_end_ms"]) == (None, None)
+    assert (means["prefill_ms"], means["decode_ms"], means["server_ms"]) == (prefill, 395, pytest.approx(499))
+    assert {check.check: check.outcome for check in reconciled.checks}["parts of a turn"] == result
+    assert "the queue is not, and is one with the front end" in tables(reconciled)[0].note
+    assert not reconciled.per_turn
+
+
 def test_without_server_times_the_server_parts_are_unknown(run: RunFrames) -> None:
     table = parts(run.turns)
     for name in ("front_end_ms", "queue_ms", "prefill_ms", "decode_ms"):

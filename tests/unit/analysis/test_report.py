@@ -325,7 +325,7 @@ def test_a_price_adds_costs_to_the_business_table(tmp_path: Path, capsys: pytest
 def test_the_tables_of_servers_have_engines_drafts_and_machines() -> None:
     drafts = {"drafts": 100, "accepted_tok_per_s": 21.0, "acceptance_by_position": [0.9, 0.5, None]}
     servers = [{"spec_decode": drafts, "process_cpu_share": 0.5}, {"gpu": {"use": {"mean": 0.4, "max": 0.9}}}]
-    engine, machines = servers_tables([msgspec.convert({"target": "x", **entry}, Server) for entry in servers], {})
+    engine, machines, _ = servers_tables([msgspec.convert({"target": "x", **entry}, Server) for entry in servers], {})
     assert (engine.title, machines.title) == ("Engine", "Machines of the servers")
     rows = {name: values for name, *values in rows_of(engine)}
     assert rows["accepted, tok/s"] == ["21", NOT_KNOWN]

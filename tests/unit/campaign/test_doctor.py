@@ -10,7 +10,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain, count, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from packaging.requirements import Requirement
@@ -19,12 +19,17 @@ from simulator_process import Simulator
 
 from inferload import cli
 from inferload.base import clock
+from inferload.base.errors import UsageError
 from inferload.campaign.machine import machine_evidence
 from inferload.campaign.machine.checks import MACHINE, METRICS, NEEDED_METRICS, CheckResult, results
 from inferload.campaign.machine.machine_evidence import MachineEvidence, Stamps
 from inferload.campaign.machine.server_evidence import MetricsPage
 from inferload.cli.doctor import text_of
-from inferload.figures.page_kinds import DCGM, LLAMA_CPP, SGLANG, VLLM, PageKind
+from inferload.client.client import ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.first_turn import FirstTurn, SentTurns, prove
+from inferload.figures.page_kinds import DCGM, KINDS, LLAMA_CPP, SGLANG, VLLM, VLLM_ROUTER, PageKind, of_engine
+from inferload.scenario.schema.request import RequestOptions
 
 # -- assessment of readings
 
@@ -258,13 +263,14 @@ class Bare(BaseHTTPRequestHandler):
 
     streams = True
     limit = ("max_tokens", 1)  # key of the limit that it takes, and its smallest value
+    pages: ClassVar[dict[str, str]] = {"/v1/models": '{"data": [{"id": "m"}]}'}
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
 
     def do_GET(self) -> None:
-        if self.path == "/v1/models":
-            self._answer(200, "application/json", b'{"data": [{"id": "m"}]}')
+        if self.path in self.pages:
+            self._answer(200, "application/json", self.pages[self.path].encode())
         else:
             self._answer(404, "text/plain", b"no")
 
@@ -344,6 +350,61 @@ def test_a_stream_is_held_if_it_is_held_each_time(
     assert lines["streaming"]["status"] == status
 
 
+def test_a_pooling_server_is_named(
+    bare: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def post(self: Bare) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        status = 200 if self.path == "/v1/embeddings" else 404
+        self._answer(status, "application/json", b'{"data": [{"embedding": [0.5]}], "usage": {"prompt_tokens": 3}}')
+
+    monkeypatch.setattr(Bare, "do_POST", post)
+    code, lines, _ = doctor(capsys, "--host", bare)
+    assert (code, lines["streaming"]["status"]) == (0, "ok")
+    assert "a pooling server: embeddings answer" in lines["streaming"]["found"]
+    target = Target.parse(bare)
+    document = {"model": "m", "messages": [], "max_tokens": 1, "stream": True}
+    settings = ClientSettings(target, "m")
+    with pytest.raises(UsageError, match=r"a pooling server: embeddings answer.*HTTP 404.*a scenario of texts"):
+        prove(settings, FirstTurn(document, RequestOptions()), SentTurns())
+
+
+SLOTS = '{"build_info": "b9", "default_generation_settings": {"n_ctx": 512}}'
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("vllm", {"/version": '{"version": "0.32.0"}'}, "vllm 0.32.0", "m"),
+        ("vllm", {}, "unknown", "m"),
+        ("sglang", {}, "sglang", "m"),
+        ("llamacpp", {"/props": SLOTS}, "llama.cpp b9", "m, 512 tokens at most"),
+        ("llamacpp", {"/props": "[]"}, "llama.cpp", "m"),
+        ("openai", {"/version": '{"version": "2.1"}'}, "unknown; version 2.1", "m"),
+    ],
+)
+def test_the_engine_is_known_by_the_owner_of_its_models(
+    bare: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[str, dict[str, str], str, str],
+) -> None:
+    owner, pages, engine, model = case
+    models = json.dumps({"data": [{"id": "m", "owned_by": owner}]})
+    monkeypatch.setattr(Bare, "pages", {"/v1/models": models, **pages})
+    _, lines, _ = doctor(capsys, "--host", bare)
+    assert (lines["engine"]["found"], lines["model"]["found"]) == (engine, model)
+    kind = of_engine(engine)
+    remedies = " ".join(check["remedy"] for check in lines.values())
+    switches = {
+        switch
+        for each in KINDS
+        for switch in each.switches.values()
+        if f"{switch} " in f"{remedies} ".replace(",", " ")
+    }
+    assert switches == (set() if kind is None else {*kind.switches.values()}), "only the engine's own"
+
+
 def test_a_server_that_does_not_stream_fails(
     bare: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +424,8 @@ def test_a_metrics_page_without_required_metrics_is_a_warning() -> None:
         return result.status, result.found
 
     assert found(VLLM) == ("ok", "u: 26 of 26 names")
+    (router,) = results(METRICS, MetricsPage("u", VLLM_ROUTER, VLLM_ROUTER.metrics))
+    assert (router.status, router.found) == ("ok", "u: a page of vllm-router, which is no server's: 4 of 4 names")
     assert found(SGLANG) == ("ok", "u, names of SGLang: 12 of 12")
     assert found(LLAMA_CPP) == (
         "ok",

@@ -223,9 +223,9 @@ def test_a_minimum_of_tokens_is_found_on_each_endpoint(proves: Prove, endpoint: 
 @pytest.mark.parametrize(
     ("refused", "options", "remedy"),
     [
-        ("ignore_eos", {}, "request.ignore_eos: false"),
-        ("stream_options", {}, "request.usage: false"),
-        ("stream_options", {"continuous_usage": True}, "request.continuous_usage: false"),
+        ("ignore_eos", {}, "request.ignore_eos=false"),
+        ("stream_options", {}, "request.usage=false"),
+        ("stream_options", {"continuous_usage": True}, "request.continuous_usage=false"),
         ("temperature", {"extra_body": {"temperature": 0}}, "request.extra_body.temperature"),
         ("min_tokens", {"extra_body": {"min_tokens": 3}}, "request.extra_body.min_tokens"),
         ("made_up", {"extra_body": {"made_up": {"a": 1}}}, "request.extra_body.made_up"),

@@ -48,6 +48,22 @@ def test_the_names_of_any_list_are_found(case: tuple[Any, list[str]]) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("entry", "longest"),
+    [
+        *(({key: 8192}, 8192) for key in ("max_model_len", "context_window", "context_length", "max_context_length")),
+        ({"context_window": 0}, None),  # of Dynamo, for "not known"
+        ({"meta": {"n_ctx": 2048, "n_ctx_train": 8192}}, 2048),  # of a slot of llama.cpp
+        ({"meta": {"n_ctx_train": 8192}}, None),
+        ({"meta": [], "max_model_len": True, "context_length": "8192"}, None),
+        ({"max_model_len": 4096, "context_length": 8192}, 4096),
+    ],
+)
+def test_the_longest_context_of_a_model(entry: dict[str, Any], longest: int | None) -> None:
+    (model,) = models_in({"data": [{"id": "m", **entry}]}) or ()
+    assert model.max_model_len == longest
+
+
 @given(JSON)
 def test_no_document_raises(document: Any) -> None:
     models = models_in(document)

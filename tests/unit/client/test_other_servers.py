@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from streamed_answers import chunk, end_events, text_event
 
-from inferload.client.answers.answer import Answer
+from inferload.client.answers.answer import Answer, PerRequestMetrics
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.sse import SseParser, is_error
 from inferload.client.endpoints.dialect import DIALECTS
@@ -52,6 +52,26 @@ def with_usage(tokens: list[int], beside: list[int | None], of_end: int | None, 
 
     texts = [counted(chunk({"content": "a" * 12}), count) for count in beside]
     return [chunk({"role": "assistant", "content": ""}), *texts, counted(chunk(finish="stop"), of_end)]
+
+
+@pytest.mark.parametrize("each", [False, True], ids=["at the end", "per token"])
+def test_the_timings_of_llamacpp_are_times_without_the_queue(each: bool) -> None:
+    """`timings_per_token` has them in each event."""
+    at_end = {"cache_n": 9, "prompt_n": 3, "prompt_ms": 7.5, "predicted_n": 3, "predicted_ms": 2.5}
+    texts = [chunk({"content": "word "}) for _ in range(3)]
+    usage = {"choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 3}, "timings": at_end}
+    if each:
+        for at, event in enumerate(texts):
+            event["timings"] = at_end | {"predicted_n": at + 1, "predicted_ms": float(at)}
+    answer = read([chunk({"role": "assistant", "content": None}), *texts, chunk(finish="length"), usage])
+    assert answer.metrics == PerRequestMetrics(None, 7.5, 2.5)
+    assert list(answer.event_ns) == text_times([1, 1, 1])
+    assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (12, 3, 9)
+    assert answer.remarks == {}
+    ended = {"id": "r", "status": "completed", "usage": {"input_tokens": 12, "output_tokens": 3}}
+    response = DIALECTS["responses"].answer()
+    response.event(json.dumps({"type": "response.completed", "response": ended, "timings": at_end}).encode(), 5)
+    assert response.metrics == answer.metrics
 
 
 def text_times(tokens: list[int]) -> list[int]:

@@ -106,14 +106,14 @@ def test_the_remedy_names_the_option_to_change() -> None:
     def remedy(key: str, request: RequestOptions = request, store: bool = False) -> str:
         return refusals.remedy(f"Unknown parameter: '{key}'.", dict.fromkeys(SENT, False) | {"store": store}, request)
 
-    assert "request.ignore_eos: false" in remedy("ignore_eos")
+    assert "--set request.ignore_eos=false" in remedy("ignore_eos")
     assert "request.extra_body.temperature" in remedy("temperature")
-    assert "request.usage: false" in remedy("stream_options")
-    assert "request.continuous_usage: false" in remedy("stream_options", RequestOptions(continuous_usage=True))
-    assert "cache.isolate: none" in remedy("cache_salt")
+    assert "--set request.usage=false" in remedy("stream_options")
+    assert "--set request.continuous_usage=false" in remedy("stream_options", RequestOptions(continuous_usage=True))
+    assert "--set cache.isolate=none" in remedy("cache_salt")
     assert "request.max_tokens_field" in remedy("max_tokens")
     assert "request.endpoint" in remedy("store")
-    assert "set history: live" in remedy("store", store=True)
+    assert "--set workload.history=live" in remedy("store", store=True)
     assert refusals.remedy("HTTP 400: no", {}, request) == ""
 
 

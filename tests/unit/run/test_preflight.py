@@ -5,6 +5,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import gevent
@@ -24,7 +25,7 @@ from inferload.run.master.lifecycle.preflight import Preflight
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
-from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS
 from inferload.scenario.schema.request import RequestOptions
 from inferload.workload.content.script import outline
 from inferload.workload.sessions import Sessions
@@ -94,8 +95,11 @@ def test_without_a_streaming_endpoint_tasks_are_refused(servers: list[Server]) -
     server = start(servers, {"data": [{"id": "m"}]}, "/none")
     with pytest.raises(UsageError, match="chat/completions: no streamed answer from model m: HTTP 404"):
         check(TASKS, server)
-    readings = [[row.path] if row.at_root else [f"/v1{row.path}", row.path] for row in ENDPOINTS.values()]
-    assert [path for path, _ in server.turns] == [path for paths in readings for path in (*paths, "/")]
+    readings = {name: [row.path] if row.at_root else [f"/v1{row.path}", row.path] for name, row in ENDPOINTS.items()}
+    chat = [*readings["chat"], "/", *(readings[name][0] for name in OF_TEXTS)]  # then whether it is a pooling server
+    tried = [path for path, _ in server.turns]
+    assert tried[: len(chat)] == chat
+    assert {*tried} == {"/", *chain(*readings.values())}
 
 
 @pytest.mark.parametrize(
@@ -267,10 +271,14 @@ def test_a_history_of_the_server_is_tried_on_the_server_of_the_first_turn(server
     ("first", "refused", "text"),
     [
         ("", (404, ""), "no id to continue"),
-        ("resp_1", (404, "Response with id 'resp_1' not found."), "or set history: live"),
-        ("resp_1", (400, "Previous response with id 'resp_1' not found."), "or set history: live"),  # of OpenAI
-        ("resp_1", (400, "Unsupported value: store is off here"), "or set history: live"),
-        ("resp_1", (400, "Unknown parameter: 'store'", "store"), "or set history: live"),
+        ("resp_1", (404, "Response with id 'resp_1' not found."), "or --set workload.history=live"),
+        (
+            "resp_1",
+            (400, "Previous response with id 'resp_1' not found."),
+            "or --set workload.history=live",
+        ),  # of OpenAI
+        ("resp_1", (400, "Unsupported value: store is off here"), "or --set workload.history=live"),
+        ("resp_1", (400, "Unknown parameter: 'store'", "store"), "or --set workload.history=live"),
     ],
 )
 def test_a_server_that_keeps_no_history_is_refused(

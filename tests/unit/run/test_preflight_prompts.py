@@ -213,7 +213,7 @@ def test_the_first_prompt_is_held_against_its_plan(
     document = scenario(chat(), endpoint=endpoint)
     if finding == "wrong length":
         with pytest.raises(
-            UsageError, match=r"prompt tokens by the server, 1,000 by the plan; .*wrong_length: warn"
+            UsageError, match=r"prompt tokens by the server, 1,000 by the plan; .*wrong_length=warn"
         ) as raised:
             check(document, server())
         assert "\n" not in str(raised.value)

@@ -66,6 +66,6 @@ def test_a_strict_server_refuses_before_the_load(tmp_path: Path) -> None:
     assert run.code == 2, run.text
     (complaint,) = [line for line in run.text.splitlines() if "/ERROR/" in line or line.startswith("inferload: ")]
     assert "HTTP 400: Unrecognized request argument supplied: ignore_eos" in complaint
-    assert "set request.ignore_eos: false" in complaint
+    assert "--set request.ignore_eos=false" in complaint
     assert not run.run_dir.exists()
     assert all("ignore_eos" in request for request in run.requests if "POST /v1/chat" in request)  # none was served

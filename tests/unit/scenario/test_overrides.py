@@ -1,8 +1,10 @@
 """Overrides of scenario values on the command line: --set, and the quick options of `inferload run`."""
 
 import argparse
+import ast
 import itertools
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from locust.argument_parser import get_empty_argument_parser, setup_parser_arguments
+from paths import ROOT
 
 from inferload import cli
 from inferload.base import deployments
@@ -21,7 +24,7 @@ from inferload.cli import run as run_command
 from inferload.scenario import overrides
 from inferload.scenario.files import catalog
 from inferload.scenario.files.yaml_text import ScenarioError, dotted
-from inferload.scenario.overrides import parse_settings
+from inferload.scenario.overrides import Override, parse_settings
 from inferload.scenario.scenario import Scenario, from_text, load
 
 HOST = "http://server:8000"
@@ -318,3 +321,48 @@ def test_options_of_other_tools_suggest_options_that_exist() -> None:
     for name in set(ELSEWHERE.values()):
         assert hasattr(known, name[2:].replace("-", "_")), name
     assert not set(ELSEWHERE) & {flag for flags in locusts_own() for flag in flags}
+
+
+# -- texts of the program
+
+SETTING = re.compile(r"--set ['\"]?([a-z_]+[.\w\[\]]*=[^\s;,)`'\"]*)")
+OTHERWISE = re.compile(r"\b(?:request|cache|phases|arrivals|workload)\.\w+(?:: \w| to (?:true|false))")
+# Whose texts are remedies for a run.
+REMEDIES = ("client/refusals", "client/first_turn", "run/master/lifecycle/first_requests", "workload/plan/prompt_lengths",
+            "results/verdict/reasons")  # fmt: skip
+
+
+def constants(file: Path) -> list[str]:
+    """Return the texts of a module, one with values as VALUE in their places."""
+    tree = ast.parse(file.read_text())
+    joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    parts = [
+        ["VALUE" if isinstance(each, ast.FormattedValue) else each.value for each in node.values] for node in joined
+    ]  # type: ignore[attr-defined]
+    plain = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return plain + ["".join(each) for each in parts]
+
+
+def test_each_setting_that_a_text_gives_can_be_given() -> None:
+    files = [*(ROOT / "inferload").rglob("*.py"), *(ROOT / "analysis").rglob("*.py")]
+    settings = {found for file in files for text in constants(file) for found in SETTING.findall(text)}
+    settings = {each for each in settings if "VALUE=" not in each and not each.startswith("PATH") and "={" not in each}
+    assert len(settings) > 8
+    for setting in settings:
+        (override,) = parse_settings([re.sub(r"=(N|VALUE)\Z", "=7", setting.rstrip(":."))])
+        scenarios = ("chat", "chat-open", "embeddings", "agent-tools", "mixed")
+        assert any(not faults_of(name, override) for name in scenarios), setting
+
+
+def faults_of(name: str, override: Override) -> str:
+    try:
+        load(name, [override])
+    except ScenarioError as error:
+        return str(error)
+    return ""
+
+
+def test_a_remedy_gives_its_setting_as_an_option() -> None:
+    for name in REMEDIES:
+        for text in constants(ROOT / "inferload" / f"{name}.py"):
+            assert not OTHERWISE.search(text), text

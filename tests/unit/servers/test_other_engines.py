@@ -18,7 +18,7 @@ from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
 from inferload.figures import metric_names as names
 from inferload.figures.limits import gate_grammar
-from inferload.figures.page_kinds import KINDS, Meaning, PageKind
+from inferload.figures.page_kinds import KINDS, ROUTERS, Meaning, PageKind
 from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, page_meanings
 from inferload.figures.server_entry import MeanAndMax
 from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES, Server
@@ -58,6 +58,10 @@ OF_PAGES = {
         prefix_cache_hit_rate_from=prompt_tokens generation_tokens=5930 generation_tok_per_s=593
         prefill_tok_per_s=5257/2.16141 decode_tok_per_s=5930/20.4969 spec_decode= kv_cache_usage.max= requests_finished=
         preemptions= ttft_ms= e2e_ms=""",
+    "sglang-router-0.3.2": """page=sglang-router router.requests=6 router.attempts=9 router.failed=3 router.retries=3 ttft_ms=
+        e2e_ms= requests_finished= requests_running.max= router.queue_ms=""",
+    "vllm-router-0.1.17": """page=vllm-router router.requests=6 router.attempts=9 router.failed=3 router.retries=3 ttft_ms=
+        e2e_ms= requests_finished= requests_running.max= router.queue_ms=""",
     "dynamo-1.6.1-disaggregated-frontend": """page=dynamo requests_running.max=0 requests_waiting.max=0
         requests_before_first_token.max=0 prompt_tokens=4929 generation_tokens=673 requests_finished=30 requests_failed=2
         failures_by_reason.request.not_found=2 rejections=0 slots=8 kv_block_tokens=16 ttft_ms.count=30
@@ -104,7 +108,7 @@ def test_a_page_gives_its_figures(page: str) -> None:
         for row in SERVER_FIGURES:
             if row.entry_key == key and not row.statistics and page not in ENGINES:
                 assert row.number(live) == pytest.approx(value), key
-    assert live.in_front == (page == "dynamo-1.6.1-disaggregated-frontend")
+    assert live.in_front == (page == "dynamo-1.6.1-disaggregated-frontend" or "router" in page)
     target = _Target(LiveDiagnosis(None, {}))
     target.note({"up": True, "wall_ns": 10 * S, "gauges": live.scrapes[-1][1]})
     assert (target.peer(page, 11 * S) is None) == (live.in_front or not live.publishes(names.RUNNING))
@@ -146,6 +150,38 @@ def test_each_part_of_a_metric_has_one_name_of_a_page(page: set[str]) -> None:
         assert name in names_on_pages(each.metric for each in meanings_of(name))
         others = {part[0] for part in parts}
         assert found or all(each.metric in others or each.beside for each in meanings_of(name))
+
+
+@pytest.mark.parametrize("kind", ROUTERS, ids=lambda kind: kind.key)
+def test_a_router_is_no_server(kind: PageKind) -> None:
+    """Each figure that its row names is known, none of an engine is, and it is in no sum and no table of servers."""
+    columns = ScrapeColumns()
+    meant = {each.metric for name in kind.meaning for each in kind.meanings(name)}
+    for at_s, value in ((0, 0.0), (10, 6.0)):
+        for name in dict.fromkeys(kind.names_of(metric)[0] for metric in sorted(meant)):
+            for each in kind.meanings(name):
+                suffixes = ("_sum", "_count") if each.metric == names.ROUTER_QUEUE else ("",)
+                for suffix in suffixes:
+                    columns.append(at_s * S, "http://router", name + suffix, (("worker", "a"), *each.only), value)
+        for server in ("http://a", "http://b"):
+            for metric in (names.RUNNING, names.FINISHED, names.GENERATION_TOKENS):
+                columns.append(at_s * S, server, metric, (), value)
+    table = columns.to_table()
+    windows = window_figures.windows_of(by_target([table]), 0, 10 * S)
+    entries = {entry.target: entry for entry in window_figures.entries(windows)}
+    router = entries["http://router"]
+    for row in SERVER_FIGURES:
+        read = {names.split_suffix(reading.metric)[0] for reading in row.formula.readings}
+        value = row.in_entry(router)
+        known = getattr(value, "mean", value) is not None
+        assert known == bool(read & meant) or row.key == "restarts", row.key
+    together = window_figures.together(windows)
+    assert (together["requests_finished"], together["requests_running"]) == (12, 6)
+    assert not any(key.startswith("router") for key in together)
+    shown = {each.key: each for each in servers_tables([*entries.values()], together)}
+    assert shown["routers"].columns == ("", "http://router")
+    assert shown["servers"].columns == ("", "http://a", "http://b", "all servers")
+    assert "publish" not in shown["routers"].note + str([row for row in shown["servers"].rows if "router" in str(row)])
 
 
 def test_computed_tokens_are_not_taken_for_all_prompt_tokens() -> None:

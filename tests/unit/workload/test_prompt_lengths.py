@@ -81,7 +81,7 @@ def test_the_remedy_depends_on_the_text(pieces: tuple[Piece, ...], exact: bool, 
     ask = Ask((Message("user", pieces),), 1)
     text = remedy(ask, PromptLength("http://h", "m", "chat", 100, 500), exact)
     assert named in text
-    assert "request.wrong_length: warn" in text
+    assert "--set request.wrong_length=warn" in text
     assert is_literal(ask) == ("chars_per_token" in named)
     words = PromptLength("http://h", "m", "chat", 1100, 5000).in_words()
     assert "5,000 prompt tokens by the server, 1,100 by the plan" in words

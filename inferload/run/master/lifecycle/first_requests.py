@@ -142,7 +142,7 @@ class _FirstRequests(Struct):
             ask = in_short(then.answered(self.prompts.sessions, answer.reply()), self.mark, answers=True)
             if ask.stored and "previous_response_id" not in ask.extra_body:
                 url = facts.target.url_of(ENDPOINTS[request.endpoint])
-                raise UsageError(f"{url}: the answer has no id to continue from; set history: live")
+                raise UsageError(f"{url}: the answer has no id to continue from; --set workload.history=live")
         turn = self._turn(facts, job, ask, request, self._isolation())
         if ask.stored:  # on the server of the first turn
             token = ((settings.session_token_header or "", answer.session_token),) if answer.session_token else ()
@@ -246,7 +246,7 @@ class _FirstRequests(Struct):
         body = BodyWriter(texts, settings, isolated or Isolation()).body(ask)
         session = "preflight" if isolated is None else isolated.value
         affinity = ((request.affinity_header, session),) if request.affinity_header else ()
-        hint = f"the server lists {listed(facts.models)}: name another model with --model or request.models"
+        hint = f"the server lists {listed(facts.models)}: name another model with --model, or in request.models"
         hint = "" if job.model in facts.models else hint
         return FirstTurn.of(body, request, (*affinity, *ask.headers), hint, job.first.live)
 
