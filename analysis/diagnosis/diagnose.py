@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferload.base.numbers import number, time_of_day
+from inferload.figures import metric_names as names
 from inferload.figures.server_figures import is_gpu_page
 from inferload.servers.bottleneck.finding import Finding
 from inferload.servers.bottleneck.history import WINDOW_S
@@ -73,7 +74,9 @@ def diagnose(run: RunFrames, timeline: Frame) -> Diagnoses:
 
 def _of_servers(server: ServerSeries) -> bool:
     """Return False for pages of GPU exporters, routers and what is not known."""
-    known = server.unknown_series is None and (server.page is None or server.page.kind != "router")
+    known = (
+        server.page.kind != "router" if server.page is not None else not len(server.of_scrapes(names.UNKNOWN_SERIES))
+    )
     return known and not is_gpu_page(server.metrics)
 
 

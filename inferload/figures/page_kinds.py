@@ -237,7 +237,7 @@ DYNAMO_WORKER = PageKind(
     why={names.PROMPT_TOKENS: _OF_FRONTEND, names.GENERATION_TOKENS: _OF_FRONTEND},
 )
 
-# huggingface.co/docs/text-generation-inference, Metrics, and router/src/server.rs of 3.x.
+# huggingface.co/docs/text-generation-inference, Metrics, and router/src/server.rs. Its counters have no suffix.
 TGI = PageKind(
     key="tgi",
     title="TGI",
@@ -256,7 +256,7 @@ TGI = PageKind(
     why={names.ITL: "mean_time_per_token_duration is a mean for each request"},
 )
 
-# lmdeploy/metrics/loggers.py of 2026 (GitHub, InternLM/lmdeploy). Requests wait for a handle of the API server, then in the engine.
+# lmdeploy/metrics/loggers.py of InternLM/lmdeploy, 2026. Requests wait for a handle of the API server, then in the engine.
 LMDEPLOY = PageKind(
     key="lmdeploy",
     title="LMDeploy",

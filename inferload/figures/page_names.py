@@ -27,15 +27,15 @@ def kind_of(metrics: Iterable[str]) -> PageKind | None:
     return next((kind for kind in KINDS if any(name.startswith(kind.prefixes) for name in page)), None)
 
 
+def no_known_engine(series: int) -> str:
+    """Return the text for a page of an unknown kind."""
+    return f"{series:,} series of no known engine"
+
+
 def with_colon(metric: str) -> str:
     """Return the server's own name of a metric whose colon was replaced by `_`; other names are returned unchanged."""
     family, suffix = split_suffix(metric)
     return _COLONS.get(metric) or _COLONS.get(family, family) + suffix
-
-
-def no_known_engine(series: int) -> str:
-    """Return the text for a page of an unknown kind."""
-    return f"{series:,} series of no known engine"
 
 
 def meanings_of(metric: str) -> tuple[Meaning, ...]:

@@ -42,10 +42,6 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     page: Annotated[
         str | None, Meta(description="kind of the page, as in measures.md; null: no known engine, or never scraped")
     ] = None
-    unknown_series: Annotated[
-        Count | None,
-        Meta(description="stored series of a page of no known engine, of which no figure is read; null: of others"),
-    ] = None
     replicas: Annotated[
         Count,
         Meta(
@@ -71,6 +67,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
             description="greatest age of samples that carry their own time; null: samples are of the time of their scrape"
         ),
     ] = None
+    series_unknown: Annotated[Count, Meta(description="series of a page of no known kind, stored without figures")] = 0
     slots: Annotated[
         Count | None, Meta(description="requests that one engine runs at once at most, of a front end's page")
     ] = None

@@ -8,6 +8,7 @@ from inferload.base.numbers import percent, short
 from inferload.figures import table
 from inferload.figures.client_figures import CPU_SHARE, DELAY, LOOP_LAG
 from inferload.figures.limits.slo import LIMITS, limit_text
+from inferload.figures.page_names import no_known_engine
 from inferload.figures.rate_figures import ACHIEVED, ATTAINMENT, GOODPUT, INPUT, OFFERED, OUTPUT, TEXTS, TURNS
 from inferload.figures.server_figure import GPU, SPEC_DECODE, ServerFigure, has_gpu, statistic_of
 from inferload.figures.server_figures import SERVER_FIGURES, Server
@@ -18,7 +19,7 @@ from inferload.results.documents.figures_document import EarlierRun, Slo
 from inferload.results.documents.verdict_document import GateResult
 from inferload.results.tables.cells import statistic, statistic_head
 from inferload.results.tables.rate_tables import not_served
-from inferload.results.tables.server_tables import by_position, unknown_page
+from inferload.results.tables.server_tables import by_position
 from inferload.results.verdict import failures
 from inferload.results.verdict.gate_text import interval_and_note
 from inferload.servers.replicas import left_out
@@ -246,7 +247,9 @@ def _server(server: Server) -> str:
         if len(line) + len(text) > _SERVER_WIDTH:
             break
         line += f", {text}" if line else text
-    return f"{line} (gauges: mean/max)" if line else unknown_page(server) or "no figures are known"
+    if server.series_unknown:
+        return no_known_engine(server.series_unknown)
+    return f"{line} (gauges: mean/max)" if line else "no figures are known"
 
 
 def _drafts(server: Server) -> str:

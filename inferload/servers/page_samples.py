@@ -59,13 +59,14 @@ class PageSamples:
         return Page(dated, stored, at_ns)
 
     def _of_no_kind(self, samples: list[Sample]) -> list[Sample]:
-        """Return the samples of a page of no known kind that are stored."""
+        """Return the samples of a page of no known kind that are stored, and their number."""
         found = [sample for sample in samples if not sample.metric.startswith(KEPT_PREFIXES)]
         if self._known or not samples:
             raise ValueError("the page has no metrics of an inference server")
         new = (series for sample in found if (series := sample[:2]) not in self._unknown)
         self._unknown.update(islice(new, MOST_UNKNOWN - len(self._unknown)))
-        return [sample for sample in found if sample[:2] in self._unknown]
+        count = Sample(names.UNKNOWN_SERIES, (), float(len(found)))
+        return [*(sample for sample in found if sample[:2] in self._unknown), count]
 
     def _dated(self, samples: list[Sample], wall_ns: int) -> tuple[list[Sample], Sequence[Sample], int]:
         """Return the samples with their times, those of them that are new, and the time of the page."""

@@ -83,7 +83,6 @@ class ScrapeStore:
         self._blocks: dict[str, dict[str, list[_Block]]] = {}
         self._numbers: dict[str, int] = {}  # of the texts of labels
         self._kinds: dict[str, PageKind] = {}  # of targets
-        self._unknown: dict[str, set[tuple[str, str]]] = {}  # series of targets of no known kind
         self._labels: list[dict[str, str]] = []
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115  lives as long as the store
         self._end = 0
@@ -142,10 +141,6 @@ class ScrapeStore:
         """Return the kind of a target's page, by all its metrics; None if it is not known."""
         return self._kinds.get(target)
 
-    def unknown(self, target: str) -> int:
-        """Return the number of series of a target of no known kind; 0 for others."""
-        return 0 if target in self._kinds else len(self._unknown.get(target, ()))
-
     def instants(self, target: str) -> Instants:
         """Return the instants of all scrapes of a target, ascending."""
         self._scraped[target] = [np.unique(np.concatenate(self._scraped[target]))]
@@ -174,17 +169,13 @@ class ScrapeStore:
         return self._numbers[text]
 
     def _note_kinds(self, batch: pa.RecordBatch) -> None:
-        """Note the kinds of targets that are not known yet, or their series, those of our own left out."""
-        target, metric, labels = (batch.column(name) for name in ("target", "metric", "labels"))
+        """Note the kinds of targets that are not known yet."""
+        target, metric = batch.column("target"), batch.column("metric")
         for number, address in enumerate(target.dictionary.to_pylist()):
             if address not in self._kinds:
-                rows = pa.array(np.flatnonzero(target.indices.to_numpy() == number), pa.int64())
-                found = zip(metric.take(rows).to_pylist(), labels.take(rows).to_pylist(), strict=True)
-                series = {each for each in found if not each[0].startswith("inferload_scrape")}
-                kind = kind_of({name for name, _labels in series})
-                if kind is None:
-                    self._unknown.setdefault(address, set()).update(series)
-                else:
+                of_target = metric.filter(pa.array(target.indices.to_numpy() == number))
+                kind = kind_of(of_target.unique().to_pylist())
+                if kind is not None:
                     self._kinds[address] = kind
 
     def _note_instants(self, batch: pa.RecordBatch) -> None:

@@ -58,7 +58,7 @@ class MetricSeries(Struct, frozen=True):
 class ServerSeries:
     """Scrapes of one target. Metrics have vLLM 0.32's names; `restarted[i]`: it restarted since scrape i - 1.
 
-    `page`: kind of its page; None: not known, and it has `unknown_series`. `replicas`: servers behind the address; with several
+    `page`: kind of its page; None: not known. `replicas`: servers behind the address; with several
     there are no metrics, since successive scrapes are of different servers.
     """
 
@@ -67,7 +67,6 @@ class ServerSeries:
     metrics: Mapping[str, tuple[MetricSeries, ...]]
     restarted: Bools
     page: PageKind | None = None
-    unknown_series: int | None = None
     replicas: int = 1
     # Latest results of `grown`.
     _grown: _Growths = field(default_factory=_no_growths, init=False, repr=False, compare=False)
@@ -317,10 +316,9 @@ def _server(store: ScrapeStore, target: str, recent: _Series) -> ServerSeries:
     metrics = _StoredMetrics(store, target, named, recent)
     page, restarted = store.kind(target), _restarts(len(instants), metrics)
     count = _replicas(instants, metrics, restarted)
-    unknown = store.unknown(target) or None
     if count > 1:
-        return ServerSeries(target, instants, {}, np.zeros_like(restarted), page, replicas=count)
-    return ServerSeries(target, instants, metrics, restarted, page, unknown)
+        return ServerSeries(target, instants, {}, np.zeros_like(restarted), page, count)
+    return ServerSeries(target, instants, metrics, restarted, page)
 
 
 def _replicas(instants: Instants, metrics: Mapping[str, tuple[MetricSeries, ...]], restarted: Bools) -> int:

@@ -251,7 +251,6 @@ def _entry(window: ServerWindow) -> Server:
     return Server(
         target=server.target,
         page=None if server.page is None else server.page.key,
-        unknown_series=server.unknown_series,
         replicas=server.replicas,
         scrapes=len(window.scrapes),
         window_s=window.window_s,
@@ -260,6 +259,7 @@ def _entry(window: ServerWindow) -> Server:
         samples_unusable=server.samples_unusable,
         lines_unread=round(np.nansum(server.of_scrapes(names.SCRAPE_UNREAD))),
         samples_age_s=max(server.of_scrapes(names.SAMPLE_AGE), default=None),
+        series_unknown=round(max(server.of_scrapes(names.UNKNOWN_SERIES), default=0)) if server.page is None else 0,
         slots=_lowest(server, names.SLOTS),
         kv_block_tokens=_lowest(server, names.KV_BLOCK_TOKENS),
         failures_by_reason=_failures(window),

@@ -7,7 +7,7 @@ from inferload.figures.figure import Layer
 from inferload.figures.page_kinds import VLLM
 from inferload.figures.page_names import no_known_engine
 from inferload.figures.server_blocks import Speculation
-from inferload.figures.server_entry import Histogram, MeanAndMax, ServerFacts
+from inferload.figures.server_entry import Histogram, MeanAndMax
 from inferload.figures.server_figure import SPEC_DECODE, ServerFigure
 from inferload.figures.server_figures import OF_STREAMS, SERVER_FIGURES, Server
 from inferload.figures.table import Cell, Detailed, Table
@@ -36,7 +36,6 @@ def servers_tables(
     if missing and len(several) < len(servers):
         note += f" Not published: {'; '.join(missing)}."
     note += of_kinds
-    note += "".join(f" {server.target}: {text}." for server in servers if (text := unknown_page(server)))
     for server in servers:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in server.failures_by_reason.items())
         note += f" {server.target}, failed requests by reason: {reasons}." if reasons else ""
@@ -53,15 +52,6 @@ def servers_tables(
         Table("servers", "Engine", columns, of_engines, note),
         Table("machines", "Machines of the servers", columns, of_machines),
     ]
-
-
-def _remarks(server: Server) -> Iterator[str]:
-    """Yield what is wrong with the pages of a server."""
-    if server.lines_unread:
-        yield f"{server.target}: {server.lines_unread:,} lines are no samples and are left out"
-    if server.samples_age_s is not None and server.samples_age_s > OLD_S:
-        age = f"{server.target}: samples are up to {server.samples_age_s:,.0f} s old by their own times"
-        yield f"{age}; figures are of these times, and may end as much before the window does"
 
 
 def _absent(servers: Sequence[Server], unknown: Sequence[ServerFigure]) -> tuple[list[str], str]:
@@ -81,9 +71,15 @@ def _absent(servers: Sequence[Server], unknown: Sequence[ServerFigure]) -> tuple
     return [row.heading for row in absent], text
 
 
-def unknown_page(server: ServerFacts) -> str | None:
-    """Return that a page is of no known engine; None for other pages."""
-    return None if server.unknown_series is None else no_known_engine(server.unknown_series)
+def _remarks(server: Server) -> Iterator[str]:
+    """Yield what is wrong with the pages of a server."""
+    if server.lines_unread:
+        yield f"{server.target}: {server.lines_unread:,} lines are no samples and are left out"
+    if server.samples_age_s is not None and server.samples_age_s > OLD_S:
+        age = f"{server.target}: samples are up to {server.samples_age_s:,.0f} s old by their own times"
+        yield f"{age}; figures are of these times, and may end as much before the window does"
+    if server.series_unknown:
+        yield f"{server.target}: {no_known_engine(server.series_unknown)}, stored without figures"
 
 
 def _server_rows(

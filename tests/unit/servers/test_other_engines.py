@@ -18,10 +18,11 @@ from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
 from inferload.figures import metric_names as names
 from inferload.figures.limits import gate_grammar
-from inferload.figures.page_kinds import KINDS, Meaning
+from inferload.figures.page_kinds import KINDS, Meaning, PageKind
 from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, page_meanings
 from inferload.figures.server_entry import MeanAndMax
 from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES, Server
+from inferload.figures.server_formulas import HistogramMean
 from inferload.results.summarise import summarise
 from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict import gates
@@ -109,6 +110,25 @@ def test_a_page_gives_its_figures(page: str) -> None:
     assert (target.peer(page, 11 * S) is None) == (live.in_front or not live.publishes(names.RUNNING))
 
 
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.meaning and kind.has_own_names], ids=lambda kind: kind.key
+)
+def test_each_figure_that_a_kind_of_page_has_names_for_is_read_from_it(kind: PageKind) -> None:
+    columns = ScrapeColumns()
+    for at_s in (0, 10):
+        for name in kind.meaning:
+            suffixes = ("_sum", "_count") if {each.metric for each in kind.meanings(name)} & FAMILIES else ("",)
+            labels = tuple(label for each in kind.meanings(name) for label in each.only)
+            for suffix in suffixes:
+                columns.append(at_s * S, "http://server", name + suffix, labels, float(1 + at_s))
+    (series,) = by_target([columns.to_table()], window_figures.USED).values()
+    window = window_figures.ServerWindow.of(series, 0, 10 * S)
+    named = {row.key for row in SERVER_FIGURES if row.of_engines and row.names_on(kind)}
+    assert {row.key for row in SERVER_FIGURES if row.number(window) is not None and row.of_engines} == named
+    assert all(row.lacking(kind) for row in SERVER_FIGURES if row.of_engines and row.key not in named)
+
+
+FAMILIES = {row.formula.family for row in SERVER_FIGURES if isinstance(row.formula, HistogramMean)}
 NAMES = sorted(
     {name + suffix for kind in KINDS for name in kind.meaning for suffix in ("", "_sum")} | {names.RUNNING, "go_gc"}
 )
@@ -207,26 +227,6 @@ def test_a_gate_is_on_the_servers_that_can_have_the_figure(
     found, why = gates._server_value(gate_grammar.parse(gate), servers)
     assert found == value
     assert why is None if note is None else note in str(why)
-
-
-@given(
-    st.lists(st.sampled_from(["node_cpu_seconds_total", "http_requests", "go_gc"]), min_size=1, max_size=30),
-    st.booleans(),
-)
-def test_a_page_of_no_known_engine_is_named_with_its_series(metrics: list[str], known: bool) -> None:
-    columns = ScrapeColumns()
-    for at_s in (0, 10):
-        for number, metric in enumerate(metrics):
-            columns.append(at_s * S, "http://server", metric, (("n", str(number)),), 1.0)
-        columns.append(at_s * S, "http://server", names.PROCESS_START, (), 1.0)
-        if known:
-            columns.append(at_s * S, "http://server", names.GPU_USE, (("gpu", "0"),), 50.0)
-    entries = window_figures.entries(
-        window_figures.windows_of(by_target([columns.to_table()], window_figures.USED), 0, 10 * S)
-    )
-    assert [entry.unknown_series for entry in entries] == [None if known else len(metrics) + 1]
-    note = servers_tables(entries, {})[0].note
-    assert (f"http://server: {len(metrics) + 1} series of no known engine." in note) != known
 
 
 def test_the_timeline_has_the_hit_rate() -> None:
