@@ -51,14 +51,20 @@ class Scraped:
 
 
 def collected(
-    every_s: float, late_s: float, offset_s: float = 0.0, per_s: float = 500.0, form: str = "{:.0f}"
+    every_s: float,
+    late_s: float,
+    offset_s: float = 0.0,
+    *,
+    per_s: float = 500.0,
+    base: float = 1e6,
+    form: str = "{:.0f}",
 ) -> TextAt:
     """Return the page of a collector that asks a server every `every_s` seconds and shows its answer `late_s` later."""
 
     def text(now_s: float) -> str:
         at_s = (now_s - late_s - offset_s) // every_s * every_s + offset_s
         end = f'{{instance="{per_s}"}} %s {form.format((NOW + at_s) * (1 if "3" in form else 1000))}\n'
-        return COUNTER + end % (1e6 + per_s * at_s) + GAUGE + end % 3
+        return COUNTER + end % (base + per_s * at_s) + GAUGE + end % 3
 
     return text
 
@@ -67,7 +73,7 @@ def collected(
 @pytest.mark.parametrize(("every_s", "late_s"), [(1.0, 0.25), (1.0, 10.0), (10.0, 0.5), (15.0, 3.0)])
 def test_samples_with_times_are_of_these_times(every_s: float, late_s: float, form: str) -> None:
     scraped = Scraped(collected(every_s, late_s, form=form))
-    entry, note = scraped.entry(30, 120)
+    entry, note = scraped.entry(30, 149)
     assert entry.generation_tok_per_s == pytest.approx(500)
     assert entry.samples_age_s == pytest.approx(every_s + late_s - 0.5, abs=0.5)
     assert ("old by their own times" in note) == (every_s + late_s > 6)
@@ -81,7 +87,7 @@ def test_samples_with_times_are_of_these_times(every_s: float, late_s: float, fo
 
 
 _A, _B = collected(15.0, 0.5, 3.2), collected(15.0, 0.5, 11.7, per_s=300.0)
-_ALIVE, _AGAIN = collected(10.0, 1.0), collected(10.0, 1.0, per_s=10.0)
+_ALIVE, _AGAIN = collected(10.0, 1.0), collected(10.0, 1.0, base=-25_000.0)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +97,7 @@ _ALIVE, _AGAIN = collected(10.0, 1.0), collected(10.0, 1.0, per_s=10.0)
         (lambda at_s: _A(at_s) + f'{COUNTER}{{instance="b"}} {1e6 + 300 * at_s}\n', 800, 3, 0),  # one without times
         (collected(1.0, -3600.0), 500, 3, 0),  # in the future
         (
-            lambda at_s: _ALIVE(at_s) if at_s < 60 else _AGAIN(at_s).replace("10.0", "500.0").replace(" 1000", " "),
+            lambda at_s: _ALIVE(at_s) if at_s < 60 else _AGAIN(at_s),
             None,
             3,
             1,
@@ -102,7 +108,11 @@ _ALIVE, _AGAIN = collected(10.0, 1.0), collected(10.0, 1.0, per_s=10.0)
 def test_figures_of_other_pages_with_times(
     text_at: TextAt, per_s: float | None, running: int | None, restarts: int | None
 ) -> None:
-    entry, note = Scraped(text_at).entry(35, 125)
+    scraped = Scraped(text_at)
+    entry, note = scraped.entry(35, 125)
+    grown = by_target([scraped.table])[TARGET].grown(COUNTER)
+    assert grown is not None
+    assert grown[-1] < 1e6  # the first values are no growth
     assert per_s is None or entry.generation_tok_per_s == pytest.approx(per_s, rel=0.01)
     assert (entry.requests_running and entry.requests_running.mean, entry.restarts) == (running, restarts)
     if running is None:
