@@ -225,14 +225,8 @@ def _behind(frames: RunFrames) -> list[CounterCheck]:
     """Return the servers that are left out, since what is in front of them counts their requests once, and they in parts."""
     front = [server.target for server in _counting(frames) if server.in_front]
     text = f"not compared: behind {listed(front)}, which counts each request once"
-    behind = sorted(
-        server.target for server in frames.servers.values() if not server.in_front and server.page is not None
-    )
-    return [
-        CounterCheck(f"sums at {target}", "not known", text)
-        for target in behind
-        if front and target in frames.inference_servers
-    ]
+    behind = sorted(frames.inference_servers.difference(front)) if front else ()
+    return [CounterCheck(f"sums at {target}", "not known", text) for target in behind]
 
 
 def _counting(frames: RunFrames) -> list[ServerSeries]:

@@ -29,17 +29,17 @@ class Meaning(Struct, frozen=True):
 
     def labels(self, of: Labels) -> Labels | None:
         """Return the labels of a series with those added; None if the series does not have this meaning."""
-        return (*of, *self.added) if set(self.only) <= set(of) else None
+        return of + self.added if all(label in of for label in self.only) else None
 
 
 class PageKind(Struct, frozen=True, kw_only=True):
     """A kind of page.
 
     `prefixes`: of its metrics; those of engines, front ends and routers are stored. `meaning`: vLLM's name for each name of the
-    page, or several meanings. Of several names for one metric, the first on a page is used. `former`: names that only older
-    versions have. `tested`: version of which a page is tested; None: names are of documentation and sources. `why`: by vLLM's
-    name, why a figure that the page seems to have is not read. `switches`: options of the server that are off by default,
-    by what they add: `metrics` (the page), `cached tokens`, `own times` (of each turn).
+    page, or several meanings. Of several names for one metric, the first on a page is used. `optional`: names that
+    only some versions or settings have. `tested`: version of which a page is tested; None: names are of documentation and sources.
+    `why`: by vLLM's name, why a figure that the page seems to have is not read. `switches`: options
+    of the server that are off by default, by what they add: `metrics` (the page), `cached tokens`, `own times` (of each turn).
     """
 
     key: str
@@ -48,7 +48,7 @@ class PageKind(Struct, frozen=True, kw_only=True):
     prefixes: tuple[str, ...]
     meaning: Mapping[str, str | tuple[Meaning, ...]] = {}
     tested: str | None = None
-    former: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     why: Mapping[str, str] = {}
     switches: Mapping[str, str] = {}
 
@@ -74,16 +74,16 @@ class PageKind(Struct, frozen=True, kw_only=True):
     @property
     def metrics(self) -> frozenset[str]:
         """vLLM's names of its metrics, of histograms the families."""
-        every = (each for name in self.meaning if name not in self.former for each in self.meanings(name))
+        every = (each for name in self.meaning if name not in self.optional for each in self.meanings(name))
         return frozenset(names.split_suffix(each.metric)[0] for each in every)
 
-    def names_of(self, metric: str) -> tuple[str, ...]:
+    def names_of(self, metric: str, *, optional: bool = True) -> tuple[str, ...]:
         """Return the page's names for a metric or the family of a histogram; of vLLM's the newest."""
         if not self.has_own_names:
             return (names.split_suffix(metric)[0],) if metric.startswith("vllm:") else ()
         wanted = {metric, names.split_suffix(metric)[0]}
         found = (name for name in self.meaning if any(each.metric in wanted for each in self.meanings(name)))
-        return tuple(name for name in found if name not in self.former)
+        return tuple(name for name in found if optional or name not in self.optional)
 
 
 # Some versions publish the old and the new name of a metric.
@@ -179,7 +179,11 @@ LLAMA_CPP = PageKind(
     prefixes=("llamacpp:",),
     switches={"metrics": "--metrics"},
     tested="xllamacpp 2026.10.11549",
-    former=("llamacpp:kv_cache_usage_ratio", "llamacpp:tokens_drafted_total", "llamacpp:tokens_drafted_accepted_total"),
+    optional=(
+        "llamacpp:kv_cache_usage_ratio",
+        "llamacpp:tokens_drafted_total",
+        "llamacpp:tokens_drafted_accepted_total",
+    ),
     meaning={
         "llamacpp:requests_processing": names.RUNNING,
         "llamacpp:requests_deferred": names.WAITING,
@@ -228,6 +232,7 @@ DYNAMO = PageKind(
         "dynamo_frontend_inter_token_latency_seconds": names.ITL,
         "dynamo_frontend_request_duration_seconds": names.E2E,
     },
+    optional=("dynamo_frontend_router_queue_pending_requests", "dynamo_frontend_router_queue_backpressure_total"),
     why={names.PROMPT_TOKENS_CACHED: "its cached_tokens is 0 for a full hit"},
 )
 # A worker publishes the metrics of its engine under their own names; its mocker a part of vLLM's.
@@ -241,7 +246,7 @@ DYNAMO_WORKER = PageKind(
     why={names.PROMPT_TOKENS: _OF_FRONTEND, names.GENERATION_TOKENS: _OF_FRONTEND},
 )
 
-# huggingface.co/docs/text-generation-inference, Metrics, and router/src/server.rs of 3.x.
+# huggingface.co/docs/text-generation-inference, Metrics, and router/src/server.rs. Its counters have no suffix.
 TGI = PageKind(
     key="tgi",
     title="TGI",
@@ -260,7 +265,7 @@ TGI = PageKind(
     why={names.ITL: "mean_time_per_token_duration is a mean for each request"},
 )
 
-# lmdeploy/metrics/loggers.py of 2026 (GitHub, InternLM/lmdeploy). Requests wait for a handle of the API server, then in the engine.
+# lmdeploy/metrics/loggers.py of InternLM/lmdeploy, 2026. Requests wait for a handle of the API server, then in the engine.
 LMDEPLOY = PageKind(
     key="lmdeploy",
     title="LMDeploy",

@@ -1,6 +1,8 @@
 """Translation of the names on metrics pages to vLLM 0.32's, by the rows of `page_kinds`. Pure functions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -32,9 +34,13 @@ def meanings_of(metric: str) -> tuple[Meaning, ...]:
     return tuple(replace(meaning, metric=meaning.metric + suffix) for meaning in found)
 
 
-def page_meanings(metrics: Iterable[str]) -> dict[str, tuple[Meaning, ...]]:
+def page_meanings(metrics: Iterable[str]) -> Mapping[str, tuple[Meaning, ...]]:
     """Return what each metric of a page is; without meanings that an earlier name of the page has."""
-    page = set(metrics)
+    return _page_meanings(frozenset(metrics))
+
+
+@lru_cache(maxsize=256)  # pages, each scraped again and again
+def _page_meanings(page: frozenset[str]) -> Mapping[str, tuple[Meaning, ...]]:
     meanings: dict[str, tuple[Meaning, ...]] = {}
     taken: set[tuple[str, Labels]] = set()
     for metric in sorted(page, key=lambda metric: (_rank(metric), metric)):
@@ -47,7 +53,7 @@ def page_meanings(metrics: Iterable[str]) -> dict[str, tuple[Meaning, ...]]:
         ]
         meanings[metric] = tuple(found)
         taken.update((meaning.metric, meaning.added) for meaning in found)
-    return meanings
+    return MappingProxyType(meanings)
 
 
 def _rank(metric: str) -> int:

@@ -67,7 +67,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     ] = None
     kv_block_tokens: Annotated[Count | None, Meta(description="tokens of a block of the KV cache, of the same")] = None
     failures_by_reason: Annotated[
-        dict[str, Count], Meta(description="failed requests by the reason that the server gives")
+        dict[str, Count], Meta(description="failed requests by the reason that the server gives, the 20 most frequent")
     ] = {}
     kv_cache_size_tokens: Annotated[
         Count | None, Meta(description="tokens that fit into the KV caches of all engines")

@@ -62,15 +62,15 @@ class ServerFigure(Figure, frozen=True, kw_only=True):
         """True if its metrics are of engines and what is before them, not of processes or GPUs."""
         return any(reading.metric.startswith(("vllm:", "inferload_")) for reading in self.formula.readings)
 
-    def names_on(self, kind: PageKind) -> tuple[str, ...]:
+    def names_on(self, kind: PageKind, *, optional: bool = True) -> tuple[str, ...]:
         """Return a page's names for the metrics of one source of the figure; empty if it has not all of a source."""
         sources = self.formula.alternatives if isinstance(self.formula, HitRate) else (self.formula.readings,)
-        of_sources = ([kind.names_of(reading.metric) for reading in source] for source in sources)
+        of_sources = ([kind.names_of(reading.metric, optional=optional) for reading in source] for source in sources)
         return tuple(dict.fromkeys(chain.from_iterable(chain.from_iterable(each for each in of_sources if all(each)))))
 
     def lacking(self, kind: PageKind | None) -> str | None:
         """Return that no page of this kind publishes the figure, and why; None if some do, or the kind is not known."""
-        if kind is None or not self.of_engines or self.names_on(kind):
+        if kind is None or not self.of_engines or self.names_on(kind, optional=False):
             return None
         return f"{kind.title} does not publish it{self._why(kind)}"
 

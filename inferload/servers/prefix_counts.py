@@ -42,7 +42,9 @@ class PrefixCache(Struct, frozen=True):
 def prefix_cache(servers: Sequence[ServerSeries]) -> PrefixCache:
     """Sum over all targets, from the first scrape to the last. Tokens are counted at admission."""
     configs = [series.labels for server in servers for series in server.series(names.CACHE_CONFIG)]
-    sizes = {labels.get("block_size", "") for labels in configs}
+    gauges = (server.lowest(names.KV_BLOCK_TOKENS) for server in servers)
+    sizes = {f"{values[-1]:g}" for values in gauges if values is not None and len(values)}
+    sizes |= {labels.get("block_size", "") for labels in configs}
     switches = {labels.get("enable_prefix_caching", "") for labels in configs}
     size, switch = (sizes.pop() if len(sizes) == 1 else "", switches.pop() if len(switches) == 1 else "")
     return PrefixCache(

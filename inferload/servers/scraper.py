@@ -76,8 +76,9 @@ def _translated(samples: Sequence[Sample]) -> Iterator[Sample]:
     meanings = page_meanings({sample.metric for sample in samples})
     for sample in samples:
         for meaning in meanings[sample.metric]:
-            labels = meaning.labels(sample.labels)
-            if labels is not None:
+            if meaning.metric == sample.metric:
+                yield sample
+            elif (labels := meaning.labels(sample.labels)) is not None:
                 yield sample._replace(metric=meaning.metric, labels=labels)
 
 

@@ -57,8 +57,8 @@ USED = (
 )
 
 # Labels.
-_REASONS = ("reason", "err")
-_SERVER_LABELS = ("worker", "api_base", "envoy_cluster_name")
+_REASONS, _SERVER_LABELS = ("reason", "err"), ("worker", "api_base", "envoy_cluster_name")
+_MOST_LABELS = 20  # texts of a label
 
 # Longest time without a scrape in a window whose figures are complete: the greater of both.
 _GAP_S = 5.0
@@ -330,12 +330,13 @@ def _lowest(server: ServerSeries, metric: str) -> int | None:
     return min((round(float(values[-1])) for values in gauges if len(values)), default=None)
 
 
-def _counts_by(window: ServerWindow, metric: str, labels: Sequence[str]) -> dict[str, int]:
-    """Return the increase of a counter by the text of one of these labels, those without any left out."""
-    series = window.server.series(metric)
-    texts = sorted({(name, entry.labels[name]) for entry in series for name in labels if name in entry.labels})
+def _counts_by(window: ServerWindow, metric: str, names_: Sequence[str]) -> dict[str, int]:
+    """Return the increase of a counter by the text of the first of these labels, of the most frequent ones."""
+    labels = [entry.labels for entry in window.server.series(metric)]
+    texts = {(name, each[name]) for each in labels if (name := next((n for n in names_ if n in each), ""))}
     counts = {text: known(window.delta(Reading(metric, label=(name, text)))) for name, text in texts}
-    return {text: round(count) for text, count in counts.items() if count}
+    ordered = sorted((-count, text) for text, count in counts.items() if count)
+    return {text: round(-count) for count, text in ordered[:_MOST_LABELS]}
 
 
 def _by_position(window: ServerWindow) -> list[float | None]:

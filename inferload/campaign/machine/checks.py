@@ -344,7 +344,7 @@ def _metrics(page: MetricsPage) -> str:
     listed = ", ".join([*others, "spec_decode_*"] if len(others) < len(short) else others)
     count = f"{len(page.known) - len(short)} of {len(page.known)}"
     head = f"{page.url}, names of {page.kind.title}: {count}" if page.has_own_names else f"{page.url}: {count} names"
-    lacks = ", ".join(name.removeprefix("vllm:") for name in NEEDED_METRICS if name not in page.known)
+    lacks = ", ".join(name.removeprefix("vllm:") for name in NEEDED_METRICS if name not in {*page.known, *page.names})
     marked = [f"missing: {listed}" if listed else "", f"{page.kind.title} does not publish {lacks}" if lacks else ""]
     return "; ".join(filter(None, [head, *marked, *page.remarks]))
 
@@ -358,6 +358,11 @@ def _no_page(page: MetricsPage) -> str:
     return f"{switch + ', or ' if switch else ''}name the page with --metrics-url; without it no server figures"
 
 
+def _remedy(page: MetricsPage) -> str:
+    why = {} if page.kind is None else page.kind.why
+    return next((why[name] for name in page.missing if name in why), _OTHER_ENGINE)
+
+
 _OTHER_ENGINE = "server figures will be missing; use a supported engine and version"
 _PAGE_REMARKS = "figures lack such lines, and are late by the age; name the server's own page with --metrics-url"
 
@@ -365,7 +370,7 @@ METRICS: tuple[Check[MetricsPage], ...] = (
     Check(
         "metrics",
         _metrics,
-        lambda page: _no_page(page) if page.problem else _OTHER_ENGINE if _lacks(page) else _PAGE_REMARKS,
+        lambda page: _no_page(page) if page.problem else _remedy(page) if _lacks(page) else _PAGE_REMARKS,
         lambda page: _lacks(page) or bool(page.remarks),
     ),
 )

@@ -277,11 +277,15 @@ def _scrape_gap(entries: list[Server]) -> ScrapeGap | None:
 
 
 def _in_flight(entries: list[Server], targets: int) -> float | None:
-    """Mean number of requests in all servers; None if a server does not report it over the whole window."""
+    """Mean number of requests in all servers; None if a server does not report it over the whole window.
+
+    Those in flight in a front end are in it or in the engines behind it.
+    """
     if len(entries) < targets or any(entry.too_long_gap_s is not None for entry in entries):
         return None
-    gauges = (server_figures.RUNNING, server_figures.WAITING)
-    means = [gauge.of(entry, "mean") for entry in entries for gauge in gauges]
+    front = [entry for entry in entries if entry.kind is not None and entry.kind.kind == "front end"]
+    gauges = (server_figures.RUNNING,) if front else (server_figures.RUNNING, server_figures.WAITING)
+    means = [gauge.of(entry, "mean") for entry in front or entries for gauge in gauges]
     known = [mean for mean in means if mean is not None]
     return sum(known) if known and len(known) == len(means) else None
 

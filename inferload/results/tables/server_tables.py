@@ -15,6 +15,7 @@ from inferload.results.tables.cells import bounds_text
 from inferload.servers.replicas import left_out
 
 OBSERVED = "observed, s"
+_NO_SERVERS = ("router", "exporter")  # kinds of pages
 
 
 def servers_tables(every: Sequence[Server], together: Mapping[str, float | None], streamed: bool = True) -> list[Table]:
@@ -29,23 +30,17 @@ def servers_tables(every: Sequence[Server], together: Mapping[str, float | None]
     note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
     engines, machines = (_server_rows(layer, servers, together) for layer in ("engine", "system"))
     unknown = [row for row, cells in (*engines, *machines) if row.block is None and _unknown(cells)]
-    shown = [row for row in SERVER_FIGURES if row.block is None and (streamed or row not in OF_STREAMS)]
-    kinds = {kind.key: kind for server in servers if (kind := server.kind) is not None and kind.kind != "exporter"}
-    missing = [row.heading for row in unknown if row in shown and not all(map(row.lacking, kinds.values() or [VLLM]))]
+    missing, of_kinds = _absent(servers, [row for row in unknown if streamed or row not in OF_STREAMS])
     observed = (OBSERVED, *(server.window_s for server in servers), *([""] if together else []))
     missing += [OBSERVED] if _unknown(observed) else []
     several = [left_out(server.target, server.replicas) for server in servers if server.replicas > 1]
     if missing and len(several) < len(servers):
         note += f" Not published: {'; '.join(missing)}."
-    for kind in kinds.values():
-        of_kind = [server for server in servers if server.kind is kind]
-        lacks = [
-            row.heading
-            for row in shown
-            if row.lacking(kind) and not row.lacking(VLLM) and not any(_server_cell(row, server) for server in of_kind)
-        ]
-        note += f" {kind.title} does not publish: {'; '.join(lacks)}." if lacks else ""
+    note += of_kinds
     note += "".join(f" {server.target}: {text}." for server in servers if (text := unknown_page(server)))
+    for server in servers:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in server.failures_by_reason.items())
+        note += f" {server.target}, failed requests by reason: {reasons}." if reasons else ""
     note += "".join(f" {text}." for text in several)
     unusable = sum(server.samples_unusable for server in servers)
     if unusable:
@@ -83,6 +78,23 @@ def _spread(router: Server) -> str | None:
     counts = {} if router.router is None else router.router.attempts_by_server
     total = sum(counts.values())
     return ", ".join(f"{name} {percent(count / total)}" for name, count in counts.items()) or None
+
+
+def _absent(servers: Sequence[Server], unknown: Sequence[ServerFigure]) -> tuple[list[str], str]:
+    """Return the headings of figures that no server has, and the text on what the kinds of their pages do not publish.
+
+    `unknown`: figures without a value. Those that vLLM lacks are left out: few pages have them.
+    """
+    kinds = {kind.key: kind for server in servers if (kind := server.kind) is not None and kind.kind not in _NO_SERVERS}
+    rows = [row for row in unknown if not row.lacking(VLLM)]
+    absent = [row for row in rows if not kinds or not all(map(row.lacking, kinds.values()))]
+    text = ""
+    for kind in kinds.values():
+        of_kind = [server for server in servers if server.kind is kind]
+        lacking = [row for row in SERVER_FIGURES if row.block is None and row.lacking(kind) and not row.lacking(VLLM)]
+        lacks = [row for row in lacking if row not in absent and not any(_server_cell(row, each) for each in of_kind)]
+        text += f" {kind.title} does not publish: {'; '.join(row.heading for row in lacks)}." if lacks else ""
+    return [row.heading for row in absent], text
 
 
 def unknown_page(server: ServerFacts) -> str | None:

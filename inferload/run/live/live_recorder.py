@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from inferload.base.clock import NS_PER_S
+from inferload.figures import metric_names as names
 from inferload.figures.rate_figures import ATTAINMENT, EVENTS_PER_ARRIVAL, typical_gap_ms
 from inferload.figures.server_figures import RUNNING
 from inferload.figures.turn_figures import ITL
@@ -56,7 +57,7 @@ class _Target(Struct):
 
     def note(self, line: Mapping[str, Any]) -> None:
         """Note when an inference server last answered."""
-        if line.get("up") and _RUNNING in line["gauges"]:
+        if line.get("up") and _RUNNING in line["gauges"] and names.IN_FRONT not in line["gauges"]:
             lasted_ns = 0 if self.answered_ns is None else line["wall_ns"] - self.answered_ns
             if lasted_ns > 0:
                 self.interval_ns = min(lasted_ns, self.interval_ns or lasted_ns)

@@ -20,15 +20,20 @@ from inferload.figures import metric_names as names
 from inferload.figures.limits import gate_grammar
 from inferload.figures.page_kinds import KINDS, ROUTERS, Meaning, PageKind
 from inferload.figures.page_names import kind_of, meanings_of, names_on_pages, page_meanings
-from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES
+from inferload.figures.server_entry import MeanAndMax
+from inferload.figures.server_figures import KEPT_PREFIXES, SERVER_FIGURES, Server
+from inferload.figures.server_formulas import HistogramMean
+from inferload.results.summarise import summarise
 from inferload.results.tables.server_tables import servers_tables
 from inferload.results.verdict import gates
+from inferload.run.live.bottleneck import LiveDiagnosis
+from inferload.run.live.live_recorder import _Target
 from inferload.run.live.scrape_window import LiveWindow
 from inferload.run.master.lifecycle import preflight
 from inferload.run.process.run_spec import RunSpec
 from inferload.run.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
-from inferload.servers import window_figures
+from inferload.servers import prefix_counts, window_figures
 from inferload.servers.exposition import PromParser, Sample
 from inferload.servers.scraper import readings
 from inferload.servers.scrapes_file import ScrapeColumns
@@ -104,8 +109,30 @@ def test_a_page_gives_its_figures(page: str) -> None:
             if row.entry_key == key and not row.statistics and page not in ENGINES:
                 assert row.number(live) == pytest.approx(value), key
     assert live.in_front == (page == "dynamo-1.6.1-disaggregated-frontend" or "router" in page)
+    target = _Target(LiveDiagnosis(None, {}))
+    target.note({"up": True, "wall_ns": 10 * S, "gauges": live.scrapes[-1][1]})
+    assert (target.peer(page, 11 * S) is None) == (live.in_front or not live.publishes(names.RUNNING))
 
 
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.meaning and kind.has_own_names], ids=lambda kind: kind.key
+)
+def test_each_figure_that_a_kind_of_page_has_names_for_is_read_from_it(kind: PageKind) -> None:
+    columns = ScrapeColumns()
+    for at_s in (0, 10):
+        for name in kind.meaning:
+            suffixes = ("_sum", "_count") if {each.metric for each in kind.meanings(name)} & FAMILIES else ("",)
+            labels = tuple(label for each in kind.meanings(name) for label in each.only)
+            for suffix in suffixes:
+                columns.append(at_s * S, "http://server", name + suffix, labels, float(1 + at_s))
+    (series,) = by_target([columns.to_table()], window_figures.USED).values()
+    window = window_figures.ServerWindow.of(series, 0, 10 * S)
+    named = {row.key for row in SERVER_FIGURES if row.of_engines and row.names_on(kind)}
+    assert {row.key for row in SERVER_FIGURES if row.number(window) is not None and row.of_engines} == named
+    assert all(row.lacking(kind) for row in SERVER_FIGURES if row.of_engines and row.key not in named)
+
+
+FAMILIES = {row.formula.family for row in SERVER_FIGURES if isinstance(row.formula, HistogramMean)}
 NAMES = sorted(
     {name + suffix for kind in KINDS for name in kind.meaning for suffix in ("", "_sum")} | {names.RUNNING, "go_gc"}
 )
@@ -186,6 +213,24 @@ def test_a_front_end_and_its_workers_count_each_request_once() -> None:
     assert [together[key] for key in ("prompt_tokens", "generation_tokens", "requests_finished")] == [4929, 673, 30]
     assert together["engine_e2e_ms"] == pytest.approx(8060.817762 / 30)
     assert together["kv_cache_usage"] == 0  # of the worker
+    assert prefix_counts.prefix_cache([*servers.values()]).block_size == 16
+    note = servers_tables(window_figures.entries(window_figures.windows_of(servers, 0, 10 * S)), together)[0].note
+    assert "frontend, failed requests by reason: 2 request.not_found." in note
+    assert "Dynamo's frontend does not publish: KV cache usage; " in note
+
+
+@pytest.mark.parametrize(("pages", "in_flight"), [(["frontend", "decode"], 5), (["decode"], 4), (["llamacpp"], 4)])
+def test_requests_in_a_front_end_are_not_counted_again_at_its_workers(pages: list[str], in_flight: float) -> None:
+    entries = [
+        Server(target=name, page=kind, requests_running=MeanAndMax(mean=running), requests_waiting=MeanAndMax(mean=1))
+        for name, kind, running in (
+            ("frontend", "dynamo", 5),
+            ("decode", "dynamo-worker", 3),
+            ("llamacpp", "llama.cpp", 3),
+        )
+        if name in pages
+    ]
+    assert summarise._in_flight(entries, 1) == in_flight
 
 
 @pytest.mark.parametrize(
