@@ -13,7 +13,6 @@ from inferload.servers.bottleneck.history import WINDOW_S
 from inferload.servers.bottleneck.peers import OUTLIER
 from inferload.servers.bottleneck.rules import BETWEEN, KEPT_UP, RULES
 from inferload.servers.replicas import left_out
-from inferload.servers.series import ServerSeries
 
 from ..data.frame import Frame
 from ..data.frames import RunFrames
@@ -60,7 +59,8 @@ def diagnose(run: RunFrames, timeline: Frame) -> Diagnoses:
         else tuple(
             of_server(run, server, timeline, load, measured)
             for server in run.servers.values()
-            if server.replicas == 1 and len(server.wall_ns) > 2 and _of_servers(server)
+            if server.replicas == 1 and len(server.wall_ns) > 2 and server.unknown_series is None
+            if page_block(server.page, server.metrics) is None
         )
     )
     findings = run_findings(run, [server.whole.evidence for server in servers], load)
@@ -70,11 +70,6 @@ def diagnose(run: RunFrames, timeline: Frame) -> Diagnoses:
         if server.replicas > 1
     }
     return Diagnoses(findings, servers, several)
-
-
-def _of_servers(server: ServerSeries) -> bool:
-    """Return False for pages of GPU exporters, routers and what is not known."""
-    return server.unknown_series is None and page_block(server.page, server.metrics) is None
 
 
 def _measured(run: RunFrames) -> tuple[float, float] | None:

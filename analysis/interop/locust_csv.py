@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from prometheus_client.parser import text_string_to_metric_families
 
 from inferload.base.clock import NS_PER_S
 from inferload.base.errors import UsageError
@@ -22,6 +21,7 @@ from inferload.results.documents.summary_document import OtherRequests, RequestN
 from inferload.results.tables.server_tables import servers_tables
 from inferload.scenario.schema.arrivals import user_range
 from inferload.servers import scrapes_file, window_figures
+from inferload.servers.exposition import PromParser, page_text
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import ServerSeries, by_target
 from inferload.workload.plan.load_text import LoadText
@@ -239,11 +239,8 @@ def _page(path: Path) -> pa.Table:
     columns = ScrapeColumns()
     wall_ns = path.stat().st_mtime_ns
     try:
-        for family in text_string_to_metric_families(path.read_text(encoding="utf-8", errors="replace")):
-            for sample in family.samples:
-                if sample.name.startswith(KEPT_PREFIXES):
-                    labels = tuple(sorted(sample.labels.items()))
-                    columns.append(wall_ns, path.stem, sample.name, labels, float(sample.value))
+        for sample in PromParser(KEPT_PREFIXES).parse(page_text(path.read_bytes())):
+            columns.append(sample.at_ns or wall_ns, path.stem, sample.metric, sample.labels, sample.value)
     except ValueError as error:
         raise UsageError(f"--scrape {path}: not a /metrics page ({error})") from error
     if not len(columns):

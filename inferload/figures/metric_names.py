@@ -48,8 +48,11 @@ GPU_POWER = "DCGM_FI_DEV_POWER_USAGE"  # W
 GPU_SM_CLOCK = "DCGM_FI_DEV_SM_CLOCK"  # MHz
 GPU_METRICS = (GPU_USE, GPU_MEMORY, GPU_POWER, GPU_SM_CLOCK)
 
-# Written by the scraper: duration of the scrape.
+# Written by the scraper: duration of the scrape, age of the page's oldest sample that has its own time, lines that are no samples.
 SCRAPE_DURATION = "inferload_scrape_duration_seconds"
+SAMPLE_AGE = "inferload_scrape_sample_age_seconds"
+SCRAPE_UNREAD = "inferload_scrape_unread_lines"
+OF_SCRAPES = (SCRAPE_DURATION, SAMPLE_AGE, SCRAPE_UNREAD)
 IN_FRONT = "inferload_in_front"  # in its lines only: a page of what stands before engines
 
 # Gauges without a name in vLLM, which counts hits and has the cache size in a label.

@@ -38,8 +38,8 @@ class PageKind(Struct, frozen=True, kw_only=True):
     `prefixes`: of its metrics; those of engines, front ends and routers are stored. `meaning`: vLLM's name for each name of the
     page, or several meanings. Of several names for one metric, the first on a page is used. `optional`: names that
     only some versions or settings have. `tested`: version of which a page is tested; None: names are of documentation and sources.
-    `why`: by vLLM's name, why a figure that the page seems to have is not read. `switches`: options
-    of the server that are off by default, by what they add: `metrics` (the page), `cached tokens`, `own times` (of each turn).
+    `why`: by vLLM's name, why a figure that the page seems to have is not read. `switches`: options of the server that are off by
+    default, by what they add: `metrics` (the page), `cached tokens`, `own times` (of each turn).
     """
 
     key: str

@@ -6,11 +6,18 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from inferload.figures import metric_names
 from inferload.figures.metric_names import split_suffix
 from inferload.figures.page_kinds import KINDS, Labels, Meaning, PageKind
 
 # Meanings of the names of all kinds. The order decides if a page has several names for one metric.
 _MEANINGS = {name: kind.meanings(name) for kind in KINDS for name in kind.meaning}
+# Names as a client library or a collector writes them that knows no colons.
+_COLONS = {
+    name.replace(":", "_"): name
+    for name in (*_MEANINGS, *vars(metric_names).values())
+    if isinstance(name, str) and ":" in name.rstrip(":")
+}
 _RANK = {name: rank for rank, name in enumerate(_MEANINGS)}
 
 
@@ -18,6 +25,12 @@ def kind_of(metrics: Iterable[str]) -> PageKind | None:
     """Return the kind of a page with these metrics; None if it is not known."""
     page = tuple(metrics)
     return next((kind for kind in KINDS if any(name.startswith(kind.prefixes) for name in page)), None)
+
+
+def with_colon(metric: str) -> str:
+    """Return the server's own name of a metric whose colon was replaced by `_`; other names are returned unchanged."""
+    family, suffix = split_suffix(metric)
+    return _COLONS.get(metric) or _COLONS.get(family, family) + suffix
 
 
 def no_known_engine(series: int) -> str:

@@ -61,7 +61,16 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
         Number | None,
         Meta(description="longest such time that leaves the figures complete: 5 s, or 2.5 scrape intervals if longer"),
     ] = None
-    samples_unusable: Annotated[Count, Meta(description="samples that are no usable number")] = 0
+    samples_unusable: Annotated[
+        Count, Meta(description="samples that are no usable number, or were on lines that could not be read")
+    ] = 0
+    lines_unread: Annotated[Count, Meta(description="lines of its pages, over the whole run, that are no samples")] = 0
+    samples_age_s: Annotated[
+        Number | None,
+        Meta(
+            description="greatest age of samples that carry their own time; null: samples are of the time of their scrape"
+        ),
+    ] = None
     slots: Annotated[
         Count | None, Meta(description="requests that one engine runs at once at most, of a front end's page")
     ] = None

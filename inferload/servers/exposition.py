@@ -4,11 +4,15 @@ A page has thousands of lines, several times a second, but its series hardly cha
 series, so that it only converts the value. A line that is no sample costs that line.
 """
 
+import gzip
+import io
 import math
 import re
 import zlib
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
+
+from inferload.figures.page_names import with_colon
 
 # A vLLM page with all histograms has about 150 KB; a page far above this limit is no metrics page.
 MAX_PAGE_BYTES = 32 * 1024 * 1024
@@ -52,34 +56,38 @@ class Sample(NamedTuple):
 class PromParser:
     """Parser of the pages of one server. `prefixes`: of the metrics to keep; empty: all.
 
-    `unread`: lines of the newest page that are no samples; `example`: the first of them.
+    `unread`: lines of the newest page that are no samples; `example`: the first of them. `timed`: a sample has its own time.
     """
 
     def __init__(self, prefixes: tuple[str, ...] = (), redact: Callable[[str], str] = str) -> None:
         self._prefixes = prefixes or ("",)
-        self._begins = (*self._prefixes, " ", "\t", "{")  # of lines that may be of such a metric
+        # of lines that may be of such a metric
+        self._begins = (*self._prefixes, *(prefix.replace(":", "_") for prefix in prefixes), " ", "\t", "{")
         self._redact = redact  # applied to each label's value, once per series
         self._known: dict[str, tuple[str, Labels]] = {}
         self.unread, self.example = 0, ""
+        self.timed = False
 
     def parse(self, page: str) -> list[Sample]:
         """Return the samples in the page's order. ValueError names the kind of a page without any."""
         begins, known = self._begins, self._known
-        self.unread, self.example = 0, ""
+        self.unread, self.example, self.timed = 0, "", False
         if len(known) > REMEMBERED:
             known.clear()
         samples: list[Sample] = []
         for line in page.split("\n"):
-            if not line.startswith(begins):
-                continue
             series, _, value = line.rpartition(" ")
             try:
                 if series in known:
                     samples.append(Sample(*known[series], _value(value)))
+                elif not line.startswith(begins):
+                    continue
                 elif (timed := series.rpartition(" "))[0] in known:
                     samples.append(Sample(*known[timed[0]], _value(timed[2]), _at_ns(value)))
+                    self.timed = True
                 elif sample := self._parsed(line):
                     samples.append(sample)
+                    self.timed = self.timed or sample.at_ns is not None
             except (ValueError, OverflowError):
                 self.unread += 1
                 self.example = self.example or repr(self._redact(line)[:80])
@@ -105,6 +113,7 @@ class PromParser:
         series = line[: found.start("value")].rstrip()
         if series not in self._known:
             metric, labels = _series(found["name"], found["labels"] or "")
+            metric = with_colon(metric)
             if not metric.startswith(self._prefixes):
                 return None
             self._known[series] = metric, tuple((name, self._redact(text)) for name, text in labels)
@@ -119,30 +128,21 @@ def parse(page: str, prefixes: tuple[str, ...] = ()) -> list[Sample]:
 
 def page_text(body: bytes, charset: str | None = None, encoding: str = "") -> str:
     """Return the text of a body, which may be compressed with gzip. ValueError if it is longer than MAX_PAGE_BYTES, or cut."""
-    parts, size = [body], len(body)
     if body.startswith(_GZIP):
-        parts, size = [], 0
-        while body and size <= MAX_PAGE_BYTES:
-            inflating = zlib.decompressobj(wbits=31)
-            try:
-                parts.append(inflating.decompress(body, MAX_PAGE_BYTES + 1 - size))
-            except zlib.error as error:
-                raise ValueError(f"the page is no gzip ({error})") from error
-            size += len(parts[-1])
-            if not inflating.eof and size <= MAX_PAGE_BYTES:
-                raise ValueError("the page was cut off")
-            body = inflating.unused_data
+        try:
+            body = gzip.GzipFile(fileobj=io.BytesIO(body)).read(MAX_PAGE_BYTES + 1)
+        except (EOFError, OSError, zlib.error) as error:
+            raise ValueError(f"the page was cut off, or is no gzip ({error})") from error
     elif encoding.strip().lower() not in ("", "identity", "gzip", "x-gzip"):
         raise ValueError(
-            f"the page is compressed as {encoding}, which was not asked for; let the server or proxy send it as it is"
+            f"the page is compressed as {encoding}, which was not asked for; let the server or proxy send it plain"
         )
-    if size > MAX_PAGE_BYTES:
+    if len(body) > MAX_PAGE_BYTES:
         raise ValueError(f"the page is longer than {MAX_PAGE_BYTES:,} bytes")
-    whole = b"".join(parts)
     try:
-        return whole.decode(charset or "utf-8-sig", "replace")
+        return body.decode(charset or "utf-8-sig", "replace")
     except LookupError:  # an unknown charset
-        return whole.decode("utf-8-sig", "replace")
+        return body.decode("utf-8-sig", "replace")
 
 
 def age_s(samples: Iterable[Sample], wall_ns: int) -> float | None:
@@ -157,11 +157,12 @@ def _value(text: str) -> float:
     return float(text)
 
 
-def _at_ns(text: str) -> int:
+def _at_ns(text: str) -> int | None:
+    """Return a time, to the microsecond; None for one that is not set, such as 0."""
     at = _value(text)
     if not math.isfinite(at):
         raise ValueError("not a time")
-    return round(at * (1e9 if abs(at) < _MOST_SECONDS else 1e6))
+    return round(at * (1e6 if at < _MOST_SECONDS else 1e3)) * 1000 if at > 0 else None
 
 
 def _series(name: str | None, text: str) -> tuple[str, Labels]:

@@ -32,7 +32,7 @@ _COPY = re.compile(rf"([a-z]+_)*({_KIND})(_parallel)?_rank")
 # parts, such as engines of workers. (Dynamo's worker_id beside dp_rank is of an engine.)
 _PROCESS = re.compile(r"pid|(api_|uvicorn_)?(process|worker|server)_(id|pid|index|rank)|api_(process|server)")
 _NUMBERED = ("engine", "engine_id")  # engines by their number in one server
-_COUNTERS = ("_total", "_count", "_sum", "_bucket")
+COUNTERS = ("_total", "_count", "_sum", "_bucket")
 
 # Labels of a device in lower case, of NVIDIA's and AMD's exporters and such as Prometheus adds. The first one that is there counts.
 _DEVICE = ("uuid", "gpu_uuid", "device_uuid", "serial_number")
@@ -78,7 +78,7 @@ def _part_of(metric: str, labels: Labels) -> frozenset[tuple[str, str]]:
     """Return the labels that distinguish parts."""
     known = [(name, value) for name, value in labels if not is_total(value)]
     copies = {name for name, _value in known if _COPY.fullmatch(name)}
-    of_engine = not metric.endswith(_COUNTERS) and any(name in _NUMBERED for name, _value in known)
+    of_engine = not metric.endswith(COUNTERS) and any(name in _NUMBERED for name, _value in known)
     if copies or of_engine:
         copies |= {name for name, _value in known if _PROCESS.fullmatch(name)}
     return frozenset((name, value) for name, value in known if name not in copies)

@@ -155,7 +155,7 @@ class ScrapeStore:
         """Yield the labels and the values of each series of a metric, on the grid of `instants`."""
         instants = self.instants(target)
         found: dict[int, Floats] = {}
-        for block in self._blocks[target][metric]:
+        for block in self._blocks.get(target, {}).get(metric, ()):
             columns = self._columns[target][block.round]
             at = np.searchsorted(instants, columns)
             for number, row in self._read(block, len(columns)):

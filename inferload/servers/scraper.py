@@ -33,10 +33,11 @@ from inferload.base.rundir import reason
 from inferload.base.tls import TlsSettings
 from inferload.figures import metric_names as names
 from inferload.figures.page_names import kind_of, names_on_pages, page_meanings
-from inferload.figures.server_figures import KEPT_PREFIXES, READINGS
+from inferload.figures.server_figures import READINGS
 from inferload.figures.server_formulas import Reading
 from inferload.servers import parts, scrapes_file
-from inferload.servers.exposition import TOO_LARGE, Labels, PromParser, Sample
+from inferload.servers.exposition import TOO_LARGE, Labels, Sample
+from inferload.servers.page_samples import Page, PageSamples
 from inferload.servers.replicas import READ, Replicas
 from inferload.servers.scrape_http import MetricsClient, MetricsUrl, PageClient
 
@@ -60,6 +61,12 @@ class Scrape(Struct, frozen=True):
     samples: list[Sample]
     error: str | None = None
     replicas: int = 1  # servers behind the address that are recognised so far
+    page: Page | None = None  # None: all samples are of the scrape
+
+    @property
+    def at_ns(self) -> int:
+        """Wall time of its samples."""
+        return self.wall_ns if self.page is None else self.page.at_ns
 
 
 def identifying(samples: Sequence[Sample]) -> list[tuple[str, Labels, float]]:
@@ -128,6 +135,7 @@ def line_of(scrape: Scrape) -> str:
     gauges = {} if scrape.replicas > 1 else readings(scrape.samples)
     document: dict[str, object] = {
         "wall_ns": scrape.wall_ns,
+        "at_ns": scrape.at_ns,
         "target": scrape.target,
         "up": scrape.error is None,
         "skipped": scrape.skipped,
@@ -166,11 +174,12 @@ class ScrapeBuffer(Struct):
         if scrape.error is not None:
             scrape = replace(scrape, error=escaped(self.redact(scrape.error)))
         with self.lock:
-            for sample in scrape.samples:
-                self.columns.append(scrape.wall_ns, scrape.target, sample.metric, sample.labels, sample.value)
+            for sample in scrape.samples if scrape.page is None else scrape.page.stored:
+                at_ns = scrape.wall_ns if sample.at_ns is None else sample.at_ns
+                self.columns.append(at_ns, scrape.target, sample.metric, sample.labels, sample.value)
             if scrape.error is None:
                 took_s = scrape.duration_ns / NS_PER_S
-                self.columns.append(scrape.wall_ns, scrape.target, names.SCRAPE_DURATION, (), took_s)
+                self.columns.append(scrape.at_ns, scrape.target, names.SCRAPE_DURATION, (), took_s)
             self._log(scrape)
             self.on_scrape(scrape)
 
@@ -222,37 +231,37 @@ class Scraper(Struct):
     def run(self) -> None:
         """Scrape at start, start + interval, ... until `stop` is set, then once more."""
         start_ns, tick, skipped = now_ns(), 0, 0
-        parser = PromParser(KEPT_PREFIXES, self.buffer.redact)
+        pages = PageSamples(self.buffer.redact)
         while not self.stop.wait(max(0, start_ns + tick * self.interval_ns - now_ns()) / NS_PER_S):
-            self.buffer.add(self._scrape(parser, TIMEOUT_S, skipped))
+            self.buffer.add(self._scrape(pages, TIMEOUT_S, skipped))
             due = tick + 1
             tick = max(due, -(-(now_ns() - start_ns) // self.interval_ns))
             skipped += tick - due
-        self.buffer.add(self._scrape(parser, LAST_S, skipped))
+        self.buffer.add(self._scrape(pages, LAST_S, skipped))
         self.client.close()
 
-    def _scrape(self, parser: PromParser, timeout_s: float, skipped: int) -> Scrape:
+    def _scrape(self, pages: PageSamples, timeout_s: float, skipped: int) -> Scrape:
         before_ns = now_ns()
-        samples: list[Sample] = []
-        error = None
+        text = page = error = None
         if self.probes and self.replicas.count == 1:
             self.client.close()
             self.probes -= 1
         try:
-            page = self.client.get(timeout_s)
-            after_ns = now_ns()
-            samples = [sample for sample in parser.parse(page) if not sample.metric.endswith("_created")]
-            if not samples:
-                error = "the page has no metrics of an inference server"
+            text = self.client.get(timeout_s)
         except (OSError, ValueError) as fault:
-            after_ns = now_ns()
-            samples, error = [], str(fault)
+            error = str(fault)
+        after_ns = now_ns()
         wall_ns = self.anchor.to_wall_ns((before_ns + after_ns) // 2)
+        try:
+            page = None if text is None else pages.read(text, wall_ns)
+        except ValueError as fault:
+            error = str(fault)
+        samples = [] if page is None else page.samples
         self.replicas.add(wall_ns / NS_PER_S, identifying(samples))
         if self.replicas.changed:
             self.probes = PROBES
         target, duration_ns = self.client.url.target, after_ns - before_ns
-        return Scrape(wall_ns, target, duration_ns, skipped, samples, error, self.replicas.count)
+        return Scrape(wall_ns, target, duration_ns, skipped, samples, error, self.replicas.count, page)
 
 
 def write_part(folder: Path, number: int, buffer: ScrapeBuffer) -> int:

@@ -16,7 +16,7 @@ from inferload.figures.page_names import names_on_pages, page_meanings
 from inferload.figures.server_formulas import Floats, Reading
 from inferload.servers import parts, replicas
 from inferload.servers.exposition import Labels
-from inferload.servers.scrape_store import Bools, Instants, Recent, ScrapeStore
+from inferload.servers.scrape_store import Bools, Grid, Instants, Recent, ScrapeStore
 
 # Metrics with one part per engine: a page with several parts of one of them combines several engines.
 _PER_ENGINE = (
@@ -72,11 +72,11 @@ class ServerSeries:
     # Latest results of `grown`.
     _grown: _Growths = field(default_factory=_no_growths, init=False, repr=False, compare=False)
 
-    def series(self, metric: str, **labels: str) -> tuple[MetricSeries, ...]:
+    def series(self, metric: str, /, **labels: str) -> tuple[MetricSeries, ...]:
         """Return the series of a metric with these labels; empty if the server does not publish it."""
         return tuple(series for series in self.metrics.get(metric, ()) if series.fits(labels))
 
-    def summed(self, metric: str, **labels: str) -> Floats | None:
+    def summed(self, metric: str, /, **labels: str) -> Floats | None:
         """Return the sum over all parts, per scrape; None without a series. Copies and totals are not added (see `parts`).
 
         NaN if a scrape has no series, or an unusable value.
@@ -88,17 +88,17 @@ class ServerSeries:
             parts.summed(metric, [series.key for series in every], [series.values for series in every]), every
         )
 
-    def highest(self, metric: str, **labels: str) -> Floats | None:
+    def highest(self, metric: str, /, **labels: str) -> Floats | None:
         """Return the maximum over all series, per scrape, NaN as in `summed`; None without a series."""
         every = self.series(metric, **labels)
         return _usable(np.fmax.reduce([series.values for series in every]), every) if every else None
 
-    def lowest(self, metric: str, **labels: str) -> Floats | None:
+    def lowest(self, metric: str, /, **labels: str) -> Floats | None:
         """Return the minimum over all series, per scrape, NaN as in `summed`; None without a series."""
         every = self.series(metric, **labels)
         return _usable(np.fmin.reduce([series.values for series in every]), every) if every else None
 
-    def read(self, reading: Reading, **labels: str) -> Floats | None:
+    def read(self, reading: Reading, /, **labels: str) -> Floats | None:
         """Return a reading per scrape, of the series with these labels; None without a series."""
         of = {"sum": self.summed, "highest": self.highest, "lowest": self.lowest}[reading.over]
         return of(reading.metric, **labels, **dict([reading.label] if reading.label else ()))
@@ -119,8 +119,21 @@ class ServerSeries:
         return float(np.median(np.diff(self.wall_ns))) / NS_PER_S if len(self.wall_ns) > 1 else 0.0
 
     @property
+    def lag_s(self) -> float:
+        """Median time between samples with times of their own, or their median age if longer, 60 s at most; 0 without these."""
+        ages_s = self.of_scrapes(names.SAMPLE_AGE)
+        return (
+            min(60.0, max(self.interval_s, float(np.median(ages_s)))) if len(ages_s) and len(self.wall_ns) > 1 else 0.0
+        )
+
+    def of_scrapes(self, metric: str) -> Floats:
+        """Return what the scraper noted at scrapes; empty without any."""
+        values = self.summed(metric)
+        return np.array([], dtype=np.float64) if values is None else values[~np.isnan(values)]
+
+    @property
     def samples_unusable(self) -> int:
-        """Number of values, over all series, that are not finite numbers below 1e18."""
+        """Number of values, over all series, that are not finite numbers below 1e18, or were on lines that could not be read."""
         every = (series.unusable for several in self.metrics.values() for series in several)
         return sum(int(unusable.sum()) for unusable in every if unusable is not None)
 
@@ -152,7 +165,7 @@ class ServerSeries:
         every = {tuple(label for label in series.key if label[0] != PART) for series in self.series(metric)}
         return sum(len(whole.parts) for whole in parts.wholes(metric, tuple(sorted(every))))
 
-    def grown(self, metric: str, **labels: str) -> Floats | None:
+    def grown(self, metric: str, /, **labels: str) -> Floats | None:
         """Return the growth of a counter since the first scrape, over all parts, with restarts of each series bridged.
 
         None if not published, or if a part has no usable value. Counts between a server's last scrape and its restart are
@@ -217,7 +230,7 @@ def by_target(
     `metrics`: names to read, besides those that show restarts and replicas; None: all. `without`: suffixes of names to skip
     (buckets of histograms are most of a page). The instants of all scrapes are included. ValueError for malformed labels.
     """
-    read = None if metrics is None else names_on_pages([*metrics, *replicas.READ])
+    read = None if metrics is None else names_on_pages([*metrics, *replicas.READ]) | set(names.OF_SCRAPES)
     store = ScrapeStore(lambda metric: (read is None or metric in read) and not metric.endswith(without))
     for table in tables:
         store.add(table)
@@ -245,12 +258,54 @@ class _StoredMetrics(Mapping[str, tuple[MetricSeries, ...]]):
     def __len__(self) -> int:
         return len(self._on_page)
 
+    @cached_property
+    def _of_scrapes(self) -> tuple[bool, Bools]:
+        """Return whether samples have times of their own, and the mask of scrapes with lines that could not be read."""
+        instants = self._store.instants(self._target)
+        unread = np.zeros(len(instants), dtype=np.bool_)
+        for _labels, (lines, _unusable) in self._store.grids(self._target, names.SCRAPE_UNREAD):
+            unread = ~np.isnan(lines)
+        return names.SAMPLE_AGE in self._on_page, unread
+
     def _read(self, names_of: _OnPage) -> Iterator[MetricSeries]:
         for name, meaning in names_of:
-            for labels, (values, unusable) in self._store.grids(self._target, name):
+            for labels, grid in self._store.grids(self._target, name):
                 meant = meaning.labels(tuple(labels.items()))
                 if meant is not None:
-                    yield MetricSeries(dict(meant), values, unusable)
+                    yield MetricSeries(dict(meant), *self._completed(meaning.metric, *grid))
+
+    def _completed(self, metric: str, values: Floats, unusable: Bools | None) -> Grid:
+        """Complete a series at the times of other samples, and mark its values on lines that could not be read."""
+        timed, unread = self._of_scrapes
+        if timed and metric not in names.OF_SCRAPES:
+            values = _between(values, self._store.instants(self._target), metric.endswith(parts.COUNTERS))
+            values[unusable if unusable is not None else []] = np.nan
+        elif unread.any() and (lost := unread & np.isnan(values) & _inside(values)).any():
+            unusable = lost if unusable is None else unusable | lost
+        return values, unusable
+
+
+def _inside(values: Floats) -> Bools:
+    """Return the mask of scrapes from the first value to the last."""
+    known = ~np.isnan(values)
+    return np.asarray(np.logical_or.accumulate(known) & np.logical_or.accumulate(known[::-1])[::-1])
+
+
+def _between(values: Floats, at_ns: Instants, counter: bool) -> Floats:
+    """Return a series at the times of all samples of its page: a counter grows evenly between two of its own, a gauge stays.
+
+    A gauge also stays after its last sample, for the longest time between two.
+    """
+    known = np.flatnonzero(~np.isnan(values))
+    if len(known) < 2:
+        return values
+    before = known[np.clip(np.searchsorted(known, np.arange(len(values)), side="right") - 1, 0, None)]
+    if counter:
+        after = known[np.clip(np.searchsorted(known, np.arange(len(values))), None, len(known) - 1)]
+        even = np.interp(at_ns - at_ns[0], at_ns[known] - at_ns[0], values[known])
+        return np.where(_inside(values), np.where(values[after] >= values[before], even, values[before]), np.nan)
+    stays = at_ns - at_ns[before] <= np.diff(at_ns[known]).max()
+    return np.where((np.arange(len(values)) >= known[0]) & (_inside(values) | stays), values[before], np.nan)
 
 
 def _server(store: ScrapeStore, target: str, recent: _Series) -> ServerSeries:

@@ -57,8 +57,9 @@ USED = (
 )
 
 # Labels.
-_REASONS, _SERVER_LABELS = ("reason", "err"), ("worker", "api_base", "envoy_cluster_name")
-_MOST_LABELS = 20  # texts of a label
+_REASONS = ("reason", "err")
+_SERVER_LABELS = ("worker", "api_base", "envoy_cluster_name")
+_MOST_REASONS = 20
 
 # Longest time without a scrape in a window whose figures are complete: the greater of both.
 _GAP_S = 5.0
@@ -137,8 +138,8 @@ class ServerWindow(Struct, frozen=True):
 
     @property
     def scraping_interval_s(self) -> float:
-        """Configured interval of the scrapes, or their median interval."""
-        return self.server.interval_s if self.interval_s is None else self.interval_s
+        """Configured interval of the scrapes, or their median interval; that of the samples if these are rarer, or older."""
+        return max(self.server.interval_s if self.interval_s is None else self.interval_s, self.server.lag_s)
 
     @property
     def gap_limit_s(self) -> float:
@@ -261,9 +262,11 @@ def _entry(window: ServerWindow) -> Server:
         longest_gap_s=window.longest_gap_s,
         gap_limit_s=window.gap_limit_s,
         samples_unusable=server.samples_unusable,
+        lines_unread=round(np.nansum(server.of_scrapes(names.SCRAPE_UNREAD))),
+        samples_age_s=max(server.of_scrapes(names.SAMPLE_AGE), default=None),
         slots=_lowest(server, names.SLOTS),
         kv_block_tokens=_lowest(server, names.KV_BLOCK_TOKENS),
-        failures_by_reason=_counts_by(window, names.FAILED, _REASONS),
+        failures_by_reason=dict([*_counts_by(window, names.FAILED, _REASONS).items()][:_MOST_REASONS]),
         kv_cache_size_tokens=_cache_size(window),
         engines=_engines(window),
         **_prefix_cache(window),
@@ -330,13 +333,13 @@ def _lowest(server: ServerSeries, metric: str) -> int | None:
     return min((round(float(values[-1])) for values in gauges if len(values)), default=None)
 
 
-def _counts_by(window: ServerWindow, metric: str, names_: Sequence[str]) -> dict[str, int]:
-    """Return the increase of a counter by the text of the first of these labels, of the most frequent ones."""
+def _counts_by(window: ServerWindow, metric: str, names_of: Sequence[str]) -> dict[str, int]:
+    """Return the increase of a counter by the text of the first of these labels, the most frequent first."""
     labels = [entry.labels for entry in window.server.series(metric)]
-    texts = {(name, each[name]) for each in labels if (name := next((n for n in names_ if n in each), ""))}
+    texts = {(name, each[name]) for each in labels if (name := next((name for name in names_of if name in each), ""))}
     counts = {text: known(window.delta(Reading(metric, label=(name, text)))) for name, text in texts}
     ordered = sorted((-count, text) for text, count in counts.items() if count)
-    return {text: round(-count) for count, text in ordered[:_MOST_LABELS]}
+    return {text: round(-count) for count, text in ordered}
 
 
 def _by_position(window: ServerWindow) -> list[float | None]:

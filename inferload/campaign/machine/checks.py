@@ -353,14 +353,14 @@ def _lacks(page: MetricsPage) -> bool:
     return page.kind is None or not set(page.missing).isdisjoint(NEEDED_METRICS)
 
 
-def _no_page(page: MetricsPage) -> str:
-    switch = "" if page.engine is None else page.engine.with_switch("metrics")
-    return f"{switch + ', or ' if switch else ''}name the page with --metrics-url; without it no server figures"
-
-
 def _remedy(page: MetricsPage) -> str:
     why = {} if page.kind is None else page.kind.why
     return next((why[name] for name in page.missing if name in why), _OTHER_ENGINE)
+
+
+def _no_page(page: MetricsPage) -> str:
+    switch = "" if page.engine is None else page.engine.with_switch("metrics")
+    return f"{switch + ', or ' if switch else ''}name the page with --metrics-url; without it no server figures"
 
 
 _OTHER_ENGINE = "server figures will be missing; use a supported engine and version"

@@ -1,6 +1,6 @@
 """Tables of the scraped servers: engines and their machines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from inferload.base.numbers import NOT_KNOWN, percent, short
 from inferload.figures.figure import Layer
@@ -12,6 +12,7 @@ from inferload.figures.server_figure import ROUTER, SPEC_DECODE, ServerFigure, e
 from inferload.figures.server_figures import OF_STREAMS, SERVER_FIGURES, Server
 from inferload.figures.table import Cell, Detailed, Table
 from inferload.results.tables.cells import bounds_text
+from inferload.servers.exposition import OLD_S
 from inferload.servers.replicas import left_out
 
 OBSERVED = "observed, s"
@@ -45,6 +46,7 @@ def servers_tables(every: Sequence[Server], together: Mapping[str, float | None]
     unusable = sum(server.samples_unusable for server in servers)
     if unusable:
         note += f" {unusable} samples were not numbers and are left out."
+    note += "".join(f" {remark}." for server in servers for remark in _remarks(server))
     positions = ("accepted by position", *map(by_position, servers), *([""] if together else []))
     columns = ("", *(server.target for server in servers), *(["all servers"] if together else []))
     tables = ([*(cells for _, cells in engines), positions, observed], [cells for _, cells in machines])
@@ -54,6 +56,32 @@ def servers_tables(every: Sequence[Server], together: Mapping[str, float | None]
         Table("machines", "Machines of the servers", columns, of_machines),
         _routers(routers),
     ]
+
+
+def _remarks(server: Server) -> Iterator[str]:
+    """Yield what is wrong with the pages of a server."""
+    if server.lines_unread:
+        yield f"{server.target}: {server.lines_unread:,} lines are no samples and are left out"
+    if server.samples_age_s is not None and server.samples_age_s > OLD_S:
+        age = f"{server.target}: samples are up to {server.samples_age_s:,.0f} s old by their own times"
+        yield f"{age}; figures are of these times, and may end as much before the window does"
+
+
+def _absent(servers: Sequence[Server], unknown: Sequence[ServerFigure]) -> tuple[list[str], str]:
+    """Return the headings of figures that no server has, and the text on what the kinds of their pages do not publish.
+
+    `unknown`: figures without a value. Those that vLLM lacks are left out: few pages have them.
+    """
+    kinds = {kind.key: kind for server in servers if (kind := server.kind) is not None and kind.kind not in _NO_SERVERS}
+    rows = [row for row in unknown if not row.lacking(VLLM)]
+    absent = [row for row in rows if not kinds or not all(map(row.lacking, kinds.values()))]
+    text = ""
+    for kind in kinds.values():
+        of_kind = [server for server in servers if server.kind is kind]
+        lacking = [row for row in SERVER_FIGURES if row.block is None and row.lacking(kind) and not row.lacking(VLLM)]
+        lacks = [row for row in lacking if row not in absent and not any(_server_cell(row, each) for each in of_kind)]
+        text += f" {kind.title} does not publish: {'; '.join(row.heading for row in lacks)}." if lacks else ""
+    return [row.heading for row in absent], text
 
 
 _ROUTERS_NOTE = (
@@ -78,23 +106,6 @@ def _spread(router: Server) -> str | None:
     counts = {} if router.router is None else router.router.attempts_by_server
     total = sum(counts.values())
     return ", ".join(f"{name} {percent(count / total)}" for name, count in counts.items()) or None
-
-
-def _absent(servers: Sequence[Server], unknown: Sequence[ServerFigure]) -> tuple[list[str], str]:
-    """Return the headings of figures that no server has, and the text on what the kinds of their pages do not publish.
-
-    `unknown`: figures without a value. Those that vLLM lacks are left out: few pages have them.
-    """
-    kinds = {kind.key: kind for server in servers if (kind := server.kind) is not None and kind.kind not in _NO_SERVERS}
-    rows = [row for row in unknown if not row.lacking(VLLM)]
-    absent = [row for row in rows if not kinds or not all(map(row.lacking, kinds.values()))]
-    text = ""
-    for kind in kinds.values():
-        of_kind = [server for server in servers if server.kind is kind]
-        lacking = [row for row in SERVER_FIGURES if row.block is None and row.lacking(kind) and not row.lacking(VLLM)]
-        lacks = [row for row in lacking if row not in absent and not any(_server_cell(row, each) for each in of_kind)]
-        text += f" {kind.title} does not publish: {'; '.join(row.heading for row in lacks)}." if lacks else ""
-    return [row.heading for row in absent], text
 
 
 def unknown_page(server: ServerFacts) -> str | None:

@@ -54,6 +54,7 @@ class _Target(Struct):
     interval_ns: int = 0  # shortest time between two of them
     replicas: int = 1
     gauges: deque[tuple[float, Values]] = field(default_factory=lambda: deque(maxlen=SPAN_S + 1))
+    at_ns: int = 0  # wall time of the newest samples that have times of their own
 
     def note(self, line: Mapping[str, Any]) -> None:
         """Note when an inference server last answered."""
@@ -65,9 +66,18 @@ class _Target(Struct):
 
     def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int, client: ClientFigures) -> None:
         self.note(line)
-        fresh = line.get("up") and wall_ns - line.get("wall_ns", 0) <= STALE_S * NS_PER_S
+        scraped_ns = line.get("wall_ns", 0)
+        at_ns = line.get("at_ns", scraped_ns)
+        fresh = (
+            line.get("up") and wall_ns - scraped_ns <= STALE_S * NS_PER_S and scraped_ns - at_ns <= MINUTE_S * NS_PER_S
+        )
         gauges = line.get("gauges") or {} if fresh else {}
         self.replicas = line.get("replicas", 1)
+        if fresh and at_ns != scraped_ns:  # the newest values stay until the samples move
+            if at_ns == self.at_ns:
+                return
+            at_s -= (wall_ns - at_ns) / NS_PER_S
+            wall_ns = self.at_ns = at_ns
         if self.replicas > 1:
             self.gauges.clear()  # scrapes before were of several servers, too
             return

@@ -1,6 +1,7 @@
 """The scraper process and `inferload scrape`: stored metrics, failures, and signals."""
 
 import argparse
+import gzip
 import itertools
 import json
 import os
@@ -80,6 +81,9 @@ class MetricsServer:
                 status = 503 if outer.trouble == "status" else 200
                 body = b"<html>hello</html>" if outer.trouble == "html" else body
                 self.send_response(status)
+                if outer.trouble == "gzip":
+                    body = gzip.compress(body)
+                    self.send_header("Content-Encoding", "gzip")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body[:60] if outer.trouble == "cut" else body)
@@ -206,7 +210,7 @@ def test_an_unavailable_page_is_a_gap_with_two_log_lines(tmp_path: Path, page: M
         child.line_where(up=True)
     code, logged, table = child.end()
     assert code == 0
-    assert [word in error for word, error in zip(("503", "no metrics", "cut off"), errors, strict=True)] == [True] * 3
+    assert [word in error for word, error in zip(("503", "HTML, not a", "cut off"), errors, strict=True)] == [True] * 3
     assert logged.count("no metrics:") == 3
     assert logged.count("metrics are back") == 3
     rows = [row for row in table.to_pylist() if row["metric"] == "vllm:generation_tokens_total"]
@@ -218,6 +222,12 @@ def test_a_closed_idle_connection_is_no_failure(tmp_path: Path, page: MetricsSer
     child = Child(tmp_path, "--interval-s", "0.05", "--target", f"http://127.0.0.1:{page.port}")
     assert [child.line()["up"] for _ in range(4)] == [True] * 4
     assert child.end()[1] == ""
+
+
+def test_a_compressed_page_is_read(page: MetricsServer) -> None:
+    (client,) = clients_of([f"http://127.0.0.1:{page.port}"], TlsSettings(), None)
+    page.trouble = "gzip"
+    assert client.get(5) == PAGE.format(count=1)
 
 
 def test_a_hanging_target_does_not_delay_another(tmp_path: Path, page: MetricsServer) -> None:

@@ -167,40 +167,51 @@ def test_copies_that_come_and_go_are_no_restart(layout: Layout, data: st.DataObj
     assert entry["generation_tokens"] == pytest.approx(40 * len(layout.parts), abs=len(layout.parts))
 
 
-def test_running_requests_of_two_tensor_parallel_ranks_are_counted_once() -> None:
-    lines = [(names.RUNNING, (("model_name", "m"), ("tp_rank", str(rank))), 4.0) for rank in range(2)]
-    assert readings(parse(page(lines)))[names.RUNNING] == 4
-    assert block([lines, lines])["requests_running"] == {"mean": 4, "max": 4}
+def ranks(**labels: list[int]) -> list[Labels]:
+    """Return the labels of series, of which each is a row of these columns."""
+    rows_of = zip(*labels.values(), strict=True)
+    return [tuple(sorted(zip(labels, map(str, row), strict=True))) for row in rows_of]
 
 
-def test_data_parallel_ranks_of_sglang_are_engines() -> None:
-    lines = [
-        (metric, (("dp_rank", str(rank)), ("pid", str(910 + rank)), ("tp_rank", str(rank))), value + rank)
-        for metric, value in ((names.RUNNING, 3.0), (names.KV_CACHE_USAGE, 0.5))
-        for rank in range(2)
-    ]
-    entry = block([lines, lines])
-    assert entry["requests_running"]["max"] == 7
-    assert [engine["engine"] for engine in entry["engines"]] == ["0", "1"]
-    assert [engine["requests_running"]["max"] for engine in entry["engines"]] == [3, 4]
+# Series of a gauge of 4 and a counter of 10 per second each: engines, and what gauge and counter are in all.
+ENGINES: dict[str, tuple[list[Labels], list[str | None], int, int]] = {
+    "two tensor-parallel ranks": (ranks(tp_rank=[0, 1]), [None], 4, 10),
+    "data-parallel ranks of SGLang": (ranks(dp_rank=[0, 1], pid=[8, 9], tp_rank=[0, 1]), ["0", "1"], 8, 20),
+    "ranks of two of them": (ranks(dp_rank=[0, 0, 1, 1], pid=[6, 7, 8, 9], tp_rank=[0, 1, 2, 3]), ["0", "1"], 8, 20),
+    "processes without ranks and engines": (ranks(pid=[7, 8, 9]), ["7", "8", "9"], 12, 30),
+    **{
+        f"API processes by {label}": (ranks(engine=[0, 0, 1, 1], **{label: [7, 8, 7, 8]}), ["0", "1"], 8, 40)
+        for label in ("pid", "worker_id", "process_id", "api_server_index", "api_process")
+    },
+    "two servers of two engines": (
+        ranks(engine=[0, 1, 0, 1], instance=[5, 5, 6, 6]),
+        ["0 5", "0 6", "1 5", "1 6"],
+        16,
+        40,
+    ),
+    "a label like a parameter": (ranks(engine=[0, 0], metric=[5, 6]), ["0 5", "0 6"], 8, 20),
+    "workers of Dynamo": (ranks(dp_rank=[0, 0], worker_id=[5, 6]), ["0 5", "0 6"], 8, 20),
+}
 
 
-def test_ranks_of_two_data_parallel_engines_are_counted_once() -> None:
-    values = ((names.RUNNING, 4.0), (names.KV_CACHE_USAGE, 0.5), (names.GENERATION_TOKENS, 1000.0))
-    lines = [
-        (metric, (("dp_rank", str(rank // 2)), ("pid", str(910 + rank)), ("tp_rank", str(rank))), value)
-        for metric, value in values
-        for rank in range(4)
-    ]
-    entry = block([lines, lines])
-    assert (entry["requests_running"]["max"], entry["kv_cache_usage"]["max"]) == (8, 0.5)
-    assert [engine["requests_running"]["max"] for engine in entry["engines"]] == [4, 4]
-    assert (entry["restarts"], entry["generation_tokens"]) == (0, 0)
+@pytest.mark.parametrize(("series", "engines", "running", "per_s"), ENGINES.values(), ids=ENGINES)
+def test_engines_and_processes(series: list[Labels], engines: list[str | None], running: int, per_s: int) -> None:
+    def lines(second: int) -> list[tuple[str, Labels, float]]:
+        values = ((names.RUNNING, 4.0), (names.KV_CACHE_USAGE, 0.5), (names.GENERATION_TOKENS, 10.0 * second))
+        return [(metric, labels, value) for labels in series for metric, value in values]
 
+    def sized(metric: str, *, label: bool) -> list[tuple[str, Labels, float]]:
+        return [(metric, (*each, *[("kv_cache_size_tokens", "3000")] * label), 3000.0) for each in series]
 
-def test_processes_without_ranks_add_up() -> None:
-    lines = [(names.RUNNING, (("model_name", "m"), ("pid", pid)), 2.0) for pid in ("7", "8", "9")]
-    assert block([lines, lines])["requests_running"]["max"] == 6
+    entry, live = block([lines(1), lines(2)]), readings(parse(page(lines(1))))
+    assert entry["requests_running"]["max"] == live[names.RUNNING] == running
+    assert [engine["engine"] for engine in entry["engines"]] == engines
+    assert (live["engines"], entry["kv_cache_usage"]["max"]) == (len(engines), 0.5)
+    assert (entry["restarts"], entry["generation_tokens"], entry["kv_cache_size_tokens"]) == (0, per_s, None)
+    for sizes in (sized(names.CACHE_CONFIG, label=True), sized("sglang:max_total_num_tokens", label=False)):
+        entry = block([lines(1) + sizes] * 2)
+        assert entry["kv_cache_size_tokens"] == 3000 * len(engines)
+        assert {engine["kv_cache_size_tokens"] for engine in entry["engines"]} == {3000}
 
 
 def test_a_total_counts_while_its_parts_are_absent() -> None:
@@ -226,7 +237,7 @@ def dcgm(gpu: int, **more: str) -> dict[str, str]:
     return {"gpu": str(gpu), "UUID": f"GPU-{gpu}", "device": f"nvidia{gpu}", "modelName": "H", "Hostname": "n"} | more
 
 
-# Labels of the series of two devices, with the whole of their power (300 W each) and memory (1000 MiB each, or an instance's part).
+# Labels of the series of two devices.
 SHARED: dict[str, list[dict[str, str]]] = {
     "for each pod": [dcgm(gpu, pod=pod, container="c", namespace="ns") for gpu in (0, 1) for pod in ("a", "b", "c")],
     "relabelled": [dcgm(gpu, exported_pod=pod, instance="n:9400") for gpu in (0, 1) for pod in ("", "b")],
@@ -234,79 +245,31 @@ SHARED: dict[str, list[dict[str, str]]] = {
     "two exporters": [dcgm(gpu, instance=at) for gpu in (0, 1) for at in ("a:9400", "b:9400")],
     "two hosts": [{"gpu": "0", "Hostname": host, "pod": pod} for host in ("a", "b") for pod in ("x", "y")],
     "old names": [{"gpu": str(gpu), "uuid": f"GPU-{gpu}", "pod_name": pod} for gpu in (0, 1) for pod in ("x", "y")],
-    "AMD": [
-        {"gpu_id": str(gpu), "serial_number": f"S{gpu}", "hostname": "n", "pod": pod, "card_model": "M"}
-        for gpu in (0, 1)
-        for pod in ("x", "y")
-    ],
+    "AMD": [{"gpu_id": gpu, "serial_number": f"S{gpu}", "hostname": "n", "pod": pod} for gpu in "01" for pod in "xy"],
     "number only": [{"gpu": str(gpu), "container": name} for gpu in (0, 1) for name in ("x", "y")],
     "unknown labels": [{"slot": "a"}, {"slot": "b"}],
 }
+SLICES = [dcgm(0, GPU_I_ID=str(n), GPU_I_PROFILE="1g.10gb", pod=pod) for n in (7, 8) for pod in ("a", "b")]
+
+
+def of_gpus(metric: str, series: list[dict[str, str]], value: float) -> list[tuple[str, Labels, float]]:
+    return [(metric, tuple(sorted(each.items())), value) for each in series]
 
 
 @pytest.mark.parametrize("labels", SHARED.values(), ids=SHARED)
 def test_a_device_is_counted_once_whatever_else_is_in_the_labels(labels: list[dict[str, str]]) -> None:
     values = {names.GPU_POWER: 300.0, names.GPU_MEMORY: 1000.0, names.GPU_USE: 50.0, names.GPU_SM_CLOCK: 900.0}
-    lines = [(metric, tuple(sorted(each.items())), value) for metric, value in values.items() for each in labels]
-    idle = [(metric, each, value / 2) for metric, each, value in lines]
-    live = readings(parse(page(lines)))
+    lines = [line for metric, value in values.items() for line in of_gpus(metric, labels, value)]
+    live, gpu = readings(parse(page(lines))), block([lines, [(*line[:2], line[2] / 2) for line in lines]])["gpu"]
     assert [live[metric] for metric in values] == [600, 2000, 50, 900]
-    gpu = block([lines, idle])["gpu"]
-    assert gpu["power_w"] == {"mean": 450, "max": 600}
-    assert gpu["memory_mib"] == {"mean": 1500, "max": 2000}
+    assert (gpu["power_w"], gpu["memory_mib"]) == ({"mean": 450, "max": 600}, {"mean": 1500, "max": 2000})
     assert (gpu["use"]["max"], gpu["sm_clock_mhz"]["max"]) == (0.5, 900)
 
 
-@pytest.mark.parametrize("parent", [True, False])
-def test_instances_of_a_device_share_its_power_and_are_parts_of_its_memory(parent: bool) -> None:
-    def lines(metric: str, whole: float, part: float) -> list[tuple[str, Labels, float]]:
-        slices = [dcgm(0, GPU_I_ID=str(n), GPU_I_PROFILE="1g.10gb", pod=pod) for n in (7, 8) for pod in ("a", "b")]
-        series = [(each, part) for each in slices] + [(dcgm(0), whole)] * parent
-        return [(metric, tuple(sorted(each.items())), value) for each, value in series]
-
-    gpus = lines(names.GPU_POWER, 300, 300) + lines(names.GPU_MEMORY, 5000, 2000)
-    gpu = block([gpus, gpus])["gpu"]
-    assert gpu["power_w"]["max"] == readings(parse(page(gpus)))[names.GPU_POWER] == 300
-    assert gpu["memory_mib"]["max"] == (5000 if parent else 4000)
-
-
-@pytest.mark.parametrize("label", ["pid", "worker_id", "process_id", "api_server_index", "api_process"])
-def test_api_processes_repeat_the_gauges_of_an_engine_and_count_their_own_requests(label: str) -> None:
-    def lines(second: int) -> list[tuple[str, Labels, float]]:
-        own = [(("engine", str(engine)), (label, str(process))) for engine in (0, 1) for process in (7, 8, 9)]
-        values = ((names.RUNNING, 4.0), (names.KV_CACHE_USAGE, 0.5), (names.GENERATION_TOKENS, 10.0 * second))
-        return [(metric, labels, value) for labels in own for metric, value in values]
-
-    entry = block([lines(1), lines(2)])
-    live = readings(parse(page(lines(1))))
-    assert entry["requests_running"]["max"] == live[names.RUNNING] == 8
-    assert [engine["engine"] for engine in entry["engines"]] == ["0", "1"]
-    assert live["engines"] == 2
-    assert entry["generation_tokens"] == 60
-
-
-def test_engines_of_several_servers_on_one_page_are_engines_of_their_own() -> None:
-    own = [(("engine", str(engine)), ("instance", at), ("job", "vllm")) for at in ("a:1", "b:1") for engine in (0, 1)]
-    own += [(("dp_rank", "0"), ("worker_id", worker)) for worker in ("x", "y")]
-    for labels, expected in ((own[:4], ["0 a:1", "0 b:1", "1 a:1", "1 b:1"]), (own[4:], ["0 x", "0 y"])):
-        lines = [(metric, each, 0.5) for metric in (names.KV_CACHE_USAGE, names.RUNNING) for each in labels]
-        assert [engine["engine"] for engine in block([lines, lines])["engines"]] == expected
-        assert readings(parse(page(lines)))["engines"] == len(expected)
-
-
-@pytest.mark.parametrize("copies", [[], ["pid"], ["tp_rank"]])
-def test_sizes_of_the_kv_cache_add_up_over_engines(copies: list[str]) -> None:
-    of = [
-        (("engine", str(n)), *((name, str(copy)) for name in copies))
-        for n in (0, 1)
-        for copy in (0, 1)[: len(copies) + 1]
-    ]
-    usage = [(names.KV_CACHE_USAGE, labels, 0.5) for labels in of]
-    gauges = [("sglang:max_total_num_tokens", labels, 3000.0) for labels in of]
-    config = [(names.CACHE_CONFIG, (*labels, ("kv_cache_size_tokens", "3000")), 1.0) for labels in of]
-    for sizes in (gauges, config):
-        entry = block([usage + sizes] * 2)
-        assert entry["kv_cache_size_tokens"] == 6000
-        assert [engine["kv_cache_size_tokens"] for engine in entry["engines"]] == [3000, 3000]
-    assert block([usage + config[: len(config) // 2]] * 2)["kv_cache_size_tokens"] is None
-    assert block([usage] * 2)["kv_cache_size_tokens"] is None
+@pytest.mark.parametrize("device", [[dcgm(0)], []])
+def test_instances_of_a_device_share_its_power_and_are_parts_of_its_memory(device: list[dict[str, str]]) -> None:
+    lines = of_gpus(names.GPU_POWER, SLICES + device, 300) + of_gpus(names.GPU_MEMORY, device, 5000)
+    lines += of_gpus(names.GPU_MEMORY, SLICES, 2000)
+    gpu = block([lines, lines])["gpu"]
+    assert gpu["power_w"]["max"] == readings(parse(page(lines)))[names.GPU_POWER] == 300
+    assert gpu["memory_mib"]["max"] == (5000 if device else 4000)
