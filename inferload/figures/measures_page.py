@@ -86,10 +86,12 @@ _SHOWN = [kind for kind in KINDS if kind.kind != "exporter"]
 
 def _pages() -> list[list[str]]:
     """Return the kinds of pages."""
-    rows = [["page", "kind", "prefix", "tested", "not read, and why"], ["---"] * 5]
+    rows = [["page", "key", "kind", "prefix", "tested", "not read, and why"], ["---"] * 6]
     for kind in _SHOWN:
         why = "; ".join(f"`{metric.removeprefix('vllm:')}`: {text}" for metric, text in kind.why.items())
-        rows.append([kind.title, kind.kind, f"`{kind.prefixes[0]}`", kind.tested or "untested", why or "-"])
+        rows.append(
+            [kind.title, f"`{kind.key}`", kind.kind, f"`{kind.prefixes[0]}`", kind.tested or "untested", why or "-"]
+        )
     return rows
 
 

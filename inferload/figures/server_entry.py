@@ -40,7 +40,8 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
 
     target: Annotated[str, Meta(description="URL of the target")]
     page: Annotated[
-        str | None, Meta(description="kind of the page, as in measures.md; null: no known engine, or never scraped")
+        str | None,
+        Meta(description="key of the kind of page, as in measures.md; null: no known engine, or never scraped"),
     ] = None
     unknown_series: Annotated[
         Count | None,
