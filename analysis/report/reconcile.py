@@ -66,6 +66,11 @@ class Counted:
     client: int | None
     server: int | None
 
+    @property
+    def surplus(self) -> int | None:
+        """What the server counted beyond the client; None: not known."""
+        return None if self.client is None or self.server is None else self.server - self.client
+
 
 @dataclass(frozen=True, slots=True)
 class IdleSpan:
@@ -74,12 +79,22 @@ class IdleSpan:
     target: str
     start_s: float
     end_s: float
-    complete: bool  # all turns succeeded and were written, so both sides counted the same requests
-    requests: Counted
+    written: bool  # the records have all turns
+    requests: Counted  # of the client: turns that succeeded, or their texts
     input_tokens: Counted
     output_tokens: Counted
-    texts: bool = False  # turns have no streams: the server counts a request for each text, and some for queries
-    retried: int = 0  # requests beside those of `requests.client`: the server counts those that it had read
+    texts: bool = False  # turns have no streams: the server counts a request for each text
+    # Requests beside those of `requests.client`, which a server may have counted or not:
+    retried: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    queries: int = 0  # of turns with texts: a server that embeds the query counts it
+    accepted_drafts: int = 0  # tokens, in the server's output tokens also where an answer ended before them
+
+    @property
+    def complete(self) -> bool:
+        """True if all turns were written and succeeded, so that both sides counted the same tokens."""
+        return self.written and not (self.failed or self.cancelled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,28 +193,79 @@ def _times_check(table: Frame) -> CounterCheck:
 
 
 def _count_checks(span: IdleSpan) -> list[CounterCheck]:
-    counts = [("requests", span.requests), ("prompt tokens", span.input_tokens), ("output tokens", span.output_tokens)]
-    counts = counts[1:2] if span.texts else counts
-    return [CounterCheck(name, *_compared(counted, span)) for name, counted in counts]
+    tokens = [("prompt tokens", span.input_tokens), ("output tokens", span.output_tokens)]
+    tokens = tokens[:1] if span.texts else tokens
+    checks = [CounterCheck(name, *_compared_tokens(counted, span)) for name, counted in tokens]
+    return [CounterCheck("requests", *_compared_requests(span)), *checks]
 
 
-def _compared(counted: Counted, span: IdleSpan) -> tuple[Outcome, str]:
-    client, server = counted.client, counted.server
-    if server is None:
-        return "not known", "not published by the server"
-    if not span.complete or client is None:
-        return "not known", f"server {server:,}; some turns were unsuccessful, not written or not counted"
-    text = f"client {client:,}, server {server:,}, between idle scrapes ({number(span.end_s - span.start_s)} s)"
-    if client == server:
+def _compared_requests(span: IdleSpan) -> tuple[Outcome, str]:
+    surplus, unsure = span.requests.surplus, _unsure(span)
+    if surplus is None or not span.written:
+        return _unknown(span.requests)
+    text = _counts(span.requests, span)
+    if 0 <= surplus <= sum(unsure.values()):
+        names = ", ".join(f"{count:,} {name}" for name, count in unsure.items())
+        beside = f"; {names}: a server may have counted them or not" if names else ""
+        return "not known" if span.failed else "adds up", text + beside
+    return _why(span.requests, span, text)
+
+
+def _compared_tokens(counted: Counted, span: IdleSpan) -> tuple[Outcome, str]:
+    surplus = counted.surplus
+    if surplus is None or not span.complete:
+        return _unknown(counted)
+    text = _counts(counted, span)
+    if surplus == 0:
         return "adds up", text
-    if client < server and span.retried:
-        sent_again = f"; {span.retried:,} sent again, which the server may have counted"
-        if counted is not span.requests:
-            return "not known", text + sent_again
-        if server <= client + span.retried:
-            return "adds up", text + sent_again
-    why = "other clients used this server" if server > client else "the server counted fewer than the client"
-    return "does not add up", f"{text}: {why}"
+    if surplus > 0 and span.retried:
+        return "not known", f"{text}; {span.retried:,} sent again, which the server may have counted"
+    return _why(counted, span, text)
+
+
+def _unsure(span: IdleSpan) -> dict[str, int]:
+    """Return the numbers of requests that a server may have counted or not, such as those whose client left, by their names."""
+    numbers = {"sent again": span.retried, "cancelled": span.cancelled, "failed": span.failed, "queries": span.queries}
+    return {name: number for name, number in numbers.items() if number}
+
+
+def _unknown(counted: Counted) -> tuple[Outcome, str]:
+    if counted.server is None:
+        return "not known", "not published by the server"
+    return "not known", f"server {counted.server:,}; some turns were unsuccessful, not written or not counted"
+
+
+def _counts(counted: Counted, span: IdleSpan) -> str:
+    seconds = number(span.end_s - span.start_s)
+    return f"client {counted.client:,}, server {counted.server:,}, between idle scrapes ({seconds} s)"
+
+
+def _why(counted: Counted, span: IdleSpan, text: str) -> tuple[Outcome, str]:
+    """Return outcome and reason of a difference.
+
+    A request of another client has a prompt and at least one output token, and counts as a request unless it was aborted.
+    """
+    if (counted.surplus or 0) < 0:
+        return "does not add up", f"{text}: the server counted fewer than the client"
+    requests, prompts, outputs = span.requests.surplus, span.input_tokens.surplus, span.output_tokens.surplus
+    if requests != 0 and outputs == 0 and span.complete:
+        return (
+            "not known",
+            f"{text}; a server counts a request with its prompt for each choice (n) and prompt of a turn",
+        )
+    if requests == 0 and prompts == 0:
+        if 0 < (outputs or 0) <= span.accepted_drafts:
+            return (
+                "adds up",
+                f"{text}; accepted drafts behind the end of an answer, such as a stop string, are not sent",
+            )
+        return "does not add up", f"{text}: output tokens that were not sent, or not counted in the usage of an answer"
+    if requests == 0:
+        return (
+            "does not add up",
+            f"{text}: tokens of requests that were aborted, of other clients or of what is between",
+        )
+    return "does not add up", f"{text}: other clients used this server"
 
 
 def idle_spans(frames: RunFrames) -> tuple[IdleSpan, ...]:
@@ -247,19 +313,25 @@ def _idle_scrapes(frames: RunFrames, server: ServerSeries) -> tuple[int, int] | 
 class _SpanSums:
     """Sums over the turns of a span. Tokens: None if a turn has no count."""
 
-    turns: int = 0
-    all_ok: bool = True  # and none was cancelled
+    requests: int = 0  # of turns that succeeded: one for each, or for each of its texts
     input_tokens: int | None = 0
     output_tokens: int | None = 0
     texts: bool = False
     retried: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    queries: int = 0
 
     def add(self, own: Frame) -> None:
-        cancelled = "finish_reason" in own and bool((own["finish_reason"] == CANCELLED).any())
-        self.turns += len(own)
-        self.texts |= "texts" in own and bool(frame.known(own["texts"]).any())
+        cancelled = own["finish_reason"] == CANCELLED if "finish_reason" in own else np.zeros(len(own), dtype=bool)
+        failed = frame.known(own["failure"]) & ~cancelled
+        texts = own.numbers("texts") if "texts" in own else np.full(len(own), np.nan)
+        of_texts = ~np.isnan(texts)
+        self.cancelled, self.failed = self.cancelled + int(cancelled.sum()), self.failed + int(failed.sum())
+        self.requests += int(np.where(of_texts, texts, 1)[~(cancelled | failed)].sum())
+        self.texts |= bool(of_texts.any())
+        self.queries += int(of_texts.sum())
         self.retried += int((own["attempts"] > 1).sum()) if "attempts" in own else 0
-        self.all_ok = self.all_ok and not cancelled and not frame.known(own["failure"]).any()
         self.input_tokens = _plus(self.input_tokens, own, "input_tokens")
         self.output_tokens = _plus(self.output_tokens, own, "output_tokens")
 
@@ -298,18 +370,16 @@ def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | N
         target=group[0].target if len(group) == 1 else "",
         start_s=start_s,
         end_s=end_s,
-        complete=frames.turns_until_s is None and sums.all_ok,
-        requests=Counted(sums.turns, _sum(known(window.delta(Reading(names.E2E + "_count"))) for window in windows)),
-        input_tokens=Counted(
-            sums.input_tokens if sums.turns else None,
-            _sum(server_figures.PROMPT_TOKENS.number(window) for window in windows),
-        ),
-        output_tokens=Counted(
-            sums.output_tokens if sums.turns else None,
-            _sum(server_figures.GENERATION_TOKENS.number(window) for window in windows),
-        ),
+        written=frames.turns_until_s is None,
+        requests=Counted(sums.requests, _sum(known(window.delta(Reading(names.E2E + "_count"))) for window in windows)),
+        input_tokens=Counted(sums.input_tokens, _sum(map(server_figures.PROMPT_TOKENS.number, windows))),
+        output_tokens=Counted(sums.output_tokens, _sum(map(server_figures.GENERATION_TOKENS.number, windows))),
         texts=sums.texts,
         retried=sums.retried,
+        cancelled=sums.cancelled,
+        failed=sums.failed,
+        queries=sums.queries,
+        accepted_drafts=_sum(server_figures.ACCEPTED_TOKENS.number(window) or 0 for window in windows) or 0,
     )
 
 

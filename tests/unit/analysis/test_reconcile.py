@@ -24,6 +24,7 @@ from inferload.results.documents.manifest_document import SentBeforeLoad, Target
 from inferload.results.open_run import OpenRun
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target
+from inferload.turns.record import CANCELLED
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +137,7 @@ def test_sums_of_servers_behind_one_address_add_up_together(run: RunFrames, of_f
         **dict.fromkeys(checks, "adds up"),
     }
     servers["http://10.0.0.1:8000"][names.E2E + "_count"] += more
+    servers["http://10.0.0.1:8000"][names.GENERATION_TOKENS] += 7 * more
     assert outcomes(with_servers(turns, servers))["requests of all servers"] == "does not add up"
 
 
@@ -225,8 +227,72 @@ def test_without_an_idle_server_the_sums_are_unknown(run: RunFrames) -> None:
     assert text.startswith("no scrape around the measured turns shows the server idle")
 
 
-def test_failed_turns_make_the_request_sum_unknown(run: RunFrames) -> None:
-    assert outcomes(with_counters(run, requests(43)))["requests"] == "not known"
+def ended_as(run: RunFrames, cancelled: int, failed: int) -> RunFrames:
+    """The run without its failed turn, with so many others that ended otherwise."""
+    turns = without_failure(run).turns
+    reasons = [CANCELLED] * cancelled + ["length"] * (len(turns) - cancelled)
+    failures = [None] * cancelled + ["cut"] * failed + [None] * (len(turns) - cancelled - failed)
+    return replace(run, turns=turns.with_columns({"finish_reason": reasons, "failure": failures}))
+
+
+@given(cancelled=st.integers(0, 8), failed=st.integers(0, 3), counted=st.integers(-2, 14))
+def test_a_server_may_count_requests_that_did_not_succeed_or_not(
+    run: RunFrames, cancelled: int, failed: int, counted: int
+) -> None:
+    certain = 43 - cancelled - failed
+    expected = "not known" if failed else "adds up"
+    if not 0 <= counted <= cancelled + failed:
+        expected = "does not add up"
+    server = dict.fromkeys(COUNTERS, 7.0) | requests(certain + counted)
+    found = outcomes(with_counters(ended_as(run, cancelled, failed), server))
+    assert found["requests"] == expected
+    if cancelled or failed:
+        assert (found["prompt tokens"], found["output tokens"]) == ("not known", "not known")
+
+
+OTHERS, ABORTED, UNSENT = "other clients used", "requests that were aborted", "output tokens that were not sent"
+CHOICES, DRAFTS = "for each choice", "accepted drafts behind"
+
+
+@pytest.mark.parametrize(
+    ("more", "reasons"),
+    [
+        # of requests, prompt tokens, output tokens, accepted drafts
+        ((5, 90, 40, 0), (OTHERS, OTHERS, OTHERS)),
+        ((43, 1290, 0, 0), (CHOICES, CHOICES, None)),  # n = 2: the usage has the prompt once
+        ((7, 0, 0, 0), (CHOICES, None, None)),  # several prompts
+        ((0, 0, 9, 0), (None, None, UNSENT)),
+        ((0, 0, 9, 8), (None, None, UNSENT)),
+        ((0, 0, 9, 9), (None, None, DRAFTS)),
+        ((5, 90, 40, 99), (OTHERS, OTHERS, OTHERS)),
+        ((0, 90, 2, 0), (None, ABORTED, ABORTED)),
+        ((-1, -9, -9, 50), ("fewer", "fewer", "fewer")),
+    ],
+)
+def test_a_difference_has_the_reason_that_all_counters_allow(
+    run: RunFrames, more: tuple[int, ...], reasons: tuple[str | None, ...]
+) -> None:
+    turns = without_failure(run)
+    tokens = {
+        name: turns.turns[own].sum() + grown for (name, own), grown in zip(COUNTERS.items(), more[1:], strict=False)
+    }
+    server = tokens | requests(43 + more[0]) | {names.SPEC_ACCEPTED: more[3]}
+    checks = reconcile(with_counters(turns, server)).checks[1:]
+    assert [check.check for check in checks] == ["requests", "prompt tokens", "output tokens"]
+    for check, reason in zip(checks, reasons, strict=True):
+        expected = "adds up" if reason in (None, DRAFTS) else "not known" if reason == CHOICES else "does not add up"
+        assert (check.outcome, (reason or "") in check.text) == (expected, True), check
+
+
+@pytest.mark.parametrize(
+    ("counted", "outcome"), [(86, "adds up"), (129, "adds up"), (85, "does not add up"), (130, "does not add up")]
+)
+def test_each_text_is_a_request_and_a_query_may_be_one(run: RunFrames, counted: int, outcome: str) -> None:
+    turns = without_failure(run).turns
+    of_texts = turns.with_columns({"texts": [2] * len(turns), "output_tokens": [np.nan] * len(turns)})
+    server = requests(counted) | {names.PROMPT_TOKENS: turns["input_tokens"].sum()}
+    found = outcomes(with_counters(replace(run, turns=of_texts), server))
+    assert found == {"parts of a turn": "not known", "requests": outcome, "prompt tokens": "adds up"}
 
 
 def test_a_killed_run_makes_the_request_sum_unknown(run: RunFrames) -> None:
