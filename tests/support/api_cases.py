@@ -19,7 +19,45 @@ NAMED = {"type": "function", "function": {"name": "pick"}}
 STREAM = {"stream": True}
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 RUNNING = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+BLOCK = 128  # tokens of a block of vLLM's prefix cache on the CPU
 LONG = "the dog " * MODEL_LENGTH
+BLOCKS = "the dog and the cat had to wait for the train " * 40  # three blocks and a part of one
+# Fields that both endpoints accept, and those that both refuse.
+ACCEPTED: tuple[dict[str, Any], ...] = (
+    *({"temperature": "0.5"}, {"temperature": 2}, {"temperature": None}, {"top_p": 1, "top_k": -1}, {"top_k": 0}),
+    *({"min_p": 0}, {"presence_penalty": -2}, {"frequency_penalty": 2}, {"repetition_penalty": 0.1}, {"seed": 1.0}),
+    *(
+        {"max_tokens": "4"},
+        {"max_tokens": 4.0},
+        {"ignore_eos": 1},
+        {"stream": "off"},
+        {"priority": 3},
+        {"priority": -3},
+    ),
+    *({"stop": None}, {"stop": []}, {"stop": ["zzzz"], "min_tokens": 4}, {"n": 1}, {"logprobs": True}, {"echo": True}),
+    *({"prompt_logprobs": 0, **USAGE}, {"prompt_logprobs": 1}, {"echo": True, "logprobs": 1}),
+    *({"truncate_prompt_tokens": 2}, {"truncate_prompt_tokens": -1}, {"truncate_prompt_tokens": MODEL_LENGTH}),
+    *(
+        {"stop": "z" * 41, "max_tokens": 12, **more}
+        for more in ({}, USAGE, {"include_stop_str_in_output": True, **USAGE})
+    ),
+)
+REFUSED: tuple[dict[str, Any], ...] = (
+    *({"temperature": value} for value in (-1, -0.1, 2.1, "x", [1])),
+    *({"top_p": value} for value in (0, -1, 1.1, "x")),
+    *({"top_k": value} for value in (-2, 1.5, "x")),
+    *({name: value} for name in ("min_p",) for value in (-0.1, 1.1)),
+    *({name: value} for name in ("presence_penalty", "frequency_penalty") for value in (-2.1, 2.1)),
+    *({"repetition_penalty": value} for value in (0, -1)),
+    *({"min_tokens": value} for value in (-1, 9, None)),
+    *({"n": value} for value in (0, -1, "x")),
+    *({"seed": value} for value in (2**63, 1.5)),
+    *({"priority": value} for value in ("x", None, 1.5, 2**63)),
+    *({"stop": value} for value in ("", [""], ["x", ""], 5, [5])),
+    *({"prompt_logprobs": value} for value in (-1, -2, 21, "x")),
+    *({"prompt_logprobs": 1, "stream": True}, {"echo": "x"}, {"ignore_eos": None}, {"ignore_eos": 2}, {"stream": 2}),
+    *({"truncate_prompt_tokens": value} for value in (0, -2, MODEL_LENGTH + 1, "x")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +72,12 @@ class ApiCase:
 
 
 def chat(**more: Any) -> dict[str, Any]:
-    plain = {"model": "tiny", "messages": HELLO, "max_tokens": 4, "ignore_eos": True}
+    plain = {"model": "tiny", "messages": HELLO, "max_tokens": 4, "ignore_eos": True, "temperature": 0}
     return {**plain, "chat_template_kwargs": {"enable_thinking": False}, **more}
 
 
 def text(**more: Any) -> dict[str, Any]:
-    return {"model": "tiny", "prompt": "one two three", "max_tokens": 4, "ignore_eos": True, **more}
+    return {"model": "tiny", "prompt": "one two three", "max_tokens": 4, "ignore_eos": True, "temperature": 0, **more}
 
 
 def answered() -> Iterator[ApiCase]:
@@ -62,6 +100,20 @@ def answered() -> Iterator[ApiCase]:
     yield ApiCase("parts", CHAT, chat(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}]}]))
     yield ApiCase("tools with tool_choice none", CHAT, chat(tools=[TOOL], tool_choice="none"))
     yield ApiCase("options without stream", TEXT, text(stream_options={}))
+    for path, make in ((CHAT, chat), (TEXT, text)):
+        for fields in ACCEPTED:
+            yield ApiCase(f"{path} {json.dumps(fields)}", path, make(**fields))
+    for more in ({}, {"logprobs": 1}, USAGE):
+        yield ApiCase(f"echo of no tokens {json.dumps(more)}", TEXT, text(echo=True, max_tokens=0, **more))
+    for most in (-1, 100):
+        yield ApiCase(f"truncated to {most}", TEXT, text(prompt=LONG, truncate_prompt_tokens=most))
+    yield ApiCase("top_logprobs", CHAT, chat(logprobs=True, top_logprobs=2))
+    for times, more in enumerate(({}, {}, {"prompt_logprobs": 1}, {"echo": True, "logprobs": 1}, {}, USAGE)):
+        said = [{"role": "user", "content": BLOCKS}]
+        yield ApiCase(f"text with blocks {times}", TEXT, text(prompt=BLOCKS, cache_salt="blocks", **more))
+        yield ApiCase(
+            f"chat with blocks {times}", CHAT, chat(messages=said, cache_salt="blocks", **more | {"logprobs": None})
+        )
     yield ApiCase("tokenize", "/tokenize", {"prompt": "one two"})
     yield ApiCase("tokenize chat", "/tokenize", {"messages": HELLO})
     yield ApiCase("tokenize long text", "/tokenize", {"prompt": LONG})
@@ -72,6 +124,13 @@ def answered() -> Iterator[ApiCase]:
 def refused() -> Iterator[ApiCase]:
     """Yield invalid requests."""
     yield from _bad_chats()
+    for path, make in ((CHAT, chat), (TEXT, text)):
+        for fields in REFUSED:
+            yield ApiCase(f"{path} {json.dumps(fields)}", path, make(**fields))
+    for more in ({"top_logprobs": 2}, {"logprobs": True, "top_logprobs": 21}, {"echo": True, "max_tokens": 0}):
+        yield ApiCase(f"chat: {json.dumps(more)}", CHAT, chat(**more))
+    for value in (21, -1, "x"):
+        yield ApiCase(f"text: logprobs {value}", TEXT, text(logprobs=value))
     for name, more in {
         "no prompt": {"prompt": None},
         "empty": {"prompt": ""},
@@ -137,18 +196,63 @@ def _bad_chats() -> Iterator[ApiCase]:
         yield ApiCase(f"chat: {name}", CHAT, chat(**more))
 
 
+# Counters of the page, by vLLM's names.
+_COUNTERS = {
+    **{"requests": "request_success_total", "first tokens": "time_to_first_token_seconds_count"},
+    **{"prompt": "prompt_tokens_total", "output": "generation_tokens_total", "cached": "prompt_tokens_cached_total"},
+    **{"queries": "prefix_cache_queries_total", "steps": "iteration_tokens_total_sum"},
+}
+
+
+def counters(port: int) -> dict[str, float]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/metrics")
+    lines = connection.getresponse().read().decode().splitlines()
+    connection.close()
+    return {
+        key: sum(float(line.split()[-1]) for line in lines if line.startswith(f"vllm:{name}{{"))
+        for key, name in _COUNTERS.items()
+    }
+
+
+def counted(port: int, case: ApiCase) -> dict[str, Any]:
+    """Return the outline of a reply and its usage, and what the counters of the page grew by beside that usage."""
+    before = counters(port)
+    found = outline(port, case)
+    usage = found.pop("usage")
+    answered = found["status"] == 200 and case.path in (CHAT, TEXT)
+    while True:  # the server counts an answer when it has been sent
+        grown = {key: count - before[key] for key, count in counters(port).items()}
+        if not answered or grown["requests"]:
+            break
+    details: dict[str, Any] = (usage or {}).get("prompt_tokens_details") or {}
+    if usage:
+        prompt, output, cached = usage["prompt_tokens"], usage["completion_tokens"], details["cached_tokens"]
+        grown["queries"] = grown["queries"] and grown["queries"] - prompt + 1
+        grown["steps"] -= prompt - cached + output
+        for key, own in {"prompt": prompt, "output": output, "cached": cached}.items():
+            grown[key] -= own
+    elif answered:
+        grown = {key: grown[key] for key in ("requests", "first tokens", "output")}
+    created = details.get("created_cache_tokens")
+    stored = None if created is None else cached + created - prompt // BLOCK * BLOCK
+    return found | {"grown": grown, "output": (usage or {}).get("completion_tokens"), "stored": stored}
+
+
 def outline(port: int, case: ApiCase) -> dict[str, Any]:
-    """Send a request; return status, content type, keys of the body or its events, and an error's type, param and code."""
+    """Send a request; return status, content type, keys of the body or its events, type, param and code of an error, and usage."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     body = case.body if case.body is None or isinstance(case.body, bytes) else json.dumps(case.body)
     connection.request(case.method, case.path, body, dict(case.headers))
     reply = connection.getresponse()
     text = reply.read().decode()
     connection.close()
-    outline: dict[str, Any] = {"status": reply.status, "type": reply.getheader("content-type")}
+    outline: dict[str, Any] = {"status": reply.status, "type": reply.getheader("content-type"), "usage": None}
     if "event-stream" in str(outline["type"]):
-        return outline | {"events": _events(text)}
+        usages = [json.loads(line[6:]).get("usage") for line in text.split("\n") if line.startswith("data: {")]
+        return outline | {"events": _events(text), "usage": usages[-1]}
     document = json.loads(text) if text else None
+    outline["usage"] = document.get("usage") if isinstance(document, dict) else None
     if reply.status >= 400 and isinstance(document, dict) and isinstance(document.get("error"), dict):
         outline["error"] = {key: value for key, value in document["error"].items() if key != "message"}
     return outline | {"names": _names(document)}
@@ -174,7 +278,7 @@ def _names(value: Any, path: str = "") -> list[str]:
         return []
     names = []
     for key, inner in value.items():
-        if key not in ("engine", "created_cache_tokens"):
+        if key != "engine":
             names += [f"{path}.{key}", *_names(inner, f"{path}.{key}")]
     return sorted(names)
 

@@ -46,7 +46,7 @@ def simulated() -> Iterator[Simulator]:
 
 @pytest.mark.parametrize("case", [*api_cases.answered(), *api_cases.refused()], ids=lambda case: case.name)
 def test_simulator_and_vllm_respond_alike(case: ApiCase, real: LocalServer, simulated: Simulator) -> None:
-    ours, vllms = api_cases.outline(simulated.port, case), api_cases.outline(real.port, case)
+    ours, vllms = api_cases.counted(simulated.port, case), api_cases.counted(real.port, case)
     for outline in (ours, vllms):
         # A body that the framework refuses is a "Bad Request" with the place of the mistake, one that vLLM refuses is a
         # BadRequestError: the simulator does not tell the two apart.
