@@ -60,9 +60,12 @@ class ModelList:
         return self.problem or f"{self.target.url} does not list model {model}; it lists {listed(self.names)}"
 
 
+_VLLM = ("vllm", "vllm-frontend-rs")  # owners of models
+
+
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Properties that a server reports. `engine`: "simulator", "vllm 0.32.0", or "unknown"."""
+    """Properties that a server reports. `engine`: "simulator", "vllm 0.32.0", "vllm 0.32.0, Rust front end", or "unknown"."""
 
     target: Target
     model: str
@@ -198,8 +201,9 @@ def _engine(
     if isinstance(document, dict) and document.get("engine") == "simulator":
         stands_for = document.get("stands_for")
         return version, "simulator", stands_for if isinstance(stands_for, str) else None
-    if version is not None and any(model.owner == "vllm" for model in models):
-        return version, f"vllm {version}", None
+    owners = {model.owner for model in models}
+    if version is not None and not owners.isdisjoint(_VLLM):
+        return version, f"vllm {version}{'' if 'vllm' in owners else ', Rust front end'}", None
     return version, "unknown", None
 
 

@@ -296,7 +296,7 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
     _option(
         "own times",
         "reported for each turn: queue, first token, generation",
-        "start vLLM with --enable-per-request-metrics to see them",
+        "start vLLM with --enable-per-request-metrics to see them; its Rust front end has none",
     ),
     Check(
         "limit",
