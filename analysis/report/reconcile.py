@@ -5,8 +5,10 @@ so any other span would contain parts of turns.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -45,6 +47,7 @@ SENT_NOTE = (
     "connection before it has read the request counts fewer."
 )
 
+AGAIN, FAILED, QUERIES = "sent again", "failed", "queries"
 TOGETHER = " of all servers"  # behind one address
 
 _SLACK_MS, _SLACK_SHARE = 1.0, 0.01  # server and client measure from different events
@@ -84,17 +87,15 @@ class IdleSpan:
     input_tokens: Counted
     output_tokens: Counted
     texts: bool = False  # turns have no streams: the server counts a request for each text
-    # Requests beside those of `requests.client`, which a server may have counted or not:
-    retried: int = 0
-    cancelled: int = 0
-    failed: int = 0
-    queries: int = 0  # of turns with texts: a server that embeds the query counts it
+    # Requests beside those of `requests.client` that a server may have counted or not: of turns that were sent again, cancelled or
+    # failed, and of the queries of texts.
+    unsure: Mapping[str, int] = field(default_factory=dict)
     accepted_drafts: int = 0  # tokens, in the server's output tokens also where an answer ended before them
 
     @property
     def complete(self) -> bool:
         """True if all turns were written and succeeded, so that both sides counted the same tokens."""
-        return self.written and not (self.failed or self.cancelled)
+        return self.written and not self.unsure.keys() & {CANCELLED, FAILED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,51 +194,26 @@ def _times_check(table: Frame) -> CounterCheck:
 
 
 def _count_checks(span: IdleSpan) -> list[CounterCheck]:
-    tokens = [("prompt tokens", span.input_tokens), ("output tokens", span.output_tokens)]
-    tokens = tokens[:1] if span.texts else tokens
-    checks = [CounterCheck(name, *_compared_tokens(counted, span)) for name, counted in tokens]
-    return [CounterCheck("requests", *_compared_requests(span)), *checks]
+    counts = {"requests": span.requests, "prompt tokens": span.input_tokens, "output tokens": span.output_tokens}
+    shown = list(counts.items())[: 2 if span.texts else 3]
+    return [CounterCheck(name, *_compared(counted, span)) for name, counted in shown]
 
 
-def _compared_requests(span: IdleSpan) -> tuple[Outcome, str]:
-    surplus, unsure = span.requests.surplus, _unsure(span)
-    if surplus is None or not span.written:
-        return _unknown(span.requests)
-    text = _counts(span.requests, span)
-    if 0 <= surplus <= sum(unsure.values()):
-        names = ", ".join(f"{count:,} {name}" for name, count in unsure.items())
-        beside = f"; {names}: a server may have counted them or not" if names else ""
-        return "not known" if span.failed else "adds up", text + beside
-    return _why(span.requests, span, text)
-
-
-def _compared_tokens(counted: Counted, span: IdleSpan) -> tuple[Outcome, str]:
-    surplus = counted.surplus
-    if surplus is None or not span.complete:
-        return _unknown(counted)
-    text = _counts(counted, span)
-    if surplus == 0:
-        return "adds up", text
-    if surplus > 0 and span.retried:
-        return "not known", f"{text}; {span.retried:,} sent again, which the server may have counted"
-    return _why(counted, span, text)
-
-
-def _unsure(span: IdleSpan) -> dict[str, int]:
-    """Return the numbers of requests that a server may have counted or not, such as those whose client left, by their names."""
-    numbers = {"sent again": span.retried, "cancelled": span.cancelled, "failed": span.failed, "queries": span.queries}
-    return {name: number for name, number in numbers.items() if number}
-
-
-def _unknown(counted: Counted) -> tuple[Outcome, str]:
+def _compared(counted: Counted, span: IdleSpan) -> tuple[Outcome, str]:
+    surplus, of_requests = counted.surplus, counted is span.requests
     if counted.server is None:
         return "not known", "not published by the server"
-    return "not known", f"server {counted.server:,}; some turns were unsuccessful, not written or not counted"
-
-
-def _counts(counted: Counted, span: IdleSpan) -> str:
-    seconds = number(span.end_s - span.start_s)
-    return f"client {counted.client:,}, server {counted.server:,}, between idle scrapes ({seconds} s)"
+    if surplus is None or not (span.written if of_requests else span.complete):
+        return "not known", f"server {counted.server:,}; some turns were unsuccessful, not written or not counted"
+    text = f"client {counted.client:,}, server {counted.server:,}, between idle scrapes ({number(span.end_s - span.start_s)} s)"
+    if surplus == 0 and FAILED not in span.unsure:
+        return "adds up", text
+    doubtful = sum(span.unsure.values()) if of_requests else math.inf if AGAIN in span.unsure else 0
+    if 0 <= surplus <= doubtful:
+        names = ", ".join(f"{count:,} {name}" for name, count in span.unsure.items())
+        certain = of_requests and FAILED not in span.unsure
+        return "adds up" if certain else "not known", f"{text}; {names}: a server may have counted them or not"
+    return _why(counted, span, text)
 
 
 def _why(counted: Counted, span: IdleSpan, text: str) -> tuple[Outcome, str]:
@@ -317,21 +293,21 @@ class _SpanSums:
     input_tokens: int | None = 0
     output_tokens: int | None = 0
     texts: bool = False
-    retried: int = 0
-    cancelled: int = 0
-    failed: int = 0
-    queries: int = 0
+    unsure: Counter[str] = field(default_factory=Counter)
 
     def add(self, own: Frame) -> None:
         cancelled = own["finish_reason"] == CANCELLED if "finish_reason" in own else np.zeros(len(own), dtype=bool)
         failed = frame.known(own["failure"]) & ~cancelled
         texts = own.numbers("texts") if "texts" in own else np.full(len(own), np.nan)
         of_texts = ~np.isnan(texts)
-        self.cancelled, self.failed = self.cancelled + int(cancelled.sum()), self.failed + int(failed.sum())
-        self.requests += int(np.where(of_texts, texts, 1)[~(cancelled | failed)].sum())
+        again = own["attempts"] > 1 if "attempts" in own else np.zeros(len(own), dtype=bool)
+        requests = np.where(of_texts, texts, 1).astype(np.int64)
+        kinds = {AGAIN: again, CANCELLED: cancelled, FAILED: failed}
+        self.unsure.update(
+            {name: int(requests[of].sum()) for name, of in kinds.items()} | {QUERIES: int(of_texts.sum())}
+        )
+        self.requests += int(requests[~(cancelled | failed)].sum())
         self.texts |= bool(of_texts.any())
-        self.queries += int(of_texts.sum())
-        self.retried += int((own["attempts"] > 1).sum()) if "attempts" in own else 0
         self.input_tokens = _plus(self.input_tokens, own, "input_tokens")
         self.output_tokens = _plus(self.output_tokens, own, "output_tokens")
 
@@ -375,10 +351,7 @@ def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | N
         input_tokens=Counted(sums.input_tokens, _sum(map(server_figures.PROMPT_TOKENS.number, windows))),
         output_tokens=Counted(sums.output_tokens, _sum(map(server_figures.GENERATION_TOKENS.number, windows))),
         texts=sums.texts,
-        retried=sums.retried,
-        cancelled=sums.cancelled,
-        failed=sums.failed,
-        queries=sums.queries,
+        unsure=dict(+sums.unsure),
         accepted_drafts=_sum(server_figures.ACCEPTED_TOKENS.number(window) or 0 for window in windows) or 0,
     )
 

@@ -12,23 +12,21 @@ from .tools import Tools, parse_tools
 
 _SALT_LENGTH = 128
 _INT64, _LOGPROBS = 2**63 - 1, 20
-# Least and greatest values that vLLM accepts; of those in _ABOVE the least itself is refused.
-_NUMBERS = {
-    "temperature": (0, 2),
-    "top_p": (0, 1),
-    "min_p": (0, 1),
-    "presence_penalty": (-2, 2),
-    "frequency_penalty": (-2, 2),
-    "repetition_penalty": (0, math.inf),
-}
-_INTEGERS = {
-    "n": (1, math.inf),
-    "top_k": (-1, math.inf),
-    "min_tokens": (0, math.inf),
-    "prompt_logprobs": (0, _LOGPROBS),
-    "truncate_prompt_tokens": (-1, math.inf),
-    "priority": (-_INT64 - 1, _INT64),
-    "seed": (-_INT64 - 1, _INT64),
+# Reader, least and greatest value that vLLM accepts; of those in _ABOVE the least itself is refused.
+_RANGES: Mapping[str, tuple[Any, float, float]] = {
+    "temperature": (json_fields.number, 0, 2),
+    "top_p": (json_fields.number, 0, 1),
+    "min_p": (json_fields.number, 0, 1),
+    "presence_penalty": (json_fields.number, -2, 2),
+    "frequency_penalty": (json_fields.number, -2, 2),
+    "repetition_penalty": (json_fields.number, 0, math.inf),
+    "n": (json_fields.integer, 1, math.inf),
+    "top_k": (json_fields.integer, -1, math.inf),
+    "min_tokens": (json_fields.integer, 0, math.inf),
+    "prompt_logprobs": (json_fields.integer, 0, _LOGPROBS),
+    "truncate_prompt_tokens": (json_fields.integer, -1, math.inf),
+    "priority": (json_fields.integer, -_INT64 - 1, _INT64),
+    "seed": (json_fields.integer, -_INT64 - 1, _INT64),
 }
 _ABOVE = ("top_p", "repetition_penalty")
 _NEVER_NULL = ("ignore_eos", "min_tokens", "priority", "include_stop_str_in_output", "skip_special_tokens")
@@ -59,46 +57,43 @@ def parse_sampling_params(document: Mapping[str, Any], chat: bool, model: Model)
     stream, options = json_fields.flag(document, "stream"), json_fields.mapping(document, "stream_options") or {}
     if options and not stream:
         raise ApiError("stream_options: only with stream", param="stream_options")
-    whole = _check_numbers(document, chat)
-    if (whole["n"] or 1) > 1:
+    numbers = _check_numbers(document, chat)
+    if (numbers["n"] or 1) > 1:
         raise ApiError("n: the simulator gives one answer per request", param="n")
     usage = json_fields.flag(options, "include_usage")
     return SamplingParams(
         tools=parse_tools(document) if chat else Tools(),
-        seed=whole["seed"],
+        seed=numbers["seed"],
         token_limit=_token_limit(document, chat, model),
         ignore_eos=json_fields.flag(document, "ignore_eos"),
-        min_tokens=whole["min_tokens"] or 0,
+        min_tokens=numbers["min_tokens"] or 0,
         reasons=chat and _reasons(document, model),
         stream=stream,
         include_usage=usage,
         continuous_usage=usage and json_fields.flag(options, "continuous_usage_stats"),
         token_ids=json_fields.flag(document, "return_token_ids"),
         cache_salt=_salt(document),
-        reads_cache=whole["prompt_logprobs"] is None and not _echoes_logprobs(document, chat),
+        reads_cache=numbers["prompt_logprobs"] is None and not _echoes_logprobs(document, chat),
         held=_held(document),
-        truncate=whole["truncate_prompt_tokens"],
+        truncate=numbers["truncate_prompt_tokens"],
     )
 
 
-def _check_numbers(document: Mapping[str, Any], chat: bool) -> dict[str, int | None]:
-    """Raise ApiError for a number out of its range. Return the integers."""
+def _check_numbers(document: Mapping[str, Any], chat: bool) -> dict[str, Any]:
+    """Return the numbers; None for those that are absent. Raise ApiError for one out of its range."""
     for name in _NEVER_NULL:
         if name in document and document[name] is None:
             raise invalid(name, "needs a value")
-    logprobs = "top_logprobs" if chat else "logprobs"
-    ranges = {**_INTEGERS, logprobs: (0, _LOGPROBS)}
-    whole = {name: json_fields.integer(document, name) for name in ranges}
-    values = {**whole, **{name: json_fields.number(document, name) for name in _NUMBERS}}
-    for name, (lower, upper) in {**ranges, **_NUMBERS}.items():
-        value = values[name]
+    logprobs, numbers = "top_logprobs" if chat else "logprobs", {}
+    for name, (read, lower, upper) in {**_RANGES, logprobs: (json_fields.integer, 0, _LOGPROBS)}.items():
+        numbers[name] = value = read(document, name)
         if value is not None and not (lower <= value <= upper and (value > lower or name not in _ABOVE)):
             raise ApiError(f"{name}: {value} is not in the range of {lower} to {upper}", param=name)
-    if chat and whole[logprobs] and not json_fields.flag(document, "logprobs"):
+    if chat and numbers[logprobs] and not json_fields.flag(document, "logprobs"):
         raise ApiError("top_logprobs: only with logprobs", param="top_logprobs")
-    if whole["prompt_logprobs"] and json_fields.flag(document, "stream"):
+    if numbers["prompt_logprobs"] and json_fields.flag(document, "stream"):
         raise ApiError("prompt_logprobs: not in a stream", param="prompt_logprobs")
-    return whole
+    return numbers
 
 
 def _echoes_logprobs(document: Mapping[str, Any], chat: bool) -> bool:

@@ -24,14 +24,7 @@ _TAGS = (
 )  # fmt: skip
 _START = 64  # characters, with blanks in front, in which a text begins with a tag
 
-
-class _Stops(msgspec.Struct):
-    stop: Any = None
-    stop_sequences: Any = None
-    include_stop_str_in_output: Any = None
-
-
-_STOPS = msgspec.json.Decoder(_Stops)
+_FIELDS = msgspec.json.Decoder(dict[str, Any])
 Answer = Any  # of the module answer, which imports this one for the answers that need it
 
 
@@ -125,14 +118,12 @@ def _count_held(answer: Answer, by_event: array[int] | None, visible: int) -> No
 def held_for_stops(body: bytes) -> int:
     """Return how many characters of an answer a server holds back, as they may begin a stop string of the request."""
     try:
-        asked = _STOPS.decode(body)
+        asked = _FIELDS.decode(body)
     except UNDECODABLE:
         return 0
-    stops = [
-        each for stop in (asked.stop, asked.stop_sequences) for each in (stop if isinstance(stop, list) else [stop])
-    ]
-    longest = max((len(each) for each in stops if isinstance(each, str)), default=0)
-    return 0 if asked.include_stop_str_in_output else max(0, longest - 1)
+    stops = [asked.get("stop"), asked.get("stop_sequences")]
+    texts = [each for stop in stops for each in (stop if isinstance(stop, list) else [stop]) if isinstance(each, str)]
+    return 0 if asked.get("include_stop_str_in_output") else max((len(text) - 1 for text in texts if text), default=0)
 
 
 def _visible(answer: Answer, tokens: int) -> int:
