@@ -57,11 +57,11 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
         "truncate_prompt_tokens": (0, -2, MODEL_LENGTH + 1, "x"),
     },
 }
-_HELD = {"stop": "z" * 41, "max_tokens": 12}
+HELD = {"stop": "z" * 41, "max_tokens": 12}
 ACCEPTED: tuple[dict[str, Any], ...] = (
     *({name: value} for name, values in _ACCEPTED.items() for value in values),
-    *({"stop": ["zzzz"], "min_tokens": 4}, {"prompt_logprobs": 0, **USAGE}, {"echo": True, "logprobs": 1}, _HELD),
-    *(_HELD | more for more in (USAGE, {"include_stop_str_in_output": True, **USAGE})),
+    *({"stop": ["zzzz"], "min_tokens": 4}, {"prompt_logprobs": 0, **USAGE}, {"echo": True, "logprobs": 1}, HELD),
+    *(HELD | more for more in (USAGE, {"include_stop_str_in_output": True, **USAGE})),
 )
 REFUSED: tuple[dict[str, Any], ...] = (
     *({name: value} for name, values in _REFUSED.items() for value in values),

@@ -3,9 +3,10 @@
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import api_cases
 import locust_process
@@ -58,6 +59,15 @@ def test_simulator_and_vllm_respond_alike(case: ApiCase, real: LocalServer, simu
     names = ours.pop("names", [])
     assert set(names) <= set(vllms.pop("names", []))  # in a document the simulator omits keys that are null
     assert ours == vllms
+
+
+@pytest.mark.parametrize("more", [api_cases.RUNNING, api_cases.HELD | api_cases.USAGE])
+def test_chats_without_parsers_are_streamed_alike(
+    more: dict[str, Any], vllm_server: LocalServer, simulator: Callable[..., Simulator]
+) -> None:
+    simulated = simulator("--ttft-ms", "2", "--itl-ms", "1", "--block-size", "128", "--served-model-name", "tiny")
+    case = ApiCase("chat", api_cases.CHAT, api_cases.chat(**more))
+    assert api_cases.counted(simulated.port, case) == api_cases.counted(vllm_server.port, case)
 
 
 LOOPING = "the dog and the cat " * 30  # greedy answers repeat themselves, so that drafts are accepted

@@ -177,9 +177,10 @@ class CompletionEvents:
         prompt = len(self._completion.tokens)
         counts = f'"prompt_tokens":{prompt},"total_tokens":{prompt + completion_tokens}'
         more = ""
-        if self._completion.chat and self._options.reasoning_tokens:
+        if self._completion.chat:
             thought = self._completion.script.reasoning_tokens(completion_tokens)
-            more = f',"completion_tokens_details":{{"reasoning_tokens":{thought}}}'
+            details = f'{{"reasoning_tokens":{thought}}}' if self._options.reasoning_tokens else "null"
+            more = f',"completion_tokens_details":{details}'
         return f',"usage":{{{counts},"completion_tokens":{completion_tokens}{more}}}'
 
     def _piece(self, text: str) -> bytes:
