@@ -5,8 +5,10 @@ so any other span would contain parts of turns.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -47,6 +49,7 @@ SENT_NOTE = (
 )
 
 NOT_PUBLISHED = "not published by the server"
+AGAIN, FAILED, QUERIES = "sent again", "failed", "queries"
 TOGETHER = " of all servers"  # behind one address
 
 _SLACK_MS, _SLACK_SHARE = 1.0, 0.01  # server and client measure from different events
@@ -68,6 +71,11 @@ class Counted:
     client: int | None
     server: int | None
 
+    @property
+    def surplus(self) -> int | None:
+        """What the server counted beyond the client; None: not known."""
+        return None if self.client is None or self.server is None else self.server - self.client
+
 
 @dataclass(frozen=True, slots=True)
 class IdleSpan:
@@ -76,12 +84,20 @@ class IdleSpan:
     target: str
     start_s: float
     end_s: float
-    complete: bool  # all turns succeeded and were written, so both sides counted the same requests
-    requests: Counted
+    written: bool  # the records have all turns
+    requests: Counted  # of the client: turns that succeeded, or their texts
     input_tokens: Counted
     output_tokens: Counted
-    texts: bool = False  # turns have no streams: the server counts a request for each text, and some for queries
-    retried: int = 0  # requests beside those of `requests.client`: the server counts those that it had read
+    texts: bool = False  # turns have no streams: the server counts a request for each text
+    # Requests beside those of `requests.client` that a server may have counted or not: of turns that were sent again, cancelled or
+    # failed, and of the queries of texts.
+    unsure: Mapping[str, int] = field(default_factory=dict)
+    accepted_drafts: int = 0  # tokens, in the server's output tokens also where an answer ended before them
+
+    @property
+    def complete(self) -> bool:
+        """True if all turns were written and succeeded, so that both sides counted the same tokens."""
+        return self.written and not self.unsure.keys() & {CANCELLED, FAILED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,28 +200,54 @@ def _times_check(table: Frame, remedy: str) -> CounterCheck:
 
 
 def _count_checks(span: IdleSpan) -> list[CounterCheck]:
-    counts = [("requests", span.requests), ("prompt tokens", span.input_tokens), ("output tokens", span.output_tokens)]
-    counts = counts[1:2] if span.texts else counts
-    return [CounterCheck(name, *_compared(counted, span)) for name, counted in counts]
+    counts = {"requests": span.requests, "prompt tokens": span.input_tokens, "output tokens": span.output_tokens}
+    shown = list(counts.items())[: 2 if span.texts else 3]
+    return [CounterCheck(name, *_compared(counted, span)) for name, counted in shown]
 
 
 def _compared(counted: Counted, span: IdleSpan) -> tuple[Outcome, str]:
-    client, server = counted.client, counted.server
-    if server is None:
+    surplus, of_requests = counted.surplus, counted is span.requests
+    if counted.server is None:
         return "not known", NOT_PUBLISHED
-    if not span.complete or client is None:
-        return "not known", f"server {server:,}; some turns were unsuccessful, not written or not counted"
-    text = f"client {client:,}, server {server:,}, between idle scrapes ({number(span.end_s - span.start_s)} s)"
-    if client == server:
+    if surplus is None or not (span.written if of_requests else span.complete):
+        return "not known", f"server {counted.server:,}; some turns were unsuccessful, not written or not counted"
+    text = f"client {counted.client:,}, server {counted.server:,}, between idle scrapes ({number(span.end_s - span.start_s)} s)"
+    if surplus == 0 and FAILED not in span.unsure:
         return "adds up", text
-    if client < server and span.retried:
-        sent_again = f"; {span.retried:,} sent again, which the server may have counted"
-        if counted is not span.requests:
-            return "not known", text + sent_again
-        if server <= client + span.retried:
-            return "adds up", text + sent_again
-    why = "other clients used this server" if server > client else "the server counted fewer than the client"
-    return "does not add up", f"{text}: {why}"
+    doubtful = sum(span.unsure.values()) if of_requests else math.inf if AGAIN in span.unsure else 0
+    if 0 <= surplus <= doubtful:
+        names = ", ".join(f"{count:,} {name}" for name, count in span.unsure.items())
+        certain = of_requests and FAILED not in span.unsure
+        return "adds up" if certain else "not known", f"{text}; {names}: a server may have counted them or not"
+    return _why(counted, span, text)
+
+
+def _why(counted: Counted, span: IdleSpan, text: str) -> tuple[Outcome, str]:
+    """Return outcome and reason of a difference.
+
+    A request of another client has a prompt and at least one output token, and counts as a request unless it was aborted.
+    """
+    if (counted.surplus or 0) < 0:
+        return "does not add up", f"{text}: the server counted fewer than the client"
+    requests, prompts, outputs = span.requests.surplus, span.input_tokens.surplus, span.output_tokens.surplus
+    if requests != 0 and outputs == 0 and span.complete:
+        return (
+            "not known",
+            f"{text}; a server counts a request with its prompt for each choice (n) and prompt of a turn",
+        )
+    if requests == 0 and prompts == 0:
+        if 0 < (outputs or 0) <= span.accepted_drafts:
+            return (
+                "adds up",
+                f"{text}; accepted drafts behind the end of an answer, such as a stop string, are not sent",
+            )
+        return "does not add up", f"{text}: output tokens that were not sent, or not counted in the usage of an answer"
+    if requests == 0:
+        return (
+            "does not add up",
+            f"{text}: tokens of requests that were aborted, of other clients or of what is between",
+        )
+    return "does not add up", f"{text}: other clients used this server"
 
 
 _ROWS = {
@@ -282,19 +324,25 @@ def _idle_scrapes(frames: RunFrames, server: ServerSeries) -> tuple[int, int] | 
 class _SpanSums:
     """Sums over the turns of a span. Tokens: None if a turn has no count."""
 
-    turns: int = 0
-    all_ok: bool = True  # and none was cancelled
+    requests: int = 0  # of turns that succeeded: one for each, or for each of its texts
     input_tokens: int | None = 0
     output_tokens: int | None = 0
     texts: bool = False
-    retried: int = 0
+    unsure: Counter[str] = field(default_factory=Counter)
 
     def add(self, own: Frame) -> None:
-        cancelled = "finish_reason" in own and bool((own["finish_reason"] == CANCELLED).any())
-        self.turns += len(own)
-        self.texts |= "texts" in own and bool(frame.known(own["texts"]).any())
-        self.retried += int((own["attempts"] > 1).sum()) if "attempts" in own else 0
-        self.all_ok = self.all_ok and not cancelled and not frame.known(own["failure"]).any()
+        cancelled = own["finish_reason"] == CANCELLED if "finish_reason" in own else np.zeros(len(own), dtype=bool)
+        failed = frame.known(own["failure"]) & ~cancelled
+        texts = own.numbers("texts") if "texts" in own else np.full(len(own), np.nan)
+        of_texts = ~np.isnan(texts)
+        again = own["attempts"] > 1 if "attempts" in own else np.zeros(len(own), dtype=bool)
+        requests = np.where(of_texts, texts, 1).astype(np.int64)
+        kinds = {AGAIN: again, CANCELLED: cancelled, FAILED: failed}
+        self.unsure.update(
+            {name: int(requests[of].sum()) for name, of in kinds.items()} | {QUERIES: int(of_texts.sum())}
+        )
+        self.requests += int(requests[~(cancelled | failed)].sum())
+        self.texts |= bool(of_texts.any())
         self.input_tokens = _plus(self.input_tokens, own, "input_tokens")
         self.output_tokens = _plus(self.output_tokens, own, "output_tokens")
 
@@ -333,18 +381,13 @@ def _idle_span(frames: RunFrames, group: Sequence[ServerSeries]) -> IdleSpan | N
         target=group[0].target if len(group) == 1 else "",
         start_s=start_s,
         end_s=end_s,
-        complete=frames.turns_until_s is None and sums.all_ok,
-        requests=Counted(sums.turns, _sum(known(window.delta(Reading(names.E2E + "_count"))) for window in windows)),
-        input_tokens=Counted(
-            sums.input_tokens if sums.turns else None,
-            _sum(server_figures.PROMPT_TOKENS.number(window) for window in windows),
-        ),
-        output_tokens=Counted(
-            sums.output_tokens if sums.turns else None,
-            _sum(server_figures.GENERATION_TOKENS.number(window) for window in windows),
-        ),
+        written=frames.turns_until_s is None,
+        requests=Counted(sums.requests, _sum(known(window.delta(Reading(names.E2E + "_count"))) for window in windows)),
+        input_tokens=Counted(sums.input_tokens, _sum(map(server_figures.PROMPT_TOKENS.number, windows))),
+        output_tokens=Counted(sums.output_tokens, _sum(map(server_figures.GENERATION_TOKENS.number, windows))),
         texts=sums.texts,
-        retried=sums.retried,
+        unsure=dict(+sums.unsure),
+        accepted_drafts=_sum(server_figures.ACCEPTED_TOKENS.number(window) or 0 for window in windows) or 0,
     )
 
 

@@ -91,6 +91,7 @@ def options_of(arguments: argparse.Namespace, config: ServerConfig) -> Options:
             arguments.enable_prompt_tokens_details,
             arguments.enable_per_request_metrics,
             reasoning_tokens=bool(arguments.reasoning_parser),
+            cache_block=limits.block_size if limits.caching else 0,
         ),
         cache=CacheInfo(
             limits.block_size,

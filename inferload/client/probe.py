@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 _OTHER_PATH = "give the address of an OpenAI-compatible API with --host"
 _BEHIND = "start the server behind the gateway, or correct its address there"
 # Engines by the owner of their models. The names are those of metrics pages.
-_ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt_llm": "tensorrt-llm", "llamacpp": "llama.cpp"}
+_RUST = "vllm-frontend-rs"
+_ENGINES = {"vllm": "vllm", _RUST: "vllm", "sglang": "sglang", "tensorrt_llm": "tensorrt-llm", "llamacpp": "llama.cpp"}
 # Failures of the first page after which no request can be sent.
 _UNREACHABLE = (Failure.CONNECT, Failure.TLS, Failure.TIMEOUT_CONNECT)
 
@@ -65,7 +66,10 @@ class ModelList:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Properties that a server reports. `engine`: "simulator", "vllm 0.32.0", "llama.cpp b9000", or "unknown"."""
+    """Properties that a server reports.
+
+    `engine`: "simulator", "vllm 0.32.0", "vllm 0.32.0, Rust front end", "llama.cpp b9000", or "unknown".
+    """
 
     target: Target
     model: str
@@ -215,6 +219,8 @@ def _engine(fetcher: Fetcher, settings: ClientSettings, models: Sequence[ListedM
     if name == "vllm" and version is None:  # a gateway that repeats a server's list
         name = "unknown"
     named = name if name == "unknown" or version is None else f"{name} {version}"
+    if name == "vllm" and any(model.owner == _RUST for model in models):
+        named += ", Rust front end"
     return _Engine(named, version, slots=context_of(slots.get("n_ctx")) if isinstance(slots, dict) else None)
 
 

@@ -152,7 +152,7 @@ class Server(ServerFacts, frozen=True, kw_only=True):
         ServerFigure(
             title="preemptions",
             form="count",
-            text="preempted requests, which are recomputed",
+            text="preempted requests, which are recomputed; no token counter has this work",
             better="lower",
             formula=Count(Reading(names.PREEMPTIONS)),
             headline=True,
@@ -235,7 +235,7 @@ class Server(ServerFacts, frozen=True, kw_only=True):
             title="prompt computed",
             unit="tok/s",
             label="computed tok/s",
-            text="prompt tokens per second that were computed (source local_compute)",
+            text="prompt tokens per second that were computed (source local_compute), without recomputation after preemptions",
             formula=Rate(_COMPUTED),
             panel=_PROMPT,
         ),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from inferload.base.numbers import percent
+from inferload.figures.server_figures import Server
 from inferload.figures.turn_figures import BY_KEY
 from inferload.results import readers
 from inferload.results.documents.figures_document import Figures
@@ -39,6 +40,7 @@ def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> l
     return [
         *through,
         *of_texts,
+        *_recomputed(results.servers),
         *readers.advice(results.client.readers),
         *results.run.prompt_lengths,
         *others,
@@ -46,6 +48,16 @@ def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> l
         *_short_answers(by_class),
         *remarks,
     ]
+
+
+def _recomputed(servers: Sequence[Server]) -> Iterator[str]:
+    """Work of servers that no counter has."""
+    for server in servers:
+        if server.preemptions:
+            yield (
+                f"{server.target}: {server.preemptions:,} preemptions, after which tokens are computed again; no counter of tokens "
+                "has this work, so that the server computed more than it counted"
+            )
 
 
 def names_notes(by_class: Mapping[str, Figures], by_name: Sequence[RequestName]) -> list[str]:

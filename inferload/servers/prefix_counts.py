@@ -22,6 +22,7 @@ class PrefixCache(Struct, frozen=True):
     enabled: bool | None
     between_wall_ns: tuple[int, int] | None = None  # first and last scrape of the counts, of all targets
     servers: int = 0  # that count tokens
+    engines: int = 1  # of the server with most, each with a cache of its own
 
     def missed(self, first_wall_ns: int, last_wall_ns: int) -> list[str]:
         """Describe the parts of a load between these instants that the counts lack; empty if none."""
@@ -54,6 +55,10 @@ def prefix_cache(servers: Sequence[ServerSeries]) -> PrefixCache:
         {"True": True, "False": False}.get(switch),
         _between(servers),
         sum(server.grown(names.PREFIX_QUERIES) is not None for server in servers),
+        max(
+            (len({of.labels.get("engine") for of in server.series(names.PREFIX_QUERIES)}) for server in servers),
+            default=1,
+        ),
     )
 
 

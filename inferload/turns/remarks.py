@@ -13,6 +13,7 @@ class Remark(StrEnum):
     LOW_USAGE = "low_usage"
     HIDDEN_TOKENS = "hidden_tokens"
     HELD_TEXT = "held_text"
+    STOP_STRING = "stop_string"
     REPEATED_TEXT = "repeated_text"
     INLINE_THOUGHTS = "inline_thoughts"
     CONTENT_TYPE = "content_type"
@@ -32,10 +33,17 @@ MEANINGS = {
     "use; their TPOT and ITL by token are those of the streamed tokens, or unknown",
     Remark.HELD_TEXT: "have events with many tokens beside others with few (held text?), which count by the length of their texts "
     "in TPOT and ITL by token, or these are unknown",
+    Remark.STOP_STRING: "have text that was held back because it could begin a stop string: their TTFT and gaps are those of "
+    "the text, later than the tokens; their TPOT and ITL by token are right with continuous_usage, else unknown",
     Remark.REPEATED_TEXT: "repeat the whole answer in their last event, which was left out",
     Remark.INLINE_THOUGHTS: "have their thoughts in the content (no reasoning parser); TTFO is that of the text behind them",
     Remark.CONTENT_TYPE: "are event streams with another content type than text/event-stream",
     Remark.CONTENT_ENCODING: "were compressed although this was not asked for; compression delays events",
     Remark.OPEN_BODY: "have a body that went on after the end marker; its connection was closed",
 }
-OF_TOKENS = (Remark.LOW_USAGE, Remark.HIDDEN_TOKENS, Remark.HELD_TEXT)  # TPOT is not by the server's count, or unknown
+OF_TOKENS = (
+    Remark.LOW_USAGE,
+    Remark.HIDDEN_TOKENS,
+    Remark.HELD_TEXT,
+    Remark.STOP_STRING,
+)  # TPOT is not by the server's count, or unknown

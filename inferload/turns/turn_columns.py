@@ -48,7 +48,12 @@ TURN_COLUMNS = (
     Column("input_tokens", _INT, "prompt tokens, counted by the server"),
     Column("output_tokens", _INT, "tokens of the answer, counted by the server"),
     Column("hidden_tokens", _INT, "of these, those that were not streamed; null if their number is not known"),
-    Column("cached_tokens", _INT, "prompt tokens found in the server's prefix cache, if the server reports them"),
+    Column(
+        "cached_tokens",
+        _INT,
+        "prompt tokens found in the server's prefix cache, if the server reports them; "
+        "figures take 0 for the others if it names only hits",
+    ),
     Column("texts", _INT, "texts of a request whose answer is no stream; of a rerank and a score the documents"),
     Column("connect_ns", _INT, "duration of DNS, TCP and TLS before `sent_ns`, if the turn opened a connection"),
     Column(

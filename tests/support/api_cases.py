@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,53 @@ NAMED = {"type": "function", "function": {"name": "pick"}}
 STREAM = {"stream": True}
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 RUNNING = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+BLOCK = 128  # tokens of a block of vLLM's prefix cache on the CPU
 LONG = "the dog " * MODEL_LENGTH
+BLOCKS = "the dog and the cat had to wait for the train " * 40  # three blocks and a part of one
+# Values that both endpoints accept and refuse, by their fields; further fields that belong together.
+_ACCEPTED: dict[str, tuple[Any, ...]] = {
+    **{"temperature": ("0.5", 2, None), "top_p": (1,), "top_k": (-1, 0), "min_p": (0,), "repetition_penalty": (0.1,)},
+    **{"presence_penalty": (-2,), "frequency_penalty": (2,), "seed": (1.0,), "max_tokens": ("4", 4.0), "n": (1,)},
+    **{"ignore_eos": (1,), "stream": ("off",), "priority": (3, -3), "stop": (None, []), "logprobs": (True,)},
+    **{"echo": (True,), "prompt_logprobs": (1,), "truncate_prompt_tokens": (2, -1, MODEL_LENGTH)},
+}
+_REFUSED: dict[str, tuple[Any, ...]] = {
+    **{
+        "temperature": (-1, -0.1, 2.1, "x", [1]),
+        "top_p": (0, -1, 1.1, "x"),
+        "top_k": (-2, 1.5, "x"),
+        "min_p": (-0.1, 1.1),
+    },
+    **{"presence_penalty": (-2.1, 2.1), "frequency_penalty": (-2.1, 2.1), "repetition_penalty": (0, -1)},
+    **{
+        "max_tokens": (0, -1, "x", 1.5, MODEL_LENGTH + 1),
+        "min_tokens": (-1, 9, None),
+        "n": (0, -1, "x"),
+        "seed": (2**63, 1.5, "x"),
+        "priority": ("x", None, 1.5, 2**63),
+    },
+    **{
+        "stop": ("", [""], ["x", ""], 5, [5]),
+        "prompt_logprobs": (-1, -2, 21, "x"),
+        "echo": ("x",),
+        "stream": (2, "maybe"),
+    },
+    **{
+        "ignore_eos": (None, 2, "perhaps"),
+        "cache_salt": ("", 5, "a@b/c", "a" * 300),
+        "truncate_prompt_tokens": (0, -2, MODEL_LENGTH + 1, "x"),
+    },
+}
+HELD = {"stop": "z" * 41, "max_tokens": 12}
+ACCEPTED: tuple[dict[str, Any], ...] = (
+    *({name: value} for name, values in _ACCEPTED.items() for value in values),
+    *({"stop": ["zzzz"], "min_tokens": 4}, {"prompt_logprobs": 0, **USAGE}, {"echo": True, "logprobs": 1}, HELD),
+    *(HELD | more for more in (USAGE, {"include_stop_str_in_output": True, **USAGE})),
+)
+REFUSED: tuple[dict[str, Any], ...] = (
+    *({name: value} for name, values in _REFUSED.items() for value in values),
+    {"prompt_logprobs": 1, "stream": True},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +81,12 @@ class ApiCase:
 
 
 def chat(**more: Any) -> dict[str, Any]:
-    plain = {"model": "tiny", "messages": HELLO, "max_tokens": 4, "ignore_eos": True}
+    plain = {"model": "tiny", "messages": HELLO, "max_tokens": 4, "ignore_eos": True, "temperature": 0}
     return {**plain, "chat_template_kwargs": {"enable_thinking": False}, **more}
 
 
 def text(**more: Any) -> dict[str, Any]:
-    return {"model": "tiny", "prompt": "one two three", "max_tokens": 4, "ignore_eos": True, **more}
+    return {"model": "tiny", "prompt": "one two three", "max_tokens": 4, "ignore_eos": True, "temperature": 0, **more}
 
 
 def answered() -> Iterator[ApiCase]:
@@ -62,6 +109,20 @@ def answered() -> Iterator[ApiCase]:
     yield ApiCase("parts", CHAT, chat(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}]}]))
     yield ApiCase("tools with tool_choice none", CHAT, chat(tools=[TOOL], tool_choice="none"))
     yield ApiCase("options without stream", TEXT, text(stream_options={}))
+    for path, make in ((CHAT, chat), (TEXT, text)):
+        for fields in ACCEPTED:
+            yield ApiCase(f"{path} {json.dumps(fields)}", path, make(**fields))
+    for more in ({}, {"logprobs": 1}, USAGE):
+        yield ApiCase(f"echo of no tokens {json.dumps(more)}", TEXT, text(echo=True, max_tokens=0, **more))
+    for most in (-1, 100):
+        yield ApiCase(f"truncated to {most}", TEXT, text(prompt=LONG, truncate_prompt_tokens=most))
+    yield ApiCase("top_logprobs", CHAT, chat(logprobs=True, top_logprobs=2))
+    for times, more in enumerate(({}, {}, {"prompt_logprobs": 1}, {"echo": True, "logprobs": 1}, {}, USAGE)):
+        said = [{"role": "user", "content": BLOCKS}]
+        yield ApiCase(f"text with blocks {times}", TEXT, text(prompt=BLOCKS, cache_salt="blocks", **more))
+        yield ApiCase(
+            f"chat with blocks {times}", CHAT, chat(messages=said, cache_salt="blocks", **more | {"logprobs": None})
+        )
     yield ApiCase("tokenize", "/tokenize", {"prompt": "one two"})
     yield ApiCase("tokenize chat", "/tokenize", {"messages": HELLO})
     yield ApiCase("tokenize long text", "/tokenize", {"prompt": LONG})
@@ -72,13 +133,18 @@ def answered() -> Iterator[ApiCase]:
 def refused() -> Iterator[ApiCase]:
     """Yield invalid requests."""
     yield from _bad_chats()
+    for path, make in ((CHAT, chat), (TEXT, text)):
+        for fields in REFUSED:
+            yield ApiCase(f"{path} {json.dumps(fields)}", path, make(**fields))
+    for more in ({"top_logprobs": 2}, {"logprobs": True, "top_logprobs": 21}, {"echo": True, "max_tokens": 0}):
+        yield ApiCase(f"chat: {json.dumps(more)}", CHAT, chat(**more))
+    for value in (21, -1, "x"):
+        yield ApiCase(f"text: logprobs {value}", TEXT, text(logprobs=value))
     for name, more in {
         "no prompt": {"prompt": None},
         "empty": {"prompt": ""},
         "number": {"prompt": 5},
         "too long": {"prompt": LONG},
-        "max_tokens": {"max_tokens": MODEL_LENGTH + 1},
-        "max_tokens 0": {"max_tokens": 0},
     }.items():
         yield ApiCase(f"text: {name}", TEXT, text(**more))
     for name, raw in {"cut": b"{", "comma": b'{"model": "tiny", }', "": b"", "list": b"[1]", "null": b"null"}.items():
@@ -105,28 +171,15 @@ def _bad_chats() -> Iterator[ApiCase]:
         "no role": {"messages": [{"content": "x"}]},
         "number as content": {"messages": [{"role": "user", "content": 5}]},
         "too long": {"messages": [{"role": "user", "content": LONG}]},
-        "max_tokens 0": {"max_tokens": 0},
-        "negative max_tokens": {"max_tokens": -1},
-        "text as max_tokens": {"max_tokens": "x"},
-        "fractional max_tokens": {"max_tokens": 1.5},
-        "max_tokens too high": {"max_tokens": MODEL_LENGTH + 1},
         "max_completion_tokens too high": {"max_completion_tokens": MODEL_LENGTH + 1},
-        "text as n": {"n": "x"},
-        "text as stream": {"stream": "maybe"},
         "stream_options without stream": {"stream_options": {"include_usage": True}},
         "text as stream_options": {"stream": True, "stream_options": "x"},
-        "empty salt": {"cache_salt": ""},
-        "number as salt": {"cache_salt": 5},
-        "salt with special characters": {"cache_salt": "a@b/c"},
-        "long salt": {"cache_salt": "a" * 300},
         "tool_choice without tools": {"tool_choice": "auto"},
         "tool_choice required without tools": {"tool_choice": "required"},
         "unknown tool": {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "no"}}},
         "unknown tool_choice": {"tools": [TOOL], "tool_choice": "bogus"},
         "an empty list of tools": {"tools": [], "tool_choice": "auto"},
         "text as tools": {"tools": "x"},
-        "text as seed": {"seed": "x"},
-        "text as ignore_eos": {"ignore_eos": "perhaps"},
         "text as chat_template_kwargs": {"chat_template_kwargs": "x"},
         "unknown content part": {"messages": [{"role": "user", "content": [{"type": "weird", "text": "a"}]}]},
         "image": {
@@ -137,18 +190,61 @@ def _bad_chats() -> Iterator[ApiCase]:
         yield ApiCase(f"chat: {name}", CHAT, chat(**more))
 
 
+_COUNTERS = {
+    **{"requests": "request_success_total", "first tokens": "time_to_first_token_seconds_count"},
+    **{"prompt": "prompt_tokens_total", "output": "generation_tokens_total", "cached": "prompt_tokens_cached_total"},
+    **{"queries": "prefix_cache_queries_total", "steps": "iteration_tokens_total_sum"},
+}
+
+
+def counters(port: int) -> dict[str, float]:
+    """Return counters of the page, by the keys of _COUNTERS."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
+        lines = [line for line in reply.read().decode().splitlines() if not line.startswith("#")]
+    return {
+        key: sum(float(line.split()[-1]) for line in lines if line.startswith(f"vllm:{name}{{"))
+        for key, name in _COUNTERS.items()
+    }
+
+
+def counted(port: int, case: ApiCase) -> dict[str, Any]:
+    """Return the outline of a reply and its usage, and what the counters of the page grew by beside that usage."""
+    before = counters(port)
+    found = outline(port, case)
+    usage = found.pop("usage")
+    answered = found["status"] == 200 and case.path in (CHAT, TEXT)
+    while True:  # the server counts an answer when it has been sent
+        grown = {key: count - before[key] for key, count in counters(port).items()}
+        if not answered or grown["requests"]:
+            break
+    details: dict[str, Any] = (usage or {}).get("prompt_tokens_details") or {}
+    if usage:
+        prompt, output, cached = usage["prompt_tokens"], usage["completion_tokens"], details["cached_tokens"]
+        grown["queries"] = grown["queries"] and grown["queries"] - prompt + 1
+        grown["steps"] -= prompt - cached + output
+        for key, own in {"prompt": prompt, "output": output, "cached": cached}.items():
+            grown[key] -= own
+    elif answered:
+        grown = {key: grown[key] for key in ("requests", "first tokens", "output")}
+    created = details.get("created_cache_tokens")
+    stored = None if created is None else cached + created - prompt // BLOCK * BLOCK
+    return found | {"grown": grown, "output": (usage or {}).get("completion_tokens"), "stored": stored}
+
+
 def outline(port: int, case: ApiCase) -> dict[str, Any]:
-    """Send a request; return status, content type, keys of the body or its events, and an error's type, param and code."""
+    """Send a request; return status, content type, keys of the body or its events, type, param and code of an error, and usage."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     body = case.body if case.body is None or isinstance(case.body, bytes) else json.dumps(case.body)
     connection.request(case.method, case.path, body, dict(case.headers))
     reply = connection.getresponse()
     text = reply.read().decode()
     connection.close()
-    outline: dict[str, Any] = {"status": reply.status, "type": reply.getheader("content-type")}
+    outline: dict[str, Any] = {"status": reply.status, "type": reply.getheader("content-type"), "usage": None}
     if "event-stream" in str(outline["type"]):
-        return outline | {"events": _events(text)}
+        usages = [json.loads(line[6:]).get("usage") for line in text.split("\n") if line.startswith("data: {")]
+        return outline | {"events": _events(text), "usage": usages[-1]}
     document = json.loads(text) if text else None
+    outline["usage"] = document.get("usage") if isinstance(document, dict) else None
     if reply.status >= 400 and isinstance(document, dict) and isinstance(document.get("error"), dict):
         outline["error"] = {key: value for key, value in document["error"].items() if key != "message"}
     return outline | {"names": _names(document)}
@@ -174,7 +270,7 @@ def _names(value: Any, path: str = "") -> list[str]:
         return []
     names = []
     for key, inner in value.items():
-        if key not in ("engine", "created_cache_tokens"):
+        if key != "engine":
             names += [f"{path}.{key}", *_names(inner, f"{path}.{key}")]
     return sorted(names)
 

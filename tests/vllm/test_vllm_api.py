@@ -2,14 +2,18 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import api_cases
+import locust_process
 import pytest
 import simulator_process
 from api_cases import ApiCase, shape
-from inferload.deploy.launcher import launch, paths
+from inferload.deploy.launcher import launch, paths, probe
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec, tiny_model
@@ -46,7 +50,7 @@ def simulated() -> Iterator[Simulator]:
 
 @pytest.mark.parametrize("case", [*api_cases.answered(), *api_cases.refused()], ids=lambda case: case.name)
 def test_simulator_and_vllm_respond_alike(case: ApiCase, real: LocalServer, simulated: Simulator) -> None:
-    ours, vllms = api_cases.outline(simulated.port, case), api_cases.outline(real.port, case)
+    ours, vllms = api_cases.counted(simulated.port, case), api_cases.counted(real.port, case)
     for outline in (ours, vllms):
         # A body that the framework refuses is a "Bad Request" with the place of the mistake, one that vLLM refuses is a
         # BadRequestError: the simulator does not tell the two apart.
@@ -55,6 +59,85 @@ def test_simulator_and_vllm_respond_alike(case: ApiCase, real: LocalServer, simu
     names = ours.pop("names", [])
     assert set(names) <= set(vllms.pop("names", []))  # in a document the simulator omits keys that are null
     assert ours == vllms
+
+
+@pytest.mark.parametrize("more", [api_cases.RUNNING, api_cases.HELD | api_cases.USAGE])
+def test_chats_without_parsers_are_streamed_alike(
+    more: dict[str, Any], vllm_server: LocalServer, simulator: Callable[..., Simulator]
+) -> None:
+    simulated = simulator("--ttft-ms", "2", "--itl-ms", "1", "--block-size", "128", "--served-model-name", "tiny")
+    case = ApiCase("chat", api_cases.CHAT, api_cases.chat(**more))
+    assert api_cases.counted(simulated.port, case) == api_cases.counted(vllm_server.port, case)
+
+
+LOOPING = "the dog and the cat " * 30  # greedy answers repeat themselves, so that drafts are accepted
+OWN = """
+from locust import constant, task
+from inferload.users import InferenceUser
+
+
+class Own(InferenceUser):
+    wait_time = constant(0)
+
+    @task
+    def own(self):
+        self.completion({prompt!r}, ignore_eos=True, {options})
+"""
+
+
+# Options of turns that the server counts otherwise than the client, and what is known of their tokens.
+@pytest.mark.parametrize(
+    ("options", "tokens"),
+    [("max_tokens=200, temperature=0, stop={stop!r}", "adds up"), ("max_tokens=2000, cancel_after_s=0.1", "not known")],
+)
+def test_differences_of_the_counts_are_no_other_clients(
+    options: str, tokens: str, real: LocalServer, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(OWN.format(prompt=LOOPING, options=options.format(stop=_stop(real))))
+    words = ("--headless", "-u", "2", "-t", "2s", "--host", real.url, "--on-invalid", "warn", "--run-dir", "run")
+    process = locust_process.start(*words, cwd=tmp_path, locustfile=tmp_path / "mine.py")
+    try:
+        assert process.exit_code(120) == 0, process.text
+    finally:
+        process.kill()
+    checks = json.loads((tmp_path / "run" / "reconcile.json").read_text())["checks"]
+    found = {check["check"]: check for check in checks}
+    outcomes = [found[name]["outcome"] for name in ("requests", "prompt tokens", "output tokens")]
+    assert outcomes == ["adds up", tokens, tokens], checks
+    assert ("accepted drafts behind" in found["output tokens"]["text"]) == ("stop" in options), checks
+
+
+def _stop(server: LocalServer) -> str:
+    """Return the end of a looping answer within which accepted drafts go on."""
+    asked = {"model": "tiny", "prompt": LOOPING, "max_tokens": 200, "temperature": 0, "ignore_eos": True}
+    text = probe.ask(server.host, server.port, "/v1/completions", asked)["choices"][0]["text"]
+    for length in range(20, 60, 2):
+        case = ApiCase("stop", api_cases.TEXT, {**asked, "stop": text[-length:]})
+        if api_cases.counted(server.port, case)["grown"]["output"] > 0:
+            return str(text[-length:])
+    raise AssertionError(text)
+
+
+def test_a_paused_server_looks_idle(real: LocalServer) -> None:
+    """Requests hang, in no gauge and with a healthy server, and the pause is in their queue time."""
+    name = "vllm:request_queue_time_seconds_sum{"
+
+    def value(name: str) -> float:
+        return sum(float(line.split()[-1]) for line in metrics(real).splitlines() if line.startswith(name))
+
+    before_s = value(name)
+    probe.text(real.host, real.port, "/pause", method="POST")
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(api_cases.outline, real.port, ApiCase("hangs", api_cases.TEXT, api_cases.text()))
+        for _ in range(20):
+            time.sleep(0.05)
+            assert value("vllm:num_requests_running{") == value("vllm:num_requests_waiting{") == 0
+            assert not answer.done()
+        probe.text(real.host, real.port, "/resume", method="POST")
+        assert answer.result(60)["status"] == 200
+    while value(name) == before_s:
+        pass
+    assert value(name) - before_s > 0.5
 
 
 def test_metric_names_of_speculative_decoding_are_the_recorded_ones(

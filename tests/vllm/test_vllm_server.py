@@ -47,6 +47,17 @@ def metrics(server: LocalServer) -> str:
     return text
 
 
+def leave(server: LocalServer) -> None:
+    """Begin a long answer and leave it."""
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+    body = json.dumps(chat("a stream that is not read to its end", "gone", tokens=1500))
+    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    assert response.read(20)
+    response.close()
+    connection.close()
+
+
 def test_a_stream_ends_with_usage_cached_tokens_and_request_times(vllm_server: LocalServer) -> None:
     prompt = "some plain words that fill several blocks of the cache " * 40
     cold = stream(vllm_server, chat(prompt, "first"))[-1]
@@ -99,13 +110,7 @@ def test_an_aborted_request_frees_its_blocks_and_is_not_counted(vllm_server: Loc
 
     ended = ("vllm:request_success_total", "vllm:e2e_request_latency_seconds_count")
     before = [value(name) for name in ended]
-    connection = http.client.HTTPConnection(vllm_server.host, vllm_server.port, timeout=60)
-    body = json.dumps(chat("a stream that is not read to its end", "gone", tokens=1500))
-    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    assert response.read(20)
-    response.close()
-    connection.close()
+    leave(vllm_server)
     while value("vllm:num_requests_running{"):
         pass
     assert value("vllm:kv_cache_usage_perc{") == 0

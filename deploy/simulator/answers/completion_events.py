@@ -147,8 +147,11 @@ class CompletionEvents:
 
     def _event(self, first: int, count: int, reason: str | None) -> bytes:
         completion, pieces = self._completion, tuple(self._completion.script.pieces(first, count))
-        text = "".join(piece.text for piece in pieces)
-        delta = _delta_of(pieces, completion) if completion.chat else f'"text":{json.dumps(text)}'
+        shown = self._shown(first, count, reason is not None) if completion.held else pieces
+        text = "".join(piece.text for piece in shown)
+        delta = _delta_of(shown, completion) if completion.chat else f'"text":{json.dumps(text)}'
+        if not delta and completion.held and not self._options.reasoning_tokens:  # a parser has no event for it
+            delta = '"delta":{"content":""}'
         if not delta:
             if reason is None and not completion.token_ids:
                 return b""
@@ -161,15 +164,23 @@ class CompletionEvents:
         )
         return self._piece(f"{self._start}{choice}]{self._usage_part(first + count)}{mark}}}\n\n")
 
+    def _shown(self, first: int, count: int, last: bool) -> tuple[TokenPiece]:
+        """Text of an event, late by the characters that may begin a stop string, which the last event has too."""
+        script, held = self._completion.script, self._completion.held
+        before, now = (script.text(CONTENT, tokens) for tokens in (first, first + count))
+        end = len(now) if last else max(0, len(now) - held)
+        return (TokenPiece(CONTENT, now[max(0, len(before) - held) : end], ""),)
+
     def _usage_part(self, completion_tokens: int) -> str:
         if not self._completion.continuous_usage:
             return ""
         prompt = len(self._completion.tokens)
         counts = f'"prompt_tokens":{prompt},"total_tokens":{prompt + completion_tokens}'
         more = ""
-        if self._completion.chat and self._options.reasoning_tokens:
+        if self._completion.chat:
             thought = self._completion.script.reasoning_tokens(completion_tokens)
-            more = f',"completion_tokens_details":{{"reasoning_tokens":{thought}}}'
+            details = f'{{"reasoning_tokens":{thought}}}' if self._options.reasoning_tokens else "null"
+            more = f',"completion_tokens_details":{details}'
         return f',"usage":{{{counts},"completion_tokens":{completion_tokens}{more}}}'
 
     def _piece(self, text: str) -> bytes:

@@ -17,6 +17,7 @@ class UsageOptions:
     prompt_tokens_details: bool
     per_request_metrics: bool
     reasoning_tokens: bool = False  # with --reasoning-parser
+    cache_block: int = 0  # tokens of a block of the prefix cache; 0 without it
 
 
 def usage_of(completion: CompletionRequest, options: UsageOptions, cached_tokens: int) -> dict[str, Any]:
@@ -24,7 +25,10 @@ def usage_of(completion: CompletionRequest, options: UsageOptions, cached_tokens
     prompt, output = len(completion.tokens), completion.output_tokens
     usage: dict[str, Any] = {"prompt_tokens": prompt, "total_tokens": prompt + output, "completion_tokens": output}
     if options.prompt_tokens_details:
-        usage["prompt_tokens_details"] = {"cached_tokens": cached_tokens}
+        usage["prompt_tokens_details"] = details = {"cached_tokens": cached_tokens}
+        if completion.chat:
+            stored = prompt // options.cache_block * options.cache_block if options.cache_block else 0
+            details["created_cache_tokens"] = max(0, stored - cached_tokens)
     if completion.chat and options.reasoning_tokens:
         usage["completion_tokens_details"] = {"reasoning_tokens": completion.script.reasoning_tokens(output)}
     return usage

@@ -28,7 +28,7 @@ class KvCache:
 
     def find(self, request: Request) -> Hit:
         """Find the longest cached prefix. The last token is always computed: at most floor((n-1)/B) blocks of n tokens."""
-        if not self.pool.caching:
+        if not (self.pool.caching and request.reads_cache):
             return _MISS
         limit = (request.length - 1) // self.block_size
         hashes = request.hashes_to(limit * self.block_size, self.block_size)[:limit]

@@ -70,7 +70,7 @@ class Queues:
         request.uncached_tokens = request.length - cached
         if not request.preemptions:  # a readmission is not counted
             request.cached_tokens = cached
-            if self.pool.caching:
+            if self.pool.caching and request.reads_cache:
                 self.prefix_queries += request.length
                 self.prefix_hits += cached
         self.waiting.popleft()

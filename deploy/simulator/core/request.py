@@ -18,6 +18,7 @@ class Request:
     answer: Callable[[int], Hashable]
     salt: str = ""
     answers: Callable[[int, int], Sequence[Hashable]] | None = None
+    reads_cache: bool = True  # else its prompt is neither looked up in the prefix cache nor counted as a query
     ends_itself: bool = False  # with an end-of-text token, known only after it is sampled
     prompt: int = 0  # tokens
     emitted: int = 0  # output tokens, including those of steps in progress

@@ -170,12 +170,18 @@ class Engine:
 
     def _record(self, step: Step, end_ns: int) -> None:
         """Count a step in the metrics and queue its outputs for the front end."""
+        computed = 0
         for _index, request in step.firsts:
             if (stream := self._streams.get(request)) is not None and not stream.first_ns:
                 stream.first_ns = end_ns
                 self._unanswered_tokens -= request.prompt
-                self.metrics.first_token((end_ns - stream.arrived_ns) / 1e9, request.prompt, request.cached_tokens or 0)
-        self.metrics.generation_tokens += self._queue_outputs(step, end_ns)
+                cached = request.cached_tokens or 0
+                self.metrics.first_token((end_ns - stream.arrived_ns) / 1e9, request.prompt, cached)
+                computed += request.prompt - cached
+        outputs = self._queue_outputs(step, end_ns)
+        self.metrics.generation_tokens += outputs
+        if computed or outputs:
+            self.metrics.iteration_tokens.observe(computed + outputs)
         self._step_end_ns = end_ns
 
     def _queue_outputs(self, step: Step, end_ns: int) -> int:

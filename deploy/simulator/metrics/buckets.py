@@ -10,6 +10,7 @@ from inferload.servers.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
 
 Bounds = Mapping[str, Sequence[float]]
 
+ITERATION_TOKENS = (1, *(2**power for power in range(3, 15)))
 DEFAULTS: Bounds = {"request_latency": REQUEST_S, "time_to_first_token": TTFT_S, "inter_token_latency": ITL_S}
 
 

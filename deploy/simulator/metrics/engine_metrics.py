@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..core.speculation import SpecCounts
-from .buckets import DEFAULTS, Bounds
+from .buckets import DEFAULTS, ITERATION_TOKENS, Bounds
 
 FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")
 REJECTION_REASONS = ("max_num_queued_reqs", "max_num_queued_tokens")
@@ -70,6 +70,9 @@ class Metrics:
         bounds = {**DEFAULTS, **(custom or {})}
         latency = bounds["request_latency"]
         self.ttft, self.itl = Histogram(bounds["time_to_first_token"]), Histogram(bounds["inter_token_latency"])
+        self.iteration_tokens = Histogram(
+            ITERATION_TOKENS
+        )  # of the steps with an output; prompts without cached tokens
         self.e2e, self.queue, self.prefill, self.decode = (Histogram(latency) for _ in range(4))
 
     def restarted(self, gauges: Gauges) -> "Metrics":
@@ -115,6 +118,7 @@ class Metrics:
         return [
             ("time_to_first_token_seconds", "Arrival to first token.", self.ttft),
             ("inter_token_latency_seconds", "Time between outputs of a request.", self.itl),
+            ("iteration_tokens_total", "Computed prompt tokens and output tokens of a step.", self.iteration_tokens),
             ("e2e_request_latency_seconds", "Arrival to last token.", self.e2e),
             ("request_queue_time_seconds", "Time in the waiting queue.", self.queue),
             ("request_prefill_time_seconds", "Admission to first token.", self.prefill),

@@ -34,6 +34,8 @@ class CompletionRequest:
     continuous_usage: bool
     token_ids: bool
     cache_salt: str
+    reads_cache: bool = True
+    held: int = 0  # characters of a stream that may begin a stop string
     named_tool: bool = False
     forced_tool: bool = False  # tool_choice required or a function
 
@@ -47,7 +49,7 @@ class CompletionRequest:
     @property
     def plain(self) -> bool:
         """True if every token except the first and the last is one word without further fields."""
-        return not self.token_ids and self.script.body >= self.output_tokens - 1
+        return not self.token_ids and not self.held and self.script.body >= self.output_tokens - 1
 
 
 def parse_completion(document: Mapping[str, Any], chat: bool, model: Model) -> CompletionRequest:
@@ -56,6 +58,7 @@ def parse_completion(document: Mapping[str, Any], chat: bool, model: Model) -> C
     check_model(document, model)
     check_parsers(params.tools, model.tool_parser, model.auto_tools)
     tokens = chat_prompt(document, model.image_tokens) if chat else text_prompt(document)
+    tokens = _truncated(tokens, params.truncate, model)
     check_length(tokens, model)
     limit = _limit(tokens, chat, params, model)
     ending = _ending(tokens, model, limit, params)
@@ -71,15 +74,28 @@ def parse_completion(document: Mapping[str, Any], chat: bool, model: Model) -> C
         continuous_usage=params.continuous_usage,
         token_ids=params.token_ids,
         cache_salt=params.cache_salt,
+        reads_cache=params.reads_cache,
+        held=0 if ending.script.think or ending.script.calls else params.held,
         named_tool=params.tools.named is not None,
         forced_tool=params.tools.choice in ("named", "required"),
     )
+
+
+def _truncated(tokens: list[str], most: int | None, model: Model) -> list[str]:
+    """Return the last tokens of a prompt. Raise ApiError if none may be left, or more than the model takes."""
+    if most is None:
+        return tokens
+    if most == 0 or most > model.max_model_len:
+        raise ApiError(f"truncate_prompt_tokens: 1 to {model.max_model_len}, or -1", param="truncate_prompt_tokens")
+    return tokens[-(model.max_model_len - 1 if most < 0 else most) :]
 
 
 def _limit(tokens: Sequence[str], chat: bool, params: SamplingParams, model: Model) -> int:
     """Maximum output tokens of an answer to this prompt."""
     default = model.max_model_len if chat else _TEXT_MAX_TOKENS
     limit = min(model.max_model_len - len(tokens), params.token_limit[1] if params.token_limit else default)
+    if params.min_tokens > limit:
+        raise ApiError(f"min_tokens: {params.min_tokens} is more than max_tokens {limit}", param="min_tokens")
     if limit < 1:
         raise ApiError("max_tokens: the prompt fills the model length", param="max_tokens")
     return limit

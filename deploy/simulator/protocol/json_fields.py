@@ -1,6 +1,7 @@
 """Typed access to the JSON of a request."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -60,14 +61,40 @@ def _typed(kind: type[_T], expected: str) -> Callable[[Mapping[str, Any], str], 
     return read
 
 
-integer = _typed(int, "an integer")
 text = _typed(str, "a string")
 items = _typed(list, "a list")
 mapping = _typed(dict, "an object")
-_boolean = _typed(bool, "true or false")
+_BOOLEANS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
+}
+
+
+def number(document: Mapping[str, Any], key: str) -> float | None:
+    """Number, also as text or as a truth value, as vLLM's web framework reads it; None if absent or null."""
+    value = document.get(key)
+    try:
+        value = float(value) if isinstance(value, str) else value
+    except ValueError:
+        raise invalid(key, "needs a number") from None
+    if value is not None and not isinstance(value, int | float):
+        raise invalid(key, "needs a number")
+    return value
+
+
+def integer(document: Mapping[str, Any], key: str) -> int | None:
+    """Number without a fraction."""
+    value = number(document, key)
+    if value is not None and (not math.isfinite(value) or value != int(value)):
+        raise invalid(key, "needs an integer")
+    return None if value is None else int(value)
 
 
 def flag(document: Mapping[str, Any], key: str, default: bool = False) -> bool:
-    """Boolean; the default if absent or null."""
-    value = _boolean(document, key)
-    return default if value is None else value
+    """Boolean, also as 0, 1 or a word; the default if absent or null."""
+    value = document.get(key)
+    if isinstance(value, str):
+        value = _BOOLEANS.get(value.lower(), value)
+    if value not in (None, 0, 1):
+        raise invalid(key, "needs true or false")
+    return default if value is None else bool(value)

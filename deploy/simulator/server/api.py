@@ -233,4 +233,5 @@ def cpu_wait_s() -> float | None:
 
 def _request(completion: CompletionRequest) -> Request:
     script = completion.script
-    return Request(completion.tokens, completion.output_tokens, script.token, completion.cache_salt, script.tokens)
+    salt, reads_cache = completion.cache_salt, completion.reads_cache
+    return Request(completion.tokens, completion.output_tokens, script.token, salt, script.tokens, reads_cache)

@@ -166,6 +166,7 @@ class Answer:
         *("blank_ns", "cached_tokens", "closed", "detail", "event_ns", "failure", "finish_reason", "first_event_ns"),
         *(
             "first_visible_ns",
+            "held",
             "hidden_tokens",
             "input_tokens",
             "keeping",
@@ -198,6 +199,7 @@ class Answer:
         self.finish_reason: str | None = None
         self.output_tokens: int | None = None
         self.reasoning_tokens = self.unseen_tokens = 0  # of the output tokens, by the usage; `unseen` are never sent
+        self.held = 0  # characters that may begin a stop string of the request
         self.veiled = False  # an unknown number of the output tokens was not sent
         self.hidden_tokens: int | None = 0  # of the output tokens: those that no event stands for; None: not known
         self.shared_tokens: array[int] | None = None  # of each of them, by its text
@@ -292,6 +294,10 @@ class Answer:
 
     def asked(self, body: bytes) -> None:
         """Note what the body of the request asks for. Call before `settle`."""
+        if b'"stop' in body:
+            from inferload.client.answers import output
+
+            self.held = output.held_for_stops(body)
 
     def settle(self, begins: list[int] | None = None) -> None:
         """Complete the counts. Call once, after the last event, also of an answer that was cancelled. `begins`: see Frames."""
@@ -305,7 +311,8 @@ class Answer:
         repeats = events > 1 and 2 * max(self.lengths[-2:]) >= len(text)
         is_wide = len(text.encode("utf-8", "surrogatepass")) > 2 * len(text)
         is_long = max(self.lengths, default=0) > (_TOKEN // 2 if is_wide else _TOKEN)
-        if self.output_tokens not in (None, events) or repeats or is_long or any(part in text for part in _TAGGED):
+        one_each = self.output_tokens == events or (self.output_tokens is None and not self.held)
+        if not one_each or repeats or is_long or any(part in text for part in _TAGGED):
             from inferload.client.answers import output  # nearly all answers have a token in each event
 
             output.look(self, [0, 0] if begins is None else begins)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from inferload.client.answers.number_bounds import UNDECODABLE
 from inferload.client.answers.streamed_tokens import TOLERANCE, Streamed, streamed_tokens
 from inferload.turns.remarks import Remark
 
@@ -21,6 +23,8 @@ _TAGS = (
     ("<|channel>thought", "<channel|>"), ("<|channel|>analysis", "<|channel|>final<|message|>"), ("◁think▷", "◁/think▷"),
 )  # fmt: skip
 _START = 64  # characters, with blanks in front, in which a text begins with a tag
+
+_FIELDS = msgspec.json.Decoder(dict[str, Any])
 Answer = Any  # of the module answer, which imports this one for the answers that need it
 
 
@@ -31,6 +35,8 @@ def look(answer: Answer, begins: list[int]) -> None:
         _look_for_thoughts(answer)
     if answer.output_tokens:
         _count_streamed(answer, answer.output_tokens, begins)
+    elif answer.held and answer.event_ns:
+        answer.remark(Remark.STOP_STRING, f"{answer.held} characters held, an unknown number of tokens")
 
 
 def _drop_repeat(answer: Answer) -> None:
@@ -67,6 +73,9 @@ def _count_streamed(answer: Answer, tokens: int, begins: list[int]) -> None:
     """Set the number of hidden tokens, and those of each event: as the texts and the server itself tell."""
     visible = _visible(answer, tokens)
     by_event, pieces = answer.tokens_by_event, "".join(answer.pieces)
+    if answer.held:
+        _count_held(answer, by_event, visible)
+        return
     if by_event is None and visible > len(answer.event_ns):
         visible = _with_blanks(answer, visible)
     events, lengths = len(answer.event_ns), answer.lengths
@@ -89,6 +98,32 @@ def _count_streamed(answer: Answer, tokens: int, begins: list[int]) -> None:
     answer.shared_tokens = found.by_event
     if found.remark is not None:
         answer.remark(found.remark, f"{tokens} output tokens, {events} events with output")
+
+
+def _count_held(answer: Answer, by_event: array[int] | None, visible: int) -> None:
+    """Set the number of hidden tokens of an answer whose texts are later than their tokens, and tell nothing of them.
+
+    vLLM sends an event without a text for each held token, but not behind a parser, nor with its Rust front end.
+    """
+    if by_event is None and visible > len(answer.event_ns):
+        visible = _with_blanks(answer, visible)
+    ends = int(answer.finish_reason == "stop" and visible == answer.output_tokens)  # a token without a text
+    first = by_event[0] if by_event else 1 + max(0, visible - len(answer.event_ns) - ends)
+    answer.hidden_tokens = 0
+    if first > 1:
+        answer.hidden_tokens = 0 if by_event else None
+        answer.remark(Remark.STOP_STRING, f"{first} tokens up to the first text, {answer.held} characters held")
+
+
+def held_for_stops(body: bytes) -> int:
+    """Return how many characters of an answer a server holds back, as they may begin a stop string of the request."""
+    try:
+        asked = _FIELDS.decode(body)
+    except UNDECODABLE:
+        return 0
+    stops = [asked.get("stop"), asked.get("stop_sequences")]
+    texts = [each for stop in stops for each in (stop if isinstance(stop, list) else [stop]) if isinstance(each, str)]
+    return 0 if asked.get("include_stop_str_in_output") else max((len(text) - 1 for text in texts if text), default=0)
 
 
 def _visible(answer: Answer, tokens: int) -> int:

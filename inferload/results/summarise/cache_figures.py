@@ -93,9 +93,17 @@ def figures(
         earlier=_against_earlier(run.of_pass.earlier, turns, earlier),
     )
     try:
-        return _with_expected(run, turns, known, 0 if counted is None else counted.servers, earlier)
+        found = _with_expected(run, turns, known, 0 if counted is None else counted.servers, earlier)
     except _TooLong as error:
         return CacheFigures(known, note=str(error))
+    expected = found.block.expected
+    if expected is None or counted is None or counted.engines < 2:
+        return found
+    note = (
+        f"a server has {counted.engines} engines with a cache each: turns hit only what their own engine has computed"
+    )
+    expected = replace(expected, exactness="approximate", notes=[*expected.notes, note])
+    return replace(found, block=replace(found.block, expected=expected))
 
 
 def _with_expected(

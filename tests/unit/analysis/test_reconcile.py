@@ -25,6 +25,7 @@ from inferload.results.documents.manifest_document import SentBeforeLoad, Target
 from inferload.results.open_run import OpenRun
 from inferload.servers.scrapes_file import ScrapeColumns
 from inferload.servers.series import by_target
+from inferload.turns.record import CANCELLED
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +190,7 @@ def test_sums_of_servers_behind_one_address_add_up_together(run: RunFrames, of_f
         **dict.fromkeys(checks, "adds up"),
     }
     servers["http://10.0.0.1:8000"][names.E2E + "_count"] += more
+    servers["http://10.0.0.1:8000"][names.GENERATION_TOKENS] += 7 * more
     assert outcomes(with_servers(turns, servers))["requests of all servers"] == "does not add up"
 
 
@@ -207,28 +209,6 @@ def test_equal_counters_add_up(run: RunFrames) -> None:
     (breakdown, _) = tables(reconciliation)
     assert [row[0] for row in breakdown.rows] == ["all turns", "fastest half", "p50 to p90", "p90 to p99"]
     assert "reported by the server per turn" in breakdown.note
-
-
-def retried_run(run: RunFrames, retried: int) -> RunFrames:
-    """The run without its failed turn, with so many retried turns."""
-    turns = without_failure(run).turns
-    return replace(run, turns=turns.with_columns({"attempts": [2] * retried + [1] * (len(turns) - retried)}))
-
-
-@given(retried=st.integers(0, 10), read=st.integers(-2, 12))
-def test_a_server_may_count_each_retried_request_or_not(run: RunFrames, retried: int, read: int) -> None:
-    turns = retried_run(run, retried)
-    expected = "adds up" if 0 <= read <= retried else "does not add up"
-    reconciled = reconcile(with_counters(turns, requests(43 + read)))
-    assert {check.check: check.outcome for check in reconciled.checks}["requests"] == expected
-
-
-def test_tokens_beyond_those_of_the_turns_are_not_known_with_retries(run: RunFrames) -> None:
-    for retried, outcome in ((0, "does not add up"), (1, "not known")):
-        turns = retried_run(run, retried)
-        server = {name: float(turns.turns[own].sum()) + 7 for name, own in COUNTERS.items()} | requests(43)
-        found = outcomes(with_counters(turns, server))
-        assert (found["requests"], found["prompt tokens"], found["output tokens"]) == ("adds up", outcome, outcome)
 
 
 @given(attempts=st.lists(st.integers(0, 2), min_size=44, max_size=44), before=st.integers(0, 5))
@@ -278,8 +258,78 @@ def test_without_an_idle_server_the_sums_are_unknown(run: RunFrames) -> None:
     assert text.startswith("no scrape around the measured turns shows the server idle")
 
 
-def test_failed_turns_make_the_request_sum_unknown(run: RunFrames) -> None:
-    assert outcomes(with_counters(run, requests(43)))["requests"] == "not known"
+@given(
+    ended=st.tuples(st.integers(0, 8), st.integers(0, 3), st.integers(0, 5)), counted=st.integers(-2, 18), tokens=st.integers(0, 7)
+)  # fmt: skip
+def test_a_server_may_count_requests_that_did_not_succeed_at_once_or_not(
+    run: RunFrames, ended: tuple[int, int, int], counted: int, tokens: int
+) -> None:
+    cancelled, failed, again = ended
+    turns, others = without_failure(run).turns, cancelled + failed
+    ends = {
+        "finish_reason": [CANCELLED] * cancelled + ["length"] * (43 - cancelled),
+        "failure": [None] * cancelled + ["cut"] * failed + [None] * (43 - others),
+        "attempts": [2] * again + [1] * (43 - again),
+    }
+    server = {name: float(turns[own].sum()) + tokens for name, own in COUNTERS.items()}
+    of_run = replace(run, turns=turns.with_columns(ends))
+    reconciled = reconcile(with_counters(of_run, server | requests(43 - others + counted)))
+    found = {check.check: check.outcome for check in reconciled.checks}
+    if 0 <= counted <= others + again:
+        assert found["requests"] == ("not known" if failed else "adds up")
+    else:  # with no more output tokens they are choices or prompts of turns
+        of_turns = counted > 0 and not tokens and not others
+        assert found["requests"] == ("not known" if of_turns else "does not add up")
+    expected = "not known" if others or (tokens and again) else "does not add up" if tokens else "adds up"
+    assert (found["prompt tokens"], found["output tokens"]) == (expected, expected)
+    kinds = {"cancelled": cancelled, "failed": failed, "sent again": again}
+    unsure = json.loads(json_text(reconciled))["servers"][0]["unsure"]
+    assert unsure == {name: number for name, number in kinds.items() if number}
+
+
+OTHERS, ABORTED, UNSENT = "other clients used", "requests that were aborted", "output tokens that were not sent"
+CHOICES, DRAFTS = "for each choice", "accepted drafts behind"
+
+
+@pytest.mark.parametrize(
+    ("more", "reasons"),
+    [
+        # of requests, prompt tokens, output tokens, accepted drafts
+        ((5, 90, 40, 0), (OTHERS, OTHERS, OTHERS)),
+        ((43, 1290, 0, 0), (CHOICES, CHOICES, None)),  # n = 2: the usage has the prompt once
+        ((7, 0, 0, 0), (CHOICES, None, None)),  # several prompts
+        ((0, 0, 9, 0), (None, None, UNSENT)),
+        ((0, 0, 9, 8), (None, None, UNSENT)),
+        ((0, 0, 9, 9), (None, None, DRAFTS)),
+        ((5, 90, 40, 99), (OTHERS, OTHERS, OTHERS)),
+        ((0, 90, 2, 0), (None, ABORTED, ABORTED)),
+        ((-1, -9, -9, 50), ("fewer", "fewer", "fewer")),
+    ],
+)
+def test_a_difference_has_the_reason_that_all_counters_allow(
+    run: RunFrames, more: tuple[int, ...], reasons: tuple[str | None, ...]
+) -> None:
+    turns = without_failure(run)
+    tokens = {
+        name: turns.turns[own].sum() + grown for (name, own), grown in zip(COUNTERS.items(), more[1:], strict=False)
+    }
+    server = tokens | requests(43 + more[0]) | {names.SPEC_ACCEPTED: more[3]}
+    checks = reconcile(with_counters(turns, server)).checks[1:]
+    assert [check.check for check in checks] == ["requests", "prompt tokens", "output tokens"]
+    for check, reason in zip(checks, reasons, strict=True):
+        expected = "adds up" if reason in (None, DRAFTS) else "not known" if reason == CHOICES else "does not add up"
+        assert (check.outcome, (reason or "") in check.text) == (expected, True), check
+
+
+@pytest.mark.parametrize(
+    ("counted", "outcome"), [(86, "adds up"), (129, "adds up"), (85, "does not add up"), (130, "does not add up")]
+)
+def test_each_text_is_a_request_and_a_query_may_be_one(run: RunFrames, counted: int, outcome: str) -> None:
+    turns = without_failure(run).turns
+    of_texts = turns.with_columns({"texts": [2] * len(turns), "output_tokens": [np.nan] * len(turns)})
+    server = requests(counted) | {names.PROMPT_TOKENS: turns["input_tokens"].sum()}
+    found = outcomes(with_counters(replace(run, turns=of_texts), server))
+    assert found == {"parts of a turn": "not known", "requests": outcome, "prompt tokens": "adds up"}
 
 
 def test_a_killed_run_makes_the_request_sum_unknown(run: RunFrames) -> None:

@@ -241,6 +241,42 @@ def test_events_without_text_are_tokens_if_the_count_says_so(texts: list[str], r
     assert (answer.failure, answer.hidden_tokens, answer.remarks) == (None, len(texts) + 1 - count, {})
 
 
+@given(
+    span=st.tuples(st.integers(0, 200), st.integers(2, 120)),
+    stops=st.lists(st.integers(1, 90), min_size=1, max_size=3),
+    blanks=st.booleans(),
+    running=st.booleans(),
+    key=st.sampled_from(["stop", "stop_sequences"]),
+)
+@example((0, 60), [61], False, False, "stop")  # with a reasoning parser
+@example((0, 60), [61], True, False, "stop")
+def test_text_held_for_a_stop_string_shifts_no_time_without_a_mark(
+    span: tuple[int, int], stops: list[int], blanks: bool, running: bool, key: str
+) -> None:
+    """vLLM holds the length of the longest one minus 1 characters; events without a text may be sent or not."""
+    (start, total), texts = span, TEXTS["README.md"]
+    tokens = texts[start : start + total]
+    whole, ends = "".join(tokens), list(accumulate(map(len, tokens)))
+    shown = [max(0, end - max(stops) + 1) for end in ends[:-1]] + [len(whole)]
+    answer = DIALECTS["chat"].answer()
+    for at, (before, now) in enumerate(pairwise([0, *shown]), 1):
+        event = text_event("chat", whole[before:now])
+        if running:
+            event["usage"] = {"prompt_tokens": 5, "completion_tokens": at}
+        if blanks or now > before:
+            answer.event(json.dumps(event).encode(), at * STEP_NS)
+    for last in end_events("chat", total, "length"):
+        answer.event(json.dumps(last).encode(), 10**9)
+    lengths = ["z" * length for length in stops]
+    answer.asked(json.dumps({"prompt": '"stop": ["', key: lengths if len(stops) > 1 else lengths[0]}).encode())
+    answer.settle([0, 0])
+    late = answer.event_ns[0] > STEP_NS
+    assert not (late and blanks)
+    assert set(answer.remarks) == ({Remark.STOP_STRING} if late else set())
+    assert answer.hidden_tokens == (None if late and not running else 0)
+    assert tpot_error(answer) < 1e-9
+
+
 def test_an_answer_of_two_equal_tokens_behind_reasoning_repeats_nothing() -> None:
     events = [(text_event("chat", text, thought=True), at) for at, text in enumerate(["So", " it", " is"])]
     answer = read("chat", [*events, (text_event("chat", "5"), 3), (text_event("chat", "5"), 4)], end_events("chat", 5))

@@ -73,6 +73,8 @@ def test_the_first_cause_is_the_provoked_one(code: str, tmp_path: Path) -> None:
     assert causes[:1] == [code], server
     assert server["advice"]
     assert "## Diagnosis" in page
+    (figures,) = run.summary["servers"]
+    assert any("no counter of tokens" in note for note in run.summary["notes"]) == bool(figures["preemptions"])
     if code != "queue-bound":
         return
     for key in ("prefill_ms", "decode_ms", "server_itl_ms", "kv", "finished"):

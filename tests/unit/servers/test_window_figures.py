@@ -152,6 +152,16 @@ def test_earlier_prefix_cache_queries_are_reported() -> None:
     assert entry["prefix_cache_queries_at_first_scrape"] == 500
 
 
+@pytest.mark.parametrize("engines", [1, 2, 3])
+def test_each_engine_has_a_prefix_cache(engines: int) -> None:
+    pages = [
+        {key: value for n in range(engines) for key, value in page(str(n), prefix_queries=now, prefix_hits=0).items()}
+        for now in (0, 9)
+    ]
+    found = prefix_cache([*by_target([table(*pages)]).values()])
+    assert (found.queries, found.servers, found.engines) == (9 * engines, 1, engines)
+
+
 def test_engines_are_summed_or_separate_but_never_averaged() -> None:
     both = page("0", kv_cache_usage=0.9, waiting=4, running=8, generation_tokens=0) | page(
         "1", kv_cache_usage=0.1, waiting=0, running=2, generation_tokens=0

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import api_cases
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,6 +125,27 @@ class TestAsk:
         with pytest.raises(ApiError) as refused:
             ask(document)
         assert (refused.value.status, refused.value.param) == (status, param)
+
+    @pytest.mark.parametrize("chat", [True, False])
+    def test_fields_are_accepted_and_refused_as_by_vllm(self, chat: bool) -> None:
+        """`make test-vllm` compares the same fields with a real server."""
+        model, make = replace(MODEL, max_model_len=api_cases.MODEL_LENGTH), api_cases.chat if chat else api_cases.text
+        for fields in api_cases.ACCEPTED:
+            assert ask(make(model=None, **fields), chat, model).output_tokens in (4, 12), fields
+        for fields in api_cases.REFUSED:
+            with pytest.raises(ApiError) as refused:
+                ask(make(model=None, **fields), chat, model)
+            assert refused.value.status == 400, fields
+
+    @pytest.mark.parametrize(("most", "left"), [(-1, 999), (1000, 1000), (7, 7), (1, 1)])
+    def test_the_last_tokens_of_a_truncated_prompt_are_left(self, most: int, left: int) -> None:
+        words = [f"w{number}" for number in range(5000)]
+        truncated = {"prompt": " ".join(words), "truncate_prompt_tokens": most, "max_tokens": 1}
+        if left == 1000:  # no room for an output token
+            with pytest.raises(ApiError):
+                ask(truncated)
+        else:
+            assert ask(truncated).tokens == words[-left:]
 
     @pytest.mark.parametrize(
         "messages", [None, [], ["x"], [{"content": "x"}], [{"role": "user", "content": [{"x": 1}]}]]
@@ -281,6 +303,21 @@ class TestEvents:
         (last,) = datas(events.closing(0, TIMES))
         assert "metrics" not in last
         assert set(last["usage"]) == {"prompt_tokens", "total_tokens", "completion_tokens"}
+
+    @given(stop=st.integers(1, 70), step=st.integers(1, 9), limit=st.integers(1, 40), chat=st.booleans())
+    def test_text_that_may_begin_a_stop_string_is_held(self, stop: int, step: int, limit: int, chat: bool) -> None:
+        document = {"messages": HELLO} if chat else {"prompt": "x"}
+        more = {"stop": ["z" * stop, "z"], "max_tokens": limit, "ignore_eos": True, "stream": True}
+        events = events_of(ask({**document, **more}, chat), UsageOptions(False, False))
+        (whole,) = events.document(0, TIMES)["choices"]
+        choices = [each["choices"][0] for each in datas(streamed(ask({**document, **more}, chat), events, step))]
+        texts = [choice["delta"]["content"] if chat else choice["text"] for choice in choices][chat:]
+        assert "".join(texts) == (whole["message"]["content"] if chat else whole["text"])
+        assert len(texts) == -(-limit // step)  # one for each output, also without a text
+        sent = 0
+        for index, text in enumerate(texts[:-1]):
+            sent += len(text)
+            assert sent == max(0, 5 * step * (index + 1) - 1 - (stop - 1))
 
     @given(st.integers(1, 9), st.sampled_from(["none", "required"]), st.integers(1, 200))
     def test_a_stream_adds_up_to_the_unstreamed_answer(self, step: int, choice: str, limit: int) -> None:

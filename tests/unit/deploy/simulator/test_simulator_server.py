@@ -291,11 +291,13 @@ class TestScheduling:
             return int(usage["prompt_tokens_details"]["cached_tokens"])
 
         assert [cached(), cached(), cached(cache_salt="s"), cached(cache_salt="s")] == [0, 96, 0, 96]
+        assert [cached(prompt_logprobs=1), cached(echo=True, logprobs=0)] == [0, 0]  # and no queries
         assert server.json("POST", "/reset_prefix_cache") == {"success": True}
         assert cached() == 0
         assert server.metric("vllm:prefix_cache_queries_total") == 500
         assert server.metric("vllm:prefix_cache_hits_total") == 192
         assert server.metric("vllm:prompt_tokens_cached_total") == 192
+        assert server.metric("vllm:iteration_tokens_total_sum") == 700 - 192 + 14
 
     def test_without_prefix_caching_nothing_is_queried(self, simulator: Start) -> None:
         server = simulator(*QUICK, "--no-enable-prefix-caching", "--no-enable-prompt-tokens-details")
