@@ -26,6 +26,21 @@ class ScrapeGap(Struct, frozen=True):
     limit_s: float
 
 
+class Between(Struct, frozen=True, kw_only=True):
+    """What stands between client and servers, by counts of both over the whole run and by gaps. None: not known."""
+
+    held_ms: float | None = None  # by which the last gap of a turn is shorter than its other ones: median of the turns
+    gap_ms: float | None = None  # median gap of these turns
+    sent: int | None = None  # requests of the client
+    finished: int | None = None  # requests that the servers finished, in whatever way
+    ok: int | None = None  # turns that ended well
+    cut: int | None = None  # of these: turns that the servers did not complete
+    output_tokens: int | None = None  # of all turns; None unless client and servers finished the same requests
+    generated_tokens: int | None = None  # by the servers
+    turns: int = 0
+    refused_idle: int | None = None  # turns that failed with 429 or 5xx while the servers had no request
+
+
 class RunFacts(Struct, frozen=True, kw_only=True):
     """Facts besides tallies and health: of the measure phase, whenever they happened. None: not known."""
 
@@ -44,6 +59,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     write_errors: tuple[str, ...] = ()  # of the run's other files: path and error
     adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
     reader: str = ""  # the readers of the sockets, in words
+    between: Between = Between()
     growth: Growth | None = None  # of the turns in flight in an open loop of constant rate; of steps the worst one
 
 
@@ -261,3 +277,37 @@ def overload_text(e: Evidence) -> str:
 def stamped_share(e: Evidence) -> float | None:
     """Share of reads with a kernel timestamp; None if the system provides none."""
     return None if e.stamps == "user" else e.stamped_share
+
+
+def _over(part: float | None, whole: float | None) -> float | None:
+    """Return a quotient; None if a part of it is not known or there is nothing to divide by."""
+    return part / whole if part is not None and whole else None
+
+
+def held_gaps(e: Evidence) -> float | None:
+    """How much shorter the last gap of a turn is than the others, over these: what holds each event sends the last one at once."""
+    return _over(e.between.held_ms, e.between.gap_ms)
+
+
+def more_requests(e: Evidence) -> float | None:
+    """Requests that the servers finished and the client did not send, over those that it sent; 0 for one alone."""
+    b = e.between
+    more = None if b.finished is None or b.sent is None else b.finished - b.sent
+    return _over(0 if more == 1 else more, b.sent)
+
+
+def completed_cuts(e: Evidence) -> float | None:
+    """Share of the turns that ended well whose answers no server completed."""
+    return _over(e.between.cut, e.between.ok)
+
+
+def other_usage(e: Evidence) -> float | None:
+    """Relative difference of the output tokens of turns and servers."""
+    b = e.between
+    known = b.output_tokens is not None and b.generated_tokens is not None
+    return _over(abs((b.output_tokens or 0) - (b.generated_tokens or 0)), b.generated_tokens) if known else None
+
+
+def refused_idle(e: Evidence) -> float | None:
+    """Share of the turns that were refused while the servers had no request."""
+    return _over(e.between.refused_idle, e.between.turns)
