@@ -100,7 +100,7 @@ def _arrivals(both: BothWays) -> str:
     return f"{through} (direct: {direct})"
 
 
-def _joined(both: BothWays) -> bool:
+def joined(both: BothWays) -> bool:
     """Return True if events were joined on the way: as one event, or in one arrival."""
     through, direct = both.through.evidence.stream, both.direct.evidence.stream
     return (through.held and not direct.held) or 4 * through.events < 3 * direct.events
@@ -124,7 +124,7 @@ def _usage(both: BothWays) -> list[str]:
     return found
 
 
-def _fields(both: BothWays) -> list[str]:
+def lost_fields(both: BothWays) -> list[str]:
     """Return the fields that work directly and not through what is between."""
     found = []
     for what, direct in both.direct.evidence.effects.items():
@@ -149,7 +149,7 @@ BOTH_WAYS: tuple[Check[BothWays], ...] = (
         "events",
         _arrivals,
         "the way joins events: TTFT and ITL are its own; see docs/how-to/gateways.md",
-        _joined,
+        joined,
     ),
     Check(
         "usage",
@@ -159,9 +159,9 @@ BOTH_WAYS: tuple[Check[BothWays], ...] = (
     ),
     Check(
         "fields",
-        lambda both: "; ".join(_fields(both)) or "the same effects",
+        lambda both: "; ".join(lost_fields(both)) or "the same effects",
         "the way drops or changes these fields: the load is another than planned",
-        _fields,
+        lost_fields,
     ),
     Check("headers", _headers),
     Check(

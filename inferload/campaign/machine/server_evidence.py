@@ -145,7 +145,7 @@ def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
         "own times": any(record.server_queue_ms is not None for record in both),
         "cached tokens": any(record.cached_tokens is not None for record in both),
     }.items():
-        effects[what] = Effect("seen" if seen else "none", "not in the answers")
+        effects[what] = Effect("seen", "in the answers") if seen else Effect("none", "not in the answers")
     return replace(
         evidence,
         stream=_least_held(settings, limit, (), plain),

@@ -19,6 +19,8 @@ BETWEEN: dict[str, Callable[..., Started]] = {
     "haproxy": gateways.haproxy,
     "haproxy by connection": lambda folder, servers: gateways.haproxy(folder, servers, mode="tcp"),
     "caddy": gateways.caddy,
+    "envoy": gateways.envoy,
+    "traefik": gateways.traefik,
     "sglang-router": gateways.sglang_router,
     "vllm-router": lambda folder, servers: gateways.vllm_router(folder, servers, policy="cache_aware"),
 }
