@@ -119,7 +119,8 @@ def _limits(ask: Asks, key: str) -> str:
 
 def _stops(ask: Asks) -> str:
     first, again = (_words(ask(COUNTING, number, temperature=0)) for number in range(2))
-    part = first[len(first) // 2 :][:6]
+    # The part that comes last for the first time: texts of some models repeat themselves.
+    part = max((first[at:][:6] for at in range(len(first) // 2 + 1)), key=first.find)
     before = first[: first.find(part)]
     stopped = _words(ask.whole(COUNTING, 0, temperature=0, stop=[part or "."]))
     if part and part in stopped:

@@ -12,6 +12,7 @@ from inferload.figures import metric_names as names
 from inferload.results.summarise.counts import Counts
 from inferload.results.summarise.turns import Turns
 from inferload.results.verdict.evidence import Between
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.servers.series import ServerSeries
 from inferload.turns.sketch import Floats
 from inferload.turns.tally import Tally
@@ -20,6 +21,7 @@ _GAPS, _TURNS, _MOST_TURNS = 5, 10, 5_000  # of a turn; that a statement needs, 
 _ALIKE = 0.9  # of the turns: have a last gap that is shorter by at least half of the median
 _DROPPED = ("abort", "error")  # reasons of requests that no server completed
 _Span = tuple[ServerSeries, int, int]  # with the indices of two scrapes
+_PATHS = tuple({f"/v1{row.path}" for row in ENDPOINTS.values()})
 _ENDS = ("status", "failure", "worker", "closed_ns")
 _STREAMS = ("failure", "event_ns", "output_tokens", "hidden_tokens", "finish_reason")
 
@@ -95,15 +97,23 @@ def _counts(spans: Sequence[_Span], tally: Tally, others: int) -> dict[str, int 
     same = tally.output_tokens_from == tally.ok == tally.requests == finished and not dropped and not tally.cancelled
     # Servers generate drafts behind a stop, too.
     drafts = any(names.SPEC_DRAFTS in server.metrics for server, _, _ in spans) and generated > tally.output_tokens
-    ok = tally.ok - tally.cancelled
+    ok, answered = tally.ok - tally.cancelled, _answered(spans)
+    arrived = finished if answered is None else answered
     return {
-        "sent": max(tally.requests, min(finished, tally.requests + others)),
-        "finished": finished,
+        "sent": max(tally.requests, min(arrived, tally.requests + others)),
+        "arrived": arrived,
         "ok": ok,
         "cut": max(0, min(ok - (finished - dropped), dropped - seen)),
         "output_tokens": tally.output_tokens if same and not drafts else None,
         "generated_tokens": generated,
     }
+
+
+def _answered(spans: Sequence[_Span]) -> int | None:
+    """Return the requests of turns that the API servers answered, refusals included; None if one does not count them."""
+    if any(names.HTTP_REQUESTS not in server.metrics for server, _, _ in spans):
+        return None
+    return sum(_grown([span], names.HTTP_REQUESTS, handler=path) or 0 for span in spans for path in _PATHS)
 
 
 def _in_flight(server: ServerSeries) -> Floats:

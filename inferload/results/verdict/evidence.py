@@ -32,7 +32,9 @@ class Between(Struct, frozen=True, kw_only=True):
     held_ms: float | None = None  # by which the last gap of a turn is shorter than its other ones: median of the turns
     gap_ms: float | None = None  # median gap of these turns
     sent: int | None = None  # requests of the client
-    finished: int | None = None  # requests that the servers finished, in whatever way
+    arrived: int | None = (
+        None  # requests that the servers answered, refusals included; or finished, where only these are counted
+    )
     ok: int | None = None  # turns that ended well
     cut: int | None = None  # of these: turns that the servers did not complete
     output_tokens: int | None = None  # of all turns; None unless client and servers finished the same requests
@@ -290,9 +292,9 @@ def held_gaps(e: Evidence) -> float | None:
 
 
 def more_requests(e: Evidence) -> float | None:
-    """Requests that the servers finished and the client did not send, over those that it sent; 0 for one alone."""
+    """Requests that arrived at the servers and the client did not send, over those that it sent; 0 for one alone."""
     b = e.between
-    more = None if b.finished is None or b.sent is None else b.finished - b.sent
+    more = None if b.arrived is None or b.sent is None else b.arrived - b.sent
     return _over(0 if more == 1 else more, b.sent)
 
 

@@ -131,8 +131,8 @@ RULES: tuple[Rule, ...] = (
         evidence.more_requests,
         0.001,
         None,
-        "requests that the servers finished and the client did not send / those that it sent; 0 for one alone",
-        lambda e: f"the servers finished {e.between.finished} requests, and the client sent {e.between.sent}",
+        "requests that arrived at the servers and the client did not send / those that it sent; 0 for one alone",
+        lambda e: f"{e.between.arrived} requests arrived at the servers, and the client sent {e.between.sent}",
         "what is between repeats requests (after 429, 5xx or a timeout), or other clients used the servers: their load was higher "
         "than planned",
         "turn off the retries of what is between, and keep other clients away",

@@ -45,7 +45,7 @@ REFUSED: dict[str, Any] = {"failure": Failure.HTTP_5XX, "status": 503, "event_ns
 def server(busy: bool = False, name: str = "a", **finished: int) -> ServerSeries:
     """Return a server that finished requests by reason, 8 tokens each without `tokens`. `busy`: between its ends."""
     after = np.r_[0.0, np.zeros(SCRAPES - 2), 1.0]  # the counters grow once
-    tokens = finished.pop("tokens", 8 * sum(finished.values()))
+    answered, tokens = finished.pop("answered", 0), finished.pop("tokens", 8 * sum(finished.values()))
     running = np.r_[0.0, np.full(SCRAPES - 2, float(busy)), 0.0]
     metrics = {
         names.RUNNING: (MetricSeries({}, running),),
@@ -53,6 +53,9 @@ def server(busy: bool = False, name: str = "a", **finished: int) -> ServerSeries
         names.FINISHED: tuple(MetricSeries({"finished_reason": why}, after * n) for why, n in finished.items()),
         names.GENERATION_TOKENS: (MetricSeries({}, after * tokens),),
     }
+    if answered:
+        paths = ("/v1/chat/completions", "/metrics")  # a page of the scraper is no turn
+        metrics[names.HTTP_REQUESTS] = tuple(MetricSeries({"handler": path}, after * answered) for path in paths)
     wall_ns = np.arange(-1, SCRAPES - 1) * S
     return ServerSeries(name, wall_ns, metrics, np.zeros(SCRAPES, dtype=bool), "vllm")
 
@@ -87,6 +90,8 @@ def found(records: list[TurnRecord], *servers: ServerSeries, others: int = 0) ->
         # Failed requests were repeated.
         (turns(6), [server(length=6, error=2)], 0, 2),
         (turns(6), [server(length=9)], 0, 3),
+        (turns(2) + turns(4, **REFUSED), [server(length=2, answered=22)], 0, 16),  # each refusal five times
+        (turns(2) + turns(4, **REFUSED), [server(length=2, answered=6)], 0, 0),
         (turns(6, attempts=2), [server(length=9)], 0, -3),
         # A server in front only prefills: it counts each request once more.
         (turns(6), [server(length=6, tokens=6), server(name="b", length=6)], 0, 0),
@@ -94,9 +99,9 @@ def found(records: list[TurnRecord], *servers: ServerSeries, others: int = 0) ->
 )
 def test_requests_of_both_sides(sent: list[TurnRecord], servers: list[ServerSeries], cut: int, more: int) -> None:
     evidence = found(sent, *servers)
-    assert evidence.finished is not None
+    assert evidence.arrived is not None
     assert evidence.sent is not None
-    assert (evidence.cut, evidence.finished - evidence.sent) == (cut, more)
+    assert (evidence.cut, evidence.arrived - evidence.sent) == (cut, more)
 
 
 @pytest.mark.parametrize(

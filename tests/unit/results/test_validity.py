@@ -98,8 +98,8 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ),
     (
         "more_requests",
-        {"between": Between(sent=100, finished=101)},
-        {"between": Between(sent=1000, finished=1002)},
+        {"between": Between(sent=100, arrived=101)},
+        {"between": Between(sent=1000, arrived=1002)},
         None,
     ),
     ("completed_cuts", {"between": Between(ok=6, cut=0)}, {"between": Between(ok=6, cut=5)}, None),
