@@ -112,7 +112,7 @@ def _of_server(
 def _between(through: ServerEvidence, direct: ServerEvidence) -> list[CheckResult]:
     if direct.refused is not None:
         return [CheckResult("fail", "direct", *direct.refused)]
-    return results(comparison.BOTH_WAYS, comparison.gather(direct, through))
+    return results(comparison.BOTH_WAYS, comparison.gather(through, direct))
 
 
 def text_of(checks: Sequence[CheckResult]) -> str:

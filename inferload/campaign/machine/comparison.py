@@ -8,78 +8,55 @@ from statistics import mean, stdev
 from inferload.base.clock import NS_PER_MS, token_hex
 from inferload.base.numbers import number
 from inferload.campaign.machine.checks import Check
-from inferload.campaign.machine.effects import COUNTING, answered
+from inferload.campaign.machine.effects import COUNTING
 from inferload.campaign.machine.server_evidence import SDK_HEADERS, ServerEvidence, raw, send
-from inferload.client.client import ClientSettings
-from inferload.client.fetch import Fetched
 from inferload.client.refusals import text_of
 from inferload.results.statistics.distributions import t_quantile
 
 _PAIRS = 10  # of short turns, in turn to each
+_TOKENS = 4
 _OWN = {"date", "content-length", "connection", "keep-alive", "x-request-id"}  # headers that differ by themselves
-_SHOWN = 80
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One way to the server. `bad`: its answer to a value of the wrong type; `packed`: content encoding for an SDK."""
-
-    evidence: ServerEvidence
-    bad: Fetched | None = None
-    packed: str = ""
-    keeps_id: bool = False  # the X-Request-Id of a request is in its answer
-
-    @property
-    def status(self) -> int | None:
-        """Status of the answer to a bad value; None without one."""
-        return None if self.bad is None else self.bad.status
-
-    @property
-    def refusal(self) -> str:
-        """Status and text of the answer to a bad value."""
-        if self.bad is None:
-            return "no answer"
-        return f"{self.bad.status} {' '.join(text_of(self.bad.text).split())[:_SHOWN]}"
+_COUNTS = {"input_tokens": "prompt", "output_tokens": "output", "cached_tokens": "cached"}
 
 
 @dataclass(frozen=True, slots=True)
 class BothWays:
-    """Both ways to a server. `added_ms`: by measure, of each pair of turns: through - direct."""
+    """Both ways to a server; pairs are (through, direct).
 
-    direct: Side
-    through: Side
+    `added_ms`: by measure, of each pair of turns: through - direct. `refusals`: status and text of the answer to a value of the
+    wrong type; `packed`: content encoding for an SDK; `keeps_id`: the X-Request-Id of a request is in its answer.
+    """
+
+    through: ServerEvidence
+    direct: ServerEvidence
     added_ms: Mapping[str, list[float]]
+    refusals: tuple[str, str]
+    packed: tuple[str, str]
+    keeps_id: tuple[bool, bool]
 
 
-def gather(direct: ServerEvidence, through: ServerEvidence) -> BothWays:
+def gather(through: ServerEvidence, direct: ServerEvidence) -> BothWays:
     """Send pairs of turns to a server on both ways, one at a time, and a bad request on each."""
     added: dict[str, list[float]] = {"TTFT": [], "E2E": []}
-    ways = (direct, through)
     for _ in range(_PAIRS):
-        records = [send(way.settings, COUNTING, {way.limit_key: 4}).record for way in ways]
+        records = [send(way.settings, COUNTING, {way.limit_key: _TOKENS}).record for way in (through, direct)]
         for name, end in (("TTFT", "first_ns"), ("E2E", "closed_ns")):
-            times = [(getattr(record, end), record.sent_ns) for record in records if record.ok]
-            if len(times) == 2 and all(None not in pair for pair in times):
-                first, second = ((at - sent) / NS_PER_MS for at, sent in times)
-                added[name].append(second - first)
-    return BothWays(_side(direct), _side(through), added)
+            spans = [
+                getattr(each, end) - each.sent_ns for each in records if each.ok and each.sent_ns and each.first_ns
+            ]
+            added[name] += [(spans[0] - spans[1]) / NS_PER_MS] if len(spans) == 2 else []
+    refusals, packed, keeps_id = zip(*map(_readings, (through, direct)), strict=True)
+    return BothWays(through, direct, added, refusals, packed, keeps_id)
 
 
-def _side(e: ServerEvidence) -> Side:
-    own = e.settings
-    packed = raw(_with_headers(own, SDK_HEADERS), {e.limit_key: 4})
-    name = token_hex(8)
-    with_id = send(own, COUNTING, {e.limit_key: 4}, (("X-Request-Id", name),))
-    return Side(
-        e,
-        raw(own, {e.limit_key: {}}),
-        "" if packed is None else packed.headers.get("content-encoding", ""),
-        answered(with_id) and name in (with_id.record.request_id or ""),
-    )
-
-
-def _with_headers(settings: ClientSettings, headers: tuple[tuple[str, str], ...]) -> ClientSettings:
-    return replace(settings, headers=(*settings.headers, *headers))
+def _readings(e: ServerEvidence) -> tuple[str, str, bool]:
+    own, name = e.settings, token_hex(8)
+    bad = raw(own, {e.limit_key: {}})
+    refusal = "no answer" if bad is None else f"{bad.status} {' '.join(text_of(bad.text).split())[:80]}"
+    packed = raw(replace(own, headers=(*own.headers, *SDK_HEADERS)), {e.limit_key: _TOKENS})
+    with_id = send(own, COUNTING, {e.limit_key: _TOKENS}, (("X-Request-Id", name),)).record
+    encoding = "" if packed is None else packed.headers.get("content-encoding", "")
+    return refusal, encoding or "none", name in (with_id.request_id or "")
 
 
 def _time(both: BothWays) -> str:
@@ -88,69 +65,58 @@ def _time(both: BothWays) -> str:
         if len(added) < 2:
             return "not known: its turns failed"
         half = t_quantile(len(added) - 1, 0.975) * stdev(added) / sqrt(len(added))
-        low, high = mean(added) - half, mean(added) + half
-        texts.append(f"{name} {mean(added):+.2f} ms (95 %: {low:+.2f} to {high:+.2f})")
-    pairs = " and ".join(map(str, dict.fromkeys(map(len, both.added_ms.values()))))
-    return f"{', '.join(texts)}; {pairs} pairs of turns"
+        texts.append(f"{name} {mean(added):+.2f} ms (95 %: {mean(added) - half:+.2f} to {mean(added) + half:+.2f})")
+    return f"{', '.join(texts)}; {len(added)} pairs of turns"
 
 
 def _arrivals(both: BothWays) -> str:
-    streams = (both.through.evidence.stream, both.direct.evidence.stream)
-    through, direct = (f"{each.events} events, {number(each.events_per_arrival)} together" for each in streams)
-    return f"{through} (direct: {direct})"
+    looks = [
+        f"{way.stream.events} events, {number(way.stream.events_per_arrival)} together"
+        for way in (both.through, both.direct)
+    ]
+    return "{} (direct: {})".format(*looks)
 
 
 def joined(both: BothWays) -> bool:
     """Return True if events were joined on the way: as one event, or in one arrival."""
-    through, direct = both.through.evidence.stream, both.direct.evidence.stream
+    through, direct = both.through.stream, both.direct.stream
     return (through.held and not direct.held) or 4 * through.events < 3 * direct.events
-
-
-_COUNTS = {"input_tokens": "prompt", "output_tokens": "output", "cached_tokens": "cached"}
 
 
 def _usage(both: BothWays) -> list[str]:
     """Return the differences of two answers to one prompt. Cached tokens depend on the order: only whether there are some."""
-    records = [side.evidence.plain for side in (both.through, both.direct)]
+    records = [both.through.plain, both.direct.plain]
+    ended_alike = len({record and record.finish_reason for record in records}) == 1
     found = []
     for name, words in _COUNTS.items():
         counts = [getattr(record, name, None) for record in records]
-        alike = name != "output_tokens" or len({getattr(record, "finish_reason", None) for record in records}) == 1
-        if len({count is None for count in counts}) > 1 or (
-            name != "cached_tokens" and alike and counts[0] != counts[1]
-        ):
-            through, direct = ("none" if count is None else count for count in counts)
-            found.append(f"{words} tokens {through} (direct: {direct})")
+        compared = name == "input_tokens" or (name == "output_tokens" and ended_alike)
+        if counts.count(None) == 1 or (compared and counts[0] != counts[1]):
+            found.append(words + " tokens {} (direct: {})".format(*("none" if n is None else n for n in counts)))
     return found
 
 
 def lost_fields(both: BothWays) -> list[str]:
     """Return the fields that work directly and not through what is between."""
     found = []
-    for what, direct in both.direct.evidence.effects.items():
-        through = both.through.evidence.effects.get(what)
-        lost = direct.state == "seen" and (through is None or through.state != "seen")
-        if through is not None and (lost or (direct.read and through.read is False)):
-            found.append(f"{what} ({through})" if lost else f"{what} (a wrong type is refused directly, taken through)")
+    for what, direct in both.direct.effects.items():
+        through = both.through.effects.get(what)
+        if through is not None and direct.state == "seen" and through.state != "seen":
+            found.append(f"{what} ({through})")
+        elif through is not None and direct.read and through.read is False:
+            found.append(f"{what} (a wrong type is refused directly, taken through)")
     return found
 
 
 def _headers(both: BothWays) -> str:
-    through, direct = ({*side.evidence.headers} - _OWN for side in (both.through, both.direct))
-    parts = [
-        f"{sign}{name}" for sign, names in (("+", through - direct), ("-", direct - through)) for name in sorted(names)
-    ]
-    return " ".join(parts) or "the same"
+    through, direct = ({*way.headers} - _OWN for way in (both.through, both.direct))
+    signs = [*(f"+{name}" for name in sorted(through - direct)), *(f"-{name}" for name in sorted(direct - through))]
+    return " ".join(signs) or "the same"
 
 
 BOTH_WAYS: tuple[Check[BothWays], ...] = (
     Check("time added", _time),
-    Check(
-        "events",
-        _arrivals,
-        "the way joins events: TTFT and ITL are its own; see docs/how-to/gateways.md",
-        joined,
-    ),
+    Check("events", _arrivals, "TTFT and ITL are those of the way: see docs/how-to/gateways.md", joined),
     Check(
         "usage",
         lambda both: "; ".join(_usage(both)) or "the same",
@@ -167,25 +133,16 @@ BOTH_WAYS: tuple[Check[BothWays], ...] = (
     Check(
         "X-Request-Id",
         lambda both: (
-            None
-            if not both.direct.keeps_id
-            else "reaches the server"
-            if both.through.keeps_id
-            else "does not reach the server"
+            ("does not reach the server", "reaches the server")[both.keeps_id[0]] if both.keeps_id[1] else None
         ),
         "headers of requests are changed on the way; session headers may be too",
-        lambda both: both.direct.keeps_id and not both.through.keeps_id,
+        lambda both: not both.keeps_id[0],
     ),
     Check(
         "errors",
-        lambda both: f"{both.through.refusal} (direct: {both.direct.refusal})",
-        "the way answers for the server: causes of failures are told apart with the direct address",
-        lambda both: both.through.status != both.direct.status,
+        lambda both: "{} (direct: {})".format(*both.refusals),
+        "the way answers for the server: the direct address tells causes of failures apart",
+        lambda both: both.refusals[0][:3] != both.refusals[1][:3],
     ),
-    Check(
-        "compression",
-        lambda both: (
-            f"{both.through.packed or 'none'} for clients that accept it (direct: {both.direct.packed or 'none'})"
-        ),
-    ),
+    Check("compression", lambda both: "{} for clients that accept it (direct: {})".format(*both.packed)),
 )

@@ -26,6 +26,12 @@ COUNTING = "Count slowly from one to one hundred, and say each number as a word.
 _SHORT = "Answer with the single word yes."
 _VARIED = "Write a line of ten random English words."
 _SHOWN = 120
+_BEGIN = {"seen": "", "none": "no effect seen: ", "refused": "refused: ", "unknown": "not known: "}
+_READ = {
+    True: "; a value of the wrong type is refused, so it is read",
+    False: "; a value of the wrong type is taken too, so it may not be read",
+    None: "",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +43,22 @@ class Effect:
     read: bool | None = None
 
     def __str__(self) -> str:
-        begin = {"seen": "", "none": "no effect seen: ", "refused": "refused: ", "unknown": "not known: "}
-        return begin[self.state] + self.text
+        return _BEGIN[self.state] + self.text + _READ[self.read]
+
+
+class _NotSeen(Exception):
+    """The effect of a field was not seen: state and text."""
+
+
+def answered(result: TurnResult) -> bool:
+    """Return True for a complete answer; one of two special tokens is complete and has no text."""
+    return result.record.failure in (None, Failure.EMPTY)
 
 
 class Asks:
     """Answers of a server to questions, each sent once. `send`: prompt, limit in tokens and fields of the body to result.
 
-    A field None is left out. `least`: fewest tokens that the server takes as a limit.
+    A field None is left out. `key`: of the limit; `least`: fewest tokens that the server takes as one.
     """
 
     def __init__(self, send: Callable[[str, int, Mapping[str, Any]], TurnResult], key: str, least: int) -> None:
@@ -59,29 +73,16 @@ class Asks:
         return self._known[name]
 
     def whole(self, prompt: str, number: int = 0, /, **fields: Any) -> TurnResult:
-        """Return the same if the answer is complete. Raise _Refused if the server refuses the fields, else _Unknown."""
+        """Return the same if the answer is complete; raise _NotSeen if not."""
         result = self(prompt, number, **fields)
         if result.record.cancelled:
-            raise _Unknown("an answer did not end")
+            raise _NotSeen("unknown", "an answer did not end")
         if answered(result):
             return result
         short = " ".join(text_of(result.detail).split())[:_SHOWN]
         if reaction_to(result, fields) in ("refused", "no path"):
-            raise _Refused(short)
-        raise _Unknown(f"its turn failed ({result.record.failure}: {short})")
-
-
-class _Unknown(Exception):
-    """The effect of a field cannot be told from the answers."""
-
-
-class _Refused(Exception):
-    """The server refuses the field."""
-
-
-def answered(result: TurnResult) -> bool:
-    """Return True for a complete answer; one of two special tokens is complete and has no text."""
-    return result.record.failure in (None, Failure.EMPTY)
+            raise _NotSeen("refused", short)
+        raise _NotSeen("unknown", f"its turn failed ({result.record.failure}: {short})")
 
 
 def _words(result: TurnResult) -> str:
@@ -96,14 +97,14 @@ def _ends_early(result: TurnResult, limit: int) -> bool:
     return answered(result) and result.record.finish_reason != "length" and _tokens(result) < limit
 
 
-def _lengthens(ask: Asks, **field: Any) -> str | None:
+def _lengthens(ask: Asks, **field: Any) -> str:
     """Answers that end early without the field reach their limit with it."""
     for number in range(2):  # lengths can vary by chance
         longer, plain = ask.whole(_SHORT, number, **field), ask(_SHORT, number)
         if _ends_early(longer, ask.limit):
-            raise LookupError(f"an answer of {_tokens(longer)} tokens with it, for a limit of {ask.limit}")
+            raise _NotSeen("none", f"an answer of {_tokens(longer)} tokens with it, for a limit of {ask.limit}")
         if not _ends_early(plain, ask.limit):
-            raise _Unknown("no answer ends early without it either")
+            raise _NotSeen("unknown", "no answer ends early without it either")
     return f"{_tokens(longer)} tokens with it, {_tokens(plain)} without"
 
 
@@ -111,9 +112,9 @@ def _limits(ask: Asks, key: str) -> str:
     """An answer with many tokens ends at its limit. A stream beyond it was cancelled."""
     fields = {} if key == ask.key else {ask.key: None, key: ask.limit}
     if (tokens := _tokens(ask(COUNTING, 0, **fields))) > ask.limit:
-        raise LookupError(f"at least {tokens} tokens for a limit of {ask.limit}")
+        raise _NotSeen("none", f"at least {tokens} tokens for a limit of {ask.limit}")
     if ask.whole(COUNTING, 0, **fields).record.finish_reason != "length" and tokens < ask.limit:
-        raise _Unknown("the answer ended before it")
+        raise _NotSeen("unknown", "the answer ended before it")
     return f"{tokens} tokens for a limit of {ask.limit}"
 
 
@@ -124,100 +125,77 @@ def _stops(ask: Asks) -> str:
     before = first[: first.find(part)]
     stopped = _words(ask.whole(COUNTING, 0, temperature=0, stop=[part or "."]))
     if part and part in stopped:
-        raise LookupError(f"the answer goes on after {part!r}")
+        raise _NotSeen("none", f"the answer goes on after {part!r}")
     if first != again or not before.strip() or stopped.rstrip() != before.rstrip():
-        raise _Unknown("answers to one prompt differ, or are short")
+        raise _NotSeen("unknown", "answers to one prompt differ, or are short")
     return f"the answer ends before {part!r}"
 
 
-def _repeats(ask: Asks, fields: Mapping[str, Any]) -> None:
-    """Raise LookupError if two answers differ. Some servers are not deterministic: what is said is what was seen."""
+def _repeats(ask: Asks, **fields: Any) -> None:
+    """Raise _NotSeen if two answers differ. Some servers are not deterministic: what is said is what was seen."""
     if len({_words(ask.whole(_VARIED, number, **fields)) for number in range(2)}) > 1:
-        raise LookupError("two answers with it differ")
+        raise _NotSeen("none", "two answers with it differ")
 
 
 def _seeds(ask: Asks) -> str:
     for seed in (1, 2):
-        _repeats(ask, {"temperature": 1, "seed": seed})
+        _repeats(ask, temperature=1, seed=seed)
     if len({_words(ask(_VARIED, 0, temperature=1, seed=seed)) for seed in (1, 2)}) < 2:
-        raise _Unknown("answers with different seeds are equal too")
+        raise _NotSeen("unknown", "answers with different seeds are equal too")
     return "answers with one seed are equal, with two they differ"
 
 
 def _is_greedy(ask: Asks) -> str:
     """A seed has no part in this: a server may take one of the two fields."""
-    _repeats(ask, {"temperature": 0})
+    _repeats(ask, temperature=0)
     if len({_words(ask(_VARIED, number, temperature=1)) for number in range(3)}) < 2:
-        raise _Unknown("answers at temperature 1 are equal too")
+        raise _NotSeen("unknown", "answers at temperature 1 are equal too")
     return "answers at 0 are equal, at 1 they differ"
 
 
 def _salts(ask: Asks) -> str:
     """The same prompt is cached without a salt, before and after one with a new salt: it is, on whichever server it is."""
-    before, salted, after = (
-        ask(COUNTING, 2),
-        ask.whole(COUNTING, cache_salt=token_hex(8)),
-        ask(COUNTING, 3),
-    )
-    cached = [result.record.cached_tokens for result in (before, salted, after)]
-    if cached[1]:
-        raise LookupError(f"{cached[1]} cached tokens with a new salt")
-    if cached[1] is None or not (cached[0] and cached[2]):
-        reported = "no prompt is cached without it either" if cached[1] == 0 else "cached tokens are not reported"
-        raise _Unknown(reported)
-    return f"no cached tokens with a new salt, {cached[2]} without"
+    turns = ask(COUNTING, 2), ask.whole(COUNTING, cache_salt=token_hex(8)), ask(COUNTING, 3)
+    before, salted, after = (turn.record.cached_tokens for turn in turns)
+    if salted:
+        raise _NotSeen("none", f"{salted} cached tokens with a new salt")
+    if salted is None:
+        raise _NotSeen("unknown", "cached tokens are not reported")
+    if not (before and after):
+        raise _NotSeen("unknown", "no prompt is cached without it either")
+    return f"no cached tokens with a new salt, {after} without"
 
 
-def _unseen(name: str, value: Any, why: str) -> Callable[[Asks], str]:
-    """Return the judge of a field that has no visible effect."""
-
-    def judge(ask: Asks) -> str:
-        ask.whole(_SHORT, **{name: value})
-        raise _Unknown(why)
-
-    return judge
+def _waits(ask: Asks) -> str:
+    ask.whole(_SHORT, priority=1)
+    raise _NotSeen("unknown", "it orders requests that wait")
 
 
-_READ = {
-    True: "; a value of the wrong type is refused, so it is read",
-    False: "; a value of the wrong type is taken too, so it may not be read",
-    None: "",
+# What the effect of each field is told from: returns what was seen, or raises _NotSeen.
+FIELDS: Mapping[str, Callable[[Asks], str]] = {
+    "max_tokens": lambda ask: _limits(ask, "max_tokens"),
+    "max_completion_tokens": lambda ask: _limits(ask, "max_completion_tokens"),
+    "ignore_eos": lambda ask: _lengthens(ask, ignore_eos=True),
+    "min_tokens": lambda ask: _lengthens(ask, min_tokens=ask.limit),
+    "stop": _stops,
+    "seed": _seeds,
+    "temperature": _is_greedy,
+    "cache_salt": _salts,
+    "priority": _waits,
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """Row: a field, and what its effect is told from. `judge` returns what was seen; LookupError: there was none."""
-
-    what: str
-    judge: Callable[[Asks], str | None]
-
-    def effect(self, ask: Asks) -> Effect:
-        """Send the turns that the effect is told from."""
-        try:
-            return Effect("seen", self.judge(ask) or "")
-        except LookupError as error:
-            return Effect("none", str(error.args[0]))
-        except _Refused as error:
-            return Effect("refused", str(error))
-        except _Unknown as error:
-            wrong = ask(_SHORT, 0, **{self.what: _WRONG})
-            refused = reaction_to(wrong, {self.what: _WRONG}) == "refused"
-            read = True if refused else False if answered(wrong) else None
-            return Effect("unknown", f"{error}{_READ[read]}", read)
-
-
-FIELDS = (
-    Field("max_tokens", lambda ask: _limits(ask, "max_tokens")),
-    Field("max_completion_tokens", lambda ask: _limits(ask, "max_completion_tokens")),
-    Field("ignore_eos", lambda ask: _lengthens(ask, ignore_eos=True)),
-    Field("min_tokens", lambda ask: _lengthens(ask, min_tokens=ask.limit)),
-    Field("stop", _stops),
-    Field("seed", _seeds),
-    Field("temperature", _is_greedy),
-    Field("cache_salt", _salts),
-    Field("priority", _unseen("priority", 1, "it orders requests that wait")),
-)
+def effect_of(name: str, ask: Asks) -> Effect:
+    """Send the turns that the effect of a field is told from."""
+    try:
+        return Effect("seen", FIELDS[name](ask))
+    except _NotSeen as not_seen:
+        state, text = not_seen.args
+    if state != "unknown":
+        return Effect(state, text)
+    wrong = ask(_SHORT, 0, **{name: _WRONG})
+    refused = reaction_to(wrong, {name: _WRONG}) == "refused"
+    return Effect("unknown", text, True if refused else False if answered(wrong) else None)
 
 
 def _events(stream: str) -> Iterator[dict[str, Any]]:
@@ -233,12 +211,8 @@ def running_usage(stream: Fetched | None) -> Effect:
     if stream is None or stream.status != 200:
         status, text = (0, "no answer") if stream is None else (stream.status, stream.status_text[:_SHOWN])
         return Effect("refused" if status in (400, 422) else "unknown", text)
-    counts = [
-        usage.get("completion_tokens")
-        for event in _events(stream.text)
-        if isinstance(usage := event.get("usage"), dict) and event.get("choices")
-    ]
-    known = [count for count in counts if isinstance(count, int)]
-    if len(set(known)) > 1:
+    usages = [event.get("usage") for event in _events(stream.text) if event.get("choices")]
+    counts = {usage.get("completion_tokens") for usage in usages if isinstance(usage, dict)}
+    if len([count for count in counts if isinstance(count, int)]) > 1:
         return Effect("seen", "in every event, if requested")
     return Effect("none", "no event with output has a count that grows")

@@ -8,7 +8,7 @@ from typing import Any
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
-from inferload.campaign.machine.effects import COUNTING, FIELDS, Asks, Effect, answered, running_usage
+from inferload.campaign.machine.effects import COUNTING, FIELDS, Asks, Effect, answered, effect_of, running_usage
 from inferload.client import gateways
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.reader_choice import reader_of
@@ -138,7 +138,7 @@ def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
 
     ask = Asks(shorter, key, least)
     running = raw(settings, {key: ask.limit, "stream_options": _RUNNING})
-    effects = {row.what: row.effect(ask) for row in FIELDS}
+    effects = {name: effect_of(name, ask) for name in FIELDS}
     both = [result.record for result in (plain, ask(COUNTING), ask(COUNTING, 2))]
     for what, seen in {
         "usage": plain.record.output_tokens is not None,

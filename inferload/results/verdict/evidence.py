@@ -281,35 +281,18 @@ def stamped_share(e: Evidence) -> float | None:
     return None if e.stamps == "user" else e.stamped_share
 
 
-def _over(part: float | None, whole: float | None) -> float | None:
+def ratio(part: float | None, whole: float | None) -> float | None:
     """Return a quotient; None if a part of it is not known or there is nothing to divide by."""
     return part / whole if part is not None and whole else None
 
 
-def held_gaps(e: Evidence) -> float | None:
-    """How much shorter the last gap of a turn is than the others, over these: what holds each event sends the last one at once."""
-    return _over(e.between.held_ms, e.between.gap_ms)
-
-
 def more_requests(e: Evidence) -> float | None:
     """Requests that arrived at the servers and the client did not send, over those that it sent; 0 for one alone."""
-    b = e.between
-    more = None if b.arrived is None or b.sent is None else b.arrived - b.sent
-    return _over(0 if more == 1 else more, b.sent)
-
-
-def completed_cuts(e: Evidence) -> float | None:
-    """Share of the turns that ended well whose answers no server completed."""
-    return _over(e.between.cut, e.between.ok)
+    sent, arrived = e.between.sent, e.between.arrived
+    return None if sent is None or arrived is None else ratio(0 if arrived == sent + 1 else arrived - sent, sent)
 
 
 def other_usage(e: Evidence) -> float | None:
     """Relative difference of the output tokens of turns and servers."""
-    b = e.between
-    known = b.output_tokens is not None and b.generated_tokens is not None
-    return _over(abs((b.output_tokens or 0) - (b.generated_tokens or 0)), b.generated_tokens) if known else None
-
-
-def refused_idle(e: Evidence) -> float | None:
-    """Share of the turns that were refused while the servers had no request."""
-    return _over(e.between.refused_idle, e.between.turns)
+    tokens, generated = e.between.output_tokens, e.between.generated_tokens
+    return None if tokens is None or generated is None else ratio(abs(tokens - generated), generated)

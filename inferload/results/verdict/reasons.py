@@ -112,7 +112,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "held_gaps",
-        evidence.held_gaps,
+        lambda e: evidence.ratio(e.between.held_ms, e.between.gap_ms),
         0.15,
         None,
         "(median gap - last gap) / median gap of turns with a token in each event, if nearly all agree; 0 otherwise",
@@ -141,7 +141,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "completed_cuts",
-        evidence.completed_cuts,
+        lambda e: evidence.ratio(e.between.cut, e.between.ok),
         0,
         None,
         "of the turns that ended well: the servers aborted them, or they failed there",
@@ -172,7 +172,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "refused_idle",
-        evidence.refused_idle,
+        lambda e: evidence.ratio(e.between.refused_idle, e.between.turns),
         0.001,
         None,
         "of the turns: 429 or 5xx while the metrics pages show no request",

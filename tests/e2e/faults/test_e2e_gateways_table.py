@@ -6,6 +6,7 @@ Each row is that of a gateway in front of one server; `--update-golden` writes i
 import re
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from paths import ROOT
 from scripted_server import HEAD, ScriptedServer, body_of, chunk, page, sse, streamed
 from simulator_process import Simulator
 
-from inferload.campaign.machine import comparison, server_evidence
-from inferload.campaign.machine.server_evidence import ServerEvidence
+from inferload.campaign.machine import comparison
+from inferload.campaign.machine.server_evidence import ServerEvidence, gather, send
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnTimeouts
@@ -49,33 +50,22 @@ FIELDS: dict[str, Any] = {
     "logprobs": True, "top_k": 3, "repetition_penalty": 1.5, "chat_template_kwargs": {"enable_thinking": False},
     "kv_transfer_params": {"a": 1}, "tools": [TOOL], "stream_options": {"include_usage": True, "continuous_usage_stats": True},
 }  # fmt: skip
-HEADERS = {
-    "X-Session-ID": "s1",
-    "X-Request-Id": "r1",
-    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-}
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+HEADERS = {"X-Session-ID": "s1", "X-Request-Id": "r1", "traceparent": TRACE}
 
-# Name, start, name of the package whose version it has, and how to set it right.
-Start = Callable[[Path, list[int]], Started]
-ROWS: dict[str, tuple[Start, str, str]] = {
-    "nginx": (gateways.nginx, "nginx", "`proxy_buffering off`; `proxy_read_timeout` above the longest pause"),
-    "nginx with gzip": (
-        lambda folder, servers: gateways.nginx(folder, servers, gzip=True),
-        "nginx",
-        "no `text/event-stream` in `gzip_types`, or `proxy_buffering off`",
-    ),
-    "haproxy": (gateways.haproxy, "haproxy", "`option http-no-delay`; `timeout server` above the longest pause"),
-    "haproxy with http-no-delay": (
-        lambda folder, servers: gateways.haproxy(folder, servers, no_delay=True),
-        "haproxy",
-        "-",
-    ),
-    "Caddy": (gateways.caddy, "caddy", "`request_buffers` (`buffer_requests` in 2.6): else 2.6 cuts 1 to 3 % of the answers"),
-    "Envoy": (gateways.envoy, "envoy", "route `timeout: 0s` (15 s by default), no retries"),
-    "Traefik with compress": (gateways.traefik, "traefik", "-"),
-    "vllm-router": (gateways.vllm_router, "vllm-router", "`--disable-retries --disable-circuit-breaker`"),
-    "sglang-router": (gateways.sglang_router, "sglang-router", "`--disable-retries --disable-circuit-breaker`"),
-    "LiteLLM": (gateways.litellm, "litellm", "`router_settings: {disable_cooldowns: true, num_retries: 0}`"),
+# Name, whose first word is the software; start; and how to set it right.
+_QUIET = "`--disable-retries --disable-circuit-breaker`"
+ROWS: dict[str, tuple[Callable[..., Started], str]] = {
+    "nginx": (gateways.nginx, "`proxy_buffering off`; `proxy_read_timeout` above the longest pause"),
+    "nginx with gzip": (partial(gateways.nginx, gzip=True), "no `text/event-stream` in `gzip_types`, or `proxy_buffering off`"),
+    "haproxy": (gateways.haproxy, "`option http-no-delay`; `timeout server` above the longest pause"),
+    "haproxy with http-no-delay": (partial(gateways.haproxy, no_delay=True), "-"),
+    "Caddy": (gateways.caddy, "`request_buffers` (`buffer_requests` in 2.6): else 2.6 cuts 1 to 3 % of the answers"),
+    "Envoy": (gateways.envoy, "route `timeout: 0s` (15 s by default), no retries"),
+    "Traefik with compress": (gateways.traefik, "-"),
+    "vllm-router": (gateways.vllm_router, _QUIET),
+    "sglang-router": (gateways.sglang_router, _QUIET),
+    "LiteLLM": (gateways.litellm, "`router_settings: {disable_cooldowns: true, num_retries: 0}`"),
 }  # fmt: skip
 
 
@@ -131,60 +121,47 @@ def server() -> Iterator[tuple[Behind, ScriptedServer, ServerEvidence]]:
     simulator = simulator_process.start("--ttft-ms", "20", "--itl-ms", "10")
     behind = Behind(simulator)
     server = ScriptedServer([behind])
-    yield behind, server, server_evidence.gather(ClientSettings(Target.parse(server.url), MODEL), MODEL)
+    yield behind, server, gather(ClientSettings(Target.parse(server.url), MODEL), MODEL)
     server.close()
     simulator_process.stop(simulator)
 
 
 def row(name: str, folder: Path, behind: Behind, server: ScriptedServer, direct: ServerEvidence) -> str:
     """Return the row of a gateway."""
-    start, _, remedy = ROWS[name]
+    start, remedy = ROWS[name]
     behind.asked.clear()
     with start(folder, [server.port]) as gateway:
+        own = ClientSettings(Target.parse(gateway.url), MODEL, timeouts=TIMEOUTS)
 
         def ask(kind: str, fields: dict[str, Any], headers: dict[str, str]) -> TurnResult:
-            settings = ClientSettings(Target.parse(gateway.url), MODEL, timeouts=TIMEOUTS)
-            more = {"max_tokens": 8, "messages": [*HISTORY, {"role": "user", "content": f"answer with {kind}"}]}
-            return server_evidence.send(settings, "", {**more, **fields}, tuple(headers.items()))
+            messages = [*HISTORY, {"role": "user", "content": f"answer with {kind}"}]
+            return send(own, "", {"max_tokens": 8, "messages": messages, **fields}, tuple(headers.items()))
 
-        through = server_evidence.gather(ClientSettings(Target.parse(gateway.url), MODEL, timeouts=TIMEOUTS), MODEL)
-        both = comparison.gather(direct, through)
+        both = comparison.gather(gather(own, MODEL), direct)
         whole = ask("fields", FIELDS, HEADERS)
         assert whole.record.failure is None, whole.detail
-        head, _, _ = behind.asked["fields"][-1].partition(b"\r\n\r\n")
-        arrived = {*paths(body_of(behind.asked["fields"][-1]))}
-        dropped = sorted({*paths({**FIELDS, "messages": HISTORY})} - arrived)
-        kept = dict(re.findall(r"(?m)^([\w-]+): *(.*?)\r?$", head.decode()))
-        low = {key.lower(): value for key, value in kept.items()}
-        dropped += [key for key, value in HEADERS.items() if low.get(key.lower()) != value]
+        (asked,) = behind.asked["fields"]
+        dropped = sorted({*paths({**FIELDS, "messages": HISTORY})} - {*paths(body_of(asked))})
+        lines = asked.partition(b"\r\n\r\n")[0].decode().lower().splitlines()
+        dropped += [key for key, value in HEADERS.items() if f"{key}: {value}".lower() not in lines]
         cuts = [words_of(ask(kind, {}, {})) for kind in ("cut", "half")]
-        refused = {kind: words_of(ask(kind, {}, {})) for kind in ("429", "500")}
-    joined = comparison.joined(both)
-    stream = "**held**" if joined else "**held with gzip**" if through.as_sdk.held else "each event at once"
-    lost = [each.partition(" (")[0] for each in comparison.lost_fields(both)]
+        refusals = []
+        for kind in ("429", "500"):
+            seen, count = words_of(ask(kind, {}, {})), len(behind.asked[kind])
+            refusals.append(f"{kind}: passed" if (seen, count) == (kind, 1) else f"{kind}: {count} requests, {seen}")
+    held = "**held**" if comparison.joined(both) else "**held with gzip**" if both.through.as_sdk.held else ""
+    plain = "each event at once" + (", compressed" if both.packed[0] != "none" else "")
     texts = [
-        f"{name} {version_of(name)}",
-        through.gateway or "-",
-        stream + (", compressed" if both.through.packed and not joined and not through.as_sdk.held else ""),
-        ", ".join(f"`{each}`" for each in dropped) or "-",
-        ", ".join(lost) or "-",
+        f"{name} {gateways.version(name.split(maxsplit=1)[0].lower())}",
+        both.through.gateway,
+        held or plain,
+        ", ".join(f"`{each}`" for each in dropped),
+        ", ".join(each.partition(" (")[0] for each in comparison.lost_fields(both)),
         "; ".join(dict.fromkeys(cuts)),
-        "; ".join(
-            f"{kind}: "
-            + (
-                "passed"
-                if len(behind.asked[kind]) == 1 and seen == kind
-                else f"{len(behind.asked[kind])} requests, {seen}"
-            )
-            for kind, seen in refused.items()
-        ),
+        "; ".join(refusals),
         remedy,
     ]
-    return f"| {' | '.join(texts)} |"
-
-
-def version_of(name: str) -> str:
-    return gateways.version(ROWS[name][1])
+    return f"| {' | '.join(text or '-' for text in texts)} |"
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 from records import turn
 
-from inferload.campaign.machine.checks import CheckResult, results
-from inferload.campaign.machine.comparison import BOTH_WAYS, BothWays, Side
+from inferload.campaign.machine.checks import CheckResult
+from inferload.campaign.machine.comparison import BOTH_WAYS, BothWays
 from inferload.campaign.machine.effects import Effect
 from inferload.campaign.machine.server_evidence import ServerEvidence, StreamLook
 from inferload.client import gateways
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
-from inferload.client.fetch import Fetched
 from inferload.client.first_turn import SentTurns
 from inferload.client.probe import ModelList, ServerFacts
 
@@ -31,15 +30,18 @@ EVIDENCE = ServerEvidence(
     headers={"server": "uvicorn"},
     plain=turn(),
 )
-DIRECT = Side(EVIDENCE, Fetched(400, "application/json", b'{"error": {"message": "no integer"}}'), "", True)
+REFUSAL = "400 no integer"
 
 
-def judged(what: str, added_ms: dict[str, list[float]] | None = None, **changes: Any) -> CheckResult:
+def judged(what: str, **changes: Any) -> CheckResult:
     """Return the result of a check where the way through differs from the direct one in these fields."""
-    of_side = {name: changes.pop(name) for name in ("bad", "packed", "keeps_id") if name in changes}
-    through = replace(DIRECT, evidence=replace(EVIDENCE, **changes), **of_side)
-    added = added_ms or {"TTFT": [1.0, 2.0, 3.0], "E2E": [1.0, 2.0, 3.0]}
-    (found,) = results([row for row in BOTH_WAYS if row.what == what], BothWays(DIRECT, through, added))
+    times = changes.pop("added_ms", {"TTFT": [1.0, 2.0, 3.0], "E2E": [1.0, 2.0, 3.0]})
+    pairs = [
+        (changes.pop(name, same), same) for name, same in (("bad", REFUSAL), ("packed", "none"), ("keeps_id", True))
+    ]
+    (row,) = (row for row in BOTH_WAYS if row.what == what)
+    found = row.result(BothWays(replace(EVIDENCE, **changes), EVIDENCE, times, *pairs))
+    assert found is not None
     return found
 
 
@@ -56,8 +58,8 @@ def judged(what: str, added_ms: dict[str, list[float]] | None = None, **changes:
         ("fields", {"effects": EVIDENCE.effects | {"ignore_eos": READ}}, "ignore_eos (not known"),
         ("fields", {"effects": EVIDENCE.effects | {"priority": UNREAD}}, "priority (a wrong type is refused directly"),
         ("X-Request-Id", {"keeps_id": False}, "does not reach the server"),
-        ("errors", {"bad": Fetched(500, "text/html", b"oops")}, "500 oops (direct: 400 no integer)"),
-        ("errors", {"bad": None}, "no answer (direct: 400 no integer)"),
+        ("errors", {"bad": "500 oops"}, "500 oops (direct: 400 no integer)"),
+        ("errors", {"bad": "no answer"}, "no answer (direct: 400 no integer)"),
     ],
 )
 def test_a_difference_is_a_warning(what: str, changes: dict[str, Any], part: str) -> None:
@@ -83,11 +85,9 @@ def test_other_differences_are_told(what: str, changes: dict[str, Any], text: st
 
 
 def test_the_time_added_has_an_interval() -> None:
-    found = judged("time added", {"TTFT": [1.0, 2.0, 3.0], "E2E": [-1.0, 1.0]}).found
-    assert (
-        found == "TTFT +2.00 ms (95 %: -0.48 to +4.48), E2E +0.00 ms (95 %: -12.71 to +12.71); 3 and 2 pairs of turns"
-    )
-    assert judged("time added", {"TTFT": [1.0], "E2E": []}).found == "not known: its turns failed"
+    found = judged("time added", added_ms={"TTFT": [-1.0, 1.0]}).found
+    assert found == "TTFT +0.00 ms (95 %: -12.71 to +12.71); 2 pairs of turns"
+    assert judged("time added", added_ms={"TTFT": [1.0]}).found == "not known: its turns failed"
 
 
 @pytest.mark.parametrize(

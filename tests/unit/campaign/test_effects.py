@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import turn
 
-from inferload.campaign.machine.effects import ANSWER_TOKENS, FIELDS, Asks, Effect, running_usage
+from inferload.campaign.machine.effects import ANSWER_TOKENS, FIELDS, Asks, Effect, effect_of, running_usage
 from inferload.client.fetch import Fetched
 from inferload.client.turn_record import TurnResult
 from inferload.turns.record import Failure
 
-NAMES = frozenset(row.what for row in FIELDS)
+NAMES = frozenset(FIELDS)
 HIDDEN = "priority"  # has no visible effect
 KEY = "max_tokens"  # of the limit, as the server was found to take it
 
@@ -63,7 +63,7 @@ class Made:
 
 def effects(server: Made) -> dict[str, Effect]:
     ask = Asks(server.send, KEY, 1)
-    return {row.what: row.effect(ask) for row in FIELDS}
+    return {name: effect_of(name, ask) for name in FIELDS}
 
 
 @given(
