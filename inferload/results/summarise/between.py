@@ -54,10 +54,9 @@ def between(run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries
         failed = table["failure"].is_valid().to_numpy() & ((status == 429) | (status >= 500))
         refused += sum(all(map(partial(_idle_at, at_ns), engines, idle)) for at_ns in closed_ns[failed])
     spans = [_span(server, is_idle, first_ns, last_ns) for server, is_idle in zip(engines, idle, strict=True)]
-    if tally.whole or None in spans:
-        return replace(of_gaps, refused_idle=refused)
-    known = [span for span in spans if span is not None]
-    return replace(of_gaps, refused_idle=refused, **_counts(known, tally, run.totals.others.sent))
+    known = [span for span in spans if span is not None and not tally.whole]
+    counted = _counts(known, tally, run.totals.others.sent, refused) if len(known) == len(spans) else {}
+    return replace(of_gaps, **{"refused_idle": refused, **counted})
 
 
 def _span(server: ServerSeries, idle: np.ndarray, first_ns: int, last_ns: int) -> _Span | None:
@@ -86,8 +85,11 @@ def _held(typical_ms: Floats, last_ms: Floats) -> tuple[float | None, float | No
     return (held_ms if held_ms > 0 and np.mean(short_ms > held_ms / 2) >= _ALIKE else 0.0), gap_ms
 
 
-def _counts(spans: Sequence[_Span], tally: Tally, others: int) -> dict[str, int | None]:
-    """Return the counts of client and servers. `others`: requests of Locust that are no turns, which servers may count."""
+def _counts(spans: Sequence[_Span], tally: Tally, others: int, refused: int) -> dict[str, int | None]:
+    """Return the counts of client and servers. `others`: requests of Locust that are no turns, which servers may count.
+
+    `refused`: turns refused while the servers were idle: of these, only what did not arrive is not the servers' own doing.
+    """
     spans = [span for span in spans if not _only_prefills(span)]
     finished, generated = (_grown(spans, name) for name in (names.FINISHED, names.GENERATION_TOKENS))
     if finished is None or generated is None:
@@ -100,6 +102,7 @@ def _counts(spans: Sequence[_Span], tally: Tally, others: int) -> dict[str, int 
     ok, answered = tally.ok - tally.cancelled, _answered(spans)
     arrived = finished if answered is None else answered
     return {
+        "refused_idle": refused if answered is None else min(refused, max(0, tally.requests - answered)),
         "sent": max(tally.requests, min(arrived, tally.requests + others)),
         "arrived": arrived,
         "ok": ok,

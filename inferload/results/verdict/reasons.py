@@ -175,12 +175,12 @@ RULES: tuple[Rule, ...] = (
         lambda e: evidence.ratio(e.between.refused_idle, e.between.turns),
         0.001,
         None,
-        "of the turns: 429 or 5xx while the metrics pages show no request",
+        "of the turns: 429 or 5xx while the metrics pages show no request, and, where they count all requests, no arrival",
         lambda e: (
-            f"{e.between.refused_idle} of {e.between.turns} turns were refused (429 or 5xx) while the servers had no request: by "
-            "what is between"
+            f"{e.between.refused_idle} of {e.between.turns} turns were refused (429 or 5xx) while the servers had no request"
         ),
-        "the errors are of a router, gateway or its circuit breaker, and the servers were idle meanwhile: rates are not theirs",
+        "the errors are of a router, a gateway or its circuit breaker, or of a server that counts none of them: rates are not "
+        "those of the servers, which were idle meanwhile",
         "see the log of what is between; turn off its circuit breaker, cooldown or rate limit for a load test",
         phases=("measure",),
         at_end=True,

@@ -143,8 +143,11 @@ def test_drafts_behind_a_stop_are_no_other_usage() -> None:
     ],
 )
 def test_turns_refused_while_the_servers_were_idle(failed: dict[str, Any], busy: bool, refused: int) -> None:
-    evidence = found(turns(2) + turns(4, at_s=10, **failed), server(busy, length=2))
+    sent = turns(2) + turns(4, at_s=10, **failed)
+    evidence = found(sent, server(busy, length=2))
     assert (evidence.refused_idle, evidence.turns) == (refused, 6)
+    assert found(sent, server(busy, length=2, answered=2)).refused_idle == refused
+    assert found(sent, server(busy, length=2, answered=6)).refused_idle == 0  # they arrived: the server refused them
 
 
 def test_counts_are_not_known_without_a_clear_view() -> None:
