@@ -28,7 +28,7 @@ def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "doctor",
-        description="Check this machine and, with --host, a server, which receives a turn of 32 tokens and about 30 shorter ones; "
+        description="Check this machine and, with --host, a server, which gets a turn of 32 tokens and some two dozen of eight; "
         "with --direct also what is in front of it.",
         epilog="Exit code: 0 no check fails, 2 a check fails. Example: inferload doctor --host http://server:8000",
     )

@@ -19,7 +19,7 @@ from inferload.turns.record import Failure
 
 State = Literal["seen", "none", "refused", "unknown"]
 
-ANSWER_TOKENS = 16
+ANSWER_TOKENS = 8  # of which a server with a slow model sends some two dozen
 _WRONG: dict[str, Any] = {}  # neither a number, nor a text, a list, a flag
 # Long enough to fill blocks of a prefix cache: some servers report cached tokens only if there are some.
 COUNTING = "Count slowly from one to one hundred, and say each number as a word. " * 12
@@ -119,11 +119,11 @@ def _limits(ask: Asks, key: str) -> str:
 
 
 def _stops(ask: Asks) -> str:
-    first, again = (_words(ask(COUNTING, number, temperature=0)) for number in range(2))
+    first, again = (_words(ask(_VARIED, number, temperature=0)) for number in range(2))
     # The part that comes last for the first time: texts of some models repeat themselves.
     part = max((first[at:][:6] for at in range(len(first) // 2 + 1)), key=first.find)
     before = first[: first.find(part)]
-    stopped = _words(ask.whole(COUNTING, 0, temperature=0, stop=[part or "."]))
+    stopped = _words(ask.whole(_VARIED, 0, temperature=0, stop=[part or "."]))
     if part and part in stopped:
         raise _NotSeen("none", f"the answer goes on after {part!r}")
     if first != again or not before.strip() or stopped.rstrip() != before.rstrip():
@@ -148,7 +148,7 @@ def _seeds(ask: Asks) -> str:
 def _is_greedy(ask: Asks) -> str:
     """A seed has no part in this: a server may take one of the two fields."""
     _repeats(ask, temperature=0)
-    if len({_words(ask(_VARIED, number, temperature=1)) for number in range(3)}) < 2:
+    if len({_words(ask(_VARIED, number, temperature=1)) for number in range(2)}) < 2:
         raise _NotSeen("unknown", "answers at temperature 1 are equal too")
     return "answers at 0 are equal, at 1 they differ"
 

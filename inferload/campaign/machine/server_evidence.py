@@ -1,4 +1,4 @@
-"""Readings of a server, which `checks` judges: its pages, a streamed turn of 32 tokens and about twenty shorter ones."""
+"""Readings of a server, which `checks` judges: its pages, a streamed turn of 32 tokens and about two dozen of eight."""
 
 import json
 import math
