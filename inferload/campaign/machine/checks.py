@@ -311,7 +311,7 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
     _effect("ignore_eos", REMEDIES["ignore_eos"]),
     *(
         _effect(name, f"leave {name} out of request.extra_body")
-        for name in ("min_tokens", "stop", "seed", "temperature", "priority")
+        for name in ("min_tokens", "stop", "seed", "temperature", "priority", "logprobs")
     ),
     _effect("cache_salt", REMEDIES["cache_salt"]),
     _effect("cached tokens", "start vLLM with --enable-prompt-tokens-details to see them", "reported for each prompt"),

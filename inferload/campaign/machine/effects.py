@@ -5,7 +5,7 @@ effect is sent once more with a value of the wrong type, which a server that rea
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -198,21 +198,31 @@ def effect_of(name: str, ask: Asks) -> Effect:
     return Effect("unknown", text, True if refused else False if answered(wrong) else None)
 
 
-def _events(stream: str) -> Iterator[dict[str, Any]]:
-    for line in stream.splitlines():
-        with suppress(ValueError, RecursionError):
-            event = json.loads(line.removeprefix("data:")) if line.startswith("data:") else None
-            if isinstance(event, dict):
-                yield event
-
-
-def running_usage(stream: Fetched | None) -> Effect:
-    """Return whether the events of a stream have a count of tokens that grows with the output. None: there was no answer."""
+def of_stream(stream: Fetched | None, judge: Callable[[list[dict[str, Any]]], Effect]) -> Effect:
+    """Return what the events with choices of a stream show. None: there was no answer."""
     if stream is None or stream.status != 200:
         status, text = (0, "no answer") if stream is None else (stream.status, stream.status_text[:_SHOWN])
         return Effect("refused" if status in (400, 422) else "unknown", text)
-    usages = [event.get("usage") for event in _events(stream.text) if event.get("choices")]
+    events = []
+    for line in stream.text.splitlines():
+        with suppress(ValueError, RecursionError):
+            event = json.loads(line.removeprefix("data:")) if line.startswith("data:") else None
+            events += [event] if isinstance(event, dict) and event.get("choices") else []
+    return judge(events)
+
+
+def running_usage(events: list[dict[str, Any]]) -> Effect:
+    """Return whether events with output have a count of tokens that grows with it."""
+    usages = [event.get("usage") for event in events]
     counts = {usage.get("completion_tokens") for usage in usages if isinstance(usage, dict)}
     if len([count for count in counts if isinstance(count, int)]) > 1:
         return Effect("seen", "in every event, if requested")
     return Effect("none", "no event with output has a count that grows")
+
+
+def logprobs(events: list[dict[str, Any]]) -> Effect:
+    """Return whether a choice of an event has log probabilities."""
+    choices = [choice for event in events for choice in event["choices"] if isinstance(choice, dict)]
+    if any(choice.get("logprobs") for choice in choices):
+        return Effect("seen", "in the events, if requested")
+    return Effect("none", "no event has them")

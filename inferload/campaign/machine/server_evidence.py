@@ -8,7 +8,17 @@ from typing import Any
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
-from inferload.campaign.machine.effects import COUNTING, FIELDS, Asks, Effect, answered, effect_of, running_usage
+from inferload.campaign.machine.effects import (
+    COUNTING,
+    FIELDS,
+    Asks,
+    Effect,
+    answered,
+    effect_of,
+    logprobs,
+    of_stream,
+    running_usage,
+)
 from inferload.client import gateways
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.reader_choice import reader_of
@@ -150,7 +160,11 @@ def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
         evidence,
         stream=_least_held(settings, limit, (), plain),
         as_sdk=_least_held(settings, limit, SDK_HEADERS),
-        effects=effects | {"running usage": running_usage(running)},
+        effects=effects
+        | {
+            "running usage": of_stream(running, running_usage),
+            "logprobs": of_stream(raw(settings, {key: ask.limit, "logprobs": True}), logprobs),
+        },
         headers={} if running is None else running.headers,
         plain=plain.record,
     )

@@ -198,7 +198,10 @@ def test_the_simulator_passes_all_server_checks(
 ) -> None:
     code, lines, _ = doctor(capsys, "--host", simulator("--ttft-ms", "5", "--itl-ms", "10").url)
     assert code == 0
-    assert {what for what, check in lines.items() if check["status"] != "ok"} == {"stop"}  # the simulator ignores it
+    assert {what for what, check in lines.items() if check["status"] != "ok"} == {
+        "stop",
+        "logprobs",
+    }  # the simulator ignores them
     assert lines["engine"]["found"] == "simulator 0.32.0"
     assert {"TLS", "model", "usage", "running usage", "own times", "cached tokens", "cache_salt", "/tokenize"} <= set(
         lines
@@ -234,7 +237,7 @@ def test_disabled_server_options_are_reported_without_the_key(
     assert code == 0
     assert "sesame-9" not in printed
     off = {what for what, check in lines.items() if check["status"] == "warn"}
-    assert off == {"own times", "cached tokens", "stop"}
+    assert off == {"own times", "cached tokens", "stop", "logprobs"}
     assert lines["cache_salt"]["found"].startswith("not known: cached tokens are not reported")
     assert "--enable-per-request-metrics" in lines["own times"]["remedy"]
 

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import turn
 
-from inferload.campaign.machine.effects import ANSWER_TOKENS, FIELDS, Asks, Effect, effect_of, running_usage
+from inferload.campaign.machine.effects import (
+    ANSWER_TOKENS,
+    FIELDS,
+    Asks,
+    Effect,
+    effect_of,
+    logprobs,
+    of_stream,
+    running_usage,
+)
 from inferload.client.fetch import Fetched
 from inferload.client.turn_record import TurnResult
 from inferload.turns.record import Failure
@@ -120,4 +129,14 @@ def counted(*totals: int) -> str:
     ],
 )
 def test_a_running_usage_grows(status: int, stream: str, state: str) -> None:
-    assert running_usage(Fetched(status, "text/event-stream", stream.encode())).state == state
+    assert of_stream(Fetched(status, "text/event-stream", stream.encode()), running_usage).state == state
+
+
+@pytest.mark.parametrize(
+    ("more", "state"),
+    [("", "none"), (',"logprobs":null', "none"), (',"logprobs":{"content":[{"token":"a","logprob":-1}]}', "seen")],
+)
+def test_log_probabilities_are_in_the_choices(more: str, state: str) -> None:
+    stream = event(None, f'[{{"delta":{{"content":"a"}}{more}}}]') * 2
+    assert of_stream(Fetched(200, "text/event-stream", stream.encode()), logprobs).state == state
+    assert of_stream(None, logprobs).state == "unknown"
