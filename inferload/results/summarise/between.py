@@ -38,18 +38,15 @@ def between(run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries
     held_ms, gap_ms = _held(ends[:, 0], ends[:, 1])
     of_gaps = Between(held_ms=held_ms, gap_ms=gap_ms, turns=tally.ended)
     engines = [server for server in servers.values() if {names.RUNNING, names.WAITING} <= {*server.metrics}]
-    if (
-        not engines
-        or len({server.engine for server in engines}) > 1
-        or any(one.replicas > 1 for one in servers.values())
-    ):
+    one_kind = len({server.engine for server in engines}) == 1  # others, such as routers, count the same requests
+    if not run.course.windows or not one_kind or any(server.replicas > 1 for server in servers.values()):
         return of_gaps
     idle = [_in_flight(server) == 0 for server in engines]
     last_ns, refused = run.course.anchor.to_wall_ns(run.course.windows[0].start_ns), 0
     first_ns, zeros_ns = last_ns, turns.wall_starts_ns(run.workers.workers)
     for table in turns.read(_ENDS):
         closed_ns = table["closed_ns"].to_numpy() + np.array([zeros_ns[name] for name in table["worker"].to_pylist()])
-        last_ns = max([last_ns, *closed_ns])
+        last_ns = int(closed_ns.max(initial=last_ns))
         status = table["status"].fill_null(0).to_numpy()
         failed = table["failure"].is_valid().to_numpy() & ((status == 429) | (status >= 500))
         refused += sum(all(map(partial(_idle_at, at_ns), engines, idle)) for at_ns in closed_ns[failed])
