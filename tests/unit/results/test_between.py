@@ -1,6 +1,7 @@
 """What stands between client and servers, from made turns and counters: each finding, and its opposite."""
 
 from array import array
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,12 +32,13 @@ arrivals: {kind: closed, users: 2, spawn_per_s: 2}
 phases: {warmup_s: 0, measure_s: 30, drain_s: 5}
 """
 SCRAPES = 32  # from one second before the first turn on, one a second
-LIMITED = turn(event_ns=array("q", [(50 + 10 * at) * MS for at in range(8)]), output_tokens=8, finish_reason="length")
+EVENTS_NS = array("q", [(50 + 10 * at) * MS for at in range(8)])
 
 
 def turns(count: int, *, at_s: float = 1.0, **changes: Any) -> list[TurnRecord]:
-    ended = {"planned_ns": round(at_s * S), "sent_ns": round(at_s * S), "closed_ns": round(at_s * S) + S}
-    return [turn(**{name: getattr(LIMITED, name) for name in ("event_ns", "output_tokens")} | ended | changes)] * count
+    sent_ns = round(at_s * S)
+    ended: dict[str, Any] = {"planned_ns": sent_ns, "sent_ns": sent_ns, "closed_ns": sent_ns + S}
+    return [turn(**{"event_ns": EVENTS_NS, "output_tokens": 8, **ended, **changes})] * count
 
 
 REFUSED: dict[str, Any] = {"failure": Failure.HTTP_5XX, "status": 503, "event_ns": None, "output_tokens": None}
@@ -120,16 +122,10 @@ def test_output_tokens_of_both_sides(sent: list[TurnRecord], one: ServerSeries, 
 
 
 def test_drafts_behind_a_stop_are_no_other_usage() -> None:
-    drafting = server(length=6, tokens=60)
-    drafting = ServerSeries(
-        drafting.target,
-        drafting.wall_ns,
-        {**drafting.metrics, names.SPEC_DRAFTS: drafting.metrics[names.RUNNING]},
-        drafting.restarted,
-        "vllm",
-    )
+    one = server(length=6, tokens=60)
+    assert found(turns(6), one).output_tokens == 48
+    drafting = replace(one, metrics={**one.metrics, names.SPEC_DRAFTS: one.metrics[names.RUNNING]})
     assert found(turns(6), drafting).output_tokens is None
-    assert found(turns(6), server(length=6, tokens=60)).output_tokens == 48
 
 
 @pytest.mark.parametrize(
@@ -152,15 +148,12 @@ def test_turns_refused_while_the_servers_were_idle(failed: dict[str, Any], busy:
 
 def test_counts_are_not_known_without_a_clear_view() -> None:
     sent, one = turns(6), server(length=9)
-    late = ServerSeries("a", one.wall_ns + 2 * S, one.metrics, one.restarted, "vllm")
     for evidence in (
         found(sent),
-        found(sent, late),  # its first scrape is after the first turn
+        found(sent, replace(one, wall_ns=one.wall_ns + 2 * S)),  # its first scrape is after the first turn
         found(turns(6, at_s=100), one),  # its last one before the last turn
-        found(
-            sent, one, ServerSeries("b", one.wall_ns, one.metrics, one.restarted, "dynamo")
-        ),  # counts the same requests
-        found(sent, one, ServerSeries("b", one.wall_ns, {}, one.restarted, "vllm", replicas=2)),
+        found(sent, one, replace(one, target="b", engine="dynamo")),  # counts the same requests
+        found(sent, one, replace(one, target="b", metrics={}, replicas=2)),
     ):
         assert (evidence.sent, evidence.cut, evidence.output_tokens) == (None, None, None)
     assert found(sent, one, others=2).sent == 8  # Locust's own requests may be among those of the server
