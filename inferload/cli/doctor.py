@@ -10,9 +10,10 @@ from inferload.base.errors import UsageError
 from inferload.base.escaping import escaped
 from inferload.base.run_options import API_KEY_VARIABLE, TLS_OPTIONS, add_options
 from inferload.base.tls import TlsSettings
-from inferload.campaign.machine import server_evidence
+from inferload.campaign.machine import comparison, server_evidence
 from inferload.campaign.machine.checks import MACHINE, METRICS, SERVER, CheckResult, results
 from inferload.campaign.machine.machine_evidence import MachineEvidence
+from inferload.campaign.machine.server_evidence import ServerEvidence
 from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.target import Target
@@ -27,10 +28,16 @@ def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "doctor",
-        description="Check this machine and, with --host, a server, which receives a turn of 32 tokens and a few of two.",
+        description="Check this machine and, with --host, a server, which gets a turn of 32 tokens and some two dozen of eight; "
+        "with --direct also what is in front of it.",
         epilog="Exit code: 0 no check fails, 2 a check fails. Example: inferload doctor --host http://server:8000",
     )
     parser.add_argument("--host", metavar="URL", help="the server, as http://server:8000")
+    parser.add_argument(
+        "--direct",
+        metavar="URL",
+        help="the server behind the proxy, gateway or router of --host: compare answers and times of both ways",
+    )
     parser.add_argument(
         "--metrics-url",
         metavar="URL",
@@ -43,17 +50,20 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run and print the checks; return the exit code."""
+    if arguments.direct and not arguments.host:
+        raise UsageError("--direct needs the address of what is in front with --host")
     settings = None if arguments.host is None else _settings(arguments)
     pages = metrics_targets.of_option([arguments.metrics_url] if arguments.metrics_url else [])
     parts = {"machine": results(MACHINE, MachineEvidence())}
     if settings is not None:
-        parts["server"] = _of_server(settings, arguments.model or None, pages)
+        direct = None if arguments.direct is None else replace(settings, target=Target.parse(arguments.direct))
+        parts |= _of_server(settings, arguments.model or None, pages, direct)
     code = 2 if any(check.status == "fail" for part in parts.values() for check in part) else 0
     if arguments.json:
         document = {title: [asdict(check) for check in part] for title, part in parts.items()}
         print(json.dumps({"format": 1, **document, "fit": code == 0}, indent=1))
     else:
-        heads = {"machine": "this machine", "server": str(arguments.host)}
+        heads = {"machine": "this machine", "server": str(arguments.host), "between": f"against {arguments.direct}"}
         print("\n\n".join(f"{heads[title]}\n{text_of(part)}" for title, part in parts.items()))
     return code
 
@@ -71,14 +81,16 @@ def _settings(arguments: argparse.Namespace) -> ClientSettings:
     )
 
 
-def _of_server(settings: ClientSettings, model: str | None, pages: Sequence[str]) -> list[CheckResult]:
-    """Return the checks of a server, with secrets redacted; if it does not answer, that one alone. No pages: the default one."""
-    redact = settings.redaction
+def _of_server(
+    settings: ClientSettings, model: str | None, pages: Sequence[str], direct: ClientSettings | None
+) -> dict[str, list[CheckResult]]:
+    """Return the checks of a server, and of what is between with `direct`, with secrets redacted. No pages: the default one.
+
+    If the server does not answer, that check alone.
+    """
+    found: dict[str, list[CheckResult]] = {}
     try:
         evidence = server_evidence.gather(settings, model)
-    except UsageError as error:
-        found = [CheckResult("fail", "server", *server_evidence.parted(error))]
-    else:
         own = evidence.settings
         read = [
             server_evidence.metrics_page(url, own)
@@ -86,8 +98,23 @@ def _of_server(settings: ClientSettings, model: str | None, pages: Sequence[str]
         ]
         evidence = replace(evidence, page=next((page.kind for page in read if page.serves), None))
         read = [replace(page, engine=evidence.engine) for page in read]
-        found = [*results(SERVER, evidence), *(each for page in read for each in results(METRICS, page))]
-    return [replace(each, found=escaped(redact(each.found)), remedy=escaped(redact(each.remedy))) for each in found]
+        found["server"] = [*results(SERVER, evidence), *(each for page in read for each in results(METRICS, page))]
+        if direct is not None and evidence.refused is None:
+            found["between"] = _between(evidence, server_evidence.gather(direct, own.model))
+    except UsageError as error:
+        name = "between" if "server" in found else "server"
+        found[name] = [CheckResult("fail", "direct" if name == "between" else name, *server_evidence.parted(error))]
+    redact = settings.redaction
+    return {
+        title: [replace(each, found=escaped(redact(each.found)), remedy=escaped(redact(each.remedy))) for each in part]
+        for title, part in found.items()
+    }
+
+
+def _between(through: ServerEvidence, direct: ServerEvidence) -> list[CheckResult]:
+    if direct.refused is not None:
+        return [CheckResult("fail", "direct", *direct.refused)]
+    return results(comparison.BOTH_WAYS, comparison.gather(through, direct))
 
 
 def text_of(checks: Sequence[CheckResult]) -> str:

@@ -1,7 +1,8 @@
 """Requests to the other endpoints of a server (models, version, tokenizer), with the connections of the turns."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import gevent
@@ -38,6 +39,7 @@ class Fetched:
     kind: str  # content type without its parameters
     body: bytes
     location: str = ""  # that a redirect names
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
 
     @property
     def text(self) -> str:
@@ -119,7 +121,7 @@ class Fetcher:
         body = b"".join(parts)
         headers = reply.head.headers
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        fetched = Fetched(reply.head.status, kind, body, headers.get("location", ""))
+        fetched = Fetched(reply.head.status, kind, body, headers.get("location", ""), headers)
         if expects_tls(fetched.status, fetched.text):
             raise self._tls_error()
         return fetched

@@ -15,7 +15,7 @@ import msgspec
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
-from inferload.client import refusals
+from inferload.client import gateways, refusals
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.endpoints.dialect import DIALECTS
@@ -67,9 +67,11 @@ class SentTurns:
     input_tokens: int = 0
     output_tokens: int = 0
     finish_reasons: bool = False  # one of the answers had a finish reason
+    gateway: str = ""  # what is between, as the headers of the answers name it
 
-    def add(self, record: TurnRecord) -> None:
-        """Add the record of a request."""
+    def add(self, record: TurnRecord, headers: Mapping[str, str]) -> None:
+        """Add the record of a request, and the headers of its answer."""
+        self.gateway = gateways.named(headers) or self.gateway
         self.requests += 1
         self.served += record.status == 200 and record.failure is not Failure.NOT_SSE
         self.input_tokens += record.input_tokens or 0
@@ -147,8 +149,7 @@ def try_history(settings: ClientSettings, turn: FirstTurn, sent: SentTurns) -> s
     own_key, limits, pauses_s = DIALECTS[settings.endpoint].limit_key(turn.request), [*_LIMITS], [*_AGAIN_S]
     url, kept = settings.target.url_of(ENDPOINTS[settings.endpoint]), "previous_response_id" in turn.document
     while True:
-        answer = _send(settings, turn, turn.body(own_key, own_key, limits[0]))
-        sent.add(answer.record)
+        answer = _send(settings, turn, turn.body(own_key, own_key, limits[0]), sent)
         reaction = reaction_to(answer, turn.document)
         if reaction == "served":
             return ""
@@ -184,8 +185,7 @@ class _FirstRequest:
         self._begin(own_key)
         self.readings = _readings(self.settings)
         while True:
-            answer = _send(self.settings, self.turn, self.turn.body(self.key, own_key, self.limits[0]))
-            self.sent.add(answer.record)
+            answer = _send(self.settings, self.turn, self.turn.body(self.key, own_key, self.limits[0]), self.sent)
             reaction = reaction_to(answer, self.turn.document)
             if reaction == "served":
                 return Proof(self.settings.target, self.key, self.limits[0], answer=answer, turn=self.turn)
@@ -274,8 +274,7 @@ def _takes_texts(settings: ClientSettings, endpoint: EndpointName, sent: SentTur
     request = RequestOptions.model_validate({"endpoint": endpoint})
     writer = BodyWriter(Texts(approximate(), 0), BodySettings(settings.model, request), Isolation())
     first = FirstTurn.of(writer.body(PLAIN), request)
-    answer = _send(replace(settings, endpoint=endpoint), first, first.body("", "", None))
-    sent.add(answer.record)
+    answer = _send(replace(settings, endpoint=endpoint), first, first.body("", "", None), sent)
     return reaction_to(answer, first.document) == "served"
 
 
@@ -328,7 +327,7 @@ def _text(answer: TurnResult) -> str:
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
 
 
-def _send(settings: ClientSettings, first: FirstTurn, body: bytes) -> TurnResult:
+def _send(settings: ClientSettings, first: FirstTurn, body: bytes, sent: SentTurns) -> TurnResult:
     client = Client(replace(settings, worker="preflight", detail_chars=_DETAIL_CHARS), lambda _result: None)
     cookies, names = first.cookies if first.request.cookies else None, ("preflight", "preflight", 0, "preflight")
     turn = client.start(
@@ -337,7 +336,9 @@ def _send(settings: ClientSettings, first: FirstTurn, body: bytes) -> TurnResult
     try:
         if not turn.wait_until(now_ns() + _PATIENCE_NS):
             logger.info("%s: no answer to the first request yet: waiting for it", settings.target.url)
-        return turn.wait()
+        result = turn.wait()
+        sent.add(result.record, turn.headers)
+        return result
     finally:
         client.give_up_all()  # if this greenlet is killed
         turn.wait()

@@ -10,6 +10,7 @@ import msgspec
 
 from inferload.base.errors import UsageError
 from inferload.base.http_status import is_of_gateway
+from inferload.client import gateways
 from inferload.client.answers.number_bounds import UNDECODABLE
 from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
@@ -42,6 +43,7 @@ class ModelList:
     models: tuple[ListedModel, ...] = ()
     problem: str = ""
     remedy: str = ""
+    gateway: str = ""  # that the headers of the page name
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,6 +123,7 @@ def model_of(settings: ClientSettings, found: ModelList, sent: SentTurns) -> str
 def facts_of(settings: ClientSettings, found: ModelList, model: str, sent: SentTurns) -> ServerFacts:
     """Request version and tokenizer of a server, to which requests of turns were `sent` before."""
     fetcher = Fetcher(settings)
+    sent.gateway = sent.gateway or found.gateway
     engine = _engine(fetcher, settings, found.models)
     longest = next((entry.max_model_len for entry in found.models if entry.name == model), None) or engine.slots
     tokenizer = form_of(replace(settings, model=model), fetcher)
@@ -165,11 +168,12 @@ def _models(settings: ClientSettings) -> ModelList:
     fetched = Fetcher(settings).get(target.api_path("/models"))
     models = models_in(fetched.json()) if fetched.status == 200 else None
     if models is not None:
-        return ModelList(target, models)
+        return ModelList(target, models, gateway=gateways.named(fetched.headers))
     if moved := _moved_to(fetched, target):
         raise UsageError(f"{url}: {fetched.status_text}; use --host {moved}")
     problem, remedy = _problem_of(fetched, settings)
-    return ModelList(target, problem=f"{url}: {problem}", remedy=remedy)
+    named = gateways.named(fetched.headers)
+    return ModelList(target, problem=f"{url}: {problem}", remedy=remedy, gateway=named)
 
 
 def _problem_of(fetched: Fetched, settings: ClientSettings) -> tuple[str, str]:

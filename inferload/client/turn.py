@@ -6,7 +6,7 @@ killed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -416,10 +416,15 @@ class Turn:
         self._recorded.set()
         self._client.recorded(self)
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers of the reply, names in lower case."""
+        head = self._reply.head
+        return {} if head is None else head.headers
+
     def _header(self, name: str | None) -> str:
         """Return a header of the reply; "" if it has none."""
-        head = self._reply.head
-        return "" if name is None or head is None else head.headers.get(name, "")
+        return "" if name is None else self.headers.get(name, "")
 
     def _build_result(self) -> TurnResult:
         reply, parser, client = self._reply, self._parser, self._client

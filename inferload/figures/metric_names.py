@@ -20,6 +20,7 @@ PROMPT_TOKENS_BY_SOURCE = "vllm:prompt_tokens_by_source_total"  # label source: 
 PROMPT_TOKENS_CACHED = "vllm:prompt_tokens_cached_total"
 GENERATION_TOKENS = "vllm:generation_tokens_total"
 FINISHED = "vllm:request_success_total"
+HTTP_REQUESTS = "http_requests_total"  # of vLLM's API server; labels handler, method, status
 REJECTIONS = "vllm:admission_rejections_total"
 SPEC_DRAFTS = "vllm:spec_decode_num_drafts_total"
 SPEC_DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"

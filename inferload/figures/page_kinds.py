@@ -92,7 +92,10 @@ VLLM = PageKind(
     title="vLLM",
     kind="engine",
     prefixes=("vllm:", "inferload_simulator_"),
-    switches={"cached tokens": "--enable-prompt-tokens-details", "own times": "--enable-per-request-metrics (Python front end)"},
+    switches={
+        "cached tokens": "--enable-prompt-tokens-details",
+        "own times": "--enable-per-request-metrics (Python front end)",
+    },
     tested="0.32",
     meaning={
         "vllm:gpu_cache_usage_perc": names.KV_CACHE_USAGE,

@@ -35,6 +35,11 @@ def notes(results: Results, measured: Tally, by_class: Mapping[str, Tally]) -> l
         f"the requests to {target} went through the proxy {proxy}, whose time is part of all latencies; NO_PROXY bypasses it"
         for target, proxy in results.run.proxies.items()
     ]
+    through += [
+        f"answers of {target} came through {gateway}: its time is part of all latencies, and it can change requests and answers "
+        "(`inferload doctor --direct`)"
+        for target, gateway in results.run.gateways.items()
+    ]
     remarks = _remarks(results.turns.remarks, measured)
     of_texts = [OF_TEXTS] if measured.whole and results.servers else []
     return [

@@ -48,6 +48,7 @@ from inferload.servers.servers_window import ServersWindow
 USED = (
     *server_figures.READ,
     *(f"{row.formula.family}_bucket" for row in SERVER_FIGURES if isinstance(row.formula, HistogramMean)),
+    names.HTTP_REQUESTS,
     names.WAITING_BY_REASON,
     names.CACHE_CONFIG,
     names.KV_CACHE_TOKENS,

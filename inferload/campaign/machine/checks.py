@@ -1,12 +1,12 @@
 """Checks of `inferload doctor`: each row judges readings of a machine, of a server or of a metrics page. No I/O."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 from inferload.base.numbers import number, percent, plural
 from inferload.campaign.machine.machine_evidence import MachineEvidence
-from inferload.campaign.machine.server_evidence import USUAL_LIMIT, MetricsPage, ServerEvidence
+from inferload.campaign.machine.server_evidence import MetricsPage, ServerEvidence, StreamLook
 from inferload.client.connection import reader_choice
 from inferload.client.connection.proxies import Proxy
 from inferload.client.refusals import REMEDIES
@@ -242,34 +242,43 @@ def _stream(e: ServerEvidence) -> str:
         return f"none, a pooling server: {', '.join(e.texts)} answer; runs have E2E and input tokens"
     if e.refused is not None:
         return e.refused[0]
-    together, events = e.stream.events_per_arrival, plural(e.stream.events, "event")
+    return _arrivals(e.stream)
+
+
+def _arrivals(stream: StreamLook) -> str:
+    together, events = stream.events_per_arrival, plural(stream.events, "event")
     if together is None:
         return events
-    return f"{events} in {plural(round(e.stream.events / together), 'arrival')}, mean gap {number(e.stream.mean_gap_ms)} ms"
+    return f"{events} in {plural(round(stream.events / together), 'arrival')}, mean gap {number(stream.mean_gap_ms)} ms"
 
 
-def _option(what: str, reading: str, remedy: str) -> Check[ServerEvidence]:
-    """Return the row of what the answers of a server have, or of an option that it takes.
+def _effect(what: str, remedy: str, reading: str = "") -> Check[ServerEvidence]:
+    """Return the row of a field of requests, or of what answers report.
 
-    `remedy`: of an engine without a switch for it.
+    `remedy`: of an engine without a switch for it. `reading`: of what was seen, if not its own text.
     """
 
     def found(e: ServerEvidence) -> str | None:
-        on = e.options.get(what)
-        return (
-            None
-            if e.refused
-            else reading
-            if on
-            else "not known: its turn failed"
-            if on is None
-            else "off or unsupported"
-        )
+        effect = e.effects.get(what)
+        return None if effect is None else reading if reading and effect.state == "seen" else str(effect)
 
     def switch(e: ServerEvidence) -> str:
         return "" if e.engine is None else e.engine.with_switch(what)
 
-    return Check(what, found, lambda e: switch(e) or remedy, lambda e: not e.options.get(what))
+    return Check(what, found, lambda e: switch(e) or remedy, lambda e: e.effects[what].state in ("none", "refused"))
+
+
+def _limit(key: str) -> Check[ServerEvidence]:
+    """Return the row of a limit of answers: a server that takes one of two may refuse the other."""
+    row = _effect(key, "its answers can be longer than planned: try the other request.max_tokens_field")
+    return replace(row, warn=lambda e: e.effects[key].state == "none")
+
+
+def _as_sdk(e: ServerEvidence) -> str | None:
+    """Return how the stream of a client that accepts compression arrives; None for the same as ours."""
+    if e.refused or e.stream.held:
+        return None
+    return _arrivals(e.as_sdk) if e.as_sdk.events else "no streamed answer"
 
 
 _HELD = "a proxy, a gateway or the server holds the stream, and TTFT and ITL will be theirs: turn off its buffering"
@@ -297,21 +306,28 @@ SERVER: tuple[Check[ServerEvidence], ...] = (
         warn=lambda e: e.stream.held,
         fail=lambda e: e.refused and not e.texts,
     ),
-    _option("usage", "tokens are counted by the server", "rates and TPOT are unknown without it"),
-    _option("running usage", "in every event, if requested", "tokens per event are a mean without it"),
-    _option("ignore_eos", "accepted", REMEDIES["ignore_eos"]),
-    _option("cache_salt", "accepted", REMEDIES["cache_salt"]),
-    _option("cached tokens", "reported for each prompt", "hits are those of the metrics page, if it has them"),
-    _option(
-        "own times",
-        "reported for each turn",
-        "queue, prefill and decode are means of the metrics page, if it has them",
-    ),
     Check(
-        "limit",
-        lambda e: (
-            None if e.limit_key == USUAL_LIMIT else f"by {e.limit_key}: runs find this out (request.max_tokens_field)"
-        ),
+        "as an SDK",
+        _as_sdk,
+        "streams of clients that accept gzip are held, ours are not: do not compress text/event-stream (nginx: gzip_types)",
+        lambda e: e.as_sdk.held or not e.as_sdk.events,
+    ),
+    Check("gateway", lambda e: e.gateway or None),
+    _effect("usage", "rates and TPOT are unknown without it", "tokens are counted by the server"),
+    _effect("running usage", "tokens per event are a mean without it"),
+    _limit("max_tokens"),
+    _limit("max_completion_tokens"),
+    _effect("ignore_eos", REMEDIES["ignore_eos"]),
+    *(
+        _effect(name, f"leave {name} out of request.extra_body")
+        for name in ("min_tokens", "stop", "seed", "temperature", "priority", "logprobs")
+    ),
+    _effect("cache_salt", REMEDIES["cache_salt"]),
+    _effect("cached tokens", "hits are those of the metrics page, if it has them", "reported for each prompt"),
+    _effect(
+        "own times",
+        "queue, prefill and decode are means of the metrics page, if it has them",
+        "reported for each turn",
     ),
     Check(
         "/tokenize",

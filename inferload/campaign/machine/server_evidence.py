@@ -1,18 +1,29 @@
-"""Readings of a server, which `checks` judges: its pages, a streamed turn of 32 tokens and a few of two."""
+"""Readings of a server, which `checks` judges: its pages, a streamed turn of 32 tokens and about two dozen of eight."""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
-from inferload.base.clock import now_ns, wall_ns
+from inferload.base.clock import NS_PER_S, now_ns, wall_ns
 from inferload.base.errors import UsageError
+from inferload.campaign.machine.effects import (
+    COUNTING,
+    FIELDS,
+    Asks,
+    Effect,
+    answered,
+    effect_of,
+    logprobs,
+    of_stream,
+    running_usage,
+)
+from inferload.client import gateways
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.reader_choice import reader_of
 from inferload.client.connection.target import Target
-from inferload.client.fetch import Fetcher, FetchError
+from inferload.client.fetch import Fetched, Fetcher, FetchError
 from inferload.client.first_turn import FirstTurn, NoStreamsError, SentTurns, prove
 from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list, model_of
 from inferload.client.turn_record import TurnRequest, TurnResult
@@ -21,9 +32,10 @@ from inferload.figures.page_kinds import PageKind, of_engine
 from inferload.figures.page_names import kind_of, page_meanings
 from inferload.figures.rate_figures import HELD_EVENTS, events_per_arrival
 from inferload.figures.turn_figures import ITL
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.scenario.schema.request import RequestOptions
 from inferload.servers import exposition
-from inferload.turns.record import Failure, TurnRecord
+from inferload.turns.record import TurnRecord
 from inferload.turns.sketch import Sketch
 from inferload.turns.socket_reader import SocketReader
 
@@ -31,8 +43,9 @@ _STREAMED_TOKENS = 32  # that show how a stream arrives
 _STREAMS = 3  # a proxy holds each of them, a busy machine only some
 _ENOUGH_TOKENS = 16  # limit of an answer that every model takes
 USUAL_LIMIT = "max_tokens"
-# Long enough to fill blocks of a prefix cache: some servers report cached tokens only if there are some.
-_PROMPT = "Count slowly from one to one hundred, and say each number as a word. " * 12
+_LONGEST_S = 30.0  # of a short turn; a server that ignores its limit does not end it
+# As the clients of most programs ask: some proxies compress, and hold, the streams of these.
+SDK_HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "gzip, deflate"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +73,8 @@ class StreamLook:
 class ServerEvidence:
     """Readings of a server that answers.
 
-    `refused`: problem and remedy if there was no streamed answer, and then no stream and no options. `options`: whether the
-    server takes an option or reports a value, by the subject of the check; None: unknown, since its turn failed.
+    `refused`: problem and remedy if there was no streamed answer, and then no stream and no effects. `effects`: of the fields of
+    a request and of what answers report, by the subject of the check. `as_sdk`: the stream for headers of an SDK.
     """
 
     settings: ClientSettings  # with the target and the model as found
@@ -72,7 +85,10 @@ class ServerEvidence:
     texts: tuple[str, ...] = ()  # endpoints without streams that answer instead
     limit_key: str = USUAL_LIMIT  # of an answer
     stream: StreamLook = StreamLook()
-    options: Mapping[str, bool | None] = field(default_factory=dict)
+    as_sdk: StreamLook = StreamLook()
+    effects: Mapping[str, Effect] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)  # of a streamed answer
+    plain: TurnRecord | None = None  # of the plain turn
     page: PageKind | None = None  # kind of its metrics page
 
     @property
@@ -85,6 +101,11 @@ class ServerEvidence:
         """Why the list of models does not show that the model is served; "" if it does."""
         return self.listed.doubt(self.facts.model)
 
+    @property
+    def gateway(self) -> str:
+        """What is between, as the headers name it; "" if they do not."""
+        return gateways.named(self.headers) or self.facts.sent.gateway
+
 
 def gather(settings: ClientSettings, model: str | None) -> ServerEvidence:
     """Request the pages of a server, then send the turns. Raise UsageError if it does not answer."""
@@ -93,7 +114,7 @@ def gather(settings: ClientSettings, model: str | None) -> ServerEvidence:
     model = model or model_of(settings, listed, sent)
     settings = replace(settings, target=listed.target, model=model)
     facts = facts_of(settings, listed, model, sent)
-    first = FirstTurn(_document(model, USUAL_LIMIT, _ENOUGH_TOKENS), RequestOptions(ignore_eos=False))
+    first = FirstTurn(_document(model, COUNTING, {USUAL_LIMIT: _ENOUGH_TOKENS}), RequestOptions(ignore_eos=False))
     reader = None if settings.target.scheme == "http" else reader_of(settings.target)
     evidence = ServerEvidence(settings, listed, facts, reader)
     try:
@@ -106,29 +127,68 @@ def gather(settings: ClientSettings, model: str | None) -> ServerEvidence:
 
 
 def _with_turns(evidence: ServerEvidence, least: int) -> ServerEvidence:
-    """Send a plain streamed turn, then one turn per optional feature, as the server takes them: with a limit of `least` tokens.
-
-    A turn whose stream is held is repeated: the look is at the stream that was held least.
-    """
-    send = partial(_turn, evidence.settings, evidence.limit_key, least)
-    plain = send({}, tokens=_STREAMED_TOKENS)
-    if not _answered(plain):
+    """Send a plain streamed turn, then those that show effects of fields: with a limit of at least `least` tokens."""
+    settings, key = evidence.settings, evidence.limit_key
+    limit = {key: max(_STREAMED_TOKENS, least)}
+    plain = send(settings, COUNTING, limit)
+    if not answered(plain):
         return replace(evidence, refused=(plain.detail or "no streamed answer", "see the server's log"))
-    streams = [StreamLook.of(plain.record)]
-    while streams[-1].held and len(streams) < _STREAMS:
-        streams.append(StreamLook.of(send({}, tokens=_STREAMED_TOKENS).record))
-    running = send({"stream_options": {"include_usage": True, "continuous_usage_stats": True}})
-    both = [result.record for result in (plain, running)]
-    options = {
+
+    def shorter(prompt: str, tokens: int, fields: Mapping[str, Any]) -> TurnResult:
+        return send(settings, prompt, {key: tokens, **fields}, longest_s=_LONGEST_S)
+
+    ask = Asks(shorter, key, least)
+    running = raw(settings, {key: ask.limit, "stream_options": _RUNNING})
+    effects = {name: effect_of(name, ask) for name in FIELDS}
+    both = [result.record for result in (plain, ask(COUNTING), ask(COUNTING, 2))]
+    for what, seen in {
         "usage": plain.record.output_tokens is not None,
-        "running usage": _answered(running) and running.record.event_tokens is not None,
         "own times": any(record.server_ttft_ms is not None for record in both),
         "cached tokens": any(record.cached_tokens is not None for record in both),
-        "cache_salt": _answered(send({"cache_salt": "inferload-doctor"})),
-        "ignore_eos": _answered(send({"ignore_eos": True})),
-    }
-    stream = min(streams, key=lambda stream: stream.events_per_arrival or math.inf)
-    return replace(evidence, stream=stream, options=options)
+    }.items():
+        effects[what] = Effect("seen", "in the answers") if seen else Effect("none", "not in the answers")
+    return replace(
+        evidence,
+        stream=_least_held(settings, limit, (), plain),
+        as_sdk=_least_held(settings, limit, SDK_HEADERS),
+        effects=effects
+        | {
+            "running usage": of_stream(running, running_usage),
+            "logprobs": of_stream(raw(settings, {key: ask.limit, "logprobs": True}), logprobs),
+        },
+        headers={} if running is None else running.headers,
+        plain=plain.record,
+    )
+
+
+def _least_held(
+    settings: ClientSettings, limit: Mapping[str, Any], headers: Sequence[tuple[str, str]], *sent: TurnResult
+) -> StreamLook:
+    """Return the look at the stream that was held least: one that is held is repeated."""
+
+    def looks() -> Iterator[StreamLook]:
+        for number in range(_STREAMS):
+            result = sent[number] if number < len(sent) else send(settings, COUNTING, limit, headers)
+            yield StreamLook.of(result.record)
+
+    found: list[StreamLook] = []
+    for look in looks():
+        found.append(look)
+        if not look.held:
+            break
+    return min(found, key=lambda look: look.events_per_arrival or math.inf)
+
+
+_RUNNING = {"include_usage": True, "continuous_usage_stats": True}
+
+
+def raw(settings: ClientSettings, fields: Mapping[str, Any]) -> Fetched | None:
+    """Return the whole answer to a streamed request as it is; None without one."""
+    path = settings.target.path_to(ENDPOINTS[settings.endpoint])
+    try:
+        return Fetcher(settings).post(path, _document(settings.model, COUNTING, fields))
+    except FetchError:
+        return None
 
 
 def parted(error: UsageError) -> tuple[str, str]:
@@ -137,27 +197,33 @@ def parted(error: UsageError) -> tuple[str, str]:
     return (problem, remedy) if problem else (remedy, "")
 
 
-def _answered(result: TurnResult) -> bool:
-    """Return True for a complete answer; one of two special tokens is complete and has no text."""
-    return result.record.failure in (None, Failure.EMPTY)
-
-
-def _document(model: str, key: str, limit: int) -> dict[str, Any]:
-    return {
+def _document(model: str, prompt: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    document = {
         "model": model,
-        "messages": [{"role": "user", "content": _PROMPT}],
-        key: limit,
+        "messages": [{"role": "user", "content": prompt}],
         "stream": True,
         "stream_options": {"include_usage": True},
+        **fields,
     }
+    return {name: value for name, value in document.items() if value is not None}
 
 
-def _turn(settings: ClientSettings, key: str, least: int, more: Mapping[str, Any], tokens: int = 2) -> TurnResult:
-    document = _document(settings.model, key, max(tokens, least)) | dict(more)
+def send(
+    settings: ClientSettings,
+    prompt: str,
+    fields: Mapping[str, Any],
+    headers: Sequence[tuple[str, str]] = (),
+    longest_s: float | None = None,
+) -> TurnResult:
+    """Send a streamed turn with fields of its body, and return its result; after `longest_s` it is cancelled."""
     client = Client(replace(settings, worker="doctor"), lambda _result: None)
     try:
-        body = json.dumps(document).encode()
-        return client.start(TurnRequest(body, "doctor", "doctor", 0, "doctor", "warmup", now_ns())).wait()
+        body = json.dumps(_document(settings.model, prompt, fields)).encode()
+        names = ("doctor", "doctor", 0, "doctor")
+        turn = client.start(TurnRequest(body, *names, "warmup", now_ns(), headers=tuple(headers)))
+        if longest_s is not None and not turn.wait_until(now_ns() + round(longest_s * NS_PER_S)):
+            turn.cancel()
+        return turn.wait()
     finally:
         client.close()
 

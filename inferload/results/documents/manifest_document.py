@@ -113,6 +113,7 @@ class TargetServer(Struct, frozen=True, kw_only=True):
     url: str = ""
     api: str = ""
     proxy: str | None = None
+    gateway: str | None = None
     engine: str | None = None
     version: str | None = None
     stands_for: str | None = None

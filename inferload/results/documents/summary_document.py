@@ -48,6 +48,12 @@ class Run(Struct, frozen=True, kw_only=True):
     proxies: Annotated[
         dict[str, str], means("proxy of each server that was reached [through one](endpoints.md#proxies)")
     ] = {}
+    gateways: Annotated[
+        dict[str, str],
+        means(
+            "what is [between](../how-to/gateways.md) client and server, by server, as the headers of answers name it"
+        ),
+    ] = {}
     started_at: Annotated[str | None, means("ISO 8601, UTC")] = None
     clock: Annotated[
         Literal["real", "virtual"],

@@ -20,6 +20,7 @@ from inferload.results.open_run import OpenRun
 from inferload.results.statistics.intervals import SLICES
 from inferload.results.statistics.overload import Ends, Growth, growth_of_turns, worst
 from inferload.results.summarise import cache_figures
+from inferload.results.summarise.between import between
 from inferload.results.summarise.cache_figures import CacheFigures
 from inferload.results.summarise.counts import Counts, Servers, Totals, Workers, lasted_s
 from inferload.results.summarise.splits import splits
@@ -57,7 +58,7 @@ def of_run(opened: OpenRun) -> Summary:
     run, turns, servers = opened.counts, Turns.of(opened), cache_figures.servers_of(opened)
     cache = cache_figures.figures(run, turns, servers, opened.earlier)
     exact = None if turns is None or not turns.few else ExactValues(turns.read, ["class", *_split_by(run.servers)])
-    measured = summary.build(_input(run, turns, cache, exact, at_servers=_windows(run, servers)))
+    measured = summary.build(_input(run, turns, cache, exact, servers))
     records, notes = _turn_records(run.workers), []
     if records.why is not None:
         notes.append(
@@ -118,9 +119,9 @@ def _input(
     turns: Turns | None,
     cache: CacheFigures,
     exact: ExactValues | None,
-    *,
-    at_servers: list[window_figures.ServerWindow],
+    servers: Mapping[str, ServerSeries],
 ) -> SummaryInput:
+    at_servers = _windows(run, servers)
     windows: dict[Phase, float] = {w.phase: run.course.window_s(w.phase) for w in run.course.windows}
     entries = window_figures.entries(at_servers)
     together, measured = window_figures.together(at_servers), run.totals.tallies.total("measure")
@@ -131,7 +132,12 @@ def _input(
         }
     growths = _growths(run, turns)
     itl_ms = server_figures.ITL.number(ServersWindow(at_servers))
-    facts = replace(_facts(run, turns, entries, cache), growth=worst(growths), server_itl_ms=itl_ms)
+    facts = replace(
+        _facts(run, turns, entries, cache),
+        growth=worst(growths),
+        server_itl_ms=itl_ms,
+        between=between(run, turns, servers),
+    )
     judged = validity.judge(phase_evidence.evidence_by_phase(run.totals.tallies, run.totals.health, windows, facts))
     scenario, aborted = run.plan.scenario, run.course.aborted
     return SummaryInput(

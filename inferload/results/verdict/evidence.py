@@ -26,6 +26,23 @@ class ScrapeGap(Struct, frozen=True):
     limit_s: float
 
 
+class Between(Struct, frozen=True, kw_only=True):
+    """What stands between client and servers, by counts of both over the whole run and by gaps. None: not known."""
+
+    held_ms: float | None = None  # by which the last gap of a turn is shorter than its other ones: median of the turns
+    gap_ms: float | None = None  # median gap of these turns
+    sent: int | None = None  # requests of the client
+    arrived: int | None = (
+        None  # requests that the servers answered, refusals included; or finished, where only these are counted
+    )
+    ok: int | None = None  # turns that ended well
+    cut: int | None = None  # of these: turns that the servers did not complete
+    output_tokens: int | None = None  # of all turns; None unless client and servers finished the same requests
+    generated_tokens: int | None = None  # by the servers
+    turns: int = 0
+    refused_idle: int | None = None  # turns that failed with 429 or 5xx while the servers had no request
+
+
 class RunFacts(Struct, frozen=True, kw_only=True):
     """Facts besides tallies and health: of the measure phase, whenever they happened. None: not known."""
 
@@ -44,6 +61,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     write_errors: tuple[str, ...] = ()  # of the run's other files: path and error
     adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
     reader: str = ""  # the readers of the sockets, in words
+    between: Between = Between()
     growth: Growth | None = None  # of the turns in flight in an open loop of constant rate; of steps the worst one
 
 
@@ -261,3 +279,20 @@ def overload_text(e: Evidence) -> str:
 def stamped_share(e: Evidence) -> float | None:
     """Share of reads with a kernel timestamp; None if the system provides none."""
     return None if e.stamps == "user" else e.stamped_share
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """Return a quotient; None if a part of it is not known or there is nothing to divide by."""
+    return part / whole if part is not None and whole else None
+
+
+def more_requests(e: Evidence) -> float | None:
+    """Requests that arrived at the servers and the client did not send, over those that it sent; 0 for one alone."""
+    sent, arrived = e.between.sent, e.between.arrived
+    return None if sent is None or arrived is None else ratio(0 if arrived == sent + 1 else arrived - sent, sent)
+
+
+def other_usage(e: Evidence) -> float | None:
+    """Relative difference of the output tokens of turns and servers."""
+    tokens, generated = e.between.output_tokens, e.between.generated_tokens
+    return None if tokens is None or generated is None else ratio(abs(tokens - generated), generated)

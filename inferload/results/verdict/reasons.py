@@ -111,6 +111,81 @@ RULES: tuple[Rule, ...] = (
         phases=("measure",),
     ),
     Rule(
+        "held_gaps",
+        lambda e: evidence.ratio(e.between.held_ms, e.between.gap_ms),
+        0.15,
+        None,
+        "(median gap - last gap) / median gap of turns with a token in each event, if nearly all agree; 0 otherwise",
+        lambda e: (
+            f"the last gap of each turn is {number(e.between.held_ms)} ms shorter than the others ({number(e.between.gap_ms)} ms): "
+            "each event was held for as long, and the last one sent at once"
+        ),
+        "TTFT is longer by what the last gap lacks; E2E and the other gaps are correct, ITL is too short by the last one. "
+        "Seen with haproxy, which holds small writes for 200 ms",
+        "turn off the delay on the way (haproxy: option http-no-delay; docs/how-to/gateways.md)",
+        phases=("measure",),
+        at_end=True,
+    ),
+    Rule(
+        "more_requests",
+        evidence.more_requests,
+        0.001,
+        None,
+        "requests that arrived at the servers and the client did not send / those that it sent; 0 for one alone",
+        lambda e: f"{e.between.arrived} requests arrived at the servers, and the client sent {e.between.sent}",
+        "what is between repeats requests (after 429, 5xx or a timeout), or other clients used the servers: their load was higher "
+        "than planned",
+        "turn off the retries of what is between, and keep other clients away",
+        phases=("measure",),
+        at_end=True,
+    ),
+    Rule(
+        "completed_cuts",
+        lambda e: evidence.ratio(e.between.cut, e.between.ok),
+        0,
+        None,
+        "of the turns that ended well: the servers aborted them, or they failed there",
+        lambda e: (
+            f"{e.between.cut} of {e.between.ok} turns ended well, but the servers completed fewer: what is between ended cut "
+            "answers as if they were whole"
+        ),
+        "failures are counted as successes, with shorter answers and an invented usage: error rate, E2E and tokens are too good",
+        "compare with a run on the servers themselves; see their logs",
+        phases=("measure",),
+        at_end=True,
+        cause="server",
+    ),
+    Rule(
+        "other_usage",
+        evidence.other_usage,
+        0.02,
+        None,
+        "difference of output tokens by client and servers / those of the servers, where both finished the same requests",
+        lambda e: (
+            f"the answers report {e.between.output_tokens} output tokens, and the servers generated {e.between.generated_tokens}"
+        ),
+        "the usage of the answers is not the servers': token rates, TPOT and lengths are wrong by as much",
+        "`inferload doctor --direct` shows whether what is between changes the usage",
+        phases=("measure",),
+        at_end=True,
+        cause="server",
+    ),
+    Rule(
+        "refused_idle",
+        lambda e: evidence.ratio(e.between.refused_idle, e.between.turns),
+        0.001,
+        None,
+        "of the turns: 429 or 5xx while the metrics pages show no request, and, where they count all requests, no arrival",
+        lambda e: (
+            f"{e.between.refused_idle} of {e.between.turns} turns were refused (429 or 5xx) while the servers had no request"
+        ),
+        "the errors are of a router, a gateway or its circuit breaker, or of a server that counts none of them: rates are not "
+        "those of the servers, which were idle meanwhile",
+        "see the log of what is between; turn off its circuit breaker, cooldown or rate limit for a load test",
+        phases=("measure",),
+        at_end=True,
+    ),
+    Rule(
         "client_lag",
         evidence.client_lag,
         0.05,

@@ -10,6 +10,7 @@ from inferload.base.deployments import Deployment
 from inferload.base.redaction import without_userinfo
 from inferload.client.connection.proxies import Proxy
 from inferload.client.endpoints.dialect import DIALECTS
+from inferload.client.first_turn import SentTurns
 from inferload.results.documents import manifest_document as documents
 from inferload.results.documents.summary_document import Run
 from inferload.run.master.lifecycle.master_run import MasterRun
@@ -40,6 +41,11 @@ def about(run: MasterRun) -> Run:
         engine=run.preflight.engine,
         stands_for=" and ".join(stand_ins) or None,
         proxies={target.url: proxy.url for target in run.spec.targets if (proxy := Proxy.for_target(target))},
+        gateways={
+            target.url: server.sent.gateway
+            for target, server in zip(run.spec.targets, run.preflight.targets, strict=True)
+            if server.sent.gateway
+        },
         started_at=documents.started_at(run.started),
         clock=clock_name(),
         held_s=None if virtual is None else round(virtual.held_s, 3),
@@ -122,12 +128,17 @@ def _targets(run: MasterRun) -> list[documents.TargetServer]:
             url=target.url,
             api=target.api_url(),
             proxy=None if (proxy := Proxy.for_target(target)) is None else proxy.url,
+            gateway=server.sent.gateway or None,
             engine=server.engine,
             version=server.version,
             stands_for=server.stands_for,
             models=list(server.models),
             max_model_len=server.max_model_len,
-            before_load=documents.SentBeforeLoad(**asdict(server.sent)),
+            before_load=_before_load(server.sent),
         )
         for target, server in zip(run.spec.targets, run.preflight.targets, strict=True)
     ]
+
+
+def _before_load(sent: SentTurns) -> documents.SentBeforeLoad:
+    return documents.SentBeforeLoad(**{name: value for name, value in asdict(sent).items() if name != "gateway"})

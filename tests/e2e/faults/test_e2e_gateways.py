@@ -23,6 +23,8 @@ BETWEEN: dict[str, Callable[..., Started]] = {
     "haproxy": gateways.haproxy,
     "haproxy by connection": lambda folder, servers: gateways.haproxy(folder, servers, mode="tcp"),
     "caddy": gateways.caddy,
+    "envoy": gateways.envoy,
+    "traefik": gateways.traefik,
     "sglang-router": gateways.sglang_router,
     "vllm-router": lambda folder, servers: gateways.vllm_router(folder, servers, policy="cache_aware"),
 }
@@ -75,6 +77,26 @@ def test_a_run_passes_through_litellm(ended: FinishedRun, run_case: RunCase) -> 
     """It lists no model."""
     check(ended)
     assert ("does not list model simulator" in ended.text) == run_case.arguments[1]
+
+
+def held(sandbox: Sandbox, no_delay: bool) -> FinishedRun:
+    """Run through haproxy before a server whose gaps are longer than the 200 ms for which it holds each event."""
+    server = sandbox.simulator("--ttft-ms", "50", "--itl-ms", "300")
+    workload = {"kind": "chat", "turns": 1, "prompt_tokens": 20, "output_tokens": 7}
+    arrivals = {"kind": "closed", "users": 12, "spawn_per_s": 12}
+    file = scenario(sandbox.folder, workload=workload, arrivals=arrivals, phases=PHASES)
+    with gateways.haproxy(sandbox.folder / "gateway", [server.port], no_delay=no_delay) as gateway:
+        words = ("--host", gateway.url, "--scenario", str(file), "--metrics-url", f"{server.url}/metrics")
+        fleet = sandbox.fleet("local", *words, "--on-invalid", "warn")
+        code = fleet.exit_code()
+    return FinishedRun(sandbox.run_dir, code, fleet.text)
+
+
+@run_cases(held, gateways=[(False,), (True,)])
+def test_a_hold_of_each_event_is_found_by_the_last_gap(ended: FinishedRun, run_case: RunCase) -> None:
+    reasons = {reason["code"] for reason in ended.summary["verdict"]["reasons"]}
+    assert ("held_gaps" in reasons) != run_case.arguments[0]
+    assert not reasons & {"held_stream", "more_requests", "completed_cuts", "other_usage", "refused_idle"}
 
 
 # -- prefix-cache hits behind a balancer

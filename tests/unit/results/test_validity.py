@@ -13,7 +13,7 @@ from turn_reference import count_turn
 
 from inferload.results.statistics.overload import Growth
 from inferload.results.verdict import validity
-from inferload.results.verdict.evidence import Evidence, RunFacts, ScrapeGap
+from inferload.results.verdict.evidence import Between, Evidence, RunFacts, ScrapeGap
 from inferload.results.verdict.phase_evidence import evidence_by_phase
 from inferload.results.verdict.reasons import RULES
 from inferload.results.verdict.validity import judge
@@ -90,6 +90,31 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ),
     ("held_stream", {"events_per_arrival": 2.3, "delay_p99_ms": 4.0, "itl_ms": 10.0}, None, None),
     ("held_stream", {"events_per_arrival": 20.0, "delay_p99_ms": None}, None, None),
+    (
+        "held_gaps",
+        {"between": Between(held_ms=45.0, gap_ms=300.0)},
+        {"between": Between(held_ms=46.0, gap_ms=300.0)},
+        None,
+    ),
+    (
+        "more_requests",
+        {"between": Between(sent=100, arrived=101)},
+        {"between": Between(sent=1000, arrived=1002)},
+        None,
+    ),
+    ("completed_cuts", {"between": Between(ok=6, cut=0)}, {"between": Between(ok=6, cut=5)}, None),
+    (
+        "other_usage",
+        {"between": Between(output_tokens=1020, generated_tokens=1000)},
+        {"between": Between(output_tokens=979, generated_tokens=1000)},
+        None,
+    ),
+    (
+        "refused_idle",
+        {"between": Between(turns=1000, refused_idle=1)},
+        {"between": Between(turns=1000, refused_idle=2)},
+        None,
+    ),
     (
         "client_lag",
         {"lag_mean_ms": 50.0, "turn_mean_s": 1.0},

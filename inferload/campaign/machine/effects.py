@@ -1,0 +1,228 @@
+"""Fields of a request, each judged by its effect: what answers with it have, and answers without it have not.
+
+A server can take a field and ignore it, and what is between can drop it: status 200 shows neither. A field without a visible
+effect is sent once more with a value of the wrong type, which a server that reads the field refuses.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from inferload.base.clock import token_hex
+from inferload.client.fetch import Fetched
+from inferload.client.first_turn import reaction_to
+from inferload.client.refusals import text_of
+from inferload.client.turn_record import TurnResult
+from inferload.turns.record import Failure
+
+State = Literal["seen", "none", "refused", "unknown"]
+
+ANSWER_TOKENS = 8  # of which a server with a slow model sends some two dozen
+_WRONG: dict[str, Any] = {}  # neither a number, nor a text, a list, a flag
+# Long enough to fill blocks of a prefix cache: some servers report cached tokens only if there are some.
+COUNTING = "Count slowly from one to one hundred, and say each number as a word. " * 12
+_SHORT = "Answer with the single word yes."
+_VARIED = "Write a line of ten random English words."
+_SHOWN = 120
+_BEGIN = {"seen": "", "none": "no effect seen: ", "refused": "refused: ", "unknown": "not known: "}
+_READ = {
+    True: "; a value of the wrong type is refused, so it is read",
+    False: "; a value of the wrong type is taken too, so it may not be read",
+    None: "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What was seen of a field. `unknown`: `text` says why. `read`: a value of the wrong type is refused; None: not tried."""
+
+    state: State
+    text: str
+    read: bool | None = None
+
+    def __str__(self) -> str:
+        return _BEGIN[self.state] + self.text + _READ[self.read]
+
+
+class _NotSeen(Exception):
+    """The effect of a field was not seen: state and text."""
+
+
+def answered(result: TurnResult) -> bool:
+    """Return True for a complete answer; one of two special tokens is complete and has no text."""
+    return result.record.failure in (None, Failure.EMPTY)
+
+
+class Asks:
+    """Answers of a server to questions, each sent once. `send`: prompt, limit in tokens and fields of the body to result.
+
+    A field None is left out. `key`: of the limit; `least`: fewest tokens that the server takes as one.
+    """
+
+    def __init__(self, send: Callable[[str, int, Mapping[str, Any]], TurnResult], key: str, least: int) -> None:
+        self._send, self.key, self.limit = send, key, max(ANSWER_TOKENS, least)
+        self._known: dict[str, TurnResult] = {}
+
+    def __call__(self, prompt: str, number: int = 0, /, **fields: Any) -> TurnResult:
+        """Return the answer `number` to a prompt with these fields."""
+        name = repr((prompt, number, sorted(fields.items())))
+        if name not in self._known:
+            self._known[name] = self._send(prompt, self.limit, fields)
+        return self._known[name]
+
+    def whole(self, prompt: str, number: int = 0, /, **fields: Any) -> TurnResult:
+        """Return the same if the answer is complete; raise _NotSeen if not."""
+        result = self(prompt, number, **fields)
+        if result.record.cancelled:
+            raise _NotSeen("unknown", "an answer did not end")
+        if answered(result):
+            return result
+        short = " ".join(text_of(result.detail).split())[:_SHOWN]
+        if reaction_to(result, fields) in ("refused", "no path"):
+            raise _NotSeen("refused", short)
+        raise _NotSeen("unknown", f"its turn failed ({result.record.failure}: {short})")
+
+
+def _words(result: TurnResult) -> str:
+    return result.reasoning + result.text
+
+
+def _tokens(result: TurnResult) -> int:
+    return max(result.record.output_tokens or 0, len(result.record.event_ns or ()))
+
+
+def _ends_early(result: TurnResult, limit: int) -> bool:
+    return answered(result) and result.record.finish_reason != "length" and _tokens(result) < limit
+
+
+def _lengthens(ask: Asks, **field: Any) -> str:
+    """Answers that end early without the field reach their limit with it."""
+    for number in range(2):  # lengths can vary by chance
+        longer, plain = ask.whole(_SHORT, number, **field), ask(_SHORT, number)
+        if _ends_early(longer, ask.limit):
+            raise _NotSeen("none", f"an answer of {_tokens(longer)} tokens with it, for a limit of {ask.limit}")
+        if not _ends_early(plain, ask.limit):
+            raise _NotSeen("unknown", "no answer ends early without it either")
+    return f"{_tokens(longer)} tokens with it, {_tokens(plain)} without"
+
+
+def _limits(ask: Asks, key: str) -> str:
+    """An answer with many tokens ends at its limit. A stream beyond it was cancelled."""
+    fields = {} if key == ask.key else {ask.key: None, key: ask.limit}
+    if (tokens := _tokens(ask(COUNTING, 0, **fields))) > ask.limit:
+        raise _NotSeen("none", f"at least {tokens} tokens for a limit of {ask.limit}")
+    if ask.whole(COUNTING, 0, **fields).record.finish_reason != "length" and tokens < ask.limit:
+        raise _NotSeen("unknown", "the answer ended before it")
+    return f"{tokens} tokens for a limit of {ask.limit}"
+
+
+def _stops(ask: Asks) -> str:
+    first, again = (_words(ask(_VARIED, number, temperature=0)) for number in range(2))
+    # The part that comes last for the first time: texts of some models repeat themselves.
+    part = max((first[at:][:6] for at in range(len(first) // 2 + 1)), key=first.find)
+    before = first[: first.find(part)]
+    stopped = _words(ask.whole(_VARIED, 0, temperature=0, stop=[part or "."]))
+    if part and part in stopped:
+        raise _NotSeen("none", f"the answer goes on after {part!r}")
+    if first != again or not before.strip() or stopped.rstrip() != before.rstrip():
+        raise _NotSeen("unknown", "answers to one prompt differ, or are short")
+    return f"the answer ends before {part!r}"
+
+
+def _repeats(ask: Asks, **fields: Any) -> None:
+    """Raise _NotSeen if two answers differ. Some servers are not deterministic: what is said is what was seen."""
+    if len({_words(ask.whole(_VARIED, number, **fields)) for number in range(2)}) > 1:
+        raise _NotSeen("none", "two answers with it differ")
+
+
+def _seeds(ask: Asks) -> str:
+    for seed in (1, 2):
+        _repeats(ask, temperature=1, seed=seed)
+    if len({_words(ask(_VARIED, 0, temperature=1, seed=seed)) for seed in (1, 2)}) < 2:
+        raise _NotSeen("unknown", "answers with different seeds are equal too")
+    return "answers with one seed are equal, with two they differ"
+
+
+def _is_greedy(ask: Asks) -> str:
+    """A seed has no part in this: a server may take one of the two fields."""
+    _repeats(ask, temperature=0)
+    if len({_words(ask(_VARIED, number, temperature=1)) for number in range(2)}) < 2:
+        raise _NotSeen("unknown", "answers at temperature 1 are equal too")
+    return "answers at 0 are equal, at 1 they differ"
+
+
+def _salts(ask: Asks) -> str:
+    """The same prompt is cached without a salt, before and after one with a new salt: it is, on whichever server it is."""
+    turns = ask(COUNTING, 2), ask.whole(COUNTING, cache_salt=token_hex(8)), ask(COUNTING, 3)
+    before, salted, after = (turn.record.cached_tokens for turn in turns)
+    if salted:
+        raise _NotSeen("none", f"{salted} cached tokens with a new salt")
+    if salted is None:
+        raise _NotSeen("unknown", "cached tokens are not reported")
+    if not (before and after):
+        raise _NotSeen("unknown", "no prompt is cached without it either")
+    return f"no cached tokens with a new salt, {after} without"
+
+
+def _waits(ask: Asks) -> str:
+    ask.whole(_SHORT, priority=1)
+    raise _NotSeen("unknown", "it orders requests that wait")
+
+
+# What the effect of each field is told from: returns what was seen, or raises _NotSeen.
+FIELDS: Mapping[str, Callable[[Asks], str]] = {
+    "max_tokens": lambda ask: _limits(ask, "max_tokens"),
+    "max_completion_tokens": lambda ask: _limits(ask, "max_completion_tokens"),
+    "ignore_eos": lambda ask: _lengthens(ask, ignore_eos=True),
+    "min_tokens": lambda ask: _lengthens(ask, min_tokens=ask.limit),
+    "stop": _stops,
+    "seed": _seeds,
+    "temperature": _is_greedy,
+    "cache_salt": _salts,
+    "priority": _waits,
+}
+
+
+def effect_of(name: str, ask: Asks) -> Effect:
+    """Send the turns that the effect of a field is told from."""
+    try:
+        return Effect("seen", FIELDS[name](ask))
+    except _NotSeen as not_seen:
+        state, text = not_seen.args
+    if state != "unknown":
+        return Effect(state, text)
+    wrong = ask(_SHORT, 0, **{name: _WRONG})
+    refused = reaction_to(wrong, {name: _WRONG}) == "refused"
+    return Effect("unknown", text, True if refused else False if answered(wrong) else None)
+
+
+def of_stream(stream: Fetched | None, judge: Callable[[list[dict[str, Any]]], Effect]) -> Effect:
+    """Return what the events with choices of a stream show. None: there was no answer."""
+    if stream is None or stream.status != 200:
+        status, text = (0, "no answer") if stream is None else (stream.status, stream.status_text[:_SHOWN])
+        return Effect("refused" if status in (400, 422) else "unknown", text)
+    events = []
+    for line in stream.text.splitlines():
+        with suppress(ValueError, RecursionError):
+            event = json.loads(line.removeprefix("data:")) if line.startswith("data:") else None
+            events += [event] if isinstance(event, dict) and event.get("choices") else []
+    return judge(events)
+
+
+def running_usage(events: list[dict[str, Any]]) -> Effect:
+    """Return whether events with output have a count of tokens that grows with it."""
+    usages = [event.get("usage") for event in events]
+    counts = {usage.get("completion_tokens") for usage in usages if isinstance(usage, dict)}
+    if len([count for count in counts if isinstance(count, int)]) > 1:
+        return Effect("seen", "in every event, if requested")
+    return Effect("none", "no event with output has a count that grows")
+
+
+def logprobs(events: list[dict[str, Any]]) -> Effect:
+    """Return whether a choice of an event has log probabilities."""
+    choices = [choice for event in events for choice in event["choices"] if isinstance(choice, dict)]
+    if any(choice.get("logprobs") for choice in choices):
+        return Effect("seen", "in the events, if requested")
+    return Effect("none", "no event has them")

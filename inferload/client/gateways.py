@@ -1,0 +1,60 @@
+"""Gateways, proxies and routers by the headers of their answers: a row each. Many name themselves in none."""
+
+import re
+from collections.abc import Mapping
+
+# Name, header (a prefix if it ends in -) and a pattern within its value; `%` stands for a version.
+_NAMED_BY = (
+    ("nginx", "server", "^nginx%"),
+    ("OpenResty", "server", "^openresty%"),
+    ("APISIX", "server", "^apisix%"),
+    ("Kong", "server", "^kong%"),
+    ("Caddy", "server", "^caddy%"),
+    ("HAProxy", "server", "^haproxy%"),
+    ("Traefik", "server", "^traefik%"),
+    ("Istio", "server", "^istio-envoy"),
+    ("Envoy", "server", "^envoy%"),
+    ("Cloudflare", "server", "^cloudflare"),
+    ("AWS load balancer", "server", "^awselb%"),
+    ("Azure Application Gateway", "server", "^microsoft-azure-application-gateway%"),
+    ("Google Front End", "server", "^(?:gws|gfe|google frontend)"),
+    ("Akamai", "server", "^akamaighost"),
+    ("LiteLLM", "x-litellm-version", "^%"),
+    ("LiteLLM", "x-litellm-", ""),
+    ("Kong", "x-kong-", ""),
+    ("Envoy", "x-envoy-", ""),
+    ("Portkey", "x-portkey-", ""),
+    ("Helicone", "helicone-", ""),
+    ("One API", "x-oneapi-", ""),
+    ("vllm-router", "x-vllm-router-", ""),
+    ("sglang-router", "x-smg-", ""),
+    ("a router of SGLang or vLLM", "x-request-id", "^req-[a-z0-9]{24}$"),  # as both number requests
+    ("Inference Gateway", "x-gateway-destination-endpoint-", ""),
+    ("Cloudflare", "cf-ray", ""),
+    ("Fastly", "x-served-by", "^cache-"),
+    ("Varnish", "x-varnish", ""),
+    ("Azure API Management", "apim-request-id", ""),
+    ("Azure Front Door", "x-azure-ref", ""),
+    ("Amazon API Gateway", "x-amz-apigw-id", ""),
+    ("Amazon CloudFront", "x-amz-cf-id", ""),
+    ("an AWS service", "x-amzn-", ""),
+)
+_VERSION = r"(?:[/ ]?v?(?P<version>\d[\w.-]*))?"
+_VIA = re.compile(r"(?:^|,)\s*(?:[\w.]+/)?[\d.]+\s+([^\s,;()]+)")
+
+
+def named(headers: Mapping[str, str]) -> str:
+    """Return what is between by the headers of an answer (names in lower case), with versions; "" if nothing is named."""
+    found: dict[str, str] = {}
+    for name, header, pattern in _NAMED_BY:
+        for other, value in headers.items():
+            of = other == header or (header.endswith("-") and other.startswith(header))
+            if of and (match := re.search(pattern.replace("%", _VERSION), value, re.IGNORECASE)):
+                found[name] = found.get(name) or match.groupdict().get("version") or ""
+    for via in _VIA.findall(headers.get("via", "")):
+        name, _, version = via.partition("/")
+        known = next((known for known in found if known.lower() == name.lower()), name)
+        found[known] = found.get(known) or version
+    if len(found) > 1:
+        found.pop("an AWS service", None)
+    return ", ".join(f"{name} {version}".strip() for name, version in found.items())

@@ -1,0 +1,146 @@
+"""What stands between client and servers: counts of both over the whole run, and gaps of turns that show a hold."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+
+import numpy as np
+from msgspec.structs import replace
+
+from inferload.base.arrow import pa, pc
+from inferload.figures import metric_names as names
+from inferload.results.summarise.counts import Counts
+from inferload.results.summarise.turns import Turns
+from inferload.results.verdict.evidence import Between
+from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.servers.series import ServerSeries
+from inferload.turns.sketch import Floats
+from inferload.turns.tally import Tally
+
+_GAPS, _TURNS, _MOST_TURNS = 5, 10, 5_000  # of a turn; that a statement needs, and that are looked at
+_ALIKE = 0.9  # of the turns: have a last gap that is shorter by at least half of the median
+_DROPPED = ("abort", "error")  # reasons of requests that no server completed
+_Span = tuple[ServerSeries, int, int]  # with the indices of two scrapes
+_PATHS = tuple({f"/v1{row.path}" for row in ENDPOINTS.values()})
+_ENDS = ("status", "failure", "worker", "closed_ns")
+_STREAMS = ("failure", "event_ns", "output_tokens", "hidden_tokens", "finish_reason")
+
+
+def between(run: Counts, turns: Turns | None, servers: Mapping[str, ServerSeries]) -> Between:
+    """Return the evidence of a run. Without complete records, or idle scrapes at both ends, its parts are not known."""
+    if turns is None:
+        return Between()
+    tally = Tally()
+    for _, part in run.totals.tallies.items():
+        tally.absorb_counts(part)
+    gaps = islice((gaps for table in turns.read(_STREAMS) for gaps in _gaps_ms(table)), _MOST_TURNS)
+    ends = np.array([(np.median(each[:-1]), each[-1]) for each in gaps]).reshape(-1, 2)
+    held_ms, gap_ms = _held(ends[:, 0], ends[:, 1])
+    of_gaps = Between(held_ms=held_ms, gap_ms=gap_ms, turns=tally.ended)
+    engines = [server for server in servers.values() if {names.RUNNING, names.WAITING} <= {*server.metrics}]
+    one_kind = (
+        len({server.page and server.page.key for server in engines}) == 1
+    )  # others, such as routers, count the same requests
+    if not run.course.windows or not one_kind or any(server.replicas > 1 for server in servers.values()):
+        return of_gaps
+    idle = [_in_flight(server) == 0 for server in engines]
+    last_ns, refused = run.course.anchor.to_wall_ns(run.course.windows[0].start_ns), 0
+    first_ns, zeros_ns = last_ns, turns.wall_starts_ns(run.workers.workers)
+    for table in turns.read(_ENDS):
+        closed_ns = table["closed_ns"].to_numpy() + np.array([zeros_ns[name] for name in table["worker"].to_pylist()])
+        last_ns = int(closed_ns.max(initial=last_ns))
+        status = table["status"].fill_null(0).to_numpy()
+        failed = table["failure"].is_valid().to_numpy() & ((status == 429) | (status >= 500))
+        refused += sum(all(map(partial(_idle_at, at_ns), engines, idle)) for at_ns in closed_ns[failed])
+    spans = [_span(server, is_idle, first_ns, last_ns) for server, is_idle in zip(engines, idle, strict=True)]
+    known = [span for span in spans if span is not None and not tally.whole]
+    counted = _counts(known, tally, run.totals.others.sent, refused) if len(known) == len(spans) else {}
+    return replace(of_gaps, **{"refused_idle": refused, **counted})
+
+
+def _span(server: ServerSeries, idle: np.ndarray, first_ns: int, last_ns: int) -> _Span | None:
+    """Return the idle scrapes before and after all turns; None if there are none."""
+    before, after = np.flatnonzero(server.wall_ns <= first_ns), np.flatnonzero((server.wall_ns >= last_ns) & idle)
+    return (server, int(before[-1]), int(after[-1])) if len(before) and idle[before[-1]] and len(after) else None
+
+
+def _gaps_ms(turns: pa.Table) -> Iterator[Floats]:
+    """Yield the gaps of each complete turn with a token in each event: an event of several tokens is not sent at its first one."""
+    whole = pc.and_(pc.is_null(turns["failure"]), pc.is_in(turns["finish_reason"], pa.array(["length", "stop"])))
+    rows = turns.filter(pc.and_(whole, pc.is_valid(turns["output_tokens"])))
+    columns = (rows[name].to_pylist() for name in ("output_tokens", "hidden_tokens"))
+    for events, tokens, hidden in zip(rows["event_ns"], *columns, strict=True):
+        at_ns = np.asarray(events.values if events.is_valid else [], dtype=np.float64)
+        if len(at_ns) > _GAPS and abs(tokens - (hidden or 0) - len(at_ns)) <= 1:
+            yield np.diff(at_ns) / 1e6
+
+
+def _held(typical_ms: Floats, last_ms: Floats) -> tuple[float | None, float | None]:
+    """Return how much shorter the last gaps are than the typical ones of their turns, 0 if not of nearly all; and the median."""
+    if len(last_ms) < _TURNS:
+        return None, None
+    short_ms, gap_ms = typical_ms - last_ms, float(np.median(typical_ms))
+    held_ms = float(np.median(short_ms))
+    return (held_ms if held_ms > 0 and np.mean(short_ms > held_ms / 2) >= _ALIKE else 0.0), gap_ms
+
+
+def _counts(spans: Sequence[_Span], tally: Tally, others: int, refused: int) -> dict[str, int | None]:
+    """Return the counts of client and servers. `others`: requests of Locust that are no turns, which servers may count.
+
+    `refused`: turns refused while the servers were idle: of these, only what did not arrive is not the servers' own doing.
+    """
+    spans = [span for span in spans if not _only_prefills(span)]
+    finished, generated = (_grown(spans, name) for name in (names.FINISHED, names.GENERATION_TOKENS))
+    if finished is None or generated is None:
+        return {}
+    dropped = sum(_grown(spans, names.FINISHED, finished_reason=reason) or 0 for reason in _DROPPED)
+    seen = tally.failed + tally.unfinished + tally.cancelled + tally.retried  # that the servers may have dropped
+    same = tally.output_tokens_from == tally.ok == tally.requests == finished and not dropped and not tally.cancelled
+    # Servers generate drafts behind a stop, too.
+    drafts = any(names.SPEC_DRAFTS in server.metrics for server, _, _ in spans) and generated > tally.output_tokens
+    ok, answered = tally.ok - tally.cancelled, _answered(spans)
+    arrived = finished if answered is None else answered
+    return {
+        "refused_idle": refused if answered is None else min(refused, max(0, tally.requests - answered)),
+        "sent": max(tally.requests, min(arrived, tally.requests + others)),
+        "arrived": arrived,
+        "ok": ok,
+        "cut": max(0, min(ok - (finished - dropped), dropped - seen)),
+        "output_tokens": tally.output_tokens if same and not drafts else None,
+        "generated_tokens": generated,
+    }
+
+
+def _answered(spans: Sequence[_Span]) -> int | None:
+    """Return the requests of turns that the API servers answered, refusals included; None if one does not count them."""
+    if any(names.HTTP_REQUESTS not in server.metrics for server, _, _ in spans):
+        return None
+    return sum(_grown([span], names.HTTP_REQUESTS, handler=path) or 0 for span in spans for path in _PATHS)
+
+
+def _in_flight(server: ServerSeries) -> Floats:
+    parts = [server.summed(name) for name in (names.RUNNING, names.WAITING)]
+    return np.asarray(np.sum([part for part in parts if part is not None], axis=0))
+
+
+def _idle_at(at_ns: int, server: ServerSeries, idle: np.ndarray) -> bool:
+    """Return True if a server was idle at the scrapes before and after an instant."""
+    after = int(np.searchsorted(server.wall_ns, at_ns))
+    return 0 < after < len(idle) and bool(idle[after - 1] and idle[after])
+
+
+def _grown(spans: Sequence[_Span], metric: str, **labels: str) -> int | None:
+    """Return the growth of a counter in the spans of servers; None if one does not publish it, or there is no server."""
+    total = 0.0
+    for server, first, last in spans:
+        grown = server.grown(metric, **labels)
+        if grown is None:
+            return None
+        total += grown[last] - grown[first]
+    return None if not spans or not np.isfinite(total) else round(total)
+
+
+def _only_prefills(span: _Span) -> bool:
+    """Return True for a server that generates one token for each request, as in front of one that decodes: it counts them too."""
+    finished, generated = (_grown([span], name) for name in (names.FINISHED, names.GENERATION_TOKENS))
+    return bool(finished) and finished == generated

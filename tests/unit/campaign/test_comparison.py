@@ -1,0 +1,117 @@
+"""A server asked directly and through what is in front of it: each difference, and its opposite."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from records import turn
+
+from inferload.campaign.machine.checks import CheckResult
+from inferload.campaign.machine.comparison import BOTH_WAYS, BothWays
+from inferload.campaign.machine.effects import Effect
+from inferload.campaign.machine.server_evidence import ServerEvidence, StreamLook
+from inferload.client import gateways
+from inferload.client.client import ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.first_turn import SentTurns
+from inferload.client.probe import ModelList, ServerFacts
+
+TARGET = Target.parse("http://127.0.0.1:8000")
+SEEN, NONE = Effect("seen", "16 tokens"), Effect("none", "3 tokens")
+READ, UNREAD = Effect("unknown", "it orders", True), Effect("unknown", "it orders", False)
+EVIDENCE = ServerEvidence(
+    ClientSettings(TARGET, "m"),
+    ModelList(TARGET),
+    ServerFacts(TARGET, "m", ("m",), "vllm 0.32.0", "0.32.0", None, None, None, SentTurns()),
+    None,
+    stream=StreamLook(32, 10.0, 1.0),
+    as_sdk=StreamLook(32, 10.0, 1.0),
+    effects={"ignore_eos": SEEN, "priority": READ, "seed": NONE},
+    headers={"server": "uvicorn"},
+    plain=turn(),
+)
+REFUSAL = "400 no integer"
+
+
+def judged(what: str, **changes: Any) -> CheckResult:
+    """Return the result of a check where the way through differs from the direct one in these fields."""
+    times = changes.pop("added_ms", {"TTFT": [1.0, 2.0, 3.0], "E2E": [1.0, 2.0, 3.0]})
+    pairs = [
+        (changes.pop(name, same), same) for name, same in (("bad", REFUSAL), ("packed", "none"), ("keeps_id", True))
+    ]
+    (row,) = (row for row in BOTH_WAYS if row.what == what)
+    found = row.result(BothWays(replace(EVIDENCE, **changes), EVIDENCE, times, *pairs))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("what", "changes", "part"),
+    [
+        ("events", {"stream": StreamLook(32, 10.0, 8.0)}, "32 events, 8 together (direct: 32 events, 1 together)"),
+        ("events", {"stream": StreamLook(4, 80.0, 1.0)}, "4 events, 1 together"),  # several tokens in each
+        ("usage", {"plain": turn(output_tokens=10)}, "output tokens 10 (direct: 5)"),
+        ("usage", {"plain": turn(input_tokens=99)}, "prompt tokens 99 (direct: 100)"),
+        ("usage", {"plain": turn(output_tokens=None)}, "output tokens none (direct: 5)"),
+        ("usage", {"plain": turn(cached_tokens=None)}, "cached tokens none (direct: 64)"),
+        ("fields", {"effects": EVIDENCE.effects | {"ignore_eos": NONE}}, "ignore_eos (no effect seen: 3 tokens)"),
+        ("fields", {"effects": EVIDENCE.effects | {"ignore_eos": READ}}, "ignore_eos (not known"),
+        ("fields", {"effects": EVIDENCE.effects | {"priority": UNREAD}}, "priority (a wrong type is refused directly"),
+        ("X-Request-Id", {"keeps_id": False}, "does not reach the server"),
+        ("errors", {"bad": "500 oops"}, "500 oops (direct: 400 no integer)"),
+        ("errors", {"bad": "no answer"}, "no answer (direct: 400 no integer)"),
+    ],
+)
+def test_a_difference_is_a_warning(what: str, changes: dict[str, Any], part: str) -> None:
+    found = judged(what, **changes)
+    assert (found.status, part in found.found) == ("warn", True), found
+    assert found.remedy
+    assert judged(what).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("what", "changes", "text"),
+    [
+        ("usage", {"plain": turn(output_tokens=3, finish_reason="stop")}, "the same"),  # the model ended it
+        ("usage", {"plain": turn(cached_tokens=96)}, "the same"),  # by the order of the turns
+        ("fields", {"effects": EVIDENCE.effects | {"seed": SEEN}}, "the same effects"),
+        ("headers", {"headers": {"via": "1.1 caddy", "date": "today"}}, "+via -server"),
+        ("compression", {"packed": "gzip"}, "gzip for clients that accept it (direct: none)"),
+    ],
+)
+def test_other_differences_are_told(what: str, changes: dict[str, Any], text: str) -> None:
+    found = judged(what, **changes)
+    assert (found.status, found.found) == ("ok", text)
+
+
+def test_the_time_added_has_an_interval() -> None:
+    found = judged("time added", added_ms={"TTFT": [-1.0, 1.0]}).found
+    assert found == "TTFT +0.00 ms (95 %: -12.71 to +12.71); 2 pairs of turns"
+    assert judged("time added", added_ms={"TTFT": [1.0]}).found == "not known: its turns failed"
+
+
+@pytest.mark.parametrize(
+    ("headers", "name"),
+    [
+        ({"server": "nginx/1.31.3"}, "nginx 1.31.3"),
+        ({"server": "uvicorn", "x-envoy-upstream-service-time": "3"}, "Envoy"),
+        ({"server": "istio-envoy"}, "Istio"),
+        ({"server": "envoy", "x-envoy-upstream-service-time": "3"}, "Envoy"),
+        ({"server": "uvicorn", "via": "1.1 Caddy"}, "Caddy"),
+        ({"server": "Caddy, uvicorn", "via": "2.0 Caddy"}, "Caddy"),
+        ({"server": "cloudflare", "cf-ray": "8f2-FRA"}, "Cloudflare"),
+        ({"x-litellm-call-id": "a", "x-litellm-version": "1.108.7"}, "LiteLLM 1.108.7"),
+        ({"server": "kong/3.9.0", "via": "1.1 kong/3.9.0", "x-kong-proxy-latency": "1"}, "Kong 3.9.0"),
+        ({"x-portkey-trace-id": "a", "cf-ray": "b"}, "Portkey, Cloudflare"),
+        ({"x-amzn-requestid": "a"}, "an AWS service"),
+        ({"x-amzn-requestid": "a", "x-amz-apigw-id": "b"}, "Amazon API Gateway"),
+        ({"via": "1.1 squid-7 (squid/6.9), HTTP/1.1 edge"}, "squid-7, edge"),
+        ({"x-request-id": "req-QxLuOe69vpFruTJ6HHWJFUy3"}, "a router of SGLang or vLLM"),
+        ({"x-request-id": "req_0123456789abcdef01234567"}, ""),
+        ({"server": "uvicorn", "x-request-id": "0b1c"}, ""),
+        ({"server": "inferload-simulator"}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_is_between_is_named_by_headers(headers: dict[str, str], name: str) -> None:
+    assert gateways.named(headers) == name
