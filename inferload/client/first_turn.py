@@ -15,13 +15,13 @@ import msgspec
 
 from inferload.base.clock import NS_PER_S, now_ns
 from inferload.base.errors import UsageError
-from inferload.client import gateways, refusals
+from inferload.client import gateways
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.client.turn_record import SessionCookies, TurnRequest, TurnResult
-from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS, Endpoint, EndpointName, MaxTokensField
+from inferload.scenario.schema.endpoints import ENDPOINTS, LIMITS, OF_TEXTS, Endpoint, EndpointName, MaxTokensField
 from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.record import Failure, TurnRecord
 from inferload.workload.content.prompts import approximate
@@ -113,7 +113,7 @@ class FirstTurn:
         document = {key if name == own_key else name: value for name, value in self.document.items()}
         if limit is not None:
             own = [key] if key else []
-            for name in [name for name in refusals.LIMITS if type(document.get(name)) is int] or own:
+            for name in [name for name in LIMITS if type(document.get(name)) is int] or own:
                 document[name] = min(document.get(name, limit), limit)
             for name, value in document.items():
                 if name.startswith("min_") and name.endswith("tokens") and type(value) is int:
@@ -153,6 +153,8 @@ def try_history(settings: ClientSettings, turn: FirstTurn, sent: SentTurns) -> s
         reaction = reaction_to(answer, turn.document)
         if reaction == "served":
             return ""
+        from inferload.client import refusals  # few servers refuse anything
+
         unknown = kept and (answer.record.status == 404 or refusals.refused_keys(answer.detail, ("store",)))
         if _judged(answer) and (unknown or refusals.names_history(answer.detail)):
             remedy = refusals.STORE_REMEDY if kept else refusals.HISTORY_REMEDY
@@ -224,6 +226,8 @@ class _FirstRequest:
 
     def _yield_to(self, answer: TurnResult) -> None:
         """Change the request after a refusal: the key of its limit, or the limit. Raise UsageError if nothing is left."""
+        from inferload.client import refusals  # of few servers
+
         other = self._other_key()
         if other is not None and refusals.suggests(answer.detail, other):
             self._begin(other)
@@ -257,6 +261,8 @@ class _FirstRequest:
         return UsageError(f"{url}: no {streamed}answer from model {self.settings.model}: {text}; {remedy}")
 
     def _remedy(self, answer: TurnResult) -> str:
+        from inferload.client import refusals  # of few servers
+
         if answer.record.status in (401, 403):
             return KEY_HINT if self.settings.credentials.api_key is None else OTHER_KEY_HINT
         if answer.record.status is not None and 300 <= answer.record.status < 400:
@@ -293,6 +299,8 @@ def reaction_to(answer: TurnResult, sent: Mapping[str, Any]) -> Reaction:
     if failure is None or (failure is Failure.EMPTY and answer.record.texts is None):
         # The first token of a stream may be a special one without text.
         return "served"
+    from inferload.client import refusals  # of few servers
+
     if failure in _UNREACHABLE:
         return "unreachable"
     if status in _NO_PATH or failure in (Failure.HTTP_OTHER, Failure.NOT_SSE):
@@ -323,6 +331,8 @@ def _await(url: str, answer: TurnResult, pauses_s: list[float]) -> None:
 
 
 def _text(answer: TurnResult) -> str:
+    from inferload.client import refusals  # of few servers
+
     text = refusals.text_of(answer.detail)
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
 

@@ -5,10 +5,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.scenario.schema.endpoints import ENDPOINTS, LIMITS
 from inferload.scenario.schema.request import RequestOptions
 
-LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 # Keys of the body that texts name for other reasons: they count only if the server names them as its parameter.
 _COMMON = ("model", *(row.context_key for row in ENDPOINTS.values()), "system", "stream", "n", "tools", "stop", "user")
 # Names within a value, by the key of the body.

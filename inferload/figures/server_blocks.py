@@ -1,15 +1,16 @@
 """Blocks of an entry of `servers` in summary.json, with a field for each figure: waiting requests, speculation, GPUs, routers."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from inferload.base.json_text import Count as CountOf
 from inferload.base.json_text import Number
 from inferload.figures import metric_names as names
+from inferload.figures.figure import Form
 from inferload.figures.server_entry import Histogram, MeanAndMax
 from inferload.figures.server_figure import ServerFigure
-from inferload.figures.server_formulas import Count, Gauge, HistogramMean, Rate, Ratio, Reading
+from inferload.figures.server_formulas import Count, Formula, Gauge, HistogramMean, Rate, Ratio, Reading
 
 _SPECULATION, _DRAFTS = "speculation", "draft tokens, tok/s"
 
@@ -182,88 +183,41 @@ class Gpu(Struct, frozen=True, kw_only=True):
     ] = None
 
 
+def _row(key: str, title: str, text: str, formula: Formula, **more: Any) -> ServerFigure:
+    """Return a row of a router's figures. Its label is the key, unless `more` has another."""
+    form: Form = "count" if isinstance(formula, Count) else "number"
+    more = {"label": key.replace("_", " "), "form": form} | more
+    return ServerFigure(key=f"router_{key}", title=title, text=text, formula=formula, **more)
+
+
+# fmt: off
+_REQUESTS = _row("requests", "requests at the router", "requests that the router received, each once",
+                 Count(Reading(names.ROUTER_REQUESTS)))
+_ATTEMPTS = _row("attempts", "attempts of the router", "requests that the router sent to servers, repeated ones included",
+                 Count(Reading(names.ROUTER_ATTEMPTS)))
+_FAILED = _row("failed", "failures at the router", "attempts, of llm-d requests, that failed, also if a repeated one did not",
+               Count(Reading(names.ROUTER_FAILED)), label="failed attempts", better="lower")
+_RETRIES = _row("retries", "retries of the router", "attempts that repeated an earlier one",
+                Count(Reading(names.ROUTER_RETRIES)), better="lower")
+_IN_FLIGHT = _row("in_flight", "in flight at the router", "requests that the router has sent and whose answer has not ended",
+                  Gauge(Reading(names.ROUTER_IN_FLIGHT)))
+_WAITING = _row("waiting", "waiting in the router", "requests in the router's own queue",
+                Gauge(Reading(names.ROUTER_WAITING)), better="lower")
+_QUEUE = _row("queue_ms", "queue of the router", "time in the router's own queue",
+              HistogramMean(names.ROUTER_QUEUE), label="ms in its queue", better="lower", unit="ms")
+# fmt: on
+
+
 class Router(Struct, frozen=True, kw_only=True):
     """Figures of a router or gateway in front of servers."""
 
     attempts_by_server: Annotated[
         dict[str, CountOf], Meta(description="requests to each server, by the name that the router has for it")
     ] = {}
-    requests: Annotated[
-        CountOf | None,
-        ServerFigure(
-            key="router_requests",
-            title="requests at the router",
-            form="count",
-            label="requests",
-            text="requests that the router received, each once",
-            formula=Count(Reading(names.ROUTER_REQUESTS)),
-        ),
-    ] = None
-    attempts: Annotated[
-        CountOf | None,
-        ServerFigure(
-            key="router_attempts",
-            title="attempts of the router",
-            form="count",
-            label="attempts",
-            text="requests that the router sent to servers, repeated ones included",
-            formula=Count(Reading(names.ROUTER_ATTEMPTS)),
-        ),
-    ] = None
-    failed: Annotated[
-        CountOf | None,
-        ServerFigure(
-            key="router_failed",
-            title="failures at the router",
-            form="count",
-            label="failed attempts",
-            text="attempts, of llm-d requests, that failed, also if a repeated one did not",
-            better="lower",
-            formula=Count(Reading(names.ROUTER_FAILED)),
-        ),
-    ] = None
-    retries: Annotated[
-        CountOf | None,
-        ServerFigure(
-            key="router_retries",
-            title="retries of the router",
-            form="count",
-            label="retries",
-            text="attempts that repeated an earlier one",
-            better="lower",
-            formula=Count(Reading(names.ROUTER_RETRIES)),
-        ),
-    ] = None
-    in_flight: Annotated[
-        MeanAndMax | None,
-        ServerFigure(
-            key="router_in_flight",
-            title="in flight at the router",
-            label="in flight",
-            text="requests that the router has sent and whose answer has not ended",
-            formula=Gauge(Reading(names.ROUTER_IN_FLIGHT)),
-        ),
-    ] = None
-    waiting: Annotated[
-        MeanAndMax | None,
-        ServerFigure(
-            key="router_waiting",
-            title="waiting in the router",
-            label="waiting",
-            text="requests in the router's own queue",
-            better="lower",
-            formula=Gauge(Reading(names.ROUTER_WAITING)),
-        ),
-    ] = None
-    queue_ms: Annotated[
-        Histogram | None,
-        ServerFigure(
-            key="router_queue_ms",
-            title="queue of the router",
-            unit="ms",
-            label="ms in its queue",
-            text="time in the router's own queue",
-            better="lower",
-            formula=HistogramMean(names.ROUTER_QUEUE),
-        ),
-    ] = None
+    requests: Annotated[CountOf | None, _REQUESTS] = None
+    attempts: Annotated[CountOf | None, _ATTEMPTS] = None
+    failed: Annotated[CountOf | None, _FAILED] = None
+    retries: Annotated[CountOf | None, _RETRIES] = None
+    in_flight: Annotated[MeanAndMax | None, _IN_FLIGHT] = None
+    waiting: Annotated[MeanAndMax | None, _WAITING] = None
+    queue_ms: Annotated[Histogram | None, _QUEUE] = None

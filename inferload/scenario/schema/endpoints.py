@@ -11,6 +11,7 @@ from msgspec import Struct
 
 # Key of a chat completion with the limit of the answer: the second one for models that refuse the first.
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")  # keys of the limit of an answer
 
 
 class Endpoint(Struct, frozen=True):

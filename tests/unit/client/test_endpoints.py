@@ -15,13 +15,12 @@ from pydantic import ValidationError
 from streamed_answers import WAYS, item_events
 
 import inferload.client.endpoints
-from inferload.client import refusals
 from inferload.client.answers.answer import Answer
 from inferload.client.endpoints.dialect import DIALECTS
 from inferload.client.requests.bodies import BodySettings, BodyWriter, Texts
 from inferload.scenario.files.yaml_text import ScenarioError
 from inferload.scenario.scenario import from_text
-from inferload.scenario.schema.endpoints import ENDPOINTS, OF_TEXTS, EndpointName
+from inferload.scenario.schema.endpoints import ENDPOINTS, LIMITS, OF_TEXTS, EndpointName
 from inferload.scenario.schema.request import RequestOptions
 from inferload.turns.record import Failure
 from inferload.workload.content.messages import Message, Piece, Role, ToolCall
@@ -97,7 +96,7 @@ def test_a_chat_has_the_key_of_the_limit_that_its_model_takes() -> None:
     request = RequestOptions(max_tokens_field="max_completion_tokens")
     ask = Ask((message_of("user", "a"),), 7)
     assert DIALECTS["chat"].options(request, ask)["max_completion_tokens"] == 7
-    limits = {name: set(DIALECTS[name].options(request, ask)) & set(refusals.LIMITS) for name in STREAMED}
+    limits = {name: set(DIALECTS[name].options(request, ask)) & set(LIMITS) for name in STREAMED}
     assert limits == {
         "chat": {"max_completion_tokens"},
         "completions": {"max_tokens"},
