@@ -113,6 +113,13 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "TTFT shorter, throughput higher",
         ),
     ),
+    "paused": (
+        Advice(
+            "resume the server (vLLM: /resume, /wake_up); check what forwards requests to it",
+            "turns wait although it has nothing to do",
+            "TTFT shorter, throughput higher",
+        ),
+    ),
     "preemption-thrash": (
         Advice(
             "--max-num-seqs lower",

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferload.base.numbers import number, percent
+from inferload.base.numbers import apart, number, percent
+from inferload.figures import metric_names as names
 from inferload.figures import rate_figures, turn_figures
 from inferload.figures.limits import gate_grammar
 from inferload.figures.rate_figures import ATTAINMENT
@@ -16,16 +17,16 @@ from inferload.results.verdict.failures import stopped_by_target, turn_lines
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.peers import OUTLIER
-from inferload.servers.bottleneck.rules import BETWEEN, RULES
+from inferload.servers.bottleneck.rules import BETWEEN, LEAST_TURNS, RULES
 from inferload.servers.series import ServerSeries
 
 from ..data.frame import Frame, concat
 from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
-from . import routing
+from . import routing, turn_causes
 from .advice import ADVICE, Advice
 from .group import group_findings
-from .measured_load import MeasuredLoad, Unmet
+from .measured_load import MeasuredLoad, NotSaturated
 
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
 _GONE_SCRAPES = 5
@@ -53,6 +54,45 @@ RUN_RULES = (
                 "check the first message of each class and the server log at that time",
                 "the capacity of a failing server is unknown",
                 "none",
+            ),
+        ),
+    ),
+    RunRule(
+        "refused",
+        "Turns were refused",
+        "each failed turn got a client error (4xx other than 408, 425 and 429), or a message that the prompt is too long: no "
+        "sign of load",
+        (
+            Advice(
+                "check the first message; too long prompts: shorter ones, or a longer context of the server",
+                "such a request fails at any load",
+                "none",
+            ),
+        ),
+    ),
+    RunRule(
+        "failed-between",
+        "Turns failed between client and server",
+        "five turns or more failed after they were sent, and the servers count at least half of them as finished",
+        (
+            Advice(
+                "timeouts and limits of the proxy, gateway or router",
+                "the server answered what the client did not get",
+                "none",
+            ),
+        ),
+    ),
+    RunRule(
+        "serial",
+        "Requests wait for each other",
+        f"no metrics page: one number of turns, {turn_causes.MOST_AT_ONCE} at most, is served for 80 % of the time with more in "
+        "flight, and more than it at no time; a turn is served from its first output, less the lowest TTFT alone, to its last "
+        "output; probable for more than one at once",
+        (
+            Advice(
+                "a server that batches requests, or its option for more of them at once",
+                "a turn waits for the end of others",
+                "TTFT shorter, TPOT longer, throughput higher, more memory",
             ),
         ),
     ),
@@ -160,7 +200,7 @@ RUN_RULES = (
     RunRule(
         "kept-up",
         "The server kept up",
-        "open loop without server metrics: the number of turns in flight did not grow",
+        f"open loop without server metrics: the number of turns in flight did not grow, and {LEAST_TURNS} turns or more ended well",
         (Advice("inferload search", "finds the maximum load", "none"),),
     ),
 )
@@ -222,10 +262,23 @@ def load_end_s(run: RunFrames) -> float | None:
 
 
 def is_troubled(run: RunFrames, server: ServerSeries) -> bool:
-    """Return True if turns failed, the server stopped answering or restarted, or fell behind an open loop or may have."""
+    """Return True if turns failed that were not refused, the server stopped answering or restarted, or fell behind an open loop
+    or may have.
+    """
     grew = growth(run)
     behind = grew is not None and grew.state != "kept up"
-    return behind or bool(turn_lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
+    return behind or not only_refused(run) or bool(gone(run, server) or restarted(run, server))
+
+
+def only_refused(run: RunFrames) -> bool:
+    """Return True if each failed turn, if any, failed for what it asked."""
+    results = failed_turns(run)
+    return turn_causes.refused(results).turns == results.turns.whole_run.failed
+
+
+def turns_ok(run: RunFrames) -> int:
+    """Return the number of turns of the measure phase that ended well; of the whole run without a summary."""
+    return failed_turns(run).turns.ok
 
 
 def sent_no_turn(run: RunFrames) -> bool:
@@ -235,36 +288,80 @@ def sent_no_turn(run: RunFrames) -> bool:
 
 def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad) -> tuple[Finding, ...]:
     """Return the findings on the whole run, failures first. `servers`: evidence of the measure phase at each scraped server."""
-    failed = turn_lines(failed_turns(run))
+    results = failed_turns(run)
+    failed = turn_lines(results)
     gone_servers = [text for server in run.servers.values() if (text := gone(run, server))]
     restarts = [text for server in run.servers.values() if (text := restarted(run, server))]
     findings: list[Finding | None] = []
     if failed:
-        findings.append(Finding("failures", 1000.0, (*failed, *gone_servers, *restarts)))
+        findings += [_failed(run, results, (*gone_servers, *restarts)), _counted(run, results)]
     else:
         findings += [Finding("server-gone", 900.0, tuple(gone_servers))] if gone_servers else []
         findings += [Finding("restarted", 800.0, tuple(restarts))] if restarts else []
     disturbed = bool(gone_servers or restarts or _stopped(run) or any(mark.kind == "worker_lost" for mark in run.marks))
     findings += group_findings(run, servers)
     findings += [_overload(run, disturbed), _not_judged(run), _saturated(run, servers, load)]
-    if not servers and not failed and not gone_servers and not restarts:
+    if not run.inference_servers:
+        findings += _serial(run)
+    if not servers and only_refused(run) and not gone_servers and not restarts and findings[-1] is None:
         findings.append(_kept_up(run))
     return tuple(finding for finding in findings if finding is not None)
+
+
+def _failed(run: RunFrames, results: Results, others: tuple[str, ...]) -> Finding:
+    """Return the finding on failed turns. `others`: sentences on what else happened."""
+    lines, refusals = turn_lines(results), turn_causes.refused(results)
+    why = "the prompts of some are too long for the server" if refusals.too_long else "a client error"
+    refused = f"{refusals.turns:,} of the failed turns were refused at any load: {why}"
+    code = "refused" if only_refused(run) else "failures"
+    return Finding(code, 1000.0, (*lines, *([refused] if refusals.turns else []), *others))
+
+
+def _counted(run: RunFrames, results: Results) -> Finding | None:
+    """Return the finding that the servers count failed turns as finished; None if they do not tell."""
+    counts = []
+    for target in run.inference_servers:
+        grown, aborted = (run.servers[target].grown(names.FINISHED, **label) for label in ({}, names.ABORTED))
+        counts.append(np.nan if grown is None else float(grown[-1] - (0.0 if aborted is None else aborted[-1])))
+    before = sum(target.before_load.requests for target in run.manifest.targets)
+    counted = turn_causes.counted_as_finished(results, float(np.sum(counts)), before) if counts else None
+    if counted is None:
+        return None
+    finished, failed = counted
+    figures = f"the servers count {finished:,} of the {failed:,} turns that failed on the way as finished"
+    between = "what is between client and server (a proxy, gateway or router) ended them, or changed their answers"
+    return Finding("failed-between", 950.0, (figures, between), figures=figures)
+
+
+def _serial(run: RunFrames) -> list[Finding | None]:
+    """Return the finding that requests wait for each other; None if the turns do not show it. They are of all sessions."""
+    if run.sample is not None or not len(run.turns):
+        return [None]
+    targets, findings = run.turns.texts("target"), list[Finding | None]()
+    for target in sorted(run.sent_to, key=str):
+        own = targets == target
+        found = turn_causes.served_at_once(
+            *(run.turns[f"{name}_s"][own] for name in ("sent", "first", "last", "closed"))
+        )
+        if found is not None:
+            figures = (
+                f"{target} answered {'one turn' if found.served == 1 else f'at most {found.served} turns'} at once while "
+                f"{number(found.in_flight)} were in flight: mean TTFT is {number(found.others_ms)} ms, {number(found.alone_ms)} ms "
+                "without others"
+            )
+            findings.append(Finding("serial", 450.0, (figures,), probable=found.served > 1, figures=figures))
+    return findings or [None]
 
 
 def missed_limits(run: RunFrames) -> tuple[str, ...]:
     """Return the latency limits that the run missed, with their figures: gates, and an SLO that too few turns met."""
     if run.summary is None:
         return ()
-    failed = [
-        gate
-        for gate in run.summary.verdict.gates
-        if not gate.passed and gate.answer != "inconclusive" and gate.value is not None
-    ]
+    failed = [gate for gate in run.summary.verdict.gates if not gate.passed and gate.answer != "inconclusive"]
     missed = [
-        f"{gate.gate} (it is {number(gate.value)})"
+        f"{gate.gate} (it is {apart(gate.value, parsed.limit)})"
         for gate in failed
-        if gate_grammar.parse(gate.gate).name in _LATENCY_LIMITS
+        if gate.value is not None and (parsed := gate_grammar.parse(gate.gate)).name in _LATENCY_LIMITS
     ]
     attainment = run.summary.rates.get(ATTAINMENT.key)
     if attainment is not None and attainment < _SLO_MET:
@@ -350,7 +447,7 @@ def _limit(
     """Format the throughput that is the limit of the server: of a time with a queue in which the load did not change."""
     until_s = min([phase.end_s, *_stopped(run)])
     limit = load.saturated(servers, phase.start_s, until_s)
-    if isinstance(limit, Unmet):
+    if isinstance(limit, NotSaturated):
         return (f"no throughput is stated as the limit of the server: {limit}",)
     tokens = "" if limit.output_tok_per_s is None else f", {number(limit.output_tok_per_s)} output tok/s"
     return (
@@ -361,7 +458,11 @@ def _limit(
 
 def _kept_up(run: RunFrames) -> Finding | None:
     rates = kept_up_rates(run)
-    return None if rates is None else Finding("kept-up", 0.1, (rates, "no server metrics: headroom is not known"))
+    return (
+        None
+        if rates is None or turns_ok(run) < LEAST_TURNS
+        else Finding("kept-up", 0.1, (rates, "no server metrics: headroom is not known"))
+    )
 
 
 def kept_up_rates(run: RunFrames) -> str | None:

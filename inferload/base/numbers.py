@@ -36,6 +36,12 @@ def short(value: float | None) -> str:
     return number(value, _DIGITS_OF_A_CELL, unknown="-")
 
 
+def apart(value: float, limit: float) -> str:
+    """Format a number beside its limit, with as many digits as tell them apart: 9.996 beside 10, but 9.5 beside 10."""
+    digits = next((more for more in range(_DIGITS, 16) if number(value, more) != number(limit, more)), _DIGITS)
+    return number(value, digits)
+
+
 def whole(value: float | None) -> int | None:
     """Round a count; None stays None."""
     return None if value is None else round(value)

@@ -15,7 +15,16 @@ from msgspec.structs import replace
 from inferload.base.numbers import number, percent
 from inferload.figures import server_figures as figures
 from inferload.run.live.scrape_window import LiveWindow, Values
-from inferload.servers.bottleneck.evidence import ClientSide, KvBlocks, Scrapes, Served, Setup, WholeRun, WindowEvidence
+from inferload.servers.bottleneck.evidence import (
+    ClientSide,
+    EngineQueue,
+    KvBlocks,
+    Scrapes,
+    Served,
+    Setup,
+    WholeRun,
+    WindowEvidence,
+)
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.history import LEAST_S, WINDOW_S, History
 from inferload.servers.bottleneck.queue_phases import QueuePhases
@@ -24,7 +33,7 @@ from inferload.servers.bottleneck.rules import judge
 from inferload.turns.sketch import Floats
 
 _SCRAPES = round(WINDOW_S) + 1  # one per second
-_RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED = (
+_RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED, _GENERATED = (
     row.formula.readings[0].name
     for row in (
         figures.RUNNING,
@@ -33,19 +42,24 @@ _RUNNING, _WAITING, _CAPACITY, _DEFERRED, _KV_USAGE, _FINISHED = (
         figures.WAITING_DEFERRED,
         figures.KV_CACHE_USAGE,
         figures.FINISHED,
+        figures.GENERATION_TOKENS,
     )
 )
 _QUEUED = "queued"  # without a cause that can be stated during the run
 
 
 class ClientFigures(Struct, frozen=True):
-    """Client side of a second: figures of the last seconds, and the number of turns that failed since the second before."""
+    """Client side of a second: figures of the last seconds, and the number of turns that failed since the second before that were
+    not refused.
+    """
 
     gap_ms: float | None = None
     events_per_arrival: float | None = None
     delay_p99_ms: float | None = None
     cpu_share: float | None = None  # of the busiest worker
     failed: int = 0
+    ended: int | None = None  # turns of the run that ended well so far
+    in_flight: int = 0  # turns, if the server is the only one
 
 
 class LiveDiagnosis(Struct):
@@ -55,6 +69,7 @@ class LiveDiagnosis(Struct):
     slo: Mapping[str, float] = field(default_factory=dict)
     _scrapes: deque[tuple[float, Values]] = field(default_factory=lambda: deque(maxlen=_SCRAPES))  # wall time (s)
     _failed: deque[int] = field(default_factory=lambda: deque(maxlen=_SCRAPES))
+    _in_flight: deque[int] = field(default_factory=lambda: deque(maxlen=_SCRAPES))
     _phases: QueuePhases = field(default_factory=QueuePhases)
     _history: History = field(default_factory=History)
 
@@ -62,6 +77,7 @@ class LiveDiagnosis(Struct):
         """Add the newest gauges and counters, and evaluate the rules."""
         self._scrapes.append((wall_s, gauges))
         self._failed.append(client.failed)
+        self._in_flight.append(client.in_flight)
         fresh = _WAITING in gauges
         if fresh:
             self._phases.add(wall_s, gauges.get(_CAPACITY, gauges[_WAITING]) > 0)
@@ -118,6 +134,15 @@ class LiveDiagnosis(Struct):
         silent = not numbers or len(numbers) < len(self._scrapes) - numbers[0]
         return silent or restarted or any(list(self._failed)[numbers[0] :])
 
+    def _held(self, numbers: Sequence[int]) -> Floats:
+        """Return the turns in flight at each of these scrapes; 0 unless the server counted no token since the scrape before."""
+        held = np.zeros(len(numbers))
+        for at, (before, now) in enumerate(pairwise(numbers), start=1):
+            counts = [self._scrapes[number][1].get(_GENERATED, math.nan) for number in (before, now)]
+            if counts[0] == counts[1]:
+                held[at] = min(list(self._in_flight)[before : now + 1])
+        return held
+
     def _evidence(self, numbers: list[int], client: ClientFigures) -> WindowEvidence:
         """Return the figures of the scrapes with these numbers."""
         answered = [self._scrapes[number] for number in numbers]
@@ -130,7 +155,7 @@ class LiveDiagnosis(Struct):
             start_s=0.0,
             end_s=lasts_s,
             target="",
-            scrapes=replace(scrapes, head_tokens=_heads(scrapes, newest, kv)),
+            scrapes=replace(scrapes, head_tokens=_heads(scrapes, newest, kv), in_flight=self._held(numbers)),
             setup=Setup(max_num_seqs=self.max_num_seqs, engines=round(newest.get("engines", 1)), kv=kv),
             served=Served.of(LiveWindow(answered)),
             client=ClientSide(
@@ -142,6 +167,7 @@ class LiveDiagnosis(Struct):
             run=WholeRun(
                 slo=self.slo,
                 troubled=self._troubled(numbers, [gauges[_FINISHED] for gauges in known if _FINISHED in gauges]),
+                turns=client.ended,
             ),
         )
 
@@ -162,7 +188,16 @@ def _scrapes(answered: Sequence[tuple[float, Values]]) -> Scrapes:
         deferred=column(_DEFERRED),
         kv_usage=column(_KV_USAGE),
         head_tokens=column(),
+        by_engine=tuple(
+            EngineQueue(column(f"{_RUNNING}@{engine}"), column(f"{_CAPACITY}@{engine}", f"{_WAITING}@{engine}"))
+            for engine in sorted(_engines_of(answered))
+        ),
     )
+
+
+def _engines_of(answered: Sequence[tuple[float, Values]]) -> set[str]:
+    """Return the engines that a page names, if there are several."""
+    return {name.partition("@")[2] for _, gauges in answered[-1:] for name in gauges if name.startswith(f"{_RUNNING}@")}
 
 
 def _heads(scrapes: Scrapes, gauges: Values, kv: KvBlocks | None) -> Floats:

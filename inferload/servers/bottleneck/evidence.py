@@ -16,6 +16,7 @@ from inferload.base.deployments import Deployment
 from inferload.base.numbers import whole
 from inferload.figures import server_figures
 from inferload.figures.server_formulas import Window
+from inferload.servers.bottleneck.finding import LEAST_QUEUE_MS, QUEUED_SHARE
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,8 +56,23 @@ def mean_of(values: Floats) -> float | None:
 _ROUNDING = 1e-3  # of a block: the usage is a rounded quotient
 
 
+class EngineQueue(Struct, frozen=True):
+    """Queue of one engine at each scrape of the window; NaN if not published."""
+
+    running: Floats
+    capacity: Floats  # waiting for capacity
+
+    @property
+    def waits(self) -> npt.NDArray[np.bool_]:
+        """Mask of scrapes at which requests wait for capacity."""
+        return np.nan_to_num(self.capacity) > 0
+
+
 class Scrapes(Struct, frozen=True):
-    """Values at each scrape of the window; NaN if not published. `at_s`: times on the clock of the window."""
+    """Values at each scrape of the window; NaN if not published. `at_s`: times on the clock of the window.
+
+    `by_engine`: of several that the page names, each; running and waiting requests are sums over them.
+    """
 
     at_s: Floats
     running: Floats
@@ -64,11 +80,14 @@ class Scrapes(Struct, frozen=True):
     deferred: Floats
     kv_usage: Floats  # of the fullest engine
     head_tokens: Floats  # uncached prompt tokens of the head of the queue; NaN if no request waits or it is unknown
+    by_engine: tuple[EngineQueue, ...] = ()
+    in_flight: Floats | None = None  # turns that have waited for output for some time; None: not known
+    asleep: npt.NDArray[np.bool_] | None = None  # sleep state of the server; None: not published
 
     @property
     def waits(self) -> npt.NDArray[np.bool_]:
         """Mask of scrapes at which requests wait for capacity."""
-        return np.nan_to_num(self.capacity) > 0
+        return EngineQueue(self.running, self.capacity).waits
 
 
 class ClientReason(Struct, frozen=True):
@@ -109,7 +128,6 @@ class Served(Struct, frozen=True):
     mean_acceptance_length: float | None = None
     draft_tokens: int | None = None  # per draft
     engines_kv_spread: float | None = None
-    engines_waiting: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, window: Window, **more: Any) -> "Served":
@@ -160,6 +178,7 @@ class WholeRun(Struct, frozen=True):
     troubled: bool = False  # turns failed, or the server stopped answering or restarted
     rates: str | None = None  # rates of an open loop without growth, as text
     missed: tuple[str, ...] = ()  # latency limits that the run missed: gates, SLO
+    turns: int | None = None  # that ended well
 
 
 class WindowEvidence(Struct, frozen=True):
@@ -185,6 +204,19 @@ class WindowEvidence(Struct, frozen=True):
         """Share of the scrapes with a known queue at which requests wait for capacity; 0 without any."""
         known = ~np.isnan(self.scrapes.capacity)
         return float(np.mean(self.scrapes.waits[known])) if known.any() else 0.0
+
+    @property
+    def waits_long(self) -> bool:
+        """True if the queue is a large part of the time of the requests that ended, by the server's own times."""
+        queue_ms, prefill_ms, decode_ms = self.served.queue_ms, self.served.prefill_ms, self.served.decode_ms
+        if queue_ms is None or prefill_ms is None or decode_ms is None:
+            return False
+        return queue_ms >= max(LEAST_QUEUE_MS, QUEUED_SHARE * (queue_ms + prefill_ms + decode_ms))
+
+    @property
+    def queued(self) -> bool:
+        """True if requests wait at many scrapes, or for long between them."""
+        return self.waiting_share >= QUEUED_SHARE or self.waits_long
 
     @property
     def waiting_known(self) -> bool:

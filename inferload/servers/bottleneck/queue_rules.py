@@ -9,60 +9,117 @@ import numpy as np
 from msgspec import Struct
 
 from inferload.base.numbers import number, percent
-from inferload.servers.bottleneck.evidence import Floats, Served, WindowEvidence, mean_of
+from inferload.servers.bottleneck.evidence import EngineQueue, Floats, Served, WindowEvidence, mean_of
 from inferload.servers.bottleneck.finding import (
     HIGH_KV_USAGE,
+    LEAST_PREEMPTIONS,
     MAX_PREEMPTION_RATIO,
     MIN_SHARE_FULL,
     QUEUED_SHARE,
     Finding,
 )
 
+_LEAST_FULL = (
+    0.2  # of the queued scrapes: slots that flicker are all in use at some, unless many requests end in a step
+)
+_FLICKER = 0.8  # mean number of free slots
+
 
 def preemption(evidence: WindowEvidence) -> Finding | None:
     """Return the finding that requests are preempted and computed again."""
     preemptions, finished = evidence.served.preemptions, evidence.served.finished
-    if not preemptions or finished is None or preemptions / max(1, finished) <= MAX_PREEMPTION_RATIO:
+    if preemptions is None or finished is None or preemptions < LEAST_PREEMPTIONS:
+        return None
+    if preemptions / max(1, finished) <= MAX_PREEMPTION_RATIO:
         return None
     figures = f"{preemptions} preemptions, {finished} requests finished"
     return Finding("preemption-thrash", 5.0, (f"{figures}: preempted requests are recomputed",), figures=figures)
 
 
+class _Slots(Struct, frozen=True):
+    """Sequence slots of an engine at the scrapes at which requests wait for it, of all engines together.
+
+    `slots`: of one engine, or of all if the page has only their sums. `full`: share of these scrapes at which all are in use.
+    `flickers`: else, few are free, which those of the requests that end in a step explain.
+    """
+
+    slots: int
+    each: bool
+    running: float  # on average
+    full: float
+    flickers: bool
+
+    @property
+    def of(self) -> str:
+        return " of the engine" if self.each else ""
+
+
+def _slots(evidence: WindowEvidence, max_num_seqs: int | None) -> _Slots | None:
+    """Return the use of the slots; None if it is unknown. Without `max_num_seqs`, the most requests that ran are the slots."""
+    queues = evidence.scrapes.by_engine or (EngineQueue(evidence.scrapes.running, evidence.scrapes.capacity),)
+    by_scrapes = evidence.waiting_share >= QUEUED_SHARE
+    # A queue that no scrape has seen is judged at all scrapes of a busy engine.
+    each = [queue.running[queue.waits if by_scrapes else queue.running > 0] for queue in queues]
+    running = np.concatenate(each)
+    running = running[~np.isnan(running)]
+    if not len(running):
+        return None
+    engines = evidence.setup.engines if len(queues) == 1 else 1
+    slots = round(running.max()) if max_num_seqs is None else max_num_seqs * engines
+    full, free = float(np.mean(running >= slots)), float(np.mean(np.maximum(slots - running, 0)))
+    ended, itl_ms = evidence.served.finished, evidence.served.server_itl_ms
+    per_step = 0.0
+    if (
+        ended and itl_ms and evidence.length_s > 0
+    ):  # a step takes about an ITL; an engine ends as many requests as it runs
+        total = sum(mean_of(queue.running) or 0.0 for queue in queues)
+        per_step = ended / evidence.length_s * itl_ms / 1000 * float(running.mean()) / max(total, 1.0)
+    seen = full >= _LEAST_FULL or per_step >= _LEAST_FULL
+    flickers = seen and free <= min(0.5 * slots, _FLICKER + 1.5 * per_step)
+    return _Slots(slots, len(queues) > 1, float(running.mean()), full, flickers)
+
+
 def sequence_slots(evidence: WindowEvidence) -> Finding | None:
-    """Return the finding that requests wait because max_num_seqs requests run."""
-    if evidence.waiting_share < QUEUED_SHARE or preemption(evidence) is not None:
+    """Return the finding that requests wait because max_num_seqs requests run, in each engine that has a queue."""
+    if not evidence.queued or preemption(evidence) is not None:
         return None
-    usage = mean_of(evidence.scrapes.kv_usage[evidence.scrapes.waits])
-    share_full = _share_at_max_num_seqs(evidence)
-    if share_full is not None and evidence.setup.max_num_seqs is not None:
-        return _known_slots(evidence, evidence.setup.max_num_seqs * evidence.setup.engines, share_full, usage)
-    if usage is not None and usage >= HIGH_KV_USAGE:
+    cap = evidence.setup.max_num_seqs
+    use, usage = _slots(evidence, cap), mean_of(evidence.scrapes.kv_usage[evidence.scrapes.waits])
+    if use is None or not use.slots:
         return None
-    running = evidence.scrapes.running[evidence.scrapes.waits]
-    top = float(np.nanmax(running)) if len(running) and not np.isnan(running).all() else 0.0
-    if not top or float(np.mean(running >= top)) < MIN_SHARE_FULL or head_exceeds_free(evidence):
-        return None
-    sentences = (_queue(evidence), f"at most {top:.0f} requests ran, and this number in most scrapes", _usage(usage))
-    figures = f"{_running(evidence)} running, {_waiting(evidence)}"
-    return Finding("queue-bound", 3.0, sentences, probable=True, figures=figures)
-
-
-def _known_slots(evidence: WindowEvidence, slots: int, share_full: float, usage: float | None) -> Finding | None:
-    if share_full < 0.5:
-        return None
+    scarce = usage is not None and usage >= HIGH_KV_USAGE
     # vLLM checks max_num_seqs before it allocates blocks, so a full batch is the limit at any KV-cache usage.
-    certain = share_full >= MIN_SHARE_FULL and (usage is None or usage < HIGH_KV_USAGE) and evidence.setup.engines == 1
-    sentences = (
-        _queue(evidence),
-        f"in {percent(share_full)} of these all {slots} sequence slots (max-num-seqs) were in use",
-        _usage(usage),
+    flickers = use.flickers and not head_exceeds_free(evidence) and not scarce
+    if cap is None and flickers:  # a number that varies is that of the slots only if the token budget is free
+        flickers = _in_prefill(evidence) is not None and not _budget_is_used(evidence)
+    if not (flickers or use.full >= (0.5 if cap is not None else MIN_SHARE_FULL)):
+        return None
+    if cap is None and (scarce or head_exceeds_free(evidence)):
+        return None
+    certain = cap is not None and use.full >= MIN_SHARE_FULL and not scarce and evidence.waiting_share >= QUEUED_SHARE
+    certain &= use.each or evidence.setup.engines == 1
+    these = "these" if evidence.waiting_share >= QUEUED_SHARE else "all scrapes"
+    in_use = f"in {percent(use.full)} of {these} all {use.slots} sequence slots (max-num-seqs){use.of} were in use"
+    if cap is None:
+        in_use = f"at most {use.slots} requests ran{use.of and ' in an engine'}, and this number in {percent(use.full)} of {these}"
+    mean = f", {number(use.running)} on average" if use.full < MIN_SHARE_FULL else ""
+    figures = (
+        f"{number(use.running)} of {use.slots} slots{use.of}" if cap is not None else f"{number(use.running)} running"
     )
-    figures = f"{_running(evidence)} of {slots} slots, {_waiting(evidence)}"
-    return Finding("queue-bound", 4.0 if certain else 3.2, sentences, probable=not certain, figures=figures)
+    return Finding(
+        "queue-bound",
+        4.0 if certain else 3.2 if cap is not None else 3.0,
+        (_queue(evidence), in_use + mean, _usage(usage)),
+        probable=not certain,
+        figures=f"{figures}, {_waiting(evidence)}",
+    )
 
 
 def _queue(evidence: WindowEvidence) -> str:
-    return f"requests waited in {percent(evidence.waiting_share)} of the scrapes"
+    waited = f"requests waited in {percent(evidence.waiting_share)} of the scrapes"
+    return (
+        f"{waited}; their mean queue time is {number(evidence.served.queue_ms)} ms" if evidence.waits_long else waited
+    )
 
 
 def _running(evidence: WindowEvidence) -> str:
@@ -72,14 +129,6 @@ def _running(evidence: WindowEvidence) -> str:
 
 def _waiting(evidence: WindowEvidence) -> str:
     return f"{number(mean_of(evidence.scrapes.capacity))} waiting on average"
-
-
-def _share_at_max_num_seqs(evidence: WindowEvidence) -> float | None:
-    """Return the share of the queued scrapes with max_num_seqs requests running; None if unknown."""
-    if evidence.setup.max_num_seqs is None:
-        return None
-    running = evidence.scrapes.running[evidence.scrapes.waits]
-    return mean_of(np.where(np.isnan(running), np.nan, running >= evidence.setup.max_num_seqs * evidence.setup.engines))
 
 
 def _usage(usage: float | None) -> str:
@@ -169,15 +218,36 @@ def prefill(evidence: WindowEvidence) -> Finding | None:
     )
 
 
-def _queued_prefill(evidence: WindowEvidence) -> Finding | None:
-    if sequence_slots(evidence) is not None or kv_cache(evidence) is not None:
+def _in_prefill(evidence: WindowEvidence) -> float | None:
+    """Return the mean number of requests in prefill: rate x prefill time (Little's law); None if unknown."""
+    prefill_ms, finished = evidence.served.prefill_ms, evidence.served.finished
+    if prefill_ms is None or finished is None:
         return None
-    share_full, exceeds = _share_at_max_num_seqs(evidence), head_exceeds_free(evidence)
-    proven = share_full is not None and exceeds is not None  # neither slots nor blocks were missing
-    why = "with free sequence slots and KV cache" if proven else "without evidence for another cause"
-    sentences = (f"{_queue(evidence)}, {why}: the token budget of a step is the limit", *_computed(evidence.served))
+    return finished / max(evidence.length_s, 1.0) * prefill_ms / 1000
+
+
+def _budget_is_used(evidence: WindowEvidence) -> bool:
+    """Return False if the times of the server refute that the token budget limits: a request of each engine is then in prefill."""
+    in_prefill = _in_prefill(evidence)
+    return in_prefill is None or in_prefill >= 0.5 * evidence.waiting_share * evidence.setup.engines
+
+
+def _queued_prefill(evidence: WindowEvidence) -> Finding | None:
+    """Return the token budget as what is left over, if the server's own times support it."""
+    if sequence_slots(evidence) is not None or kv_cache(evidence) is not None or not _budget_is_used(evidence):
+        return None
+    served, cap = evidence.served, evidence.setup.max_num_seqs
+    free = cap is not None and _slots(evidence, cap) is not None and head_exceeds_free(evidence) is not None
+    prefill_ms, decode_ms = served.prefill_ms, served.decode_ms
+    mean: tuple[str, ...] = ()
+    if prefill_ms is not None and decode_ms is not None and _in_prefill(evidence) is not None:
+        mean = (f"mean prefill time is {number(prefill_ms)} ms, decode time {number(decode_ms)} ms",)
+    if not free and not (mean and (prefill_ms or 0.0) >= (decode_ms or 0.0)):
+        return None
+    why = "with free sequence slots and KV cache" if free else "and most of the time of the others is prefill"
+    sentences = (f"{_queue(evidence)}, {why}: the token budget of a step is the limit", *mean, *_computed(served))
     figures = f"{_running(evidence)} running, {_waiting(evidence)}, {why}"
-    return Finding("prefill-bound", 3.5 if proven else 2.4, sentences, probable=not proven, figures=figures)
+    return Finding("prefill-bound", 3.5 if free else 2.4, sentences, probable=not (free and mean), figures=figures)
 
 
 def _computed(served: Served) -> tuple[str, ...]:

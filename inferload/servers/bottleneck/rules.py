@@ -6,19 +6,30 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from inferload.base.numbers import number, percent
+from inferload.base.numbers import apart, number, percent
 from inferload.figures.client_figures import LATE_CLIENT, LEAST_DELAY_MS
 from inferload.figures.rate_figures import HELD_EVENTS, joined_on_the_way
 from inferload.figures.turn_figures import ITL, TPOT
 from inferload.servers.bottleneck import queue_rules
-from inferload.servers.bottleneck.evidence import ItlByLoad, WindowEvidence
-from inferload.servers.bottleneck.finding import BUSY_CLIENT, QUEUED_SHARE, Finding
+from inferload.servers.bottleneck.evidence import ItlByLoad, WindowEvidence, mean_of
+from inferload.servers.bottleneck.finding import (
+    BUSY_CLIENT,
+    HIGH_KV_USAGE,
+    LEAST_PREEMPTIONS,
+    LEAST_QUEUE_MS,
+    MAX_PREEMPTION_RATIO,
+    MIN_SHARE_FULL,
+    QUEUED_SHARE,
+    Finding,
+)
 
 KEPT_UP = "kept-up"
 BETWEEN = ("stream-held", "network-bound", "before-server")  # causes between client and server
 _LEAST_EXTRA_MS = 10.0  # of TTFT between client and server
 _BUSY_FRONT_END = 0.9  # of a core
 _BETWEEN_WEIGHT = 2.7
+_LEAST_HELD, _HELD_SHARE = 4, 0.1  # scrapes of a server that runs nothing while turns are in flight
+LEAST_TURNS = 10  # that ended well, for a server that kept up
 
 
 class CauseRule(Struct, frozen=True):
@@ -136,7 +147,7 @@ def _front_end(evidence: WindowEvidence) -> Finding | None:
 def _decode(evidence: WindowEvidence) -> Finding | None:
     served, slo = evidence.served, evidence.run.slo
     queue, prefill, decode = served.queue_ms, served.prefill_ms, served.decode_ms
-    if evidence.waiting_share >= QUEUED_SHARE or queue is None or prefill is None or decode is None:
+    if evidence.queued or queue is None or prefill is None or decode is None:
         return None
     whole = queue + prefill + decode
     computed, generated = served.computed_tok_per_s, served.generation_tok_per_s
@@ -150,7 +161,8 @@ def _decode(evidence: WindowEvidence) -> Finding | None:
         return None
     sentences = [f"few requests waited; decode is {percent(decode / whole)} of the request time"]
     if itl is not None:
-        sentences.append(f"the server's mean ITL is {number(itl)} ms" + (f", its limit {limit:g} ms" if over else ""))
+        beside = f"{apart(itl, limit)} ms, its limit {number(limit)}" if over and limit is not None else number(itl)
+        sentences.append(f"the server's mean ITL is {beside} ms")
     return Finding("decode-bound", 2.2 if over else 1.8, (*sentences, *rise), probable=unknown)
 
 
@@ -195,18 +207,46 @@ def _deferred(evidence: WindowEvidence) -> Finding | None:
 
 
 def _unbalanced(evidence: WindowEvidence) -> Finding | None:
-    spread, waiting = evidence.served.engines_kv_spread, evidence.served.engines_waiting
-    alone = len(waiting) > 1 and max(waiting) > 0.5 and sorted(waiting)[-2] < 0.05
-    if (spread is None or spread <= 0.3) and not alone:
+    """Return the finding that some engines have more to do than others: the cause of a queue that others could serve."""
+    spread, engines = evidence.served.engines_kv_spread, evidence.scrapes.by_engine
+    waiting = [mean_of(engine.capacity) for engine in engines]
+    known = [] if None in waiting else [value for value in waiting if value is not None]
+    idle, queued = (sum(map(test, known)) for test in (lambda value: value < 0.05, lambda value: value > 0.5))
+    beside = idle and queued
+    if (spread is None or spread <= 0.3) and not beside:
         return None
     sentences = [] if spread is None else [f"KV-cache usage differs by {percent(spread)} between engines"]
-    return Finding("engines-unbalanced", 2.6, (*sentences, *(["only one engine has a queue"] if alone else [])))
+    if beside:
+        sentences.insert(0, f"{queued} of {len(known)} engines have a queue, {idle} none")
+    first = beside or (evidence.queued and queue_rules.sequence_slots(evidence) is None)
+    return Finding("engines-unbalanced", 4.2 if first else 2.6, tuple(sentences))
+
+
+def _paused(evidence: WindowEvidence) -> Finding | None:
+    """Return the finding that the server runs nothing although turns are in flight."""
+    scrapes = evidence.scrapes
+    if scrapes.in_flight is None or not evidence.client.attributed or not len(scrapes.in_flight):
+        return None
+    idle = (scrapes.running == 0) & (np.nan_to_num(scrapes.capacity) + np.nan_to_num(scrapes.deferred) == 0)
+    asleep = np.zeros_like(idle) if scrapes.asleep is None else scrapes.asleep
+    held = (scrapes.in_flight > 0) & (idle | asleep)
+    if np.count_nonzero(held) < _LEAST_HELD or np.mean(held) < _HELD_SHARE:
+        return None
+    certain = bool((held & asleep).any())
+    state = ("its sleep state is not awake",) if certain else ()
+    figures = (
+        f"in {percent(float(np.mean(held)))} of the scrapes {number(mean_of(scrapes.in_flight[held]))} turns waited for output, "
+        "and the server had no request that runs or waits"
+    )
+    return Finding("paused", 5.5, (figures, *state), probable=not certain, figures=figures)
 
 
 def _kept_up(evidence: WindowEvidence) -> Finding | None:
     """Return the headroom of a server that kept up."""
     run = evidence.run
-    if run.troubled or evidence.waiting_share >= QUEUED_SHARE or (run.rates is None and not evidence.waiting_known):
+    if run.troubled or evidence.queued or (run.rates is None and not evidence.waiting_known):
+        return None
+    if run.turns is not None and run.turns < LEAST_TURNS:
         return None
     sentences = [] if run.rates is None else [run.rates]
     if evidence.waiting_known:
@@ -284,17 +324,28 @@ RULES: tuple[CauseRule, ...] = (
         _before_server,
     ),
     CauseRule(
+        "paused",
+        "The server runs nothing",
+        "turns have waited for output for a second or more, while no request runs or waits at the server, or while its sleep state "
+        f"is not awake: at {percent(_HELD_SHARE)} of the scrapes or more",
+        "paused, asleep, or requests that do not reach it; probable without a sleep state; needs the turns of this server",
+        _paused,
+    ),
+    CauseRule(
         "preemption-thrash",
         "Preemption",
-        "preemptions / finished requests above 0.05",
+        f"{LEAST_PREEMPTIONS} preemptions or more, and above {percent(MAX_PREEMPTION_RATIO)} of the finished requests",
         "the counter increases at the next token of the preempted request; recomputed tokens are not counted",
         queue_rules.preemption,
     ),
     CauseRule(
         "queue-bound",
         "max-num-seqs reached",
-        "requests wait for capacity, max-num-seqs requests run in 80 % of these scrapes, KV-cache usage below 85 %, no preemptions",
-        "probable if max-num-seqs is unknown: the number of running requests is then constant",
+        f"requests wait for capacity at {percent(QUEUED_SHARE)} of the scrapes or more, or for {percent(QUEUED_SHARE)} of their "
+        f"time and {LEAST_QUEUE_MS:g} ms; at these scrapes max-num-seqs requests run in each engine that has a queue, or as many "
+        "less as end in a step; no preemptions",
+        f"probable if they run at fewer than {percent(MIN_SHARE_FULL)} of these scrapes, at a KV-cache usage from "
+        f"{percent(HIGH_KV_USAGE)} on, and if max-num-seqs is unknown: the number of running requests is then constant",
         queue_rules.sequence_slots,
     ),
     CauseRule(
@@ -309,9 +360,10 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "prefill-bound",
         "Prefill",
-        "requests wait with free sequence slots and blocks, so the token budget limits; or few wait and most of the request time "
-        "is prefill",
-        "the mix of a step is visible with --enable-logging-iteration-details only",
+        "requests wait with free sequence slots and blocks, so the token budget limits, and by the server's own times at least "
+        "half a request is in prefill per engine; or most of the request time is prefill",
+        "the mix of a step is visible with --enable-logging-iteration-details only; without the server's times probable, and with "
+        "an unknown number of slots or blocks only if prefill takes longer than decode",
         queue_rules.prefill,
     ),
     CauseRule(
@@ -347,8 +399,8 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "engines-unbalanced",
         "Unbalanced engines",
-        "KV-cache usage differs by more than 30 points between engines, or only one has a queue",
-        "needs the engine label",
+        "KV-cache usage differs by more than 30 points between engines, or one has a queue and another none",
+        "needs the engine label; secondary if all slots of the engines with a queue are in use and none is idle",
         _unbalanced,
     ),
     CauseRule(
@@ -361,8 +413,8 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         KEPT_UP,
         "The server kept up",
-        "no other rule holds, requests wait in less than 20 % of the scrapes, no turn failed, and in an open loop the number of "
-        "turns in flight did not grow",
+        f"no other rule holds, requests wait in less than {percent(QUEUED_SHARE)} of the scrapes and of their time, {LEAST_TURNS} "
+        "turns or more ended well, none failed but refused ones, and in an open loop the number of turns in flight did not grow",
         "headroom is given only if max-num-seqs and the gauges are known; latencies can miss their limits, which are then named",
         _kept_up,
     ),

@@ -14,7 +14,7 @@ from inferload.analysis.data import timeline
 from inferload.analysis.data.frames import RunFrames, load
 from inferload.analysis.data.turn_frames import Events, address_named
 from inferload.analysis.diagnosis.advice import ADVICE
-from inferload.analysis.diagnosis.client_view import FastestSecond, same_address
+from inferload.analysis.diagnosis.client_view import FastestSecond, Queue, same_address
 from inferload.analysis.diagnosis.diagnose import Diagnoses, causes, diagnose, document, run_sentences, sentences, table
 from inferload.analysis.diagnosis.server_diagnosis import Diagnosis
 from msgspec import structs
@@ -63,6 +63,14 @@ QUIET = window_evidence(
     stream_interval=1,
 )
 
+
+def held(count: int, running: float = 0.0, asleep: bool = False) -> dict[str, Any]:
+    """Turns that wait for output at so many of the scrapes."""
+    waiting = np.where(np.arange(40) < count, 3.0, 0.0)
+    sleeps = np.full(40, True) if asleep else None
+    return {"scrapes": structs.replace(scrapes(running, 0, 0.2), in_flight=waiting, asleep=sleeps)}
+
+
 CASES: dict[str, dict[str, Any]] = {
     "kept-up": {},
     "client-bound": {"client_delay_p99_ms": 25.0},
@@ -73,7 +81,8 @@ CASES: dict[str, dict[str, Any]] = {
     "queue-bound": {"scrapes": scrapes(64, 9, 0.5, head=500)},
     "kv-bound": {"scrapes": scrapes(3, 5, 0.55, head=6000)},
     "preemption-thrash": {"preemptions": 40, "scrapes": scrapes(20, 3, 0.98, head=900)},
-    "prefill-bound": {"scrapes": scrapes(20, 6, 0.3, head=900)},
+    "paused": {"scrapes": structs.replace(scrapes(0, 0, 0.2), in_flight=np.full(40, 3.0))},
+    "prefill-bound": {"scrapes": scrapes(20, 6, 0.3, head=900), "prefill_ms": 300.0},
     "decode-bound": {"itl_by_running": (10.0, 19.0), "server_itl_ms": 15.0, "scrapes": scrapes(50, 0, 0.6)},
     "cache-miss-bound": {"expected_hit_rate": 0.8, "counted_hit_rate": 0.2, "scrapes": scrapes(40, 0, 0.4)},
     "deferred": {"scrapes": scrapes(10, 0, 0.3, deferred=5.0)},
@@ -156,12 +165,30 @@ THRESHOLDS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"expected_hit_rate": 0.8, "counted_hit_rate": 0.69},
         {"expected_hit_rate": 0.5, "counted_hit_rate": 0.4},
     ),
+    ("preemption-thrash", {"preemptions": 10}, {"preemptions": 9}),
+    ("preemption-thrash", {"preemptions": 10, "finished": 199}, {"preemptions": 10, "finished": 200}),
+    ("queue-bound", {"scrapes": scrapes(64, 9, 0.5, head=500)}, {"scrapes": scrapes(63, 9, 0.5, head=500)}),
+    ("kv-bound", {"scrapes": scrapes(3, 5, 0.5, head=5009)}, {"scrapes": scrapes(3, 5, 0.5, head=4992)}),
+    # A cause that is left over: on average, half a request is in prefill.
+    ("prefill-bound", CASES["prefill-bound"] | {"prefill_ms": 150.0}, CASES["prefill-bound"] | {"prefill_ms": 149.0}),
+    ("deferred", {"scrapes": scrapes(4, 0.4, 0.2, deferred=0.11)}, {"scrapes": scrapes(4, 0.4, 0.2, deferred=0.1)}),
+    ("engines-unbalanced", {"engines_kv_spread": 0.31}, {"engines_kv_spread": 0.3}),
+    ("client-bound", {"client_delay_p99_ms": 5.1}, {"client_delay_p99_ms": 5.0}),
+    ("paused", held(4), held(3)),
+    ("paused", held(4), held(40, running=1)),
+    ("paused", held(40, running=1, asleep=True), held(40, running=1)),
+    ("kept-up", {"turns": 10}, {"turns": 9}),
+    ("kept-up", {"queue_ms": 249.0, "prefill_ms": 20.0}, {"queue_ms": 250.0, "prefill_ms": 20.0}),
     (
         "speculation",
         {"mean_acceptance_length": 1.29, "draft_tokens": 4},
         {"mean_acceptance_length": 1.3, "draft_tokens": 4},
     ),
 ]
+
+
+def test_every_rule_has_a_near_situation_in_which_it_does_not_apply() -> None:
+    assert {rule.code for rule in RULES} == {code for code, _, _ in THRESHOLDS}
 
 
 @pytest.mark.parametrize(("code", "reached", "short"), THRESHOLDS)
@@ -178,7 +205,7 @@ def test_a_finding_from_an_unknown_max_num_seqs_is_probable() -> None:
 
 def test_a_finding_from_incomplete_evidence_is_probable() -> None:
     # Unknown: the maximum of running requests, and the prompt length of the first waiting request.
-    unknown = changed(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.3))
+    unknown = changed(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.3), prefill_ms=300.0, decode_ms=200.0)
     moving = structs.replace(unknown.scrapes, running=np.arange(40.0))
     (first, *_others) = judge(changed(unknown, scrapes=moving)).findings
     assert (first.code, first.probable) == ("prefill-bound", True)
@@ -198,8 +225,10 @@ def test_occupied_sequence_slots_are_the_cause_before_the_kv_cache() -> None:
 
 def test_max_num_seqs_applies_to_each_engine() -> None:
     # Ten requests run on two engines with eight sequence slots each.
-    finding = judge(changed(QUIET, max_num_seqs=8, engines=2, scrapes=scrapes(10, 3, 0.4, head=9000))).findings[0]
-    assert finding.code != "queue-bound"
+    known = changed(QUIET, max_num_seqs=8, engines=2, scrapes=scrapes(10, 3, 0.4, head=9000))
+    assert not judge(known).findings  # by its times, few requests are in prefill
+    finding = judge(changed(known, prefill_ms=400.0, decode_ms=200.0)).findings[0]
+    assert finding.code == "prefill-bound"
     assert finding.probable
 
 
@@ -287,7 +316,8 @@ def test_scrapes_without_a_queue_length_are_not_scrapes_without_a_queue() -> Non
 
 def test_unknown_running_requests_do_not_prove_free_sequence_slots() -> None:
     unknown = structs.replace(scrapes(20, 6, 0.3, head=900), running=np.full(40, np.nan))
-    finding = judge(changed(QUIET, scrapes=unknown)).findings[0]
+    assert not judge(changed(QUIET, scrapes=unknown, prefill_ms=400.0)).findings
+    finding = judge(changed(QUIET, scrapes=unknown, prefill_ms=400.0, decode_ms=200.0)).findings[0]
     assert (finding.code, finding.probable) == ("prefill-bound", True)
 
 
@@ -311,13 +341,15 @@ def test_an_engine_without_a_queue_length_is_not_an_engine_without_a_queue(tmp_p
         values = (np.full(len(server.wall_ns), first), second)
         return tuple(MetricSeries({"engine": str(engine)}, each) for engine, each in enumerate(values))
 
-    metrics = dict(server.metrics) | {
-        names.KV_CACHE_USAGE: engines(0.2, np.full(len(server.wall_ns), 0.2)),
-        names.WAITING: engines(3.0, unknown),
-    }
-    servers = {server.target: replace(server, metrics=metrics)}
-    (diagnosis,) = diagnosed(replace(run, servers=servers)).servers
-    assert "engines-unbalanced" not in {finding.code for finding in diagnosis.whole.findings}
+    for second, unbalanced in ((unknown, False), (0 * server.wall_ns.astype(float), True)):
+        metrics = dict(server.metrics) | {
+            names.KV_CACHE_USAGE: engines(0.2, np.full(len(server.wall_ns), 0.2)),
+            names.WAITING: engines(3.0, second),
+        }
+        servers = {server.target: replace(server, metrics=metrics)}
+        (diagnosis,) = diagnosed(replace(run, servers=servers)).servers
+        codes = {finding.code for finding in diagnosis.whole.findings}
+        assert ("engines-unbalanced" in codes) == unbalanced
 
 
 def test_without_evidence_there_is_no_cause() -> None:
@@ -479,6 +511,72 @@ def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:
     assert not any(server.primary is not None and server.primary.code == "kept-up" for server in diagnosis.servers)
     assert document(diagnosis)["run"]["findings"][0]["code"] == "failures"
     assert causes(diagnosis)[0].target == "Whole run"
+
+
+@pytest.mark.parametrize(
+    ("by_failure", "by_status", "code"),
+    [
+        ({"http_4xx": 1}, {"400": 1}, "refused"),
+        ({"http_4xx": 1}, {"408": 1}, "failures"),
+        ({"http_4xx": 1, "cut": 1}, {"400": 1}, "failures"),
+    ],
+)
+def test_turns_that_are_refused_at_any_load_say_nothing_about_the_server(
+    tmp_path: Path, by_failure: dict[str, int], by_status: dict[str, int], code: str
+) -> None:
+    counts = {"ok": 42, "failed": len(by_failure), "by_failure": by_failure, "by_status": by_status, "by_phase": {}}
+    diagnosis = diagnosed(run_with(tmp_path / "run", turns=synthetic_run.SUMMARY["turns"] | counts))
+    (finding,) = diagnosis.run
+    assert finding.code == code
+    assert any("were refused at any load" in line for line in finding.sentences) == ("400" in by_status)
+    (server,) = diagnosis.servers
+    assert (server.primary is None) == (code == "failures")
+
+
+def test_a_few_turns_do_not_show_that_a_server_kept_up(tmp_path: Path) -> None:
+    turns = synthetic_run.SUMMARY["turns"] | {"ok": 9, "failed": 0, "by_failure": {}, "by_phase": {}}
+    run = run_with(tmp_path / "run", turns=turns, growth=GROWTH | {"state": "kept up"})
+    (server,) = diagnosed(run).servers
+    assert sentences(server)[0] == "No cause found: 9 turns ended well, and a statement needs 10."
+    assert not diagnosed(replace(run, servers={})).run
+
+
+@pytest.mark.parametrize("gap_s", [1.0, 0.1])
+def test_requests_that_wait_for_each_other_are_recognised_without_a_metrics_page(tmp_path: Path, gap_s: float) -> None:
+    run = run_with(tmp_path / "run")
+    at_s = np.arange(len(run.turns), dtype=float)
+    first_s = gap_s * at_s + 0.2
+    times = {"sent_s": 0.1 * at_s, "first_s": first_s, "last_s": first_s + 0.8, "closed_s": first_s + 0.8}
+    alone = replace(run, turns=run.turns.with_columns(times), servers={})
+    codes = [finding.code for finding in diagnosed(alone).run]
+    assert codes == (["serial"] if gap_s == 1.0 else [])
+
+
+def test_failures_that_the_server_counts_as_finished_name_what_is_between(tmp_path: Path) -> None:
+    turns = synthetic_run.SUMMARY["turns"] | {"ok": 34, "failed": 10, "by_failure": {"http_5xx": 10}, "by_phase": {}}
+    run = run_with(tmp_path / "run", turns=turns)
+    (server,) = run.servers.values()
+
+    def codes(finished: float, aborted: float) -> list[str]:
+        counts = {"stop": finished, "abort": aborted}
+        series = [
+            MetricSeries({"finished_reason": reason}, np.linspace(0, count, len(server.wall_ns)))
+            for reason, count in counts.items()
+        ]
+        metrics = dict(server.metrics) | {names.FINISHED: tuple(series)}
+        known = diagnosed(replace(run, servers={server.target: replace(server, metrics=metrics)}))
+        return [finding.code for finding in known.run]
+
+    assert codes(44.0, 0.0) == ["failures", "failed-between"]
+    assert codes(34.0, 10.0) == ["failures"]
+
+
+@given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 9)), max_size=30))
+def test_turns_are_held_from_a_second_on(turns: list[tuple[float, float]]) -> None:
+    sent, lasts = np.array(sorted(turns)).reshape(-1, 2).T
+    at_s = np.arange(0, 30, 0.37)
+    expected = [sum(sent + 1 <= at) - sum((sent + 1 <= at) & (sent + lasts - 0.5 <= at)) for at in at_s]
+    assert Queue(sent, sent + lasts, sent, 9.0).held(at_s).tolist() == expected
 
 
 def test_a_killed_run_has_the_failures_finding(tmp_path: Path) -> None:
