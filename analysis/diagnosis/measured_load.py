@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from inferload.base.numbers import apart, number, plural
+from inferload.base.numbers import number, percent, plural
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import MIN_SHARE_FULL
 from inferload.servers.window_figures import gap_limit_s
@@ -124,10 +124,8 @@ class MeasuredLoad:
         if not queued:
             share, time = max(shares, key=lambda entry: entry[0])
             at = f"at {plural(int(self.users[time.start]), 'user')} from {time.start} to {time.stop} s"
-            needed = 100 * MIN_SHARE_FULL
-            return NotSaturated(
-                Unmet.QUEUE, f"{at}, {apart(100 * share, needed)} %, of {needed:g} % that a limit needs"
-            )
+            figures = f"{at}, {percent(share, limit=MIN_SHARE_FULL)}, of {percent(MIN_SHARE_FULL)} that a limit needs"
+            return NotSaturated(Unmet.QUEUE, figures)
         counts = [(float((self.ended - self.failed)[time].sum()), time) for time in queued]
         enough = [(turns, time) for turns, time in counts if turns >= _LEAST_TURNS]
         if not enough:

@@ -71,9 +71,8 @@ def counted_as_finished(results: Results, finished: float, before_load: int) -> 
     known = counts.ok + counts.by_failure.get(Failure.REJECTED, 0) + counts.by_failure.get(Failure.EMPTY, 0)
     surplus = finished - known
     others = before_load + (counts.retried or 0) + counts.unfinished
-    if failed < _LEAST_FAILED or surplus - others < _COUNTED * failed or surplus - others > failed:
-        return None
-    return min(failed, round(surplus)), failed
+    known_least = failed >= _LEAST_FAILED and _COUNTED * failed <= surplus - others <= failed
+    return (min(failed, round(surplus)), failed) if known_least else None
 
 
 MOST_AT_ONCE, _MOST_TURNS = 16, 20_000

@@ -365,7 +365,7 @@ def missed_limits(run: RunFrames) -> tuple[str, ...]:
     ]
     attainment = run.summary.rates.get(ATTAINMENT.key)
     if attainment is not None and attainment < _SLO_MET:
-        missed.append(f"{percent(attainment)} of the turns met the SLO")
+        missed.append(f"{percent(attainment, limit=_SLO_MET)} of the turns met the SLO")
     return tuple(missed)
 
 
@@ -429,13 +429,13 @@ def _saturated(run: RunFrames, servers: Sequence[WindowEvidence], load: Measured
     if arrivals_of(run.manifest).get("kind") != "closed" or not queued:
         return None
     worst = max(queued, key=lambda evidence: evidence.waiting_share)
-    users = load.between(worst.start_s, worst.end_s)
+    users, waited = load.between(worst.start_s, worst.end_s), percent(worst.waiting_share, limit=QUEUED_SHARE)
     return Finding(
         "saturated",
         400.0,
         (
             f"closed loop{'' if users is None else f' of {users}'}: requests waited for capacity in "
-            f"{percent(worst.waiting_share)} of the scrapes, {number(float(np.nanmean(worst.scrapes.capacity)))} on average",
+            f"{waited} of the scrapes, {number(float(np.nanmean(worst.scrapes.capacity)))} on average",
             *_limit(run, servers, load, worst),
         ),
     )

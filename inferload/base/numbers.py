@@ -47,10 +47,14 @@ def whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def percent(share: float | None, unknown: str = NOT_KNOWN) -> str:
-    """Format a share of 1 as a percentage. A share that is neither 0 nor 1 is not rounded to either."""
+def percent(share: float | None, unknown: str = NOT_KNOWN, limit: float | None = None) -> str:
+    """Format a share of 1 as a percentage. A share that is neither 0, 1 nor the limit that it was held against is not rounded to
+    one of them.
+    """
     if share is None or not math.isfinite(share):
         return unknown
+    if limit is not None and share != limit and percent(share) == percent(limit):
+        return f"{apart(100 * share, 100 * limit)} %"
     value = share * 100
     if 0 < value < 0.01:
         return "under 0.01 %"

@@ -99,9 +99,10 @@ def sequence_slots(evidence: WindowEvidence) -> Finding | None:
     certain = cap is not None and use.full >= MIN_SHARE_FULL and not scarce and evidence.waiting_share >= QUEUED_SHARE
     certain &= use.each or evidence.setup.engines == 1
     these = "these" if evidence.waiting_share >= QUEUED_SHARE else "all scrapes"
-    in_use = f"in {percent(use.full)} of {these} all {use.slots} sequence slots (max-num-seqs){use.of} were in use"
+    full = f"{percent(use.full, limit=MIN_SHARE_FULL)} of {these}"
+    in_use = f"in {full} all {use.slots} sequence slots (max-num-seqs){use.of} were in use"
     if cap is None:
-        in_use = f"at most {use.slots} requests ran{use.of and ' in an engine'}, and this number in {percent(use.full)} of {these}"
+        in_use = f"at most {use.slots} requests ran{use.of and ' in an engine'}, and this number in {full}"
     mean = f", {number(use.running)} on average" if use.full < MIN_SHARE_FULL else ""
     figures = (
         f"{number(use.running)} of {use.slots} slots{use.of}" if cap is not None else f"{number(use.running)} running"
@@ -116,7 +117,7 @@ def sequence_slots(evidence: WindowEvidence) -> Finding | None:
 
 
 def _queue(evidence: WindowEvidence) -> str:
-    waited = f"requests waited in {percent(evidence.waiting_share)} of the scrapes"
+    waited = f"requests waited in {percent(evidence.waiting_share, limit=QUEUED_SHARE)} of the scrapes"
     return (
         f"{waited}; their mean queue time is {number(evidence.served.queue_ms)} ms" if evidence.waits_long else waited
     )
@@ -132,7 +133,11 @@ def _waiting(evidence: WindowEvidence) -> str:
 
 
 def _usage(usage: float | None) -> str:
-    return "KV-cache usage is not known" if usage is None else f"KV-cache usage was {percent(usage)} in these"
+    return (
+        "KV-cache usage is not known"
+        if usage is None
+        else f"KV-cache usage was {percent(usage, limit=HIGH_KV_USAGE)} in these"
+    )
 
 
 class _Heads(Struct, frozen=True):

@@ -50,7 +50,7 @@ def _client(evidence: WindowEvidence) -> Finding | None:
     if delayed:
         sentences.append(f"client delay p99 is {number(delay)} ms, the typical gap of a stream {number(gap)} ms")
     if share is not None and share > BUSY_CLIENT:
-        sentences.append(f"the busiest client process used {percent(share)} of a core")
+        sentences.append(f"the busiest client process used {percent(share, limit=BUSY_CLIENT)} of a core")
     reasons = evidence.client.client_reasons
     sentences += [reason.text.partition(";")[0] for reason in reasons if reason.code != "client_delay" or not delayed]
     decisive = (
@@ -202,7 +202,7 @@ def _deferred(evidence: WindowEvidence) -> Finding | None:
     waiting = deferred + np.nansum(evidence.scrapes.capacity)
     if not waiting or deferred / waiting <= 0.2:
         return None
-    text = f"{percent(deferred / waiting)} of the waiting requests wait for something other than capacity"
+    text = f"{percent(deferred / waiting, limit=0.2)} of the waiting requests wait for something other than capacity"
     return Finding("deferred", 3.0, (text,))
 
 
@@ -215,7 +215,7 @@ def _unbalanced(evidence: WindowEvidence) -> Finding | None:
     beside = idle and queued
     if (spread is None or spread <= 0.3) and not beside:
         return None
-    sentences = [] if spread is None else [f"KV-cache usage differs by {percent(spread)} between engines"]
+    sentences = [] if spread is None else [f"KV-cache usage differs by {percent(spread, limit=0.3)} between engines"]
     if beside:
         sentences.insert(0, f"{queued} of {len(known)} engines have a queue, {idle} none")
     first = beside or (evidence.queued and queue_rules.sequence_slots(evidence) is None)
@@ -234,8 +234,9 @@ def _paused(evidence: WindowEvidence) -> Finding | None:
         return None
     certain = bool((held & asleep).any())
     state = ("its sleep state is not awake",) if certain else ()
+    share = percent(float(np.mean(held)), limit=_HELD_SHARE)
     figures = (
-        f"in {percent(float(np.mean(held)))} of the scrapes {number(mean_of(scrapes.in_flight[held]))} turns waited for output, "
+        f"in {share} of the scrapes {number(mean_of(scrapes.in_flight[held]))} turns waited for output, "
         "and the server had no request that runs or waits"
     )
     return Finding("paused", 5.5, (figures, *state), probable=not certain, figures=figures)
@@ -250,7 +251,9 @@ def _kept_up(evidence: WindowEvidence) -> Finding | None:
         return None
     sentences = [] if run.rates is None else [run.rates]
     if evidence.waiting_known:
-        sentences.append(f"requests waited for capacity in {percent(evidence.waiting_share)} of the scrapes")
+        sentences.append(
+            f"requests waited for capacity in {percent(evidence.waiting_share, limit=QUEUED_SHARE)} of the scrapes"
+        )
     if run.missed:
         sentences.append(f"latencies miss their limit although few requests waited: {', '.join(run.missed)}")
     headroom = _headroom(evidence)
@@ -264,12 +267,15 @@ def _kept_up(evidence: WindowEvidence) -> Finding | None:
 
 
 def _headroom(evidence: WindowEvidence) -> list[str]:
-    running, usage = (values[~np.isnan(values)] for values in (evidence.scrapes.running, evidence.scrapes.kv_usage))
+    fullest = max(evidence.scrapes.by_engine, key=lambda engine: np.nanmax(engine.running, initial=0.0), default=None)
+    of_all = evidence.scrapes.running if fullest is None else fullest.running
+    running, usage = (values[~np.isnan(values)] for values in (of_all, evidence.scrapes.kv_usage))
     cap, sentences = evidence.setup.max_num_seqs, []
     if len(running) and cap is not None:
-        slots = cap * evidence.setup.engines
+        slots = cap * (evidence.setup.engines if fullest is None else 1)
+        of = "" if fullest is None else " of the fullest engine"
         sentences.append(
-            f"at most {running.max():.0f} of {slots} sequence slots were in use ({percent(running.max() / slots)}), "
+            f"at most {running.max():.0f} of {slots} sequence slots{of} were in use ({percent(running.max() / slots)}), "
             f"{number(running.mean())} on average"
         )
     elif len(running):

@@ -7,6 +7,8 @@ import pytest
 from inferload.figures import metric_names as names
 from inferload.run.live.bottleneck import ClientFigures, LiveDiagnosis
 from inferload.servers.bottleneck.history import WINDOW_S as WINDOW
+from inferload.servers.exposition import parse
+from inferload.servers.scraper import readings
 
 WINDOW_S = round(WINDOW)
 CALM = ClientFigures()
@@ -158,6 +160,40 @@ def test_a_server_keeps_up_only_without_failures_gaps_and_restarts_in_the_window
     silent = later.count(None)
     assert WINDOW_S - 1 <= silent <= WINDOW_S
     assert later == [None] * silent + ["kept-up"] * (2 * WINDOW_S - silent)
+
+
+@pytest.mark.parametrize(
+    ("gauges", "in_flight", "code"),
+    [
+        ({names.RUNNING: 0, names.WAITING: 0}, 3, "paused"),
+        ({names.RUNNING: 0, names.WAITING: 0}, 0, "kept-up"),
+        ({names.RUNNING: 1, names.WAITING: 0}, 3, "kept-up"),  # a long prefill
+    ],
+)
+def test_a_server_that_runs_nothing_while_turns_are_in_flight_has_not_kept_up(
+    gauges: dict[str, float], in_flight: int, code: str
+) -> None:
+    client = ClientFigures(ended=20, in_flight=in_flight)
+    assert state_after(gauges | {names.GENERATION_TOKENS: 900.0}, client)["code"] == code
+    assert state_after(gauges, client)["code"] == "kept-up"  # without its counter, tokens may be on their way
+
+
+@pytest.mark.parametrize(("ended", "code"), [(9, None), (10, "kept-up"), (None, "kept-up")])
+def test_a_few_turns_do_not_show_that_a_server_keeps_up(ended: int | None, code: str | None) -> None:
+    diagnosis = LiveDiagnosis()
+    for second in range(WINDOW_S):
+        diagnosis.add(float(second), IDLE, ClientFigures(ended=ended))
+    assert (diagnosis.state() or {}).get("code") == code
+
+
+def test_the_engines_of_a_page_are_judged_each() -> None:
+    page = "".join(
+        f'{name}{{engine="{engine}"}} {value}\n'
+        for name, values in ((names.RUNNING, (8, 0)), (names.WAITING, (9, 0)), (names.KV_CACHE_USAGE, (0.3, 0)))
+        for engine, value in enumerate(values)
+    )
+    gauges = readings(parse(page))
+    assert state_after(gauges, max_num_seqs=8)["code"] == "engines-unbalanced"
 
 
 def test_a_page_without_finished_requests_is_no_restart() -> None:
