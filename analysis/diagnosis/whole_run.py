@@ -339,10 +339,11 @@ def _serial(run: RunFrames) -> list[Finding | None]:
         return [None]
     targets, findings = run.turns.texts("target"), list[Finding | None]()
     for target in sorted(run.sent_to, key=str):
-        own = targets == target
-        found = turn_causes.served_at_once(
-            *(run.turns[f"{name}_s"][own] for name in ("sent", "first", "last", "closed"))
-        )
+        own = run.turns[targets == target]
+        sent, first, last, closed = (own[f"{name}_s"] for name in ("sent", "first", "last", "closed"))
+        whole = own["ok"] & np.isnan(first)  # an answer without a stream comes at its end
+        first, last = np.where(whole, closed, first), np.where(whole, closed, last)
+        found = turn_causes.served_at_once(sent, first, last, closed)
         if found is not None:
             figures = (
                 f"{target} answered {'one turn' if found.served == 1 else f'at most {found.served} turns'} at once while "

@@ -13,6 +13,7 @@ from inferload.servers.bottleneck.evidence import EngineQueue, Floats, Served, W
 from inferload.servers.bottleneck.finding import (
     HIGH_KV_USAGE,
     LEAST_PREEMPTIONS,
+    LEAST_QUEUE_MS,
     MAX_PREEMPTION_RATIO,
     MIN_SHARE_FULL,
     QUEUED_SHARE,
@@ -56,8 +57,11 @@ class _Slots(Struct, frozen=True):
 
 def _slots(evidence: WindowEvidence, max_num_seqs: int | None) -> _Slots | None:
     """Return the use of the slots; None if it is unknown. Without `max_num_seqs`, the most requests that ran are the slots."""
-    queues = evidence.scrapes.by_engine or (EngineQueue(evidence.scrapes.running, evidence.scrapes.capacity),)
-    by_scrapes = evidence.waiting_share >= QUEUED_SHARE
+    queues, by_scrapes = evidence.scrapes.by_engine, evidence.waiting_share >= QUEUED_SHARE
+    if not queues or (
+        by_scrapes and not any(queue.waits.any() for queue in queues)
+    ):  # only the sum of the queues is known
+        queues = (EngineQueue(evidence.scrapes.running, evidence.scrapes.capacity),)
     # A queue that no scrape has seen is judged at all scrapes of a busy engine.
     each = [queue.running[queue.waits if by_scrapes else queue.running > 0] for queue in queues]
     running = np.concatenate(each)
@@ -232,8 +236,13 @@ def _in_prefill(evidence: WindowEvidence) -> float | None:
 
 
 def _budget_is_used(evidence: WindowEvidence) -> bool:
-    """Return False if the times of the server refute that the token budget limits: a request of each engine is then in prefill."""
-    in_prefill = _in_prefill(evidence)
+    """Return False if the times of the server refute that the token budget limits.
+
+    It does so only for requests that wait, while a request of each engine is in prefill.
+    """
+    in_prefill, queue_ms = _in_prefill(evidence), evidence.served.queue_ms
+    if queue_ms is not None and queue_ms < LEAST_QUEUE_MS:
+        return False
     return in_prefill is None or in_prefill >= 0.5 * evidence.waiting_share * evidence.setup.engines
 
 
