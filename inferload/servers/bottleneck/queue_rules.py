@@ -20,9 +20,8 @@ from inferload.servers.bottleneck.finding import (
     Finding,
 )
 
-_LEAST_FULL = (
-    0.2  # of the queued scrapes: slots that flicker are all in use at some, unless many requests end in a step
-)
+# Of the queued scrapes: slots that flicker are all in use at some, unless many requests end in a step.
+_LEAST_FULL = 0.2
 _FLICKER = 0.8  # mean number of free slots
 
 
@@ -58,9 +57,8 @@ class _Slots(Struct, frozen=True):
 def _slots(evidence: WindowEvidence, max_num_seqs: int | None) -> _Slots | None:
     """Return the use of the slots; None if it is unknown. Without `max_num_seqs`, the most requests that ran are the slots."""
     queues, by_scrapes = evidence.scrapes.by_engine, evidence.waiting_share >= QUEUED_SHARE
-    if not queues or (
-        by_scrapes and not any(queue.waits.any() for queue in queues)
-    ):  # only the sum of the queues is known
+    # Without a queue of one of them, only the sum of the queues is known.
+    if not queues or (by_scrapes and not any(queue.waits.any() for queue in queues)):
         queues = (EngineQueue(evidence.scrapes.running, evidence.scrapes.capacity),)
     # A queue that no scrape has seen is judged at all scrapes of a busy engine.
     each = [queue.running[queue.waits if by_scrapes else queue.running > 0] for queue in queues]
@@ -73,13 +71,12 @@ def _slots(evidence: WindowEvidence, max_num_seqs: int | None) -> _Slots | None:
     full, free = float(np.mean(running >= slots)), float(np.mean(np.maximum(slots - running, 0)))
     ended, itl_ms = evidence.served.finished, evidence.served.server_itl_ms
     per_step = 0.0
-    if (
-        ended and itl_ms and evidence.length_s > 0
-    ):  # a step takes about an ITL; an engine ends as many requests as it runs
+    if ended and itl_ms and evidence.length_s > 0:
+        # A step takes about an ITL, and each engine ends requests in proportion to those that it runs.
         total = sum(mean_of(queue.running) or 0.0 for queue in queues)
         per_step = ended / evidence.length_s * itl_ms / 1000 * float(running.mean()) / max(total, 1.0)
     seen = full >= _LEAST_FULL or per_step >= _LEAST_FULL
-    flickers = seen and free <= min(0.5 * slots, _FLICKER + 1.5 * per_step)
+    flickers = seen and free <= min(0.5 * slots, _FLICKER) + 1.25 * per_step
     return _Slots(slots, len(queues) > 1, float(running.mean()), full, flickers)
 
 
