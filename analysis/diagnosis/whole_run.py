@@ -62,25 +62,13 @@ RUN_RULES = (
         "Turns were refused",
         "each failed turn got a client error (4xx other than 408, 425 and 429), or a message that the prompt is too long: no "
         "sign of load",
-        (
-            Advice(
-                "check the first message; too long prompts: shorter ones, or a longer context of the server",
-                "such a request fails at any load",
-                "none",
-            ),
-        ),
+        (Advice("shorter prompts, or what the first message names", "such a request fails at any load", "none"),),
     ),
     RunRule(
         "failed-between",
         "Turns failed between client and server",
         "five turns or more failed after they were sent, and the servers count at least half of them as finished",
-        (
-            Advice(
-                "timeouts and limits of the proxy, gateway or router",
-                "the server answered what the client did not get",
-                "none",
-            ),
-        ),
+        (Advice("timeouts and limits of the proxy, gateway or router", "the server answered these turns", "none"),),
     ),
     RunRule(
         "serial",
@@ -90,8 +78,8 @@ RUN_RULES = (
         "output; probable for more than one at once",
         (
             Advice(
-                "a server that batches requests, or its option for more of them at once",
-                "a turn waits for the end of others",
+                "more requests at once",
+                "turns wait for others",
                 "TTFT shorter, TPOT longer, throughput higher, more memory",
             ),
         ),
@@ -459,11 +447,9 @@ def _limit(
 
 def _kept_up(run: RunFrames) -> Finding | None:
     rates = kept_up_rates(run)
-    return (
-        None
-        if rates is None or turns_ok(run) < LEAST_TURNS
-        else Finding("kept-up", 0.1, (rates, "no server metrics: headroom is not known"))
-    )
+    if rates is None or turns_ok(run) < LEAST_TURNS:
+        return None
+    return Finding("kept-up", 0.1, (rates, "no server metrics: headroom is not known"))
 
 
 def kept_up_rates(run: RunFrames) -> str | None:

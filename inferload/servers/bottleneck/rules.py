@@ -233,6 +233,8 @@ def _paused(evidence: WindowEvidence) -> Finding | None:
     if np.count_nonzero(held) < _LEAST_HELD or np.mean(held) < _HELD_SHARE:
         return None
     certain = bool((held & asleep).any())
+    if not certain and _before_server(evidence) is not None:  # the server has nothing to do because they wait before it
+        return None
     state = ("its sleep state is not awake",) if certain else ()
     share = percent(float(np.mean(held)), limit=_HELD_SHARE)
     figures = (
@@ -334,7 +336,8 @@ RULES: tuple[CauseRule, ...] = (
         "The server runs nothing",
         "turns have waited for output for a second or more, while no request runs or waits at the server, or while its sleep state "
         f"is not awake: at {percent(_HELD_SHARE)} of the scrapes or more",
-        "paused, asleep, or requests that do not reach it; probable without a sleep state; needs the turns of this server",
+        "paused, asleep, or requests that do not reach it; without a sleep state probable, and not stated if requests wait before "
+        "the server; needs the turns of this server",
         _paused,
     ),
     CauseRule(

@@ -177,6 +177,7 @@ THRESHOLDS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("client-bound", {"client_delay_p99_ms": 5.1}, {"client_delay_p99_ms": 5.0}),
     ("paused", held(4), held(3)),
     ("paused", held(4), held(40, running=1)),
+    ("paused", held(40), held(40) | CASES["before-server"]),
     ("paused", held(40, running=1, asleep=True), held(40, running=1)),
     ("kept-up", {"turns": 10}, {"turns": 9}),
     ("kept-up", {"queue_ms": 249.0, "prefill_ms": 20.0}, {"queue_ms": 250.0, "prefill_ms": 20.0}),
