@@ -179,7 +179,7 @@ def test_a_server_that_runs_nothing_while_turns_are_in_flight_has_not_kept_up(
 
 
 @pytest.mark.parametrize(("ended", "code"), [(9, None), (10, "kept-up"), (None, "kept-up")])
-def test_a_few_turns_do_not_show_that_a_server_keeps_up(ended: int | None, code: str | None) -> None:
+def test_a_few_turns_do_not_show_that_a_server_keeps_up(code: str | None, ended: int | None) -> None:
     diagnosis = LiveDiagnosis()
     for second in range(WINDOW_S):
         diagnosis.add(float(second), IDLE, ClientFigures(ended=ended))
