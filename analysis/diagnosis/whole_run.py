@@ -250,23 +250,15 @@ def load_end_s(run: RunFrames) -> float | None:
 
 
 def is_troubled(run: RunFrames, server: ServerSeries) -> bool:
-    """Return True if turns failed that were not refused, the server stopped answering or restarted, or fell behind an open loop
-    or may have.
-    """
+    """Return True if the server stopped answering or restarted, or fell behind an open loop or may have."""
     grew = growth(run)
     behind = grew is not None and grew.state != "kept up"
-    return behind or not only_refused(run) or bool(gone(run, server) or restarted(run, server))
+    return behind or bool(gone(run, server) or restarted(run, server))
 
 
-def only_refused(run: RunFrames) -> bool:
+def only_refused(results: Results) -> bool:
     """Return True if each failed turn, if any, failed for what it asked."""
-    results = failed_turns(run)
     return turn_causes.refused(results).turns == results.turns.whole_run.failed
-
-
-def turns_ok(run: RunFrames) -> int:
-    """Return the number of turns of the measure phase that ended well; of the whole run without a summary."""
-    return failed_turns(run).turns.ok
 
 
 def sent_no_turn(run: RunFrames) -> bool:
@@ -282,7 +274,7 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: Measur
     restarts = [text for server in run.servers.values() if (text := restarted(run, server))]
     findings: list[Finding | None] = []
     if failed:
-        findings += [_failed(run, results, (*gone_servers, *restarts)), _counted(run, results)]
+        findings += [_failed(results, (*gone_servers, *restarts)), _counted(run, results)]
     else:
         findings += [Finding("server-gone", 900.0, tuple(gone_servers))] if gone_servers else []
         findings += [Finding("restarted", 800.0, tuple(restarts))] if restarts else []
@@ -291,18 +283,22 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: Measur
     findings += [_overload(run, disturbed), _not_judged(run), _saturated(run, servers, load)]
     if not run.inference_servers:
         findings += _serial(run)
-    if not servers and only_refused(run) and not gone_servers and not restarts and findings[-1] is None:
+    enough = only_refused(results) and results.turns.ok >= LEAST_TURNS
+    if enough and not servers and not gone_servers and not restarts and findings[-1] is None:
         findings.append(_kept_up(run))
     return tuple(finding for finding in findings if finding is not None)
 
 
-def _failed(run: RunFrames, results: Results, others: tuple[str, ...]) -> Finding:
+def _failed(results: Results, others: tuple[str, ...]) -> Finding:
     """Return the finding on failed turns. `others`: sentences on what else happened."""
     lines, refusals = turn_lines(results), turn_causes.refused(results)
     why = "the prompts of some are too long for the server" if refusals.too_long else "a client error"
     refused = f"{refusals.turns:,} of the failed turns were refused at any load: {why}"
-    code = "refused" if only_refused(run) else "failures"
-    return Finding(code, 1000.0, (*lines, *([refused] if refusals.turns else []), *others))
+    return Finding(
+        "refused" if only_refused(results) else "failures",
+        1000.0,
+        (*lines, *([refused] if refusals.turns else []), *others),
+    )
 
 
 def _counted(run: RunFrames, results: Results) -> Finding | None:
@@ -447,9 +443,7 @@ def _limit(
 
 def _kept_up(run: RunFrames) -> Finding | None:
     rates = kept_up_rates(run)
-    if rates is None or turns_ok(run) < LEAST_TURNS:
-        return None
-    return Finding("kept-up", 0.1, (rates, "no server metrics: headroom is not known"))
+    return None if rates is None else Finding("kept-up", 0.1, (rates, "no server metrics: headroom is not known"))
 
 
 def kept_up_rates(run: RunFrames) -> str | None:
