@@ -32,8 +32,7 @@ from inferload.base.redaction import Redaction
 from inferload.base.rundir import reason
 from inferload.base.tls import TlsSettings
 from inferload.figures import metric_names as names
-from inferload.figures import server_figures
-from inferload.figures.server_figures import KEPT_PREFIXES, READINGS
+from inferload.figures.server_figures import BY_KEY, KEPT_PREFIXES, READINGS
 from inferload.figures.server_formulas import Reading
 from inferload.servers import parts, scrapes_file
 from inferload.servers.exposition import TOO_LARGE, Labels, PromParser, Sample
@@ -92,17 +91,14 @@ def readings(samples: Sequence[Sample]) -> dict[str, float]:
         of = [sample for sample in found.get(reading.metric, ()) if reading.label in (None, *sample.labels)]
         if of:
             values[reading.name] = _read(reading, of)
-            each = {_engine(sample.labels): sample.value for sample in of if reading.name in OF_ENGINES}
+            each = {_engine(sample.labels): sample.value for sample in of if reading.name in _QUEUES}
             values |= {f"{reading.name}@{engine}": value for engine, value in each.items() if engine and len(each) > 1}
     if usage := found.get(names.KV_CACHE_USAGE):
         values["engines"] = sum(len(whole.parts) for whole in parts.wholes(tuple(sample.labels for sample in usage)))
     return values
 
 
-OF_ENGINES = [
-    server_figures.BY_KEY[key].formula.readings[0].name
-    for key in ("requests_running", "requests_waiting", "waiting_capacity")
-]
+_QUEUES = [BY_KEY[key].formula.readings[0].name for key in ("requests_running", "requests_waiting", "waiting_capacity")]
 
 
 def _engine(labels: Labels) -> str | None:
