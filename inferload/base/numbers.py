@@ -37,9 +37,8 @@ def short(value: float | None) -> str:
 
 
 def apart(value: float, limit: float) -> str:
-    """Format a number beside its limit, with as many digits as tell them apart: 9.996 beside 10, but 9.5 beside 10."""
-    digits = next((more for more in range(_DIGITS, 16) if number(value, more) != number(limit, more)), _DIGITS)
-    return number(value, digits)
+    """Format a number beside its limit, with as many more digits as tell them apart: 9.996 beside 10, but 9.5 beside 10."""
+    return number(value, next((n for n in range(_DIGITS, 16) if number(value, n) != number(limit, n)), _DIGITS))
 
 
 def whole(value: float | None) -> int | None:
