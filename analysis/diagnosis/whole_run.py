@@ -17,7 +17,7 @@ from inferload.results.verdict.failures import stopped_by_target, turn_lines
 from inferload.servers.bottleneck.evidence import WindowEvidence
 from inferload.servers.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.servers.bottleneck.peers import OUTLIER
-from inferload.servers.bottleneck.rules import BETWEEN, LEAST_TURNS, RULES
+from inferload.servers.bottleneck.rules import BETWEEN, LEAST_TURNS, RULES, paused
 from inferload.servers.series import ServerSeries
 
 from ..data.frame import Frame, concat
@@ -410,7 +410,7 @@ def _not_judged(run: RunFrames) -> Finding | None:
 
 
 def _saturated(run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad) -> Finding | None:
-    queued = [evidence for evidence in servers if evidence.waiting_share >= QUEUED_SHARE]
+    queued = [each for each in servers if each.waiting_share >= QUEUED_SHARE and paused(each) is None]
     if arrivals_of(run.manifest).get("kind") != "closed" or not queued:
         return None
     worst = max(queued, key=lambda evidence: evidence.waiting_share)

@@ -207,9 +207,15 @@ class WindowEvidence(Struct, frozen=True):
 
     @property
     def waits_long(self) -> bool:
-        """True if the queue is a large part of the time of the requests that ended, by the server's own times."""
+        """True if the queue is a large part of the time of the requests that ended, by the server's own times.
+
+        Of requests that have waited before the window, they are more than the scrapes show (Little's law).
+        """
         queue_ms, prefill_ms, decode_ms = self.served.queue_ms, self.served.prefill_ms, self.served.decode_ms
-        if queue_ms is None or prefill_ms is None or decode_ms is None:
+        waiting, ended = mean_of(self.scrapes.capacity), self.served.finished
+        if queue_ms is None or prefill_ms is None or decode_ms is None or waiting is None or ended is None:
+            return False
+        if waiting < 0.5 * ended / max(self.length_s, 1.0) * queue_ms / 1000:
             return False
         return queue_ms >= max(LEAST_QUEUE_MS, QUEUED_SHARE * (queue_ms + prefill_ms + decode_ms))
 

@@ -222,12 +222,12 @@ def _unbalanced(evidence: WindowEvidence) -> Finding | None:
     return Finding("engines-unbalanced", 4.2 if first else 2.6, tuple(sentences))
 
 
-def _paused(evidence: WindowEvidence) -> Finding | None:
-    """Return the finding that the server runs nothing although turns are in flight."""
+def paused(evidence: WindowEvidence) -> Finding | None:
+    """Return the finding that the server runs nothing although turns are in flight; vLLM may still publish some as waiting."""
     scrapes = evidence.scrapes
     if scrapes.in_flight is None or not evidence.client.attributed or not len(scrapes.in_flight):
         return None
-    idle = (scrapes.running == 0) & (np.nan_to_num(scrapes.capacity) + np.nan_to_num(scrapes.deferred) == 0)
+    idle = (scrapes.running == 0) & (np.nan_to_num(scrapes.deferred) == 0)
     asleep = np.zeros_like(idle) if scrapes.asleep is None else scrapes.asleep
     held = (scrapes.in_flight > 0) & (idle | asleep)
     if np.count_nonzero(held) < _LEAST_HELD or np.mean(held) < _HELD_SHARE:
@@ -239,7 +239,7 @@ def _paused(evidence: WindowEvidence) -> Finding | None:
     share = percent(float(np.mean(held)), limit=_HELD_SHARE)
     figures = (
         f"in {share} of the scrapes {number(mean_of(scrapes.in_flight[held]))} turns waited for output, "
-        "and the server had no request that runs or waits"
+        "and no request ran"
     )
     return Finding("paused", 5.5, (figures, *state), probable=not certain, figures=figures)
 
@@ -334,11 +334,11 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "paused",
         "The server runs nothing",
-        "turns have waited for output for a second or more, while no request runs or waits at the server, or while its sleep state "
-        f"is not awake: at {percent(_HELD_SHARE)} of the scrapes or more",
+        "turns have waited for output for a second or more, while no request runs at the server, or while its sleep state is not "
+        f"awake: at {percent(_HELD_SHARE)} of the scrapes or more",
         "paused, asleep, or requests that do not reach it; without a sleep state probable, and not stated if requests wait before "
         "the server; needs the turns of this server",
-        _paused,
+        paused,
     ),
     CauseRule(
         "preemption-thrash",

@@ -104,6 +104,8 @@ def test_each_rule_is_the_primary_cause_of_its_own_case_only(code: str) -> None:
     assert all(sentence and sentence == sentence.strip() for sentence in window.primary.sentences)
 
 
+BURSTS = structs.replace(scrapes(4, 0, 0.2), capacity=np.where(np.arange(40) < 4, 5.0, 0.0))
+
 # Each threshold of a rule: a change that reaches it, and one just short of it.
 THRESHOLDS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("decode-bound", {"itl_by_running": (10.0, 11.6)}, {"itl_by_running": (10.0, 11.5)}),
@@ -180,7 +182,8 @@ THRESHOLDS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("paused", held(40), held(40) | CASES["before-server"]),
     ("paused", held(40, running=1, asleep=True), held(40, running=1)),
     ("kept-up", {"turns": 10}, {"turns": 9}),
-    ("kept-up", {"queue_ms": 249.0, "prefill_ms": 20.0}, {"queue_ms": 250.0, "prefill_ms": 20.0}),
+    ("kept-up", {"queue_ms": 249.0, "scrapes": BURSTS}, {"queue_ms": 250.0, "scrapes": BURSTS}),
+    ("kept-up", {"queue_ms": 900.0}, {"queue_ms": 250.0, "scrapes": BURSTS}),  # requests that waited before the window
     (
         "speculation",
         {"mean_acceptance_length": 1.29, "draft_tokens": 4},

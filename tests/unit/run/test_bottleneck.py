@@ -166,6 +166,7 @@ def test_a_server_keeps_up_only_without_failures_gaps_and_restarts_in_the_window
     ("gauges", "in_flight", "code"),
     [
         ({names.RUNNING: 0, names.WAITING: 0}, 3, "paused"),
+        ({names.RUNNING: 0, names.WAITING: 2}, 3, "paused"),  # vLLM publishes those that waited when it was paused
         ({names.RUNNING: 0, names.WAITING: 0}, 0, "kept-up"),
         ({names.RUNNING: 1, names.WAITING: 0}, 3, "kept-up"),  # a long prefill
     ],
@@ -175,7 +176,7 @@ def test_a_server_that_runs_nothing_while_turns_are_in_flight_has_not_kept_up(
 ) -> None:
     client = ClientFigures(ended=20, in_flight=in_flight)
     assert state_after(gauges | {names.GENERATION_TOKENS: 900.0}, client)["code"] == code
-    assert state_after(gauges, client)["code"] == "kept-up"  # without its counter, tokens may be on their way
+    assert state_after(gauges, client)["code"] != "paused"  # without its counter, tokens may be on their way
 
 
 @pytest.mark.parametrize(("ended", "code"), [(9, None), (10, "kept-up"), (None, "kept-up")])
