@@ -49,10 +49,6 @@ class _Slots(Struct, frozen=True):
     full: float
     flickers: bool
 
-    @property
-    def of(self) -> str:
-        return " of the engine" if self.each else ""
-
 
 def _slots(evidence: WindowEvidence, max_num_seqs: int | None) -> _Slots | None:
     """Return the use of the slots; None if it is unknown. Without `max_num_seqs`, the most requests that ran are the slots."""
@@ -101,13 +97,13 @@ def sequence_slots(evidence: WindowEvidence) -> Finding | None:
     certain &= use.each or evidence.setup.engines == 1
     these = "these" if evidence.waiting_share >= QUEUED_SHARE else "all scrapes"
     full = f"{percent(use.full, limit=MIN_SHARE_FULL)} of {these}"
-    in_use = f"in {full} all {use.slots} sequence slots (max-num-seqs){use.of} were in use"
+    each = " per engine" if use.each else ""
+    in_use = f"in {full} all {use.slots} sequence slots (max-num-seqs){each} were in use"
+    figures = f"{number(use.running)} of {use.slots} slots{each}"
     if cap is None:
-        in_use = f"at most {use.slots} requests ran{use.of and ' in an engine'}, and this number in {full}"
+        in_use = f"at most {use.slots} requests ran{each}, and this number in {full}"
+        figures = f"{number(use.running)} running{each}"
     mean = f", {number(use.running)} on average" if use.full < MIN_SHARE_FULL else ""
-    figures = (
-        f"{number(use.running)} of {use.slots} slots{use.of}" if cap is not None else f"{number(use.running)} running"
-    )
     return Finding(
         "queue-bound",
         4.0 if certain else 3.2 if cap is not None else 3.0,
